@@ -1,0 +1,1 @@
+"""One verb per file; the only place that wires the other packages together."""

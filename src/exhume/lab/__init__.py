@@ -1,0 +1,1 @@
+"""Pathologies on demand, and synthetic recordings at scale."""

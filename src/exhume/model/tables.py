@@ -1,0 +1,356 @@
+"""The tables of a recording. Each dataclass is one table: its fields are the columns, their order and their types.
+
+The store derives its Arrow schemas from here, docs/FORMAT.md is checked against it, and sources build their
+rows with it. `time` is CLOCK_MONOTONIC nanoseconds of the boot named in the segment; for a row that describes
+an interval it is the interval's start. Counters are differences over that interval, never running totals.
+A value that could not be read is None, never 0.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+U8 = Annotated[int, "uint8"]
+U16 = Annotated[int, "uint16"]
+U32 = Annotated[int, "uint32"]
+U64 = Annotated[int, "uint64"]
+I32 = Annotated[int, "int32"]
+I64 = Annotated[int, "int64"]
+F64 = Annotated[float, "float64"]
+Text = Annotated[str, "string"]
+IdList = Annotated[Sequence[int], "list<uint64>"]
+
+# A batch of rows, column by column: lists or numpy arrays of equal length.
+Columns = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Cpu:
+    """One core over one tick, shares in permille of the interval."""
+
+    time: I64
+    cpu: U16
+    span_ms: U32
+    user: U16
+    nice: U16
+    system: U16
+    irq: U16
+    softirq: U16
+    iowait: U16
+    steal: U16
+    guest: U16
+    idle: U16
+    wait_ns: U64 | None = None
+    switches: U32 | None = None
+    net_rx: U32 | None = None
+    net_tx: U32 | None = None
+
+
+@dataclass(slots=True)
+class Sampling:
+    """What the stack sampler saw on one core in one tick; idle samples are counted here and not stored."""
+
+    time: I64
+    cpu: U16
+    busy: U32
+    idle: U32
+    lost: U32
+
+
+@dataclass(slots=True)
+class Samples:
+    """One stack sample, to the millisecond. `weight_us` is the CPU time that it stands for."""
+
+    time_ms: I64
+    cpu: U16
+    pid: I32
+    tid: I32
+    comm: Text
+    stack: U64
+    weight_us: U32
+
+
+@dataclass(slots=True)
+class Stacks:
+    """A stack, named by the hash of its frames; root first."""
+
+    stack: U64
+    frames: IdList
+
+
+@dataclass(slots=True)
+class Frames:
+    """A frame, named by the hash of kind, module and name. kind: kernel, user, jit."""
+
+    frame: U64
+    kind: Text
+    module: Text
+    name: Text
+
+
+@dataclass(slots=True)
+class Processes:
+    """A process when the recorder first saw it run (again after an exec)."""
+
+    time: I64
+    pid: I32
+    ppid: I32 | None = None
+    start: I64 | None = None
+    comm: Text | None = None
+    cmdline: Text | None = None
+    cgroup: Text | None = None
+    container: Text | None = None
+    pod: Text | None = None
+    runtime: Text | None = None
+
+
+@dataclass(slots=True)
+class Cgroups:
+    """Cgroup counts of a hierarchy (parent is empty) or of the subtree below a parent."""
+
+    time: I64
+    hierarchy: Text
+    parent: Text
+    kernel: U64 | None = None
+    visible: U64 | None = None
+    dying: U64 | None = None
+
+
+@dataclass(slots=True)
+class CgroupEvents:
+    """The birth (mkdir), removal (rmdir) and end (release) of a cgroup. `created` counts by inode
+    arithmetic where there are no tracepoints (op = churn)."""
+
+    time: I64
+    hierarchy: I32
+    op: Text
+    id: U64 | None = None
+    level: I32 | None = None
+    path: Text | None = None
+    pid: I32 | None = None
+    comm: Text | None = None
+    created: U64 | None = None
+
+
+@dataclass(slots=True)
+class Throttling:
+    """A cgroup with a CPU quota, in a tick in which it was throttled."""
+
+    time: I64
+    cgroup: Text
+    periods: U32
+    throttled: U32
+    throttled_ns: U64
+
+
+@dataclass(slots=True)
+class Node:
+    """The node as a whole over one tick. psi_* is stalled microseconds; memory is in KiB; the slow
+    counts (mounts, net_namespaces) are filled every ten seconds."""
+
+    time: I64
+    span_ms: U32
+    psi_cpu_some: U64 | None = None
+    psi_memory_some: U64 | None = None
+    psi_memory_full: U64 | None = None
+    psi_io_some: U64 | None = None
+    psi_io_full: U64 | None = None
+    running: U32 | None = None
+    blocked: U32 | None = None
+    forks: U64 | None = None
+    switches: U64 | None = None
+    interrupts: U64 | None = None
+    load1: F64 | None = None
+    pgfault: U64 | None = None
+    pgmajfault: U64 | None = None
+    pgscan_kswapd: U64 | None = None
+    pgscan_direct: U64 | None = None
+    pgsteal_kswapd: U64 | None = None
+    pgsteal_direct: U64 | None = None
+    allocstall: U64 | None = None
+    compact_stall: U64 | None = None
+    compact_fail: U64 | None = None
+    compact_migrate_scanned: U64 | None = None
+    thp_fault_alloc: U64 | None = None
+    thp_collapse_alloc: U64 | None = None
+    thp_split_page: U64 | None = None
+    numa_pte_updates: U64 | None = None
+    numa_pages_migrated: U64 | None = None
+    pswpin: U64 | None = None
+    pswpout: U64 | None = None
+    pgpgin: U64 | None = None
+    pgpgout: U64 | None = None
+    oom_kill: U64 | None = None
+    workingset_refault: U64 | None = None
+    drop_pagecache: U64 | None = None
+    drop_slab: U64 | None = None
+    mem_total: U64 | None = None
+    mem_free: U64 | None = None
+    mem_available: U64 | None = None
+    cached: U64 | None = None
+    dirty: U64 | None = None
+    writeback: U64 | None = None
+    shmem: U64 | None = None
+    slab_reclaimable: U64 | None = None
+    slab_unreclaimable: U64 | None = None
+    percpu: U64 | None = None
+    kernel_stack: U64 | None = None
+    swap_total: U64 | None = None
+    swap_free: U64 | None = None
+    dentries: U64 | None = None
+    dentries_unused: U64 | None = None
+    dentries_negative: U64 | None = None
+    inodes: U64 | None = None
+    mounts: U32 | None = None
+    conntrack: U64 | None = None
+    conntrack_max: U64 | None = None
+    net_namespaces: U64 | None = None
+
+
+@dataclass(slots=True)
+class Softnet:
+    """A core's network receive backlog over one tick."""
+
+    time: I64
+    cpu: U16
+    processed: U32
+    dropped: U32
+    squeezed: U32
+
+
+@dataclass(slots=True)
+class Interrupts:
+    """Interrupts of one line on one core in one tick. `device` and `queue` are set for NIC queues;
+    `affinity` is the effective affinity list."""
+
+    time: I64
+    irq: Text
+    name: Text
+    cpu: U16
+    count: U32
+    device: Text | None = None
+    queue: U16 | None = None
+    affinity: Text | None = None
+
+
+@dataclass(slots=True)
+class Threads:
+    """A per-core kernel thread: time it ran and time it waited to run, in one tick."""
+
+    time: I64
+    tid: I32
+    comm: Text
+    cpu: U16
+    run_ns: U64
+    wait_ns: U64
+
+
+@dataclass(slots=True)
+class Events:
+    """Something that happened: a kernel-log line, a NIC timeout, a restart, an incident mark.
+
+    `kernel_us` is the kernel's own stamp of a log line; `time` is that stamp brought to CLOCK_MONOTONIC (the
+    kernel log uses another clock, which drifts from it)."""
+
+    time: I64
+    source: Text
+    kind: Text
+    severity: Text
+    text: Text
+    cpu: U16 | None = None
+    pid: I32 | None = None
+    comm: Text | None = None
+    device: Text | None = None
+    queue: U16 | None = None
+    value: F64 | None = None
+    kernel_us: I64 | None = None
+    sequence: U64 | None = None
+
+
+@dataclass(slots=True)
+class Losses:
+    """Something that was not recorded, and why."""
+
+    time: I64
+    source: Text
+    kind: Text
+    count: U64
+    text: Text
+    cpu: U16 | None = None
+
+
+@dataclass(slots=True)
+class Self:
+    """The recorder's own cost over one tick."""
+
+    time: I64
+    span_ms: U32
+    user_us: U32
+    system_us: U32
+    rss_kb: U32
+    rate_hz: U32
+    samples: U32
+    tick_us: U32
+    written_bytes: U64
+    ring_fill: U16
+
+
+@dataclass(slots=True)
+class Anchors:
+    """Monotonic and wall time of the same moment."""
+
+    time: I64
+    wall: I64
+
+
+TABLES: dict[str, type] = {
+    "cpu": Cpu,
+    "sampling": Sampling,
+    "samples": Samples,
+    "stacks": Stacks,
+    "frames": Frames,
+    "processes": Processes,
+    "cgroups": Cgroups,
+    "cgroup_events": CgroupEvents,
+    "throttling": Throttling,
+    "node": Node,
+    "softnet": Softnet,
+    "interrupts": Interrupts,
+    "threads": Threads,
+    "events": Events,
+    "losses": Losses,
+    "self": Self,
+    "anchors": Anchors,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: `kind` is the Arrow name of its type."""
+
+    name: str
+    kind: str
+    nullable: bool
+
+
+@cache
+def columns_of(table: str) -> tuple[Column, ...]:
+    """The columns of a table, read off its dataclass."""
+    hints = get_type_hints(TABLES[table], include_extras=True)
+    return tuple(_column(field.name, hints[field.name]) for field in fields(TABLES[table]))
+
+
+def _column(name: str, hint: Any) -> Column:
+    nullable = get_origin(hint) is UnionType or NoneType in get_args(hint)
+    if nullable:
+        hint = next(arg for arg in get_args(hint) if arg is not NoneType)
+    return Column(name, hint.__metadata__[0], nullable)
+
+
+def to_columns(table: str, rows: Iterable[Any]) -> Columns:
+    """Rows (dataclass instances of one table) turned into columns."""
+    names = [column.name for column in columns_of(table)]
+    rows = list(rows)
+    return {name: [getattr(row, name) for row in rows] for name in names}

@@ -1,0 +1,1 @@
+"""View models (cores, flame, report) and their thin surfaces."""
