@@ -1,0 +1,81 @@
+"""The node as files: where /proc, /sys and /dev are, and a reader that is cheap enough to run every second.
+
+Every source reads through `Host`, so tests can put a made-up tree in its place.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The roots of the kernel's file trees."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
+
+    def resolve(self, mounted_at: str) -> Path:
+        """A path that the kernel names (a mount point, a device) as this process can reach it.
+
+        Only paths below /proc, /sys and /dev are moved to the injected roots.
+        """
+        for name, root in (("/proc", self.proc), ("/sys", self.sys), ("/dev", self.dev)):
+            if mounted_at == name or mounted_at.startswith(name + "/"):
+                return root / mounted_at[len(name) + 1 :]
+        return Path(mounted_at)
+
+
+class ProcFile:
+    """A file of /proc or /sys that is read again and again.
+
+    The descriptor stays open (opening costs more than reading) and is opened anew when the file behind it went
+    away, as files of CPUs, devices and cgroups do.
+    """
+
+    __slots__ = ("_fd", "_size", "path")
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = os.fspath(path)
+        self._fd = -1
+        self._size = 4096
+
+    def read(self) -> bytes:
+        """The whole content now. Raises OSError when it can't be read."""
+        if self._fd >= 0:
+            try:
+                return self._content()
+            except OSError:
+                self.close()
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._content()
+
+    def read_or_none(self) -> bytes | None:
+        """The whole content now, or None when it can't be read."""
+        try:
+            return self.read()
+        except OSError:
+            return None
+
+    def _content(self) -> bytes:
+        # The kernel hands out seq files a buffer at a time: only an empty read tells the end.
+        content = os.pread(self._fd, self._size, 0)
+        if not content:
+            return content
+        chunks = [content]
+        length = len(content)
+        while chunk := os.pread(self._fd, self._size, length):
+            chunks.append(chunk)
+            length += len(chunk)
+        if length >= self._size:
+            self._size = min(length + length // 4 + 4096, 1 << 20)
+        return content if len(chunks) == 1 else b"".join(chunks)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
