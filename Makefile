@@ -1,0 +1,62 @@
+# The one way in: everything that builds, runs or tests the program goes through here.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first Python that is new enough, looked up when it is needed (setting up may have to install one).
+PYTHON ?= $(shell tools/find-python)
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
+# Extra words for the program (make run ARGS="record --for 60s") or for pytest (make test ARGS="-k ring").
+ARGS ?=
+# QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
+QUICK ?=
+
+.PHONY: help setup run test lint format bench lock clean
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(VENV)/.installed ## put the program with its locked dependencies at .venv/bin/exhume
+
+run: setup ## record this node (ARGS="..." passes other words to the program)
+	@$(BIN)/exhume $(ARGS)
+
+test: lint ## everything that has to pass: the linters, then the tests (ARGS="-k ring" goes to pytest)
+	@tools/system-packages test
+	@$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## ruff, mypy and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev ## rewrite the code in the house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev ## measure the costs beside the usual tools, into bench/RESULTS.md (QUICK=1: minutes less)
+	@tools/system-packages test
+	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
+
+lock: ## renew requirements.lock and requirements-dev.lock from pyproject.toml
+	@tools/lock
+
+clean: ## remove what was made here (recordings stay)
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamps make setting up free when nothing changed. The program is installed as a link to src/.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@tools/system-packages setup
+	@echo "setting up $(VENV)"
+	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	@$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	@touch $@
