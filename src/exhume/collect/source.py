@@ -1,9 +1,10 @@
 """What the recorder's loop asks of a source of rows."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from exhume.model.clock import Tick
+from exhume.model.errors import Missing
 from exhume.model.tables import Columns
 
 # Table name -> the rows that a source adds to it in one tick.
@@ -25,3 +26,11 @@ class Source(Protocol):
     def read(self, tick: Tick) -> TickRows: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class PartialSource(Source, Protocol):
+    """A source that works, but without some of its columns: it says which, and what would bring them back."""
+
+    @property
+    def missing(self) -> Sequence[Missing]: ...
