@@ -1,0 +1,32 @@
+"""A profile as folded stacks: `comm;frame;frame weight`, one line each, as many tools read it.
+
+The weight is microseconds of CPU time, so samples taken at different rates stay comparable. With a baseline a line
+carries both, baseline first, as difffolded.pl writes them.
+"""
+
+from collections.abc import Iterator
+
+from exhume.present.flame import FlameTree
+
+# What would end a frame or a line, or be taken for the weight.
+_SEPARATORS = str.maketrans({";": ":", **dict.fromkeys("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", " ")})
+
+
+def folded_lines(tree: FlameTree) -> Iterator[str]:
+    """One line for each distinct stack, in the order of the tree."""
+    own, base_own = tree.self_weight.tolist(), tree.self_base_weight.tolist()
+    names = [name.translate(_SEPARATORS) for name in tree.labels.names]
+    parents, labels = tree.parent.tolist(), tree.label.tolist()
+    paths = [""] * len(tree)
+    for node in range(1, len(tree)):
+        above = paths[parents[node]]
+        paths[node] = f"{above};{names[labels[node]]}" if above else names[labels[node]]
+        if tree.differential and (own[node] or base_own[node]):
+            yield f"{paths[node]} {base_own[node]} {own[node]}"
+        elif own[node]:
+            yield f"{paths[node]} {own[node]}"
+
+
+def render_folded(tree: FlameTree) -> str:
+    """The whole file."""
+    return "".join(f"{line}\n" for line in folded_lines(tree))

@@ -1,0 +1,44 @@
+"""One meaning per colour, everywhere: the heatmap, the flame graphs and the legend all take it from here.
+
+The hues are those of Okabe and Ito, which stay apart for the common kinds of colour blindness.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state of a core: its hue, the letter that stands for it without colours, and what it means."""
+
+    name: str
+    hue: str
+    letter: str
+    meaning: str
+
+
+STATES: tuple[State, ...] = (
+    State("system", "#d55e00", "s", "kernel code"),
+    State("softirq", "#cc79a7", "i", "interrupts and softirqs"),
+    State("user", "#56b4e9", "u", "programs"),
+    State("steal", "#f0e442", "t", "taken by the hypervisor"),
+    State("iowait", "#009e73", "o", "idle, with I/O outstanding"),
+    State("wait", "#e69f00", "w", "tasks that waited for the core"),
+)
+BY_NAME = {state.name: state for state in STATES}
+
+# A difference: orange grew, blue shrank; the same pair is told apart by everyone.
+GREW = "#d55e00"
+SHRANK = "#0072b2"
+UNCHANGED = "#d8d8d4"
+
+
+def channels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of `#rrggbb`."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def blend(start: str, end: str, amount: float) -> str:
+    """The colour that lies `amount` (0 to 1) of the way between two."""
+    share = min(max(amount, 0.0), 1.0)
+    mixed = (round(a + (b - a) * share) for a, b in zip(channels(start), channels(end), strict=True))
+    return "#" + "".join(f"{value:02x}" for value in mixed)
