@@ -1,0 +1,105 @@
+"""What a recording consists of, read off the names in its directory: no file is opened."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.model.errors import RecordingError
+from exhume.store.live import DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX
+from exhume.store.lock import LOCK_NAME
+from exhume.store.names import SegmentName
+from exhume.store.seal import PARQUET_SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a recording that stands alone: a directory with a file a table."""
+
+    name: SegmentName
+    path: Path
+
+    @property
+    def sealed(self) -> bool:
+        return self.name.length_ms is not None
+
+    def file(self, table: str) -> Path:
+        return self.path / (table + (PARQUET_SUFFIX if self.sealed else LIVE_SUFFIX))
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something in the directory that was not read, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The segments of a recording in the order in which they were recorded."""
+
+    segments: list[Segment]
+    skipped: list[Skipped]
+
+
+def list_recording(directory: Path) -> Listing:
+    """Raises RecordingError where there is no recording."""
+    skipped: list[Skipped] = []
+    try:
+        # The live ones first: a segment that is sealed meanwhile is then seen twice, rather than not at all.
+        live = _live(directory / LIVE_DIRECTORY, skipped)
+        sealed = _sealed(directory, skipped)
+    except FileNotFoundError:
+        raise RecordingError(f"{directory} does not exist; record with exhume record --dir {directory}") from None
+    except NotADirectoryError:
+        raise RecordingError(f"{directory} is a file; a recording is a directory") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RecordingError(f"cannot read {directory}: {reason}; read it as a user who may") from error
+    done = {segment.name.key for segment in sealed}
+    segments = sealed + [segment for segment in live if segment.name.key not in done]
+    if not segments and not (directory / LOCK_NAME).exists():
+        raise RecordingError(f"{directory} is not a recording; record with exhume record --dir {directory}")
+    return Listing(in_recorded_order(segments), skipped)
+
+
+def sealed_segments(directory: Path) -> list[tuple[SegmentName, Path]]:
+    """The sealed segments, oldest first."""
+    return [(segment.name, segment.path) for segment in in_recorded_order(_sealed(directory, []))]
+
+
+def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
+    """Boots by wall time, and inside a boot by the monotonic clock: a wall clock that was set back does not
+    make a segment older."""
+    segments = list(segments)
+    last_seen: dict[str, int] = {}
+    for segment in segments:
+        boot = segment.name.boot
+        last_seen[boot] = max(last_seen.get(boot, 0), segment.name.wall_ms)
+    return sorted(segments, key=lambda s: (last_seen[s.name.boot], s.name.boot, s.name.start_ms))
+
+
+def _sealed(directory: Path, skipped: list[Skipped]) -> list[Segment]:
+    found = []
+    for path in sorted(directory.iterdir()):
+        name = SegmentName.parse(path.name)
+        if name is not None and name.length_ms is not None:
+            found.append(Segment(name, path))
+        elif path.name not in (LOCK_NAME, LIVE_DIRECTORY):
+            skipped.append(Skipped(path, "not part of a recording"))
+    return found
+
+
+def _live(directory: Path, skipped: list[Skipped]) -> list[Segment]:
+    try:
+        paths = sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    for path in paths:
+        name = SegmentName.parse(path.name)
+        if name is not None and name.length_ms is None:
+            found.append(Segment(name, path))
+        elif path.suffix not in (SEALING_SUFFIX, DROPPING_SUFFIX):
+            skipped.append(Skipped(path, "not part of a recording"))
+    return found

@@ -1,0 +1,55 @@
+"""One recorder a directory: a lock that the kernel gives back when the recorder dies, however it dies."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from exhume.model.errors import DirectoryBusy, RecordingError
+
+LOCK_NAME = "recorder.lock"
+
+
+class DirectoryLock:
+    """Held from construction until close. The file holds the recorder's pid, for people and for refusals."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        path = directory / LOCK_NAME
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise cannot_write(directory, error) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise DirectoryBusy(
+                f"{directory} is being recorded by process {holder}; stop it or choose another directory with --dir"
+            ) from None
+        except OSError as error:
+            os.close(self._fd)
+            raise cannot_write(directory, error) from error
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            # A full disk: the lock holds all the same, only the pid can't be told.
+            os.ftruncate(self._fd, 0)
+
+    def vanished(self) -> bool:
+        """Whether the lock file was deleted, and with it (as good as always) the whole directory: what is
+        written to files that are already open would then reach nobody."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def cannot_write(directory: Path, error: OSError) -> RecordingError:
+    """The sentence for a directory that can't be recorded to."""
+    reason = (error.strerror or str(error)).lower()
+    return RecordingError(
+        f"cannot record to {directory}: {reason}; make the directory writable or choose another one with --dir"
+    )

@@ -1,0 +1,90 @@
+"""The names of segments, which are the whole index of a recording: no file is opened to find a window.
+
+    20260714T120000250Z_1f0c5a9e_86400250_60000
+    wall start           boot     start    length in milliseconds of CLOCK_MONOTONIC
+
+A fifth number, where there is one, says how many milliseconds before its start the segment's earliest row lies (a
+kernel-log line that was read late). A segment that is still being written has no length yet.
+
+The name is also the segment's clock: wall time = monotonic time + (wall start - start). Segments are cut when the
+wall clock moves against the monotonic one, so one difference holds for every row inside.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from exhume.model.clock import MILLIS
+from exhume.model.window import Window
+
+_PATTERN = re.compile(r"(\d{8}T\d{6})(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentName:
+    wall_ms: int
+    boot: str
+    start_ms: int
+    length_ms: int | None = None
+    reach_ms: int = 0
+
+    def __str__(self) -> str:
+        wall = _EPOCH + timedelta(milliseconds=self.wall_ms)
+        text = f"{wall:%Y%m%dT%H%M%S}{wall.microsecond // 1000:03d}Z_{self.boot}_{self.start_ms}"
+        if self.length_ms is not None:
+            text += f"_{self.length_ms}"
+            if self.reach_ms:
+                text += f"_{self.reach_ms}"
+        return text
+
+    @classmethod
+    def parse(cls, text: str) -> "SegmentName | None":
+        """The name, or None where it is not the name of a segment."""
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            return None
+        stamp, millis, boot, start, length, reach = match.groups()
+        try:
+            wall = datetime.strptime(stamp, "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+        except ValueError:
+            return None
+        wall_ms = (wall - _EPOCH) // _MILLISECOND + int(millis)
+        return cls(wall_ms, boot, int(start), None if length is None else int(length), int(reach or 0))
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What stays the same when a segment is sealed: its boot and its start."""
+        return (self.boot, self.start_ms)
+
+    @property
+    def live(self) -> "SegmentName":
+        return SegmentName(self.wall_ms, self.boot, self.start_ms)
+
+    @property
+    def offset(self) -> int:
+        """Wall time minus monotonic time, in nanoseconds, for every row of the segment."""
+        return (self.wall_ms - self.start_ms) * MILLIS
+
+    @property
+    def end_ms(self) -> int:
+        return self.start_ms + (self.length_ms or 0)
+
+    @property
+    def span(self) -> Window:
+        """The wall time that the segment covers (empty while it has no length)."""
+        return Window(self.wall_ms * MILLIS, (self.wall_ms + (self.length_ms or 0)) * MILLIS)
+
+    def may_hold(self, window: Window) -> bool:
+        """Whether rows of the window can be inside; a segment without a length may hold anything."""
+        if self.length_ms is None:
+            return True
+        first = (self.wall_ms - self.reach_ms) * MILLIS
+        return first < window.until and window.since < self.span.until
+
+
+def boot_part(boot_id: str) -> str:
+    """The eight hex digits of a boot id that names carry."""
+    digits = "".join(c for c in boot_id.lower() if c in "0123456789abcdef")
+    return digits[:8].ljust(8, "0")

@@ -1,0 +1,215 @@
+"""The samples of a window, summed by command and stack: what a flame graph is drawn from.
+
+This is the path that has to be quick, so it decodes only the row groups and columns that it needs, and works on
+numbers (stack hashes, dictionary codes) until the names of the few frames that are left are wanted.
+"""
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exhume.model.errors import UsageError
+from exhume.model.window import Window
+from exhume.store.index import Segment
+from exhume.store.reader import Request, read_segment
+from exhume.store.schema import UnreadableFile
+from exhume.store.stacks import FrameTable, Ids, Ints, StackNames
+
+Noter = Callable[[Segment, str, UnreadableFile], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFilter:
+    """Which samples count. `stack_regex` is searched in the names of a stack's frames; `container` and `pod` match the
+    beginning of the id of the process's container and pod."""
+
+    cpus: Collection[int] | None = None
+    comm: str | None = None
+    pid: int | None = None
+    stack_regex: str | None = None
+    container: str | None = None
+    pod: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StackProfile:
+    """Sums by command and stack. Row i says: `counts[i]` samples, standing for `weights_us[i]` microseconds of CPU, of
+    `comms[comm_index[i]]` in `stacks[stack_index[i]]`."""
+
+    comms: list[str]
+    frames: FrameTable
+    stack_offsets: Ints
+    stack_frames: Ints
+    comm_index: Ints
+    stack_index: Ints
+    counts: Ints
+    weights_us: Ints
+    blind_spots: list[str] = field(default_factory=list)
+
+    @property
+    def stacks(self) -> list[Ints]:
+        """The frames of each stack, as indexes into `frames`, root first."""
+        bounds = self.stack_offsets.tolist()
+        return [self.stack_frames[a:b] for a, b in pairwise(bounds)]
+
+    @property
+    def samples(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def weight_us(self) -> int:
+        return int(self.weights_us.sum())
+
+
+def build_profile(segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter) -> StackProfile:
+    """Sum the samples of the window. Files that can't be read are noted, and their absence is a blind spot."""
+    sums = _Sums()
+    names = StackNames()
+    blind: list[str] = []
+    for segment in segments:
+        reading = _Reading(segment, window, note, blind)
+        rows = reading.table("samples", _columns_for(wanted), wanted.cpus, dictionaries=["comm"])
+        if rows is not None:
+            rows = _select(rows, wanted, reading)
+            names.add(sums.add(rows), reading.table)
+        blind.extend(_losses(reading))
+    return _finish(sums, names, wanted, blind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One segment, read table by table for one window."""
+
+    segment: Segment
+    window: Window
+    note: Noter
+    blind: list[str]
+
+    def table(
+        self,
+        table: str,
+        columns: list[str] | None = None,
+        cpus: Collection[int] | None = None,
+        dictionaries: Sequence[str] = (),
+    ) -> pa.Table | None:
+        try:
+            return read_segment(self.segment, Request(table, self.window, columns, cpus, dictionaries))
+        except UnreadableFile as error:
+            self.note(self.segment, table, error)
+            self.blind.append(f"{self.segment.file(table)} was not read: {error}")
+            return None
+
+
+def _columns_for(wanted: ProfileFilter) -> list[str]:
+    by_process = wanted.pid is not None or wanted.container is not None or wanted.pod is not None
+    return ["comm", "stack", "weight_us", *(["pid"] if by_process else [])]
+
+
+def _select(rows: pa.Table, wanted: ProfileFilter, reading: _Reading) -> pa.Table:
+    if wanted.pid is not None:
+        rows = rows.filter(pc.equal(rows.column("pid"), wanted.pid))
+    if wanted.comm is not None:
+        rows = rows.filter(pc.equal(rows.column("comm"), wanted.comm))
+    for column, prefix in (("container", wanted.container), ("pod", wanted.pod)):
+        if prefix is not None:
+            processes = reading.table("processes", ["pid", column])
+            pids = pa.array([], pa.int32())
+            if processes is not None:
+                members = processes.filter(pc.starts_with(processes.column(column), prefix))
+                pids = members.column("pid").combine_chunks()
+            rows = rows.filter(pc.is_in(rows.column("pid"), value_set=pids))
+    return rows
+
+
+def _losses(reading: _Reading) -> list[str]:
+    """What was not sampled in this segment's part of the window, in words."""
+    said = []
+    losses = reading.table("losses")
+    if losses is not None:
+        for row in losses.to_pylist():
+            where = "" if row["cpu"] is None else f" on core {row['cpu']}"
+            said.append(f"{row['source']}: {row['count']} {row['kind']}{where}: {row['text']}")
+    return said
+
+
+class _Sums:
+    """Counts and weights by (command, stack), segment after segment."""
+
+    def __init__(self) -> None:
+        self._comms: dict[str, int] = {}
+        self._parts: list[tuple[Ints, Ids, Ints, Ints]] = []
+
+    def add(self, rows: pa.Table) -> Ids:
+        """Add samples; returns the stacks that they show."""
+        comm_codes, comm_values = _codes(rows.column("comm"))
+        stack_codes, stack_values = _codes(rows.column("stack"))
+        stacks: Ids = stack_values.to_numpy()
+        if rows.num_rows == 0:
+            return stacks
+        pairs, members = _grouped(comm_codes * len(stacks) + stack_codes)
+        counts = np.bincount(members, minlength=len(pairs))
+        weights = np.bincount(members, rows.column("weight_us").to_numpy(), len(pairs)).astype(np.int64)
+        known = np.array([self._comms.setdefault(name, len(self._comms)) for name in comm_values.to_pylist()])
+        self._parts.append((known[pairs // len(stacks)], stacks[pairs % len(stacks)], counts, weights))
+        return stacks
+
+    @property
+    def comms(self) -> list[str]:
+        return list(self._comms)
+
+    def total(self) -> tuple[Ints, Ids, Ints, Ints, Ints]:
+        """(command, stacks, index into stacks, count, weight), each pair of command and stack once."""
+        if not self._parts:
+            nothing = np.zeros(0, np.int64)
+            return nothing, np.zeros(0, np.uint64), nothing, nothing, nothing
+        comm, stack, count, weight = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        stacks, stack_index = np.unique(stack, return_inverse=True)
+        pairs, members = _grouped(comm * len(stacks) + stack_index)
+        return (
+            pairs // len(stacks),
+            stacks,
+            pairs % len(stacks),
+            np.bincount(members, count).astype(np.int64),
+            np.bincount(members, weight).astype(np.int64),
+        )
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
+    """The column as small numbers, and the values that they stand for."""
+    encoded = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    whole = encoded.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type).dictionary_encode()
+    return whole.indices.to_numpy(zero_copy_only=False).astype(np.int64), whole.dictionary
+
+
+def _grouped(keys: Ints) -> tuple[Ints, Ints]:
+    """The distinct keys, and for each key the place of its like. Hashing beats the sorting of numpy.unique."""
+    encoded = pa.array(keys).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+
+
+def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
+    comm, stacks, stack_index, counts, weights = sums.total()
+    resolved = names.resolve(stacks)
+    if wanted.stack_regex is not None:
+        keep = resolved.matching(compile_stack_regex(wanted.stack_regex))[stack_index]
+        comm, stack_index, counts, weights = comm[keep], stack_index[keep], counts[keep], weights[keep]
+    if resolved.unknown:
+        blind = [*blind, f"{resolved.unknown} stacks could not be told: the recorder was stopped before it wrote them"]
+    return StackProfile(
+        sums.comms, resolved.frames, resolved.offsets, resolved.indexes, comm, stack_index, counts, weights, blind
+    )
+
+
+def compile_stack_regex(text: str) -> re.Pattern[str]:
+    """Raises UsageError where it is not a regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{text!r} is not a regular expression: {error}") from None

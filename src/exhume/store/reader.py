@@ -1,0 +1,161 @@
+"""One table of one segment, sealed or live -> Arrow rows inside a window."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from exhume.model.clock import MILLIS
+from exhume.model.facts import RecordingFacts
+from exhume.model.window import Window
+from exhume.store.index import Segment
+from exhume.store.live import LiveStream
+from exhume.store.names import SegmentName
+from exhume.store.schema import DIMENSIONS, UnreadableFile, conform, facts_in, time_column
+
+
+class SegmentGone(Exception):
+    """The segment was sealed or removed since the directory was listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A window in the unit of a table's time column, by the clock of one segment: half-open."""
+
+    since: int
+    until: int
+
+    @classmethod
+    def of(cls, window: Window, name: SegmentName, column: str) -> "TimeRange":
+        since, until = window.since - name.offset, window.until - name.offset
+        if column == "time_ms":
+            since, until = -(-since // MILLIS), -(-until // MILLIS)
+        return cls(since, until)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted of a table: the rows of a window (all of a dimension's) and of some cores, in some columns.
+    Text columns named in `dictionaries` come dictionary-encoded."""
+
+    table: str
+    window: Window | None = None
+    columns: Sequence[str] | None = None
+    cpus: Collection[int] | None = None
+    dictionaries: Sequence[str] = ()
+
+    @property
+    def clock(self) -> str | None:
+        """The column that the rows are chosen by, where they are chosen by time."""
+        return None if self.window is None or self.table in DIMENSIONS else time_column(self.table)
+
+    @property
+    def needed(self) -> list[str] | None:
+        """The columns to decode: the ones asked for, and the ones that rows are chosen by."""
+        if self.columns is None:
+            return None
+        more = [name for name in (self.clock, "cpu" if self.cpus is not None else None) if name is not None]
+        return list(dict.fromkeys([*self.columns, *more]))
+
+
+def read_segment(segment: Segment, request: Request) -> pa.Table | None:
+    """The wanted rows; None where the segment has none. Raises SegmentGone, and UnreadableFile for a file that can't
+    be used."""
+    clock, window = request.clock, request.window
+    span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
+    try:
+        rows = _sealed(segment, request, span) if segment.sealed else _live(segment, request)
+    except FileNotFoundError:
+        if segment.path.exists():
+            return None
+        raise SegmentGone(str(segment.path)) from None
+    if rows is None:
+        return None
+    if span is not None:
+        rows = _between(rows, clock, span)
+    if request.cpus is not None and "cpu" in rows.schema.names:
+        wanted = pa.array(sorted(request.cpus), pa.uint16())
+        rows = rows.filter(pc.is_in(rows.column("cpu"), value_set=wanted))
+    return rows if rows.num_rows else None
+
+
+def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
+    """The facts that a file of the segment carries; None where the segment lacks the table."""
+    path = segment.file(table)
+    try:
+        if segment.sealed:
+            return facts_in(_open_parquet(str(path)).metadata.metadata)
+        schema = LiveStream(pa.py_buffer(path.read_bytes())).schema
+    except FileNotFoundError:
+        return None
+    return None if schema is None else facts_in(schema.metadata)
+
+
+def wall_of(rows: pa.Table, table: str, name: SegmentName) -> pa.Array | None:
+    """Wall time of each row, in nanoseconds; None for tables without time."""
+    column = time_column(table)
+    if column is None:
+        return None
+    times = rows.column(column).to_numpy()
+    return pa.array(times * (MILLIS if column == "time_ms" else 1) + name.offset)
+
+
+def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, memory_map=True, read_dictionary=list(dictionaries))
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFile("truncated or damaged") from error
+
+
+def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Table | None:
+    file = _open_parquet(str(segment.file(request.table)), request.dictionaries)
+    schema = file.schema_arrow
+    facts_in(file.metadata.metadata)
+    groups = list(range(file.metadata.num_row_groups))
+    if span is not None:
+        place = schema.get_field_index(request.clock)
+        groups = [group for group in groups if _group_may_hold(file.metadata.row_group(group), place, span)]
+    if not groups:
+        return None
+    needed = request.needed
+    present = None if needed is None else [name for name in needed if name in schema.names]
+    try:
+        rows = file.read_row_groups(groups, columns=present, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFile("truncated or damaged") from error
+    return conform(rows, request.table, needed)
+
+
+def _group_may_hold(group: pq.RowGroupMetaData, place: int, span: TimeRange) -> bool:
+    # Leaf columns and fields count alike: no table with a time has a list in front of it.
+    statistics = group.column(place).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min < span.until and span.since <= statistics.max)
+
+
+def _live(segment: Segment, request: Request) -> pa.Table | None:
+    # Read, not mapped: the recorder may cut the file back on a full disk, and a mapping would crash.
+    stream = LiveStream(pa.py_buffer(segment.file(request.table).read_bytes()))
+    if stream.schema is None:
+        return None
+    facts_in(stream.schema.metadata)
+    batches = list(stream)
+    if not batches:
+        return None
+    rows = conform(pa.Table.from_batches(batches), request.table, request.needed)
+    for name in request.dictionaries:
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
+    return rows
+
+
+def _between(rows: pa.Table, clock: str | None, span: TimeRange) -> pa.Table:
+    times = rows.column(clock).to_numpy()
+    inside = (times >= span.since) & (times < span.until)
+    return rows if bool(np.all(inside)) else rows.filter(pa.array(inside))

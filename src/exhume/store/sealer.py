@@ -1,0 +1,128 @@
+"""Sealing in the background, so that no tick waits for compression or for the disk."""
+
+import ctypes
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from exhume.model.clock import Tick
+from exhume.model.errors import RecordingError
+from exhume.store.lock import cannot_write
+from exhume.store.retention import Retention
+from exhume.store.seal import discard, seal
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    live: Path
+    tick: Tick | None
+    reserve: int
+
+
+class Sealer:
+    """One thread that seals segments in their order and keeps the retention. A segment that doesn't fit on
+    the disk stays live (readers read it all the same) and is tried again with the next one."""
+
+    def __init__(self, recording: Path, retention: Retention, boot: str) -> None:
+        self._recording = recording
+        self._retention = retention
+        self._boot = boot
+        self._waiting: deque[_Job] = deque()
+        self._active: _Job | None = None
+        self._changed = threading.Condition()
+        self._closing = False
+        self._failure: RecordingError | None = None
+        self._written = 0
+        self._trim = _memory_trimmer()
+        self._thread = threading.Thread(target=self._run, name="exhume-seal", daemon=True)
+        self._thread.start()
+
+    def submit(self, live: Path, tick: Tick | None = None, reserve: int = 0) -> None:
+        """Seal a segment that is complete. With a tick, the retention is kept afterwards."""
+        with self._changed:
+            self._waiting.append(_Job(live, tick, reserve))
+            self._changed.notify()
+
+    def make_room(self) -> bool:
+        """Remove the oldest complete segment, sealed or still waiting. False where there is none."""
+        with self._changed:
+            if self._retention.drop_oldest():
+                return True
+            if self._waiting:
+                discard(self._recording, self._waiting.popleft().live)
+                return True
+            return False
+
+    def written_bytes(self) -> int:
+        return self._written
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Seal what waits, then stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                job = self._active = self._waiting.popleft()
+            try:
+                finished = self._seal(job)
+            except OSError as error:
+                self._failure = cannot_write(self._recording, error)
+                return
+            except pa.ArrowException:
+                # Damaged in a way that its checks let through: it stays as it is, for readers and for the next start.
+                finished = True
+            with self._changed:
+                self._active = None
+                if not finished:
+                    self._waiting.appendleft(job)
+                    if self._closing:
+                        return
+                    # Nothing more can be done until another segment is complete or the disk has room.
+                    self._changed.wait()
+            self._trim()
+
+    def _seal(self, job: _Job) -> bool:
+        """False where the disk is full and nothing older can go."""
+        while True:
+            try:
+                sealed = seal(self._recording, job.live)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                with self._changed:
+                    if not self._retention.drop_oldest():
+                        return False
+                continue
+            with self._changed:
+                if sealed is not None:
+                    self._retention.add(sealed)
+                    self._written += sealed.size
+                if job.tick is not None:
+                    self._retention.enforce(self._boot, job.tick, job.reserve)
+            return True
+
+
+def _memory_trimmer() -> Callable[[], object]:
+    """glibc keeps what a seal has freed; handed back, the recorder stays small between minutes."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError):
+        return lambda: None
+    return lambda: trim(0)

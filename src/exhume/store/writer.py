@@ -1,0 +1,182 @@
+"""The recorder's end of the store: takes the rows of each tick, and cuts them into segments that stand alone."""
+
+import errno
+from pathlib import Path
+
+import pyarrow as pa
+
+from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.errors import RecordingError
+from exhume.model.facts import RecordingFacts
+from exhume.model.tables import TABLES, Columns
+from exhume.store.batches import to_batch
+from exhume.store.live import LIVE_DIRECTORY, LiveTable
+from exhume.store.lock import DirectoryLock, cannot_write
+from exhume.store.names import SegmentName, boot_part
+from exhume.store.retention import Retention
+from exhume.store.schema import DIMENSIONS
+from exhume.store.seal import leftovers, sweep
+from exhume.store.sealer import Sealer
+
+# A segment has one difference between wall and monotonic time; when the clocks have moved against each other by
+# more than this, the next one begins. Slewing (at most 30 ms a minute by the kernel's own hand) stays below it.
+CLOCK_STEP_NS = 250 * MILLIS
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Explanations before what they explain, and the anchor last: who sees a sample can also see its stack.
+_WRITE_ORDER = (*DIMENSIONS, *(table for table in TABLES if table not in (*DIMENSIONS, "anchors")), "anchors")
+
+
+class SegmentWriter:
+    """A RowSink that records into a directory. Raises DirectoryBusy where another recorder holds it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        facts: RecordingFacts,
+        *,
+        max_bytes: int | None,
+        max_age_s: float | None,
+        segment_s: int = 60,
+    ) -> None:
+        # The recorder lives beside starved work: one thread, and an allocator that gives memory back.
+        pa.set_cpu_count(1)
+        pa.set_memory_pool(pa.system_memory_pool())
+        self._directory = directory
+        self._facts = facts
+        self._boot = boot_part(facts.boot_id)
+        self._segment_ns = segment_s * NANOS
+        self._lock = DirectoryLock(directory)
+        try:
+            (directory / LIVE_DIRECTORY).mkdir(exist_ok=True)
+            sweep(directory)
+            self._retention = Retention(directory, max_bytes, max_age_s)
+            self._sealer = Sealer(directory, self._retention, self._boot)
+            for live in leftovers(directory):
+                self._sealer.submit(live)
+        except OSError as error:
+            self._lock.close()
+            raise cannot_write(directory, error) from error
+        self._pending: dict[str, list[pa.RecordBatch]] = {}
+        self._segment: SegmentName | None = None
+        self._files: dict[str, LiveTable] = {}
+        self._offset: int | None = None
+        self._written = 0
+        self._dropped_rows = 0
+
+    def append(self, table: str, columns: Columns) -> None:
+        """Add rows to this tick. Raises ValueError where they don't fit the table; anchors are the writer's own."""
+        if table == "anchors":
+            raise ValueError("anchors are written by the store, from the tick")
+        batch = to_batch(table, columns)
+        if batch is not None:
+            self._pending.setdefault(table, []).append(batch)
+
+    def commit(self, tick: Tick) -> bool:
+        """Make the tick's rows readable. True when a new segment begins with the next tick."""
+        if self._lock.vanished():
+            raise RecordingError(f"{self._directory} was deleted while it was being recorded; start the recorder again")
+        self._sealer.raise_failure()
+        offset = tick.wall - tick.end
+        before = offset if self._offset is None else self._offset
+        self._offset = offset
+        if self._segment is None:
+            self._segment = self._begin(tick, before)
+        stepped = abs(offset - self._segment.offset) > CLOCK_STEP_NS
+        if not stepped:
+            # After a step the pair does not belong to this segment's clock.
+            self._take("anchors", {"time": [tick.end], "wall": [tick.wall]})
+        if self._dropped_rows:
+            self._take("losses", self._loss(tick))
+        lost_dimension = self._write_pending()
+        if stepped or lost_dimension or self._crosses_boundary(tick):
+            self._end_segment(tick)
+            return True
+        return False
+
+    def written_bytes(self) -> int:
+        return self._written + self._sealer.written_bytes()
+
+    def close(self) -> None:
+        """Seal what is there and let go of the directory."""
+        try:
+            self._end_segment()
+            self._sealer.close()
+            self._sealer.raise_failure()
+        finally:
+            self._lock.close()
+
+    def _begin(self, tick: Tick, offset: int) -> SegmentName:
+        start_ms = tick.start // MILLIS
+        return SegmentName(start_ms + round(offset / MILLIS), self._boot, start_ms)
+
+    def _crosses_boundary(self, tick: Tick) -> bool:
+        assert self._segment is not None
+        begun = self._segment.wall_ms * MILLIS // self._segment_ns
+        return tick.wall // self._segment_ns != begun
+
+    def _take(self, table: str, columns: Columns) -> None:
+        batch = to_batch(table, columns)
+        assert batch is not None
+        self._pending.setdefault(table, []).append(batch)
+
+    def _loss(self, tick: Tick) -> Columns:
+        return {
+            "time": [tick.start],
+            "source": ["store"],
+            "kind": ["disk-full"],
+            "count": [self._dropped_rows],
+            "text": ["rows that were dropped because the disk was full"],
+        }
+
+    def _write_pending(self) -> bool:
+        """Write every table; True where rows were dropped that later rows of the segment lean on."""
+        lost_dimension = False
+        for table in _WRITE_ORDER:
+            batches = self._pending.pop(table, None)
+            if batches is None:
+                continue
+            if self._write(table, batches):
+                if table == "losses":
+                    self._dropped_rows = 0
+                continue
+            # The row that counts dropped rows is made anew each tick until it can be written.
+            self._dropped_rows += sum(b.num_rows for b in batches if table != "losses")
+            lost_dimension = lost_dimension or table in DIMENSIONS
+        return lost_dimension
+
+    def _write(self, table: str, batches: list[pa.RecordBatch]) -> bool:
+        """Write the batches of one table; on a full disk the oldest segment goes first. False: dropped."""
+        whole = batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
+        while True:
+            try:
+                self._written += self._file(table).write(whole)
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise cannot_write(self._directory, error) from error
+                if not self._sealer.make_room():
+                    return False
+            else:
+                return True
+
+    def _file(self, table: str) -> LiveTable:
+        file = self._files.get(table)
+        if file is None:
+            path = self._path()
+            path.mkdir(exist_ok=True)
+            file = self._files[table] = LiveTable(path, table, self._facts)
+        return file
+
+    def _path(self) -> Path:
+        return self._directory / LIVE_DIRECTORY / str(self._segment)
+
+    def _end_segment(self, tick: Tick | None = None) -> None:
+        if self._segment is None:
+            return
+        reserve = sum(file.size for file in self._files.values())
+        for file in self._files.values():
+            file.close()
+        if self._files:
+            self._sealer.submit(self._path(), tick, reserve)
+        self._files = {}
+        self._segment = None
