@@ -1,0 +1,81 @@
+"""A process as the recorder first saw it: name, command line, parent, start, cgroup, container."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from exhume.collect.containers import identify
+from exhume.collect.host import Host
+from exhume.model.clock import NANOS
+
+_LONGEST_COMMAND = 1024
+# Of several v1 hierarchies the first that says more than "/" is taken: memory is the one that leaks, and container
+# runtimes use all of them alike.
+_HIERARCHIES = ("memory", "cpu", "pids", "name=systemd", "")
+
+
+class ProcessReader:
+    """Describes processes by their pid, for the processes table."""
+
+    def __init__(self, host: Host) -> None:
+        self._proc = os.fspath(host.proc)
+        self._nanos_per_tick = NANOS // os.sysconf("SC_CLK_TCK")
+
+    def describe(self, pid: int) -> dict[str, Any]:
+        """The row of a process without its time. A process that is gone, or that may not be looked at, has the pid
+        alone: the rest of its row is unknown."""
+        row: dict[str, Any] = {"pid": pid}
+        directory = f"{self._proc}/{pid}"
+        stat = _content(f"{directory}/stat")
+        if stat is None:
+            return row
+        row.update(self._identity(stat))
+        command = _content(f"{directory}/cmdline", _LONGEST_COMMAND)
+        if command:
+            row["cmdline"] = command.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace") or None
+        groups = _content(f"{directory}/cgroup")
+        if groups is not None and (path := cgroup_path(groups)) is not None:
+            row["cgroup"] = path
+            identity = identify(path)
+            if identity is not None:
+                row.update(container=identity.container, pod=identity.pod, runtime=identity.runtime)
+        return row
+
+    def _identity(self, stat: bytes) -> dict[str, Any]:
+        # The name may hold spaces and parentheses; the last one closes it.
+        opening, closing = stat.find(b"("), stat.rfind(b")")
+        fields = stat[closing + 2 :].split()
+        if opening < 0 or closing < opening or len(fields) < 20:
+            return {}
+        return {
+            "comm": stat[opening + 1 : closing].decode("utf-8", "replace"),
+            "ppid": int(fields[1]),
+            "start": int(fields[19]) * self._nanos_per_tick,
+        }
+
+
+def cgroup_path(content: bytes) -> str | None:
+    """The path of a process's cgroup, out of the hierarchies that /proc/PID/cgroup lists."""
+    paths: dict[str, str] = {}
+    for line in content.decode("utf-8", "replace").split("\n"):
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            path = parts[2].removesuffix(" (deleted)")
+            for controller in parts[1].split(","):
+                paths[controller] = path
+    told = [paths[name] for name in _HIERARCHIES if name in paths]
+    return next((path for path in told if path != "/"), told[0] if told else None)
+
+
+def _content(path: str | Path, limit: int = 65536) -> bytes | None:
+    """The beginning of a small file of a process; None when the process is gone or closed to us."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, limit)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
