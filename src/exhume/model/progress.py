@@ -1,0 +1,44 @@
+"""What the recorder tells while it runs and when it ends: the words between the loop and whoever shows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from exhume.model.clock import Tick
+from exhume.model.tables import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class TickSummary:
+    """One tick, as it is shown live. `cpu` is the tick's rows of that table; `lost` counts samples, `own_cpu` is the
+    recorder's share of one core over the tick, and the texts are what happened in it."""
+
+    tick: Tick
+    cpu: Columns | None
+    samples: int
+    lost: int
+    rate_hz: int
+    own_cpu: float
+    rss_bytes: int
+    written_bytes: int
+    incidents: list[str] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSummary:
+    """A finished recording. `losses` counts by kind; times are wall nanoseconds."""
+
+    since: int
+    until: int
+    samples: int
+    losses: Mapping[str, int]
+    incidents: int
+    cpu_seconds: float
+    peak_rss_bytes: int
+    written_bytes: int
+    rate_hz: int
+
+    @property
+    def own_cpu(self) -> float:
+        """The recorder's cost as a share of one core."""
+        return self.cpu_seconds / max((self.until - self.since) / 1e9, 1e-9)
