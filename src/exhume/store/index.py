@@ -1,5 +1,6 @@
 """What a recording consists of, read off the names in its directory: no file is opened."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,14 @@ class Segment:
 
     def file(self, table: str) -> Path:
         return self.path / (table + (PARQUET_SUFFIX if self.sealed else LIVE_SUFFIX))
+
+    def size(self) -> int:
+        """Bytes of the segment's files; 0 once it is gone."""
+        try:
+            with os.scandir(self.path) as entries:
+                return sum(entry.stat().st_size for entry in entries)
+        except FileNotFoundError:
+            return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +72,9 @@ def list_recording(directory: Path) -> Listing:
     return Listing(in_recorded_order(segments), skipped)
 
 
-def sealed_segments(directory: Path) -> list[tuple[SegmentName, Path]]:
+def sealed_segments(directory: Path) -> list[Segment]:
     """The sealed segments, oldest first."""
-    return [(segment.name, segment.path) for segment in in_recorded_order(_sealed(directory, []))]
+    return in_recorded_order(_sealed(directory, []))
 
 
 def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
 
-_PATTERN = re.compile(r"(\d{8}T\d{6})(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?")
+_PATTERN = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -45,9 +45,10 @@ class SegmentName:
         match = _PATTERN.fullmatch(text)
         if match is None:
             return None
-        stamp, millis, boot, start, length, reach = match.groups()
+        *stamp, millis, boot, start, length, reach = match.groups()
+        year, month, day, hour, minute, second = map(int, stamp)
         try:
-            wall = datetime.strptime(stamp, "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+            wall = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
         except ValueError:
             return None
         wall_ms = (wall - _EPOCH) // _MILLISECOND + int(millis)

@@ -10,10 +10,22 @@ from exhume.model.errors import RecordingError, UsageError
 from exhume.model.facts import RecordingFacts
 from exhume.model.tables import TABLES, columns_of
 from exhume.model.window import Window
+from exhume.store.cores import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
 from exhume.store.dimensions import without_repeats
+from exhume.store.events import EventView, LossView, of_kinds, views
 from exhume.store.index import Segment, Skipped, list_recording
+from exhume.store.info import RecordingInfo, SelfCost, self_cost
+from exhume.store.names import SegmentName
 from exhume.store.profile import ProfileFilter, StackProfile, build_profile
-from exhume.store.reader import Request, SegmentGone, facts_of, read_segment, wall_of
+from exhume.store.reader import (
+    Request,
+    SegmentGone,
+    count_rows,
+    damaged_files,
+    facts_of,
+    read_segment,
+    with_wall,
+)
 from exhume.store.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
 
 _T = TypeVar("_T")
@@ -73,7 +85,13 @@ class Recording:
         unknown = [name for name in columns or () if name not in (*names, "wall")]
         if unknown:
             raise UsageError(f"table {table} has no column {', '.join(unknown)}; its columns are {', '.join(names)}")
-        parts = self._with_retries(lambda: self._parts(table, window, columns, cpus))
+        needed = None
+        if columns is not None:
+            # Repeats of a dimension are recognised by all of its columns.
+            keys = names if table in DIMENSIONS else [time_column(table)]
+            needed = list(dict.fromkeys(name for name in (*columns, *keys) if name not in (None, "wall")))
+        found = self._with_retries(lambda: self._rows(Request(table, window, needed, cpus)))
+        parts = [with_wall(rows, table, name) for name, rows in found]
         wanted = names if columns is None else list(columns)
         if columns is None and time_column(table) is not None:
             wanted = [*names, "wall"]
@@ -89,6 +107,27 @@ class Recording:
         chosen = wanted or ProfileFilter()
         return self._with_retries(lambda: build_profile(self._holding(window), window, chosen, self.note_unreadable))
 
+    def cores(self, window: Window, cells: int, measure: str = "busy") -> CoreGrid:
+        """Cores x cells of the window (clamped to what is recorded), max-pooled."""
+        columns = columns_for(measure)
+        return self._with_retries(lambda: self._grid(window, cells, measure, columns))
+
+    def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
+        """What happened in the window, in its order; only some kinds where they are given."""
+        return of_kinds(views(EventView, self._with_retries(lambda: self._rows(Request("events", window)))), kinds)
+
+    def losses(self, window: Window | None = None) -> list[LossView]:
+        """What was not recorded in the window, and why."""
+        return views(LossView, self._with_retries(lambda: self._rows(Request("losses", window))))
+
+    def self_cost(self, window: Window | None = None) -> SelfCost:
+        """What the recorder itself cost in the window."""
+        return self_cost(self.read("self", window))
+
+    def info(self) -> RecordingInfo:
+        """The recording as a whole; looks at every file, if only at its ends."""
+        return self._with_retries(self._info)
+
     def note_unreadable(self, segment: Segment, table: str, error: UnreadableFile) -> None:
         path = segment.file(table)
         self._damaged[path] = Skipped(path, str(error))
@@ -100,26 +139,60 @@ class Recording:
             return []
         return [segment for segment in self.segments if segment.name.may_hold(window)]
 
-    def _parts(
-        self, table: str, window: Window | None, columns: Sequence[str] | None, cpus: Collection[int] | None
-    ) -> list[pa.Table]:
-        clock = time_column(table)
-        needed = None
-        if columns is not None:
-            keys = [c.name for c in columns_of(table)] if table in DIMENSIONS else [clock] if clock else []
-            needed = list(dict.fromkeys([*(name for name in columns if name != "wall"), *keys]))
-        parts = []
-        for segment in self._holding(window):
-            try:
-                rows = read_segment(segment, Request(table, window, needed, cpus))
-            except UnreadableFile as error:
-                self.note_unreadable(segment, table, error)
-                continue
-            if rows is None:
-                continue
-            wall = wall_of(rows, table, segment.name)
-            parts.append(rows if wall is None else rows.append_column("wall", wall))
-        return parts
+    def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
+        """The wanted rows of each segment that has any."""
+        found = ((segment.name, self._read(segment, request)) for segment in self._holding(request.window))
+        return [(name, rows) for name, rows in found if rows is not None]
+
+    def _read(self, segment: Segment, request: Request) -> pa.Table | None:
+        try:
+            return read_segment(segment, request)
+        except UnreadableFile as error:
+            self.note_unreadable(segment, request.table, error)
+            return None
+
+    def _grid(self, window: Window, cells: int, measure: str, columns: list[str]) -> CoreGrid:
+        shown = window.clamp(self._span() or Window(0, 0))
+        # A row that began before the window may reach into it.
+        request = Request("cpu", Window(shown.since - LONGEST_ROW_NS, shown.until), columns)
+        by_name = {segment.name: segment for segment in self._holding(request.window)}
+        return build_grid(shown, cells, measure, by_name, lambda name: self._read(by_name[name], request))
+
+    def _info(self) -> RecordingInfo:
+        facts = self._newest_facts()
+        losses: dict[str, int] = {}
+        for loss in self.losses():
+            what = f"{loss.source}: {loss.kind}"
+            losses[what] = losses.get(what, 0) + loss.count
+        counted = [self._segment_span(segment) for segment in self.segments]
+        size = samples = 0
+        for segment in self.segments:
+            size += segment.size()
+            samples += self._count(segment, "samples")
+            for path, reason in damaged_files(segment):
+                self._damaged[path] = Skipped(path, reason)
+        return RecordingInfo(
+            directory=self.directory,
+            facts=facts,
+            span=self._span(),
+            recorded_seconds=sum(window.seconds for window in counted),
+            segments=len(self.segments),
+            bytes=size,
+            samples=samples,
+            rate_hz=facts.rate_hz,
+            event_source=facts.event_source,
+            losses=losses,
+            cost=self.self_cost(),
+            sources_missing=facts.sources_missing,
+            skipped=self.skipped,
+        )
+
+    def _count(self, segment: Segment, table: str) -> int:
+        try:
+            return count_rows(segment, table)
+        except UnreadableFile as error:
+            self.note_unreadable(segment, table, error)
+            return 0
 
     def _newest_facts(self) -> RecordingFacts:
         for segment in reversed(self.segments):
@@ -142,17 +215,10 @@ class Recording:
         return Window(min(w.since for w in spans), max(w.until for w in spans))
 
     def _segment_span(self, segment: Segment) -> Window:
-        since = segment.name.span.since
-        if segment.sealed:
-            return segment.name.span
-        try:
-            anchors = read_segment(segment, Request("anchors"))
-        except UnreadableFile as error:
-            self.note_unreadable(segment, "anchors", error)
-            return segment.name.span
+        anchors = None if segment.sealed else self._read(segment, Request("anchors"))
         if anchors is None:
             return segment.name.span
-        return Window(since, anchors.column("time").to_numpy().max().item() + segment.name.offset)
+        return Window(segment.name.span.since, anchors.column("time").to_numpy().max().item() + segment.name.offset)
 
     def _with_retries(self, attempt: Callable[[], _T]) -> _T:
         for _ in range(_RETRIES):
@@ -164,5 +230,4 @@ class Recording:
 
 
 def _empty(table: str) -> pa.Table:
-    rows = schema_of(table).empty_table()
-    return rows if time_column(table) is None else rows.append_column("wall", pa.array([], pa.int64()))
+    return with_wall(schema_of(table).empty_table(), table, SegmentName(0, "", 0))

@@ -1,7 +1,9 @@
 """One table of one segment, sealed or live -> Arrow rows inside a window."""
 
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +12,16 @@ import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS
 from exhume.model.facts import RecordingFacts
+from exhume.model.tables import TABLES
 from exhume.model.window import Window
 from exhume.store.index import Segment
 from exhume.store.live import LiveStream
 from exhume.store.names import SegmentName
 from exhume.store.schema import DIMENSIONS, UnreadableFile, conform, facts_in, time_column
+from exhume.store.seal import PARQUET_SUFFIX
+
+DAMAGED = "truncated or damaged"
+_MAGIC = b"PAR1"
 
 
 class SegmentGone(Exception):
@@ -94,13 +101,39 @@ def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
     return None if schema is None else facts_in(schema.metadata)
 
 
-def wall_of(rows: pa.Table, table: str, name: SegmentName) -> pa.Array | None:
-    """Wall time of each row, in nanoseconds; None for tables without time."""
+def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
+    """The rows with their wall time, in nanoseconds, in a column `wall`; unchanged in tables without time."""
     column = time_column(table)
     if column is None:
-        return None
+        return rows
     times = rows.column(column).to_numpy()
-    return pa.array(times * (MILLIS if column == "time_ms" else 1) + name.offset)
+    return rows.append_column("wall", pa.array(times * (MILLIS if column == "time_ms" else 1) + name.offset))
+
+
+def count_rows(segment: Segment, table: str) -> int:
+    """How many rows a table has in a segment, without decoding them where it is sealed."""
+    if segment.sealed:
+        try:
+            return int(_open_parquet(str(segment.file(table))).metadata.num_rows)
+        except FileNotFoundError:
+            return 0
+    rows = read_segment(segment, Request(table))
+    return 0 if rows is None else int(rows.num_rows)
+
+
+def damaged_files(segment: Segment) -> Iterator[tuple[Path, str]]:
+    """Files of a sealed segment that can't be read, and why, told by their first and last bytes alone."""
+    if not segment.sealed:
+        return
+    for path in sorted(segment.path.glob("*")):
+        if path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
+            yield path, "not part of a recording"
+            continue
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+            file.seek(-min(len(_MAGIC), path.stat().st_size), os.SEEK_END)
+            if head != _MAGIC or file.read() != _MAGIC:
+                yield path, DAMAGED
 
 
 def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
@@ -109,7 +142,7 @@ def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile("truncated or damaged") from error
+        raise UnreadableFile(DAMAGED) from error
 
 
 def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Table | None:
@@ -127,7 +160,7 @@ def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Ta
     try:
         rows = file.read_row_groups(groups, columns=present, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile("truncated or damaged") from error
+        raise UnreadableFile(DAMAGED) from error
     return conform(rows, request.table, needed)
 
 

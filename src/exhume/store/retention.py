@@ -18,7 +18,7 @@ class Retention:
         self._recording = recording
         self._max_bytes = max_bytes
         self._max_age_ms = None if max_age_s is None else max_age_s * 1000
-        self._kept = [Sealed(name, path, _bytes_in(path)) for name, path in sealed_segments(recording)]
+        self._kept = [Sealed(s.name, s.path, s.size()) for s in sealed_segments(recording)]
 
     def add(self, sealed: Sealed) -> None:
         self._kept.append(sealed)
@@ -51,7 +51,3 @@ class Retention:
         if name.boot == boot:
             return tick.end / MILLIS - name.end_ms
         return (tick.wall - name.span.until) / NANOS * 1000
-
-
-def _bytes_in(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.iterdir())
