@@ -60,7 +60,6 @@ def _innermost_container(parts: list[str]) -> tuple[str, str | None, int, str | 
     """Id, runtime, depth in the path and (where the path has it in the same part) the pod's slice."""
     for depth in range(len(parts) - 1, -1, -1):
         part = parts[depth]
-        above = parts[depth - 1] if depth else ""
         if match := _PREFIXED.fullmatch(part):
             return match["id"], _RUNTIMES[match["prefix"]], depth, None
         if match := _COLONS.fullmatch(part):
@@ -69,7 +68,7 @@ def _innermost_container(parts: list[str]) -> tuple[str, str | None, int, str | 
             return match["id"], _runtime_above(parts[:depth]), depth, None
         if "ecs" in parts[:depth] and (match := _ECS.fullmatch(part)):
             return match["id"], None, depth, None
-        if above and part.startswith(("libpod-conmon-", "crio-conmon-")):
+        if part.startswith(("libpod-conmon-", "crio-conmon-")):
             # The monitor of a container lives beside it, not in it.
             return None
     return None

@@ -1,6 +1,7 @@
 """A process as the recorder first saw it: name, command line, parent, start, cgroup, container."""
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,8 @@ class ProcessReader:
         if command:
             row["cmdline"] = command.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace") or None
         groups = _content(f"{directory}/cgroup")
-        if groups is not None and (path := cgroup_path(groups)) is not None:
-            row["cgroup"] = path
-            identity = identify(path)
-            if identity is not None:
-                row.update(container=identity.container, pod=identity.pod, runtime=identity.runtime)
+        if groups is not None:
+            row.update(_membership(groups))
         return row
 
     def _identity(self, stat: bytes) -> dict[str, Any]:
@@ -52,6 +50,18 @@ class ProcessReader:
             "ppid": int(fields[1]),
             "start": int(fields[19]) * self._nanos_per_tick,
         }
+
+
+@lru_cache(maxsize=1024)
+def _membership(groups: bytes) -> dict[str, str | None]:
+    """Cgroup, container, pod and runtime. Most processes share theirs with many others."""
+    path = cgroup_path(groups)
+    if path is None:
+        return {}
+    identity = identify(path)
+    if identity is None:
+        return {"cgroup": path}
+    return {"cgroup": path, "container": identity.container, "pod": identity.pod, "runtime": identity.runtime}
 
 
 def cgroup_path(content: bytes) -> str | None:
