@@ -1,0 +1,163 @@
+"""Names for addresses in files: symbol tables are loaded when first hit and kept within a budget of bytes."""
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from exhume.collect.host import Host
+from exhume.collect.perf.symbols.demangle import demangle
+from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
+from exhume.collect.perf.symbols.locate import Identity, OpenFile, identity_of, open_mapped, open_regular
+from exhume.collect.perf.symbols.memory import release_freed_memory
+from exhume.collect.perf.symbols.program import Program, load_program
+from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
+
+# Processes that map a file, each with its mapping of it: never none.
+Views = Sequence[tuple[AddressSpace, Mapping]]
+
+DEFAULT_BUDGET = 12 << 20
+_FRAME_BYTES = 400
+_MAX_FILES = 4096
+_CHECK_EVERY_S = 2.0
+_RETRY_FIRST_S = 1.0
+_RETRY_AT_MOST_S = 60.0
+_TRIM_ABOVE = 1 << 20
+
+
+class _Known:
+    """What is known about one mapped file. A program of None means that it could not be read."""
+
+    __slots__ = ("backoff", "checked", "frames", "program")
+
+    def __init__(self, program: Program | None, now: float) -> None:
+        self.program = program
+        self.frames: dict[int, Frame] = {}
+        self.checked = now
+        self.backoff = _RETRY_FIRST_S
+
+
+class FileSymbols:
+    """Looks up file offsets in the symbol tables of the files that processes map."""
+
+    def __init__(self, host: Host, budget: int = DEFAULT_BUDGET, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._budget = budget
+        self._clock = clock
+        self._known: OrderedDict[MappedFile, _Known] = OrderedDict()
+        # The same file is often mapped under several names; its table is loaded once.
+        self._programs: dict[Identity, Program] = {}
+
+    @property
+    def nbytes(self) -> int:
+        frames = sum(len(known.frames) for known in self._known.values())
+        return sum(program.nbytes for program in self._programs.values()) + frames * _FRAME_BYTES
+
+    def frames(self, views: Views, offsets: list[int]) -> list[Frame]:
+        """A frame for each offset in a file, which any of the processes that map it may let us reach."""
+        file = views[0][1].file
+        known = self._known_file(views)
+        if known.program is None:
+            return [_nameless(file, offset) for offset in offsets]
+        at = known.program.find(np.array(offsets, np.uint64)).tolist()
+        frames = known.frames
+        fresh = {index for index in at if index >= 0 and index not in frames}
+        if fresh:
+            self._name(views, known, known.program, fresh)
+        return [frames.get(index) or _nameless(file, offset) for index, offset in zip(at, offsets, strict=True)]
+
+    def _known_file(self, views: Views) -> _Known:
+        now = self._clock()
+        file = views[0][1].file
+        known = self._known.get(file)
+        if known is None:
+            known = self._known[file] = _Known(self._load(views), now)
+            self._keep_budget()
+            return known
+        self._known.move_to_end(file)
+        if known.program is None:
+            if now - known.checked >= known.backoff:
+                known.checked = now
+                known.backoff = min(known.backoff * 2, _RETRY_AT_MOST_S)
+                known.program = self._load(views)
+                self._keep_budget()
+        elif now - known.checked >= _CHECK_EVERY_S:
+            known.checked = now
+            if self._rewritten(views, known.program):
+                self._programs.pop(known.program.identity, None)
+                known.frames.clear()
+                known.program = self._load(views)
+                self._keep_budget()
+        return known
+
+    def _rewritten(self, views: Views, program: Program) -> bool:
+        """Whether the file was written anew in place (the same inode, another content)."""
+        space, mapping = views[0]
+        try:
+            status = os.stat(f"{self._host.proc}/{space.pid}/root{mapping.file.path}")  # noqa: PTH116
+        except (OSError, ValueError):
+            return False
+        now = identity_of(status)
+        return now[:2] == program.identity[:2] and now != program.identity
+
+    def _load(self, views: Views) -> Program | None:
+        opened = self._open(views)
+        if opened is None:
+            return None
+        with opened:
+            program = self._programs.get(opened.identity)
+            if program is not None:
+                return program
+            roots = [f"{self._host.proc}/{space.pid}/root" for space, _ in views]
+            program = load_program(opened, (*roots[:1], ""))
+        if program is not None:
+            self._programs[program.identity] = program
+            if program.nbytes > _TRIM_ABOVE:
+                release_freed_memory()
+        return program
+
+    def _open(self, views: Views) -> OpenFile | None:
+        return next((file for view in views if (file := open_mapped(self._host, *view)) is not None), None)
+
+    def _name(self, views: Views, known: _Known, program: Program, indexes: set[int]) -> None:
+        module = views[0][1].file.module
+        file = self._open_names(views, program) if program.needs_file else None
+        try:
+            for index in indexes:
+                name = program.name(index, file)
+                if name:
+                    known.frames[index] = make_frame(USER, module, demangle(readable(name)))
+        finally:
+            if file is not None:
+                file.close()
+
+    def _open_names(self, views: Views, program: Program) -> OpenFile | None:
+        """The file that the names are in: where it was, or wherever the mapped file can be reached now."""
+        file = open_regular(program.source_path)
+        if file is None or file.identity != program.source:
+            if file is not None:
+                file.close()
+            file = self._open(views)
+        if file is not None and file.identity != program.source:
+            file.close()
+            return None
+        if file is not None:
+            program.source_path = file.path
+        return file
+
+    def _keep_budget(self) -> None:
+        """Forget the files that were not hit for longest, until the rest fits."""
+        size = self.nbytes
+        while len(self._known) > 1 and (size > self._budget or len(self._known) > _MAX_FILES):
+            _, oldest = self._known.popitem(last=False)
+            size -= len(oldest.frames) * _FRAME_BYTES
+            program = oldest.program
+            if program is not None and not any(known.program is program for known in self._known.values()):
+                del self._programs[program.identity]
+                size -= program.nbytes
+
+
+def _nameless(file: MappedFile, offset: int) -> Frame:
+    return make_frame(USER, file.module, f"{file.base}+0x{offset:x}")

@@ -1,0 +1,32 @@
+"""A frame: what a sampled address is called. Its id is a hash of that name, so recordings merge by id."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+KERNEL = "kernel"
+USER = "user"
+JIT = "jit"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One function as people read it. `kind` is kernel, user or jit."""
+
+    kind: str
+    module: str
+    name: str
+    id: int
+
+
+def make_frame(kind: str, module: str, name: str) -> Frame:
+    """A frame with its id: the 64-bit hash of kind, module and name."""
+    digest = blake2b(f"{kind}\0{module}\0{name}".encode(), digest_size=8).digest()
+    return Frame(kind, module, name, int.from_bytes(digest, "little"))
+
+
+def readable(raw: bytes) -> str:
+    """Text from an untrusted file: always valid Unicode, and nothing in it that a terminal would obey."""
+    text = raw.decode("utf-8", "replace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)

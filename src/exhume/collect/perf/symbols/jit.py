@@ -1,0 +1,172 @@
+"""Perf maps: the names that runtimes (CPython, Node, Java) write for the code they compile as they run.
+
+/tmp/perf-PID.map, in the process's own view of /tmp and of its pid, one function a line: start, size, name. The
+file grows as code is compiled, and anyone may write it, so it is read with bounds on size and rate and has to
+belong to the process's user.
+"""
+
+import os
+import stat
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.host import Host
+from exhume.collect.perf.symbols.frame import JIT, Frame, make_frame, readable
+from exhume.collect.perf.symbols.perfmap import CodeRanges
+from exhume.collect.perf.symbols.space import AddressSpace
+
+PERF_MAP = "perf-map"
+DEFAULT_BUDGET = 4 << 20
+_READ_A_TURN = 1 << 20
+_MAX_PROCESSES = 512
+_MAX_NAME = 512
+_TURN_S = 1.0
+_LOOK_AGAIN_S = 10.0
+_CLOCK_SLACK_S = 2.0
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """Who a pid is: its user, its pid inside its container, and when it started (ticks since boot)."""
+
+    uid: int
+    inner_pid: int
+    started: int
+
+
+class _PerfMap:
+    """One process's map, as far as it was read."""
+
+    __slots__ = ("checked", "code", "frames", "inode", "offset", "process", "tail")
+
+    def __init__(self, process: _Process | None) -> None:
+        self.process = process
+        self.checked = float("-inf")
+        self.inode = 0
+        self.forget()
+
+    def forget(self) -> None:
+        self.code = CodeRanges()
+        self.frames: dict[int, Frame] = {}
+        self.offset = 0
+        self.tail = b""
+
+
+class JitSymbols:
+    """Looks up addresses of compiled code in perf maps."""
+
+    def __init__(self, host: Host, budget: int = DEFAULT_BUDGET, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._budget = budget
+        self._clock = clock
+        self._maps: OrderedDict[int, _PerfMap] = OrderedDict()
+        self._turn = float("-inf")
+        self._allowance = _READ_A_TURN
+
+    @property
+    def nbytes(self) -> int:
+        return sum(perf_map.code.nbytes for perf_map in self._maps.values())
+
+    def frames(self, space: AddressSpace, addresses: list[int]) -> list[Frame | None]:
+        """A frame for each address that the process's perf map names; None for the others."""
+        perf_map = self._map_of(space.pid)
+        if not len(perf_map.code):
+            return [None] * len(addresses)
+        wanted: npt.NDArray[np.uint64] = np.array(addresses, np.uint64)
+        result: list[Frame | None] = []
+        for index in perf_map.code.find(wanted).tolist():
+            if index < 0:
+                result.append(None)
+                continue
+            frame = perf_map.frames.get(index)
+            if frame is None:
+                name = readable(perf_map.code.name(index))
+                frame = perf_map.frames[index] = make_frame(JIT, PERF_MAP, name)
+            result.append(frame)
+        return result
+
+    def _map_of(self, pid: int) -> _PerfMap:
+        now = self._clock()
+        if now - self._turn >= _TURN_S:
+            self._turn, self._allowance = now, _READ_A_TURN
+        perf_map = self._maps.get(pid)
+        if perf_map is None:
+            perf_map = self._maps[pid] = _PerfMap(None)
+        self._maps.move_to_end(pid)
+        wait = _TURN_S if perf_map.inode else _LOOK_AGAIN_S
+        if now - perf_map.checked >= wait and self._allowance > 0:
+            perf_map = self._refresh(pid, perf_map)
+            perf_map.checked = now
+            self._keep_budget()
+        return perf_map
+
+    def _refresh(self, pid: int, perf_map: _PerfMap) -> _PerfMap:
+        process = self._process(pid)
+        if process is None:
+            return perf_map  # gone: what it wrote so far still names its samples
+        if process != perf_map.process:  # first seen, or the pid belongs to another process now
+            perf_map = self._maps[pid] = _PerfMap(process)
+        path = f"{self._host.proc}/{pid}/root/tmp/perf-{process.inner_pid}.map"
+        try:
+            fd = os.open(path, _OPEN)
+        except OSError:
+            return perf_map
+        try:
+            self._read_on(fd, perf_map, process)
+        except OSError:
+            pass  # what could be read was
+        finally:
+            os.close(fd)
+        return perf_map
+
+    def _read_on(self, fd: int, perf_map: _PerfMap, process: _Process) -> None:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != process.uid or self._is_stale(status, process):
+            return
+        if status.st_ino != perf_map.inode or status.st_size < perf_map.offset:
+            perf_map.forget()
+            perf_map.inode = status.st_ino
+        size = min(self._allowance, status.st_size - perf_map.offset)
+        if size <= 0 or perf_map.code.nbytes > self._budget // 2:
+            return
+        content = os.pread(fd, size, perf_map.offset)
+        self._allowance -= len(content)
+        perf_map.offset += len(content)
+        text, newline, tail = (perf_map.tail + content).rpartition(b"\n")
+        perf_map.tail = tail[:_MAX_NAME]
+        if newline:
+            perf_map.code.add(text, _MAX_NAME)
+            perf_map.frames.clear()
+
+    def _is_stale(self, status: os.stat_result, process: _Process) -> bool:
+        """Whether the map was left behind by an earlier process of the same pid."""
+        started = process.started / os.sysconf("SC_CLK_TCK")
+        written_ago = time.time() - status.st_mtime
+        running_for = time.clock_gettime(time.CLOCK_BOOTTIME) - started
+        return written_ago > running_for + _CLOCK_SLACK_S
+
+    def _process(self, pid: int) -> _Process | None:
+        try:
+            with open(f"{self._host.proc}/{pid}/status", "rb") as file:  # noqa: PTH123
+                status = file.read()
+            with open(f"{self._host.proc}/{pid}/stat", "rb") as file:  # noqa: PTH123
+                started = int(file.read().rpartition(b")")[2].split()[19])
+        except (OSError, ValueError, IndexError):
+            return None
+        uid, inner_pid = 0, pid
+        for line in status.split(b"\n"):
+            if line.startswith(b"Uid:"):
+                uid = int(line.split()[2])
+            elif line.startswith(b"NSpid:"):
+                inner_pid = int(line.split()[-1])
+        return _Process(uid, inner_pid, started)
+
+    def _keep_budget(self) -> None:
+        while len(self._maps) > 1 and (len(self._maps) > _MAX_PROCESSES or self.nbytes > self._budget):
+            self._maps.popitem(last=False)

@@ -1,0 +1,187 @@
+"""The executable mappings of one process image: where an address lies in which file.
+
+Built from /proc/PID/maps for processes that were there first, and from the kernel's mmap records afterwards.
+Thousands of processes come and go each second, so a fork shares its parent's mappings until either changes,
+and mappings are only put in order when an address is looked up.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from exhume.collect.host import Host
+from exhume.collect.perf.symbols.frame import readable
+
+_DELETED = " (deleted)"
+_EXECUTABLE = ord("x")
+_MAX_PENDING = 128
+_MAX_LINEAGE = 3
+
+
+class FileKey(NamedTuple):
+    """How the kernel names a mapped file. Generation 0 means that it was not told."""
+
+    major: int
+    minor: int
+    inode: int
+    generation: int
+    path: str
+
+
+class MappedFile:
+    """A file (or a piece of nameless memory) that processes map; one object for all of them.
+
+    `path` is as the kernel wrote it, less the mark of a deleted file; `module` is the same fit to be shown.
+    """
+
+    __slots__ = ("__weakref__", "base", "key", "module", "on_disk", "path")
+
+    def __init__(self, key: FileKey) -> None:
+        self.key = key
+        self.path = key.path.removesuffix(_DELETED)
+        self.module = readable(self.path.encode("utf-8", "surrogateescape"))
+        self.base = self.module.rsplit("/", 1)[-1]
+        # Whether there may be a program in it; memory without a file holds JIT code, if any.
+        self.on_disk = self.path.startswith("/") and not self.path.startswith(("//anon", "/dev/zero", "/SYSV"))
+
+    @property
+    def maybe_jit(self) -> bool:
+        """Whether a runtime may have put compiled code here: nameless memory, or a file that is only memory."""
+        return not self.path or self.path.startswith(("[anon", "[heap", "[stack", "//anon", "/dev/zero", "/memfd:"))
+
+
+class Mapping(NamedTuple):
+    start: int
+    end: int
+    offset: int
+    file: MappedFile
+
+
+_known: WeakValueDictionary[FileKey, MappedFile] = WeakValueDictionary()
+
+
+def mapped_file(key: FileKey) -> MappedFile:
+    """The one object that stands for this file."""
+    file = _known.get(key)
+    if file is None:
+        file = _known[key] = MappedFile(key)
+    return file
+
+
+class _Image:
+    """Mappings in the order they were made; `settled` is their outcome, sorted and free of overlaps."""
+
+    __slots__ = ("pending", "settled", "starts")
+
+    def __init__(self, settled: list[Mapping], pending: list[Mapping]) -> None:
+        self.settled = settled
+        self.pending = pending
+        self.starts: list[int] = [mapping.start for mapping in settled]
+
+    def settle(self) -> None:
+        for mapping in self.pending:
+            self._place(mapping)
+        self.pending.clear()
+
+    def _place(self, new: Mapping) -> None:
+        """Put a mapping where it belongs; what it covers is gone, as the kernel unmapped it."""
+        first = bisect_right(self.starts, new.start)
+        if first and self.settled[first - 1].end > new.start:
+            first -= 1
+        last = first
+        kept_before: list[Mapping] = []
+        kept_after: list[Mapping] = []
+        while last < len(self.settled) and self.settled[last].start < new.end:
+            old = self.settled[last]
+            if old.start < new.start:
+                kept_before.append(old._replace(end=new.start))
+            if old.end > new.end:
+                kept_after.append(old._replace(start=new.end, offset=old.offset + new.end - old.start))
+            last += 1
+        replacement = [*kept_before, new, *kept_after]
+        self.settled[first:last] = replacement
+        self.starts[first:last] = [mapping.start for mapping in replacement]
+
+
+class AddressSpace:
+    """The executable mappings of one process image.
+
+    `pid` is a process through whose /proc/PID/root its files can be reached; `lineage` are its ancestors,
+    asked when it has already gone.
+    """
+
+    __slots__ = ("_image", "_shared", "lineage", "pid")
+
+    def __init__(self, pid: int, lineage: tuple[int, ...] = ()) -> None:
+        self.pid = pid
+        self.lineage = lineage
+        self._image = _Image([], [])
+        self._shared = False
+
+    @classmethod
+    def from_proc(cls, host: Host, pid: int) -> "AddressSpace | None":
+        """The mappings that a living process has now; None when it is gone or out of reach."""
+        try:
+            with open(f"{host.proc}/{pid}/maps", "rb") as maps:  # noqa: PTH123
+                content = maps.read()
+        except OSError:
+            return None
+        space = cls(pid)
+        space._image = _Image(list(parse_maps(content)), [])
+        return space
+
+    def fork(self, pid: int) -> "AddressSpace":
+        """The same mappings for a child; shared until one of the two changes."""
+        child = AddressSpace.__new__(AddressSpace)
+        child.pid = pid
+        child.lineage = (self.pid, *self.lineage[: _MAX_LINEAGE - 1])
+        child._image = self._image
+        child._shared = self._shared = True
+        return child
+
+    def exec(self) -> "AddressSpace":
+        """An empty space for the new program of the same process."""
+        return AddressSpace(self.pid, self.lineage)
+
+    def add_mapping(  # noqa: PLR0917 - in the order of the kernel's record
+        self, start: int, end: int, offset: int, major: int, minor: int, inode: int, generation: int, path: str
+    ) -> None:
+        """An executable mapping that the process just made."""
+        if self._shared:
+            self._image = _Image(self._image.settled.copy(), self._image.pending.copy())
+            self._shared = False
+        pending = self._image.pending
+        pending.append(Mapping(start, end, offset, mapped_file(FileKey(major, minor, inode, generation, path))))
+        if len(pending) > _MAX_PENDING:
+            self._image.settle()
+
+    def mappings(self) -> tuple[list[int], list[Mapping]]:
+        """The starts, and the mappings that start there: sorted, without overlaps. Not to be changed."""
+        image = self._image
+        if image.pending:
+            image.settle()
+        return image.starts, image.settled
+
+    def find(self, address: int) -> Mapping | None:
+        """The mapping that an address lies in."""
+        starts, mappings = self.mappings()
+        at = bisect_right(starts, address) - 1
+        if at >= 0 and address < mappings[at].end:
+            return mappings[at]
+        return None
+
+
+def parse_maps(content: bytes) -> Iterable[Mapping]:
+    """The executable mappings in the text of /proc/PID/maps."""
+    for line in content.split(b"\n"):
+        space = line.find(b" ")
+        if space < 0 or line[space + 3] != _EXECUTABLE:
+            continue
+        fields = line.split(None, 5)
+        start, _, end = fields[0].partition(b"-")
+        major, _, minor = fields[3].partition(b":")
+        path = os.fsdecode(fields[5].replace(b"\\012", b"\n")) if len(fields) > 5 else ""
+        key = FileKey(int(major, 16), int(minor, 16), int(fields[4]), 0, path)
+        yield Mapping(int(start, 16), int(end, 16), int(fields[2], 16), mapped_file(key))

@@ -1,0 +1,125 @@
+"""Addresses in, frames out: the one door to everything that knows names.
+
+An address that can't be named stays module+offset (or a bare address in the kernel), never a wrong name.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.host import Host
+from exhume.collect.perf.symbols.files import FileSymbols
+from exhume.collect.perf.symbols.frame import USER, Frame, make_frame
+from exhume.collect.perf.symbols.jit import JitSymbols
+from exhume.collect.perf.symbols.kernel import KernelSymbols
+from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
+from exhume.collect.perf.symbols.vdso import VDSO, VdsoSymbols
+from exhume.model.errors import Missing
+
+ANONYMOUS = "[anon]"
+UNKNOWN = "[unknown]"
+_ANONYMOUS = make_frame(USER, ANONYMOUS, ANONYMOUS)
+_UNKNOWN = make_frame(USER, UNKNOWN, UNKNOWN)
+_MAX_VIEWS = 4
+
+Addresses = npt.NDArray[np.uint64]
+Batch = Sequence[tuple[AddressSpace, Addresses]]
+
+
+class _Group:
+    """Addresses in one file, from however many processes; `places` are where their frames go."""
+
+    __slots__ = ("offsets", "places", "views")
+
+    def __init__(self) -> None:
+        self.views: list[tuple[AddressSpace, Mapping]] = []
+        self.offsets: list[int] = []
+        self.places: list[tuple[list[Frame], int]] = []
+
+    def add(self, space: AddressSpace, mapping: Mapping, address: int, frames: list[Frame], at: int) -> None:
+        if not self.views or (len(self.views) < _MAX_VIEWS and self.views[-1][0] is not space):
+            self.views.append((space, mapping))
+        self.offsets.append(address - mapping.start + mapping.offset)
+        self.places.append((frames, at))
+
+
+class Symbolizer:
+    """Names addresses of the kernel and of processes."""
+
+    def __init__(self, host: Host) -> None:
+        self._kernel = KernelSymbols(host)
+        self._files = FileSymbols(host)
+        self._jit = JitSymbols(host)
+        self._vdso = VdsoSymbols(host)
+
+    @property
+    def missing(self) -> list[Missing]:
+        """What could not be used, and what would bring it back."""
+        return [self._kernel.missing] if self._kernel.missing else []
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that symbol tables take."""
+        return self._kernel.nbytes + self._files.nbytes + self._jit.nbytes
+
+    def kernel_changed(self) -> None:
+        """A module or BPF program came or went."""
+        self._kernel.changed()
+
+    def kernel(self, addresses: Addresses) -> list[Frame]:
+        """A frame for each kernel address."""
+        return self._kernel.frames(addresses)
+
+    def user(self, space: AddressSpace, addresses: Addresses) -> list[Frame]:
+        """A frame for each address of one process."""
+        return self.users([(space, addresses)])[0]
+
+    def users(self, batch: Batch) -> list[list[Frame]]:
+        """Frames for the addresses of many processes. Looked up file by file: far cheaper than one by one,
+        since most processes run the same few files."""
+        results: list[list[Frame]] = []
+        groups: defaultdict[MappedFile, _Group] = defaultdict(_Group)
+        for space, addresses in batch:
+            frames = [_UNKNOWN] * len(addresses)
+            results.append(frames)
+            self._place(space, addresses.tolist(), frames, groups)
+        for group in groups.values():
+            found = self._files.frames(group.views, group.offsets)
+            for (frames, at), frame in zip(group.places, found, strict=True):
+                frames[at] = frame
+        return results
+
+    def _place(
+        self, space: AddressSpace, addresses: list[int], frames: list[Frame], groups: defaultdict[MappedFile, _Group]
+    ) -> None:
+        """Sort addresses into the files that they lie in; those in memory without a file are named here."""
+        starts, mappings = space.mappings()
+        fileless: list[tuple[int, Mapping | None]] = []
+        for at, address in enumerate(addresses):
+            i = bisect_right(starts, address) - 1
+            mapping = mappings[i] if i >= 0 and address < mappings[i].end else None
+            if mapping is not None and mapping.file.on_disk and not mapping.file.maybe_jit:
+                groups[mapping.file].add(space, mapping, address, frames, at)
+            else:
+                fileless.append((at, mapping))
+        if not fileless:
+            return
+        compiled = self._jit.frames(space, [addresses[at] for at, _ in fileless])
+        for (at, mapping), frame in zip(fileless, compiled, strict=True):
+            if frame is not None:
+                frames[at] = frame
+            elif mapping is not None and mapping.file.on_disk:
+                groups[mapping.file].add(space, mapping, addresses[at], frames, at)
+            elif mapping is not None:
+                frames[at] = self._in_memory(mapping, addresses[at])
+
+    def _in_memory(self, mapping: Mapping, address: int) -> Frame:
+        file = mapping.file
+        if file.path == VDSO:
+            return self._vdso.frame(mapping, address - mapping.start)
+        if file.maybe_jit or not file.module.startswith("["):
+            return _ANONYMOUS
+        return make_frame(USER, file.module, file.module)  # [vsyscall], [uprobes]

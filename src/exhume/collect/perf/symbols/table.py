@@ -1,0 +1,131 @@
+"""A program's functions as compact arrays: which symbol covers an address.
+
+Twelve bytes a symbol and no Python objects, since a recorder that watches a whole node holds millions of them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+U64 = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+
+# Code without a size in the symbol table (hand-written assembly) reaches to the next symbol, but no further
+# than this: the longer it gets, the likelier it is that a nameless function lies between.
+UNSIZED_REACH = 4096
+
+
+@dataclass(slots=True)
+class RawSymbols:
+    """Symbols of code as the file lists them. `limit` is the end of the section that a symbol lies in; `rank`
+    says which of two names for one address is the better one (higher wins)."""
+
+    start: U64
+    size: U64
+    limit: U64
+    rank: U64
+    name: npt.NDArray[np.uint32]
+
+    @classmethod
+    def concatenate(cls, parts: "list[RawSymbols]") -> "RawSymbols":
+        return cls(
+            np.concatenate([part.start for part in parts]) if parts else np.empty(0, np.uint64),
+            np.concatenate([part.size for part in parts]) if parts else np.empty(0, np.uint64),
+            np.concatenate([part.limit for part in parts]) if parts else np.empty(0, np.uint64),
+            np.concatenate([part.rank for part in parts]) if parts else np.empty(0, np.uint64),
+            np.concatenate([part.name for part in parts]) if parts else np.empty(0, np.uint32),
+        )
+
+    def select(self, which: "Bools | npt.NDArray[np.intp]") -> "RawSymbols":
+        return RawSymbols(self.start[which], self.size[which], self.limit[which], self.rank[which], self.name[which])
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class FunctionTable:
+    """Functions sorted by address. A symbol is known by its index; `names` are offsets into a string table."""
+
+    __slots__ = ("_base", "_ends", "_reach", "_starts", "names")
+
+    def __init__(self, symbols: RawSymbols) -> None:
+        symbols = _best_of_each_address(symbols)
+        symbols, ends = _bounded(symbols)
+        self._base = int(symbols.start[0]) if len(symbols) else 0
+        top = int(ends.max()) - self._base if len(symbols) else 0
+        narrow = np.uint32 if top < 1 << 32 else np.uint64
+        self._starts = (symbols.start - np.uint64(self._base)).astype(narrow)
+        self._ends = (ends - np.uint64(self._base)).astype(narrow)
+        self.names = symbols.name
+        # How far any symbol up to here reaches: tells whether an earlier one may enclose an address. Only
+        # tables with symbols inside symbols need it.
+        nested = bool(np.any(self._ends[:-1] > self._starts[1:]))
+        self._reach = np.maximum.accumulate(self._ends) if nested else None
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def nbytes(self) -> int:
+        reach = 0 if self._reach is None else self._reach.nbytes
+        return self._starts.nbytes + self._ends.nbytes + self.names.nbytes + reach
+
+    def find(self, addresses: U64) -> npt.NDArray[np.intp]:
+        """The index of the innermost symbol that covers each address; -1 where none does."""
+        if not len(self):
+            return np.full(len(addresses), -1, np.intp)
+        below = addresses < np.uint64(self._base)
+        relative = addresses - np.uint64(self._base)
+        relative[below] = 0
+        at = np.searchsorted(self._starts, relative.astype(self._starts.dtype), side="right") - 1
+        beyond = below | (relative > np.iinfo(self._starts.dtype).max) | (self._ends[at] <= relative)
+        if self._reach is not None:
+            for i in np.nonzero(beyond & ~below & (self._reach[at] > relative))[0]:
+                while at[i] >= 0 and self._ends[at[i]] <= relative[i] < self._reach[at[i]]:
+                    at[i] -= 1
+                beyond[i] = at[i] < 0 or self._ends[at[i]] <= relative[i]
+        at[beyond] = -1
+        return at
+
+    def aliases(self, index: int) -> range:
+        """The indexes of all symbols that start and end where this one does (equally good names for it)."""
+        first = last = index
+        while first and self._same(first - 1, index):
+            first -= 1
+        while last + 1 < len(self) and self._same(last + 1, index):
+            last += 1
+        return range(first, last + 1)
+
+    def _same(self, one: int, other: int) -> bool:
+        return bool(self._starts[one] == self._starts[other] and self._ends[one] == self._ends[other])
+
+
+def _best_of_each_address(symbols: RawSymbols) -> RawSymbols:
+    """Sorted by address, keeping only the best ranked symbols of each."""
+    symbols = symbols.select(np.lexsort((symbols.size, symbols.rank, symbols.start)))
+    if not len(symbols):
+        return symbols
+    first = np.nonzero(np.concatenate(([True], symbols.start[1:] != symbols.start[:-1])))[0]
+    best = np.maximum.reduceat(symbols.rank, first)
+    group = np.repeat(best, np.diff(np.append(first, len(symbols))))
+    return symbols.select(symbols.rank == group)
+
+
+def _bounded(symbols: RawSymbols) -> tuple[RawSymbols, U64]:
+    """Symbols and where they end. Unsized ones end at the next symbol; those inside a sized one are labels
+    in a function, not functions, and go."""
+    sized = symbols.size > 0
+    ends = symbols.start + symbols.size
+    if sized.all():
+        return symbols, ends
+    if sized.any():
+        outer_starts = symbols.start[sized]
+        outer_reach = np.maximum.accumulate(ends[sized])
+        at = np.searchsorted(outer_starts, symbols.start, side="right") - 1
+        label = ~sized & (at >= 0) & (outer_reach[np.maximum(at, 0)] > symbols.start)
+        symbols, sized, ends = symbols.select(~label), sized[~label], ends[~label]
+    following = np.searchsorted(symbols.start, symbols.start, side="right")
+    next_start = np.append(symbols.start, np.uint64(2**64 - 1))[following]
+    reach = np.minimum(np.minimum(next_start, symbols.limit), symbols.start + np.uint64(UNSIZED_REACH))
+    return symbols, np.where(sized, ends, reach)
