@@ -138,7 +138,7 @@ class FlameTree:
         return states
 
     def name(self, node: int) -> str:
-        return self.labels.names[self.label[node]]
+        return self.labels.names[int(self.label[node])]
 
     def path(self, node: int) -> list[int]:
         """The nodes from the process down to a node."""

@@ -1,0 +1,110 @@
+"""exhume cores: cores x seconds in the terminal, or as cells in JSON."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exhume.cli import exits
+from exhume.cli.options import COLOR_AUTO, NO_DIR, Color, Dir, Json, Since, Until, Utc
+from exhume.model.settings import setting
+
+if TYPE_CHECKING:
+    from exhume.cli.looking import Look
+    from exhume.model.window import Window
+    from exhume.present.cores import Worst
+    from exhume.store.cores import CoreGrid
+    from exhume.store.events import EventView
+
+JSON_CELLS = 3600
+
+
+def cores(
+    *,
+    directory: Dir = NO_DIR,
+    since: Since = None,
+    until: Until = None,
+    measure: Annotated[
+        str,
+        typer.Option(
+            "--measure", metavar="STATE", help="busy, system, irq, softirq, user, steal, iowait or wait (for the core)."
+        ),
+    ] = "busy",
+    cells: Annotated[
+        int | None,
+        typer.Option("--cells", metavar="N", min=1, max=100_000, help="Cells in the window, instead of what fits."),
+    ] = None,
+    as_json: Json = False,
+    color: Color = COLOR_AUTO,
+    utc: Utc = False,
+) -> None:
+    """Draw cores x seconds: each cell shows its busiest second, so no spike is averaged away."""
+    from exhume.cli.looking import Look
+    from exhume.cli.speaking import patience, say
+    from exhume.present.cores import cells_for, worst_cell
+
+    look = Look.into(directory, utc)
+    window = look.window(since, until)
+    if window.empty:
+        say(f"exhume: {look.nothing_in(window, 'cores')}")
+        raise typer.Exit(exits.NOTHING)
+    if as_json:
+        with patience("reading cores"):
+            grid = look.recording.cores(window, cells or cells_for(window, JSON_CELLS), measure)
+            worst, marks = _exact(look, grid, worst_cell(grid)), _marks(look, window)
+        _print_json(look, grid, marks, worst)
+    else:
+        grid = _draw(look, window, measure, cells, setting("color").read(color))
+    if not grid.cpus:
+        raise typer.Exit(exits.NOTHING)
+
+
+def _draw(look: "Look", window: "Window", measure: str, cells: int | None, color: str) -> "CoreGrid":
+    from exhume.cli.speaking import patience, suggest
+    from exhume.present.cores import worst_cell
+    from exhume.present.terminal.console import console
+    from exhume.present.terminal.cores import cells_that_fit, draw_cores
+
+    terminal = console(color)
+    with patience("reading cores"):
+        grid = look.recording.cores(window, cells or cells_that_fit(terminal, window), measure)
+        worst, marks = _exact(look, grid, worst_cell(grid)), _marks(look, window)
+    heading = f"{look.recording.facts.node} · {len(grid.cpus)} cores · {measure} · {look.shown(window)}"
+    draw_cores(terminal, grid, marks=marks, worst=worst, heading=heading, zone=look.zone)
+    if worst is not None:
+        suggest(_next(look, worst))
+    return grid
+
+
+def _exact(look: "Look", grid: "CoreGrid", worst: "Worst | None") -> "Worst | None":
+    """The second inside the worst cell: cells of a long window are longer than a second."""
+    from exhume.present.cores import cells_for, worst_cell
+
+    if worst is None:
+        return None
+    finer = look.recording.cores(worst.window, cells_for(worst.window, JSON_CELLS), grid.measure)
+    return worst_cell(finer) or worst
+
+
+def _marks(look: "Look", window: "Window") -> "list[EventView]":
+    from exhume.model.events import KERNEL_LOG
+
+    return [event for event in look.recording.events(window) if event.source == KERNEL_LOG]
+
+
+def _print_json(look: "Look", grid: "CoreGrid", marks: "list[EventView]", worst: "Worst | None") -> None:
+    import json
+
+    from exhume.present.cores import cores_json
+
+    print(json.dumps(cores_json(grid, marks, worst, look.recording.facts.node, look.zone)))
+
+
+def _next(look: "Look", worst: "Worst") -> str:
+    from exhume.cli.looking import directory_words
+    from exhume.model.clock import NANOS
+    from exhume.model.times import format_moment
+
+    around = (worst.window.since - 2 * NANOS, worst.window.until + 3 * NANOS)
+    since, until = (format_moment(moment, look.zone, digits=0) for moment in around)
+    where = directory_words(look.recording.directory)
+    return f"exhume flame{where} --since {since} --until {until} --cpu {worst.cpu} -o worst.html"

@@ -1,0 +1,149 @@
+"""exhume flame: a flame graph of a window, to SVG, HTML or folded text; with a baseline, a differential one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exhume.cli import exits
+from exhume.cli.options import NO_DIR, Dir, Since, Until, Utc
+from exhume.model.errors import ExhumeError, UsageError
+
+if TYPE_CHECKING:
+    from exhume.cli.looking import Look
+    from exhume.model.window import Window
+    from exhume.present.flame import FlameTree
+    from exhume.present.flame_page import FlamePage
+
+DEFAULT_SPAN = 600 * 1_000_000_000
+FORMATS = {".svg": "svg", ".html": "html", ".htm": "html", ".folded": "folded", ".txt": "folded"}
+
+
+def flame(
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write; its ending picks the format; - is stdout."),
+    ],
+    directory: Dir = NO_DIR,
+    since: Since = None,
+    until: Until = None,
+    cpu: Annotated[
+        list[str] | None, typer.Option("--cpu", metavar="N", help="Only these cores: 39, 0-3 or 0,2; can be repeated.")
+    ] = None,
+    comm: Annotated[str | None, typer.Option("--comm", metavar="NAME", help="Only processes of this name.")] = None,
+    pid: Annotated[int | None, typer.Option("--pid", metavar="PID", help="Only this process.")] = None,
+    stack: Annotated[
+        str | None, typer.Option("--stack", metavar="REGEX", help="Only stacks with a frame that matches.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="S..U", help="Show the difference to this range of time.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="svg, html or folded, whatever the file's ending.")
+    ] = None,
+    utc: Utc = False,
+) -> None:
+    """Write a flame graph of a window: searchable SVG or HTML, or folded text.
+
+    Without --since it shows the last ten minutes before --until (or before the end of the recording).
+    """
+    chosen = _format_of(output, format)
+
+    from exhume.cli.looking import Look, core_numbers
+    from exhume.cli.speaking import patience, say, suggest
+    from exhume.present.flame import build_tree
+    from exhume.present.flame_page import FlamePage
+    from exhume.store.profile import ProfileFilter
+
+    look = Look.into(directory, utc)
+    window = look.window(since, until, at_most=DEFAULT_SPAN)
+    wanted = ProfileFilter(cpus=core_numbers(cpu or []), comm=comm, pid=pid, stack_regex=stack)
+    before = look.range(baseline) if baseline is not None else None
+    with patience("reading stacks"):
+        current = look.recording.profile(window, wanted)
+        reference = look.recording.profile(before, wanted) if before is not None else None
+        tree = build_tree(current, reference)
+    page = FlamePage(
+        title=f"{look.recording.facts.node} · CPU flame graph",
+        window=look.shown(window),
+        baseline=look.shown(before) if before is not None else "",
+        filters=_filters(cpu, comm, pid, stack),
+        blind_spots=list(dict.fromkeys(current.blind_spots + (reference.blind_spots if reference else []))),
+    )
+    if tree.empty:
+        say(f"exhume: {look.nothing_in(window, 'samples that match' if page.filters else 'samples')}")
+        raise typer.Exit(exits.NOTHING)
+    with patience("drawing"):
+        _write(output, _render(chosen, tree, page))
+    _conclude(output, tree, page)
+    suggest(_next(look, window, baseline))
+
+
+def _format_of(output: Path, asked: str | None) -> str:
+    if asked is not None:
+        if asked not in FORMATS.values():
+            raise UsageError(f"{asked!r} is not a format: write svg, html or folded")
+        return asked
+    if str(output) == "-":
+        return "folded"
+    found = FORMATS.get(output.suffix.lower())
+    if found is None:
+        raise UsageError(f"{output} does not say which format: end it in .svg, .html or .folded, or add --format")
+    return found
+
+
+def _filters(cpu: list[str] | None, comm: str | None, pid: int | None, stack: str | None) -> list[str]:
+    named = [("core", ",".join(cpu or [])), ("process", comm), ("pid", pid), ("stacks matching", stack)]
+    return [f"{word} {value}" for word, value in named if value not in (None, "")]
+
+
+def _render(chosen: str, tree: "FlameTree", page: "FlamePage") -> str:
+    if chosen == "svg":
+        from exhume.present.flame_svg import render_svg
+
+        return render_svg(tree, page)
+    if chosen == "html":
+        from exhume.present.flame_html import render_html
+
+        return render_html(tree, page)
+    from exhume.present.folded import render_folded
+
+    return render_folded(tree)
+
+
+def _write(output: Path, content: str) -> None:
+    """Names come from other people's programs: what is not Unicode in them is replaced, never fatal."""
+    encoded = content.encode("utf-8", "replace")
+    if str(output) == "-":
+        typer.get_binary_stream("stdout").write(encoded)
+        return
+    try:
+        output.write_bytes(encoded)
+    except OSError as error:
+        raise ExhumeError(f"can't write {output}: {error.strerror}; choose another file with -o") from error
+
+
+def _conclude(output: Path, tree: "FlameTree", page: "FlamePage") -> None:
+    from exhume.cli.speaking import say
+    from exhume.present.differential import largest_changes
+    from exhume.present.words import listing
+
+    if str(output) != "-":
+        say(f"{output}: {page.subtitle(tree)}")
+    for line in largest_changes(tree):
+        say(f"  {line}")
+    if page.blind_spots:
+        say(f"blind spots: {listing(page.blind_spots)}")
+
+
+def _next(look: "Look", window: "Window", baseline: str | None) -> str:
+    from exhume.cli.looking import directory_words
+    from exhume.model.times import format_moment
+
+    since, until = (format_moment(moment, look.zone, digits=3) for moment in (window.since, window.until))
+    where = directory_words(look.recording.directory)
+    if baseline is not None:
+        return f"exhume events{where} --since {since} --until {until}"
+    before = format_moment(window.since - window.nanos, look.zone, digits=3)
+    return f"exhume flame{where} --since {since} --until {until} --baseline {before}..{since} -o difference.html"

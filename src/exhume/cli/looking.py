@@ -1,0 +1,96 @@
+"""What the commands that look at a recording share: opening it, and turning what was asked into a window."""
+
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from pathlib import Path
+
+from exhume.model.clock import NANOS, SystemClock
+from exhume.model.errors import UsageError
+from exhume.model.settings import default_directory, setting
+from exhume.model.times import Reference, format_clock, format_day, format_offset, parse_range, parse_window
+from exhume.model.window import Window
+from exhume.store.query import Recording
+
+EMPTY = Window(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An open recording and how its times are read and shown."""
+
+    recording: Recording
+    span: Window
+    reference: Reference
+
+    @classmethod
+    def into(cls, directory: str, utc: bool) -> "Look":
+        recording = Recording.open(setting("dir").read(directory))
+        now = SystemClock().wall_ns()
+        span = recording.span()
+        earliest, latest = (span.since, span.until) if span else (now, now)
+        return cls(recording, span or EMPTY, Reference(now, earliest, latest, UTC if utc else None))
+
+    @property
+    def zone(self) -> tzinfo | None:
+        return self.reference.zone
+
+    def window(self, since: str | None, until: str | None, *, at_most: int | None = None) -> Window:
+        """The window that was asked for, clamped to what is recorded. Without a beginning it is the recording's, or
+        `at_most` nanoseconds before the end."""
+        begin, end = parse_window(since, until, self.reference)
+        return self._clamped(begin, end, at_most)
+
+    def range(self, text: str) -> Window:
+        """A window written as S..U."""
+        begin, end = parse_range(text, self.reference)
+        return self._clamped(begin, end, None)
+
+    def shown(self, window: Window) -> str:
+        """A window as people read it."""
+        if window.empty:
+            return "an empty window"
+        zone = self.zone
+        digits = 0 if window.since % NANOS == 0 and window.until % NANOS == 0 else 3
+        begin, end = (format_clock(moment, zone, digits=digits) for moment in (window.since, window.until))
+        days = [format_day(moment, zone) for moment in (window.since, window.until)]
+        end = end if days[0] == days[1] else f"{days[1]} {end}"
+        return f"{days[0]} {begin} – {end} {format_offset(window.since, zone)}"
+
+    def nothing_in(self, window: Window, what: str) -> str:
+        """Why a window shows nothing, and what there is instead."""
+        if self.span.empty:
+            return f"{self.recording.directory} holds no {what} yet; let the recorder run for a few seconds"
+        where = "outside of what is recorded" if window.empty else self.shown(window)
+        return f"no {what} in that window ({where}); the recording holds {self.shown(self.span)}"
+
+    def _clamped(self, begin: int | None, end: int | None, at_most: int | None) -> Window:
+        until = self.span.until if end is None else end
+        if begin is not None:
+            since = begin
+        elif at_most is not None:
+            since = min(until, self.span.until) - at_most
+        else:
+            since = self.span.since
+        return Window(since, until).clamp(self.span)
+
+
+def directory_words(directory: Path) -> str:
+    """`--dir D` as a next command needs it; nothing for the default."""
+    return "" if directory == default_directory() else f" --dir {_quoted(str(directory))}"
+
+
+def core_numbers(texts: list[str]) -> set[int] | None:
+    """Cores as people list them: `39`, `0-3`, `0,2,4-7`."""
+    found: set[int] = set()
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or len(part) > 11:
+            raise UsageError(f"{part!r} is not a core: write a number, a range (0-3) or a list (0,2,4-7)")
+        found.update(range(int(first), int(last or first) + 1))
+    return found or None
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)

@@ -1,0 +1,80 @@
+"""How commands speak beside their output: on stderr, and most of it only to a terminal."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+PATIENCE = 1.0  # seconds before a command says what it is busy with
+_BAR = 30
+
+
+def say(text: str) -> None:
+    """A line beside the output."""
+    print(text, file=sys.stderr)
+
+
+def suggest(command: str) -> None:
+    """Name the next command, to people only."""
+    if sys.stderr.isatty():
+        say(f"next: {command}")
+
+
+@contextmanager
+def patience(doing: str) -> Iterator[None]:
+    """On a terminal, say what takes so long once it takes over a second."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_keep_telling, args=(doing, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _keep_telling(doing: str, done: threading.Event) -> None:
+    began, told = time.monotonic(), False
+    while not done.wait(0.25 if told else PATIENCE):
+        told = True
+        _rewrite(f"{doing} … {time.monotonic() - began:.0f} s")
+    if told:
+        _rewrite("")
+
+
+class ProgressBar:
+    """A bar on stderr, on a terminal only; it appears when the work takes over a second."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._began = time.monotonic()
+        self._shown = -1
+        self._active = sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, share: float) -> None:
+        elapsed = time.monotonic() - self._began
+        percent = int(share * 100)
+        if not self._active or elapsed < PATIENCE or percent == self._shown:
+            return
+        self._shown = percent
+        filled = int(share * _BAR)
+        left = f", {elapsed * (1 - share) / share:.0f} s left" if share > 0.02 else ""
+        _rewrite(f"{self._doing} {'█' * filled}{'░' * (_BAR - filled)} {percent:3d}%{left}")
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown >= 0:
+            _rewrite("")
+
+
+def _rewrite(text: str) -> None:
+    """Replace the line that the cursor is on."""
+    sys.stderr.write(f"\r\x1b[K{text}")
+    sys.stderr.flush()

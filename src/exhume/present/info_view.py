@@ -1,0 +1,76 @@
+"""What a recording is, in words and as JSON: span, size, rate, losses, own cost, what is missing or was skipped."""
+
+from collections.abc import Iterator
+from datetime import tzinfo
+from typing import Any
+
+from exhume.model.clock import NANOS
+from exhume.model.times import format_moment
+from exhume.present.words import count, duration, percent, size
+from exhume.store.info import RecordingInfo
+
+JSON_VERSION = 1
+
+
+def info_json(info: RecordingInfo, live: bool, zone: tzinfo | None) -> dict[str, Any]:
+    """The documented shape of `exhume info --json`."""
+    facts, cost, span = info.facts, info.cost, info.span
+    return {
+        "version": JSON_VERSION,
+        "directory": str(info.directory),
+        "node": facts.node,
+        "cores": facts.cores,
+        "kernel": facts.kernel,
+        "arch": facts.arch,
+        "boot_id": facts.boot_id,
+        "exhume_version": facts.exhume_version,
+        "format_version": facts.format_version,
+        "timezone": facts.timezone,
+        "live": live,
+        "span": span and {"since": format_moment(span.since, zone), "until": format_moment(span.until, zone)},
+        "recorded_seconds": info.recorded_seconds,
+        "segments": info.segments,
+        "bytes": info.bytes,
+        "samples": info.samples,
+        "rate_hz": info.rate_hz,
+        "event_source": info.event_source,
+        "losses": info.losses,
+        "cost": {
+            "cpu_percent_mean": cost.cpu_percent_mean,
+            "cpu_percent_max": cost.cpu_percent_max,
+            "rss_bytes_max": cost.rss_kb_max * 1024,
+            "written_bytes": cost.written_bytes,
+        },
+        "sources_missing": info.sources_missing,
+        "skipped": [{"path": str(skipped.path), "reason": skipped.reason} for skipped in info.skipped],
+    }
+
+
+def info_lines(info: RecordingInfo, live: bool, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
+    """The same for people: what, and its value."""
+    facts, cost = info.facts, info.cost
+    yield "recording", f"{info.directory}{' (being recorded now)' if live else ''}"
+    yield "node", f"{facts.node}, {count(facts.cores, 'core')}, Linux {facts.kernel} on {facts.arch}"
+    if info.span is None:
+        yield "span", "nothing recorded yet"
+    else:
+        begin, end = (format_moment(moment, zone, digits=0) for moment in (info.span.since, info.span.until))
+        recorded, spanned = int(info.recorded_seconds * NANOS), info.span.nanos
+        gaps = f", {duration(spanned - recorded)} not recorded" if spanned - recorded > 2 * NANOS else ""
+        yield "span", f"{begin} to {end} ({duration(recorded)}{gaps})"
+    yield "size", f"{size(info.bytes)} in {count(info.segments, 'segment')}{_per_sample(info)}"
+    yield "samples", f"{info.samples:,} at {info.rate_hz} Hz on each core, by {info.event_source or 'no sampler'}"
+    yield "losses", ", ".join(f"{name} {number:,}" for name, number in info.losses.items()) or "none"
+    yield (
+        "own cost",
+        f"{percent(cost.cpu_percent_mean / 100)} of one core (at most {percent(cost.cpu_percent_max / 100)}), "
+        f"{size(cost.rss_kb_max * 1024)} of memory",
+    )
+    for missing in info.sources_missing:
+        yield "missing", missing
+    for skipped in info.skipped:
+        yield "skipped", f"{skipped.path}: {skipped.reason}"
+
+
+def _per_sample(info: RecordingInfo) -> str:
+    return f", {info.bytes / info.samples:.1f} bytes a sample" if info.samples else ""

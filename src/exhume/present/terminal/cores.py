@@ -1,0 +1,177 @@
+"""The heatmap in the terminal: half a character or more for each core, the hue of its state, the depth of its share."""
+
+from collections.abc import Iterator, Sequence
+from datetime import tzinfo
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from exhume.model.clock import NANOS
+from exhume.model.times import format_clock, format_day
+from exhume.model.window import Window
+from exhume.present.cores import (
+    NICE_SECONDS,
+    CoreRow,
+    Worst,
+    cells_for,
+    column_of,
+    pooled_rows,
+    state_of,
+)
+from exhume.present.palette import BY_NAME, STATES, State, blend
+from exhume.present.terminal.console import colours_in
+from exhume.present.words import duration, percent
+from exhume.store.cores import GAP, CoreGrid
+from exhume.store.events import EventView
+
+GUTTER = 8
+NIGHT = "#1b1d22"  # an idle core
+NO_DATA = Style(color="#6b7078")
+QUIET = Style(color="#8d939c")
+LEVELS = " .:-=+*#%@"
+WIDEST_CELL = 4
+# Lines around the map: heading, axis, marks, legend, worst cell, prompt.
+AROUND = 9
+
+
+def cells_that_fit(terminal: Console, window: Window) -> int:
+    """How many cells a heatmap of the window has on this terminal."""
+    return cells_for(window, max(10, terminal.width - GUTTER - 4))
+
+
+def draw_cores(
+    terminal: Console,
+    grid: CoreGrid,
+    *,
+    marks: Sequence[EventView],
+    worst: Worst | None,
+    heading: str,
+    zone: tzinfo | None,
+) -> None:
+    """Print the map of a grid that has `cells_that_fit` cells."""
+    coloured = colours_in(terminal)
+    stretch = max(1, min(WIDEST_CELL, (terminal.width - GUTTER - 4) // max(1, grid.cells)))
+    terminal.print(Text(heading, Style(bold=coloured)))
+    terminal.print(_axis(grid, stretch, zone))
+    for line in _body(terminal, grid, stretch, coloured):
+        terminal.print(line)
+    if marks:
+        terminal.print(_mark_row(grid, marks, stretch))
+    terminal.print(_legend(grid, bool(marks), coloured))
+    terminal.print(Text(worst_words(worst, zone), Style(bold=coloured)))
+
+
+def worst_words(worst: Worst | None, zone: tzinfo | None) -> str:
+    """The worst cell in words: time, core, state, share."""
+    if worst is None:
+        return "worst: nothing was recorded in this window"
+    when = f"{format_day(worst.window.since, zone)} {format_clock(worst.window.since, zone)}"
+    share = percent(worst.permille / 1000, 0)
+    return f"worst: {when} core {worst.cpu} {share}, mostly {worst.state} ({_hue_of(worst.state).meaning})"
+
+
+def _hue_of(state: str) -> State:
+    # Hard interrupts are drawn with the soft ones: both are work that the running program did not ask for.
+    return BY_NAME["softirq" if state == "irq" else state]
+
+
+def _body(terminal: Console, grid: CoreGrid, stretch: int, coloured: bool) -> Iterator[Text]:
+    if not coloured:
+        for row in pooled_rows(grid, len(grid.cpus) if not terminal.is_terminal else terminal.height - AROUND):
+            yield _labelled(row, Text("".join(_level(value) * stretch for value in row.values.tolist())))
+        return
+    lines = max(8, terminal.height - AROUND)
+    if len(grid.cpus) <= lines:
+        for row in pooled_rows(grid, lines):
+            yield _labelled(row, _cells(grid, row, None, stretch))
+        return
+    rows = pooled_rows(grid, lines * 2)
+    for index in range(0, len(rows), 2):
+        upper, lower = rows[index], rows[index + 1] if index + 1 < len(rows) else None
+        yield _labelled(upper, _cells(grid, upper, lower, stretch), lower)
+
+
+def _labelled(row: CoreRow, cells: Text, lower: CoreRow | None = None) -> Text:
+    first, last = row.cpus[0], (lower or row).cpus[-1]
+    label = str(first) if first == last else f"{first}-{last}"
+    line = Text(f"{label:>{GUTTER - 1}} ", QUIET)
+    line.append_text(cells)
+    if len(row.cpus) > 1:
+        worst = row if lower is None or row.values.max() >= lower.values.max() else lower
+        line.append(f" {worst.worst_cpu}", QUIET)
+    return line
+
+
+def _cells(grid: CoreGrid, upper: CoreRow, lower: CoreRow | None, stretch: int) -> Text:
+    text = Text()
+    below = lower or upper
+    for high, high_state, low, low_state in zip(
+        upper.values.tolist(), upper.dominant.tolist(), below.values.tolist(), below.dominant.tolist(), strict=True
+    ):
+        if high == GAP and low == GAP:
+            text.append("╱" * stretch, NO_DATA)
+            continue
+        top, bottom = _colour(grid, high, high_state), _colour(grid, low, low_state)
+        if lower is None:
+            text.append(" " * stretch, Style(bgcolor=top))
+        else:
+            text.append("▀" * stretch, Style(color=top, bgcolor=bottom))
+    return text
+
+
+def _colour(grid: CoreGrid, value: int, dominant: int) -> str:
+    if value == GAP:
+        return "#3a3d44"
+    share = min(value, 1000) / 1000
+    # The root lifts small shares out of the dark; below two percent a core counts as idle.
+    return NIGHT if share < 0.02 else blend(NIGHT, _hue_of(state_of(grid, dominant)).hue, share**0.6)
+
+
+def _level(value: int) -> str:
+    if value == GAP:
+        return "/"
+    return LEVELS[min(len(LEVELS) - 1, max(0, value) * len(LEVELS) // 1000)]
+
+
+def _axis(grid: CoreGrid, stretch: int, zone: tzinfo | None) -> Text:
+    width = grid.cells * stretch
+    line = [" "] * (width + 10)
+    second_per_column = grid.window.seconds / max(1, width)
+    step = next((nice for nice in NICE_SECONDS if nice >= second_per_column * 12), NICE_SECONDS[-1]) * NANOS
+    wall, free = -(-grid.window.since // step) * step, 0
+    while wall < grid.window.until:
+        column = column_of(grid, wall)
+        at = (column or 0) * stretch
+        if column is not None and at >= free:
+            label = f"╵{format_clock(wall, zone)}"
+            line[at : at + len(label)] = label
+            free = at + len(label) + 1
+        wall += step
+    return Text(" " * GUTTER + "".join(line).rstrip(), QUIET)
+
+
+def _mark_row(grid: CoreGrid, marks: Sequence[EventView], stretch: int) -> Text:
+    line = [" "] * (grid.cells * stretch)
+    for mark in marks:
+        column = column_of(grid, mark.wall)
+        if column is not None and (mark.severity != "info" or line[column * stretch] == " "):
+            line[column * stretch] = "·" if mark.severity == "info" else "◆"
+    return Text(f"{'log':>{GUTTER - 1}} ", QUIET).append("".join(line).rstrip(), Style(bold=True))
+
+
+def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
+    text = Text(" " * GUTTER)
+    if coloured:
+        shown = STATES if grid.measure == "busy" else [_hue_of(grid.measure)]
+        for state in shown:
+            if grid.measure == "busy" and state.name in ("wait", "iowait"):
+                continue
+            text.append("██", Style(color=state.hue)).append(f" {state.name}  ", QUIET)
+        text.append("╱╱ not recorded  ", QUIET)
+    else:
+        text.append(f"levels: '{LEVELS}' from 0 to 100%  / not recorded  ", QUIET)
+    if marked:
+        text.append("◆ kernel log (· routine)  ", QUIET)
+    text.append(f"cell {duration(round(grid.cell_nanos))}", QUIET)
+    return text
