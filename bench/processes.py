@@ -1,0 +1,87 @@
+"""Starting, watching and stopping what is measured: CPU time and memory as the kernel counts them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+EXHUME = Path(sys.executable).with_name("exhume")
+
+
+class BenchError(Exception):
+    """Something that keeps a measurement from being taken; told in one line."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """A process that is measured. CPU seconds include its threads and the children that it waited for."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    output: Path
+    rss: list[int] = field(default_factory=list)
+
+    def cpu(self) -> float:
+        fields = self._proc("stat").rpartition(") ")[2].split()
+        return sum(int(value) for value in fields[11:15]) / TICKS
+
+    def note_rss(self) -> None:
+        """Remember the resident memory of this moment, in bytes."""
+        line = next(line for line in self._proc("status").splitlines() if line.startswith("VmRSS:"))
+        self.rss.append(int(line.split()[1]) * 1024)
+
+    def _proc(self, name: str) -> str:
+        try:
+            return Path(f"/proc/{self.process.pid}/{name}").read_text()
+        except (OSError, StopIteration) as error:
+            said = self.output.read_text(errors="replace")[-500:]
+            raise BenchError(f"{self.name} ended while it was measured: {said}") from error
+
+    def finish(self, seconds: float = 60.0) -> float:
+        """Ask it to stop if it has not, wait for it, and tell the CPU seconds of its whole life."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+            if pid:
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+                return usage.ru_utime + usage.ru_stime
+            time.sleep(0.05)
+        self.process.kill()
+        raise BenchError(f"{self.name} did not stop within {seconds:.0f} s of being asked to")
+
+
+def start(name: str, command: list[str], output: Path) -> Watched:
+    with output.open("wb") as sink:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
+    return Watched(name, process, output)
+
+
+def start_exhume(directory: Path, rate: int, *more: str) -> Watched:
+    words = [str(EXHUME), "record", "--dir", str(directory), "--rate", str(rate), *more]
+    return start("exhume record", words, directory.with_suffix(".log"))
+
+
+def start_perf(data: Path, rate: int) -> Watched:
+    words = ["perf", "record", "-F", str(rate), "-g", "-a", "-o", str(data)]
+    return start("perf record", words, data.with_suffix(".log"))
+
+
+def start_mpstat(log: Path) -> Watched:
+    return start("mpstat", ["mpstat", "-P", "ALL", "1"], log)
+
+
+def watch(seconds: float, *watched: Watched) -> list[float]:
+    """Look on for so long, noting memory each second; returns the CPU seconds that each took in between."""
+    before = [process.cpu() for process in watched]
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(1.0, left))
+        for process in watched:
+            process.note_rss()
+    return [process.cpu() - start for process, start in zip(watched, before, strict=True)]

@@ -1,0 +1,111 @@
+"""Rows of results, the facts of the machine, and how both are printed and written."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measure. `must` and `aim` are upper bounds in the row's unit; without them the row only informs."""
+
+    measure: str
+    measured: float
+    unit: str = ""
+    must: float | None = None
+    aim: float | None = None
+    note: str = ""
+    digits: int = 2
+
+    @property
+    def verdict(self) -> str:
+        if self.must is None:
+            return ""
+        if self.aim is not None and self.measured <= self.aim:
+            return "aim met"
+        return "must met" if self.measured <= self.must else "MISSED"
+
+    @property
+    def missed(self) -> bool:
+        return self.verdict == "MISSED"
+
+    def cells(self) -> list[str]:
+        part = f"{self.measured / self.must:.2f}" if self.must else ""
+        return [
+            self.measure,
+            self._show(self.must),
+            self._show(self.aim),
+            self._show(self.measured),
+            part,
+            self.verdict,
+        ]
+
+    def _show(self, value: float | None) -> str:
+        return "" if value is None else f"{value:,.{self.digits}f} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one benchmark found, and how it was taken."""
+
+    title: str
+    method: str
+    rows: list[Row]
+
+
+def machine_facts() -> dict[str, str]:
+    """What the figures depend on; nothing that names the machine."""
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in _read("/proc/cpuinfo").splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = next(line for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal"))
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("exhume", "pyarrow", "numpy"))
+    return {
+        "CPU": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
+        "memory": f"{int(memory.split()[1]) / (1 << 20):.0f} GiB",
+        "kernel": f"Linux {platform.release().split('-')[0]}, {platform.machine()}",
+        "Python": f"{platform.python_version()}; {packages}",
+        "perf": _said_by("perf", "version"),
+    }
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def _said_by(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def as_table(rows: list[Row]) -> str:
+    lines = ["| measure | must | aim | measured | of must | |", "|---|---|---|---|---|---|"]
+    lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def as_document(sections: list[Section], quick: bool) -> str:
+    bound = [row for section in sections for row in section.rows if row.must is not None]
+    parts = [
+        "# Costs and speeds",
+        f"Written by `make bench{' QUICK=1' if quick else ''}` on {datetime.now(UTC):%Y-%m-%d}. "
+        "Ratios are taken in one run: what is compared ran side by side in the same minutes, under the same load.",
+    ]
+    if quick:
+        parts.append("**A quick run**: shorter and smaller than the real one, for a first look, not for comparing.")
+    parts.append("\n".join(f"- {name}: {value}" for name, value in machine_facts().items()))
+    parts += ["## All at once", as_table(bound)]
+    for section in sections:
+        parts += [f"## {section.title}", " ".join(section.method.split()), as_table(section.rows)]
+        parts += [f"- {row.measure}: {row.note}" for row in section.rows if row.note]
+    return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"

@@ -1,0 +1,87 @@
+"""Runs every benchmark, prints what it found, and writes bench/RESULTS.md.
+
+    python -m bench.run [--quick] [--only NAME ...]
+
+Exit code 1 when a bound is missed, 2 when something could not be measured.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from bench import command_start, disk, flame_query, high_rate, recorder_cost
+from bench.processes import EXHUME, BenchError
+from bench.report import RESULTS, Section, as_document, as_table
+
+BENCHMARKS = {
+    "recorder-cost": recorder_cost.measure,
+    "high-rate": high_rate.measure,
+    "disk": disk.measure,
+    "flame": flame_query.measure,
+    "command": command_start.measure,
+}
+WORK = Path(__file__).resolve().parents[1] / "build" / "bench"
+ROOM_BYTES = 6 << 30
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure costs and speeds.")
+    parser.add_argument("--quick", action="store_true", help="shorter runs and a smaller synthetic recording")
+    parser.add_argument("--only", choices=BENCHMARKS, nargs="+", help="only these; RESULTS.md is then left alone")
+    arguments = parser.parse_args()
+    problem = _cannot_run()
+    if problem:
+        print(f"bench: {problem}", file=sys.stderr)
+        return 2
+    sections: list[Section] = []
+    failed = False
+    for name in arguments.only or BENCHMARKS:
+        print(f"{name} ..", flush=True)
+        _clear()
+        try:
+            section = BENCHMARKS[name](WORK, arguments.quick)
+        except BenchError as error:
+            print(f"  could not be measured: {error}", file=sys.stderr)
+            failed = True
+            continue
+        sections.append(section)
+        print(as_table(section.rows), flush=True)
+    _clear()
+    if not arguments.only and not failed:
+        RESULTS.write_text(as_document(sections, arguments.quick))
+        print(f"written to {RESULTS.name}")
+    missed = [row.measure for section in sections for row in section.rows if row.missed]
+    for measure in missed:
+        print(f"MISSED: {measure}", file=sys.stderr)
+    return 2 if failed else int(bool(missed))
+
+
+def _cannot_run() -> str:
+    if os.geteuid() != 0:
+        return "recording the whole node needs root: sudo make bench"
+    for command in ("perf", "mpstat"):
+        if shutil.which(command) is None:
+            return f"{command} is missing: it is what exhume is measured beside"
+    if not EXHUME.exists():
+        return "the program is not set up: make setup"
+    WORK.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(WORK).free < ROOM_BYTES:
+        return f"the benchmarks need {ROOM_BYTES >> 30} GB of free disk"
+    return ""
+
+
+def _clear() -> None:
+    """Remove what an earlier benchmark recorded; the synthetic recording stays for the next run."""
+    for path in WORK.iterdir():
+        if path.name.startswith("synthetic-"):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
