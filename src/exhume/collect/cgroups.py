@@ -5,13 +5,12 @@ each subtree. A removed cgroup takes some 40 ms to be released even when nothing
 only when the next one confirms it.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 from exhume.collect.cgroup_layout import Hierarchy, find_v1, find_v2, hierarchies, parse_controllers
 from exhume.collect.cgroup_tree import CgroupTree
-from exhume.collect.host import Host, ProcFile
+from exhume.collect.host import Host, ProcFile, subdirectories
 from exhume.collect.pace import Pace
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
@@ -182,7 +181,7 @@ class UnifiedHierarchy:
                 rows.append(("unified", name, visible + dying, visible, dying))
             if dying and level < _PARENT_LEVELS:
                 base = name.rstrip("/")
-                pending += [(path / child, f"{base}/{child}", level + 1) for child in _children(path)]
+                pending += [(path / child, f"{base}/{child}", level + 1) for child in subdirectories(path)]
         self._pace.done(tick.end)
         return rows
 
@@ -201,11 +200,3 @@ def read_cgroup_stat(path: Path) -> tuple[int, int] | None:
     if b"nr_descendants" in counts and b"nr_dying_descendants" in counts:
         return counts[b"nr_descendants"] + 1, counts[b"nr_dying_descendants"]
     return None
-
-
-def _children(path: Path) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []

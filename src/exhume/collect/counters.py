@@ -1,6 +1,20 @@
-"""Named counters in the kernel's `name value` files (vmstat, meminfo): found once, then read by position."""
+"""The kernel's counters: named ones in `name value` files (vmstat, meminfo), and what counters advanced by."""
 
 from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WRAP = 1 << 32
+# A larger step is a counter that was reset (a core that came back), not one that wrapped around.
+_IMPLAUSIBLE = 1 << 31
+
+
+def steps_of_u32(now: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What 32-bit counters advanced by, across their wrap-around; -1 for one that was reset."""
+    steps = (now - before) % _WRAP
+    steps[steps >= _IMPLAUSIBLE] = -1
+    return steps
 
 
 class NamedCounters:

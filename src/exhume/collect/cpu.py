@@ -10,6 +10,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from exhume.collect.counters import steps_of_u32
 from exhume.collect.host import Host, ProcFile
 from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.stat import StatFile
@@ -21,9 +22,6 @@ Counts = NDArray[np.int64]
 _STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest")
 _USER, _NICE, _IDLE, _IOWAIT, _GUEST, _GUEST_NICE = 0, 1, 3, 4, 8, 9
 _COUNTERS = 10
-_WRAP = 1 << 32
-# A delta above this is a counter that was reset (a core that came back), not one that wrapped around.
-_IMPLAUSIBLE = 1 << 31
 
 
 class CpuSource:
@@ -160,8 +158,7 @@ class SoftirqCounts:
         before, self._before[slot] = self._before[slot], now
         if before is None or len(before) != len(now):
             return None
-        delta = (now - before) % _WRAP
-        delta[delta >= _IMPLAUSIBLE] = -1
+        delta = steps_of_u32(now, before)
         return np.where((columns >= 0) & (columns < len(delta)), delta[columns], -1)
 
     def close(self) -> None:

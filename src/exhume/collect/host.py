@@ -79,3 +79,12 @@ class ProcFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def subdirectories(path: Path | str) -> list[str]:
+    """The names of the directories (or links to some) in a directory; none when it can't be read."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except OSError:
+        return []

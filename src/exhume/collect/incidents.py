@@ -1,0 +1,191 @@
+"""The moments that the recorder marks by itself, while they happen.
+
+A mark is one row for one episode: it opens at the episode's first second, and the same trigger on the same core is
+quiet until it has not been seen for 30 seconds. The thresholds:
+
+- a core at 95% or more in the kernel (system, irq, softirq) for two seconds: a busy program runs in user mode, and the
+  kernel's own work is short, so two seconds of it on one core keep everything else there waiting;
+- a ksoftirqd that waited over half a second: a tenth of what it takes for a network driver's watchdog to fire;
+- a line in the kernel log that tells of starvation;
+- 200 dying cgroups more within a minute, confirmed by a second count: a node that starts and stops pods has a few
+  dozen at most, and those go; at this rate a leak reaches 10,000 within the hour.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.collect.source import NOTHING, TickRows
+from exhume.model.clock import NANOS, Tick
+from exhume.model.tables import Columns
+
+HOT_PERMILLE = 950
+HOT_NS = 2 * NANOS
+WAITED_NS = NANOS // 2
+DYING_JUMP = 200
+DYING_WITHIN_NS = 60 * NANOS
+QUIET_NS = 30 * NANOS
+
+SOURCE = "recorder"
+KIND = "incident"
+
+
+@dataclass(slots=True)
+class Incident:
+    """One mark."""
+
+    time: int
+    text: str
+    cpu: int | None = None
+    device: str | None = None
+    value: float | None = None
+
+
+class IncidentMarks:
+    """Watches the rows of each tick, in order, and tells when an episode begins."""
+
+    def __init__(self) -> None:
+        self._last_seen: dict[tuple[str, str | int | None], int] = {}
+        self._hot: dict[int, _HotRun] = {}
+        self._dying: dict[str, deque[tuple[int, int]]] = {}
+        self._began: int | None = None
+
+    def observe(self, tick: Tick, given: Iterable[TickRows]) -> TickRows:
+        """Rows of the events table for what began in this tick; `given` is what each source gave for it."""
+        if self._began is None:
+            self._began = tick.start
+        marks: list[Incident] = []
+        for rows in given:
+            if "cpu" in rows:
+                marks += self._hot_cores(tick, rows["cpu"])
+            if "threads" in rows:
+                marks += self._starved_softirqs(tick, rows["threads"])
+            if "events" in rows:
+                marks += self._log_lines(rows["events"])
+            if "cgroups" in rows:
+                marks += self._dying_cgroups(rows["cgroups"])
+        return {"events": _columns(marks)} if marks else NOTHING
+
+    def _hot_cores(self, tick: Tick, cpu: Columns) -> list[Incident]:
+        kernel = sum(np.asarray(cpu[state], np.int64) for state in ("system", "irq", "softirq"))
+        opened = []
+        seen = set()
+        for core, share in zip(np.asarray(cpu["cpu"]).tolist(), np.asarray(kernel).tolist(), strict=True):
+            seen.add(core)
+            run = self._hot.get(core)
+            if run is None:
+                run = self._hot[core] = _HotRun(share)
+            nanos = run.extend(tick, share)
+            if nanos and self._opens(("core", core), tick.end):
+                text = f"core {core} spent {nanos / NANOS:.1f} s in the kernel, {HOT_PERMILLE // 10}% of it or more"
+                opened.append(Incident(run.start, text, cpu=core, value=nanos / NANOS))
+        for core in self._hot.keys() - seen:
+            del self._hot[core]
+        return opened
+
+    def _starved_softirqs(self, tick: Tick, threads: Columns) -> list[Incident]:
+        opened = []
+        for comm, core, waited in _rows(threads, "comm", "cpu", "wait_ns"):
+            if waited > WAITED_NS and comm.startswith("ksoftirqd/") and self._opens(("ksoftirqd", core), tick.end):
+                # A wait is counted when it ends, so one that is longer than the tick began before it.
+                start = min(tick.start, tick.end - waited)
+                text = f"{comm} waited {waited / NANOS:.1f} s to run: softirqs of core {core} stood still"
+                opened.append(Incident(start, text, cpu=core, value=waited / NANOS))
+        return opened
+
+    def _log_lines(self, events: Columns) -> list[Incident]:
+        opened = []
+        for time, kind, text, core, device in _rows(events, "time", "kind", "text", "cpu", "device"):
+            # What was in the log before recording began can't be looked at here.
+            if kind not in STARVATION_KINDS or (self._began is not None and time < self._began):
+                continue
+            if self._opens((kind, core if core is not None else device), time):
+                opened.append(Incident(time, f"kernel log: {text}", cpu=core, device=device))
+        return opened
+
+    def _dying_cgroups(self, cgroups: Columns) -> list[Incident]:
+        opened = []
+        for time, hierarchy, parent, dying in _rows(cgroups, "time", "hierarchy", "parent", "dying"):
+            if parent or dying is None:
+                continue
+            history = self._dying.setdefault(hierarchy, deque())
+            while history and history[0][0] < time - DYING_WITHIN_NS:
+                history.popleft()
+            if len(history) >= 2:
+                start, least = min(history, key=lambda count: (count[1], -count[0]))
+                confirmed = min(dying, history[-1][1])
+                jump = confirmed - least
+                if jump >= DYING_JUMP and self._opens(("dying", hierarchy), time):
+                    text = f"{jump} more dying cgroups within {(time - start) / NANOS:.0f} s ({dying} in all)"
+                    opened.append(Incident(start, text, value=float(jump)))
+            history.append((time, dying))
+        return opened
+
+    def _opens(self, trigger: tuple[str, str | int | None], now: int) -> bool:
+        """Whether this is a new episode of the trigger; either way it was seen now."""
+        last = self._last_seen.get(trigger)
+        self._last_seen[trigger] = now
+        return last is None or now - last > QUIET_NS
+
+
+class _HotRun:
+    """How long a core has been in the kernel without a pause.
+
+    A burst begins and ends inside a tick. Those two ticks count with what they are above the core's share before the
+    burst: a burst of two seconds is found wherever it lies, and a core that is steadily at 60% is not one.
+    """
+
+    __slots__ = ("_before", "_full", "_lead", "_share", "start")
+
+    def __init__(self, share: int) -> None:
+        self._before = self._share = share
+        self._full = self._lead = 0
+        self.start = 0
+
+    def extend(self, tick: Tick, share: int) -> int:
+        """Take in a tick; the length of the burst in nanoseconds once it is long enough, else 0."""
+        if share >= HOT_PERMILLE:
+            if not self._full:
+                self._lead = self._part(self._share, tick) if self._share < HOT_PERMILLE else 0
+                self.start = tick.start - self._lead
+            self._full += tick.nanos
+            length = self._lead + self._full
+        elif self._full:
+            length = self._lead + self._full + self._part(share, tick)
+            self._full = 0
+        else:
+            length = 0
+        if share < HOT_PERMILLE:
+            self._before, self._share = self._share if self._share < HOT_PERMILLE else self._before, share
+        else:
+            self._share = share
+        return length if length >= HOT_NS * HOT_PERMILLE // 1000 else 0
+
+    def _part(self, share: int, tick: Tick) -> int:
+        return max(share - self._before, 0) * tick.nanos // 1000
+
+
+def _rows(columns: Columns, *names: str) -> list[tuple[Any, ...]]:
+    """Rows of some columns; a column that a source left out is None throughout."""
+    unknown = [None] * len(columns["time"])
+    lists = [
+        values.tolist() if isinstance(values := columns.get(name, unknown), np.ndarray) else values for name in names
+    ]
+    return list(zip(*lists, strict=True))
+
+
+def _columns(marks: list[Incident]) -> dict[str, list[Any]]:
+    return {
+        "time": [mark.time for mark in marks],
+        "source": [SOURCE] * len(marks),
+        "kind": [KIND] * len(marks),
+        "severity": ["critical"] * len(marks),
+        "text": [mark.text for mark in marks],
+        "cpu": [mark.cpu for mark in marks],
+        "device": [mark.device for mark in marks],
+        "value": [mark.value for mark in marks],
+    }
