@@ -5,7 +5,8 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -16,6 +17,7 @@ from bench.report import Row, Section
 from bench.synthetic import CORES, WINDOW_S, Synthetic, synthetic
 from exhume.model.window import Window
 from exhume.present.flame import build_tree
+from exhume.present.flame_html import render_html
 from exhume.present.flame_page import FlamePage
 from exhume.present.flame_svg import render_svg
 from exhume.store.query import Recording
@@ -23,34 +25,45 @@ from exhume.store.query import Recording
 PERF_SECONDS = 60
 
 
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Milliseconds of one flame graph, stage by stage."""
+
+    sums: float
+    tree: float
+    html: float
+    svg: float
+
+
 def measure(work: Path, quick: bool) -> Section:
     data = synthetic(work, quick)
-    rounds = 30 if quick else 200
-    profile_warm = _timed(lambda window: _profile(data.directory, window), data.windows(rounds, 1), warm_up=True)
-    warm = _timed(lambda window: _draw(data.directory, window), data.windows(rounds, 2), warm_up=True)
-    cold = _timed_cold(data, data.windows(rounds // 2, 3))
+    rounds = 20 if quick else 150
+    warm = [_warm(data, window) for window in data.windows(rounds, 1)]
+    cold = [_cold(data, window) for window in data.windows(rounds, 2)]
+    graph_warm, graph_cold = ([run.sums + run.tree for run in runs] for runs in (warm, cold))
     command = [_command(data, window, work / "bench.svg") for window in data.windows(10 if quick else 25, 4)]
-    perf_script = _perf_script(work)
     return Section(
         "Flame graphs",
         f"""
         {rounds} windows of {WINDOW_S} s at random in a synthetic recording of {CORES} cores and
         {data.hours:g} hours ({_gigabytes(data.directory):.2f} GB). In process: the recording is opened
-        anew, the window's samples are read and summed, the tree is built and drawn as SVG. Cold: the
-        segment's files were dropped from the page cache. As a command: `exhume flame`, from start to exit.
-        The bounds are held against the 95th percentile.
+        anew, the window's samples are read and summed, and the tree of frames is built; drawing it as a file
+        is told apart. Cold: the segment's files were dropped from the page cache. As a command: `exhume flame`
+        to SVG, from start to exit. The bounds are held against the 95th percentile.
         """,
         [
-            Row("5 s flame graph in process, cold, 95th percentile", _p95(cold), "ms", 100.0, 30.0, digits=1),
-            Row("the same, cold, median", median(cold), "ms", digits=1),
-            Row("the same, warm, 95th percentile", _p95(warm), "ms", digits=1),
-            Row("the same, warm, median", median(warm), "ms", digits=1),
-            Row("the sums alone (no drawing), warm, median", median(profile_warm), "ms", digits=1),
+            Row("5 s flame graph in process, cold, 95th percentile", _p95(graph_cold), "ms", 100.0, 30.0, digits=1),
+            Row("the same, cold, median", median(graph_cold), "ms", digits=1),
+            Row("the same, warm, 95th percentile", _p95(graph_warm), "ms", digits=1),
+            Row("the same, warm, median", median(graph_warm), "ms", digits=1),
+            Row("of it the sums, warm, median", median(run.sums for run in warm), "ms", digits=1),
+            Row("drawing it as HTML, median", median(run.html for run in warm), "ms", digits=1),
+            Row("drawing it as SVG, median", median(run.svg for run in warm), "ms", digits=1),
             Row("the whole `exhume flame` command, 95th percentile", _p95(command) / 1000, "s", 1.2, 0.6),
             Row("the whole `exhume flame` command, median", median(command) / 1000, "s"),
             Row(
                 "perf script --time and collapsing, 5 s",
-                perf_script,
+                _perf_script(work),
                 "s",
                 note=f"of a perf.data file of {PERF_SECONDS} s with as many samples a second, which perf reads whole",
             ),
@@ -58,36 +71,31 @@ def measure(work: Path, quick: bool) -> Section:
     )
 
 
-def _profile(directory: Path, window: Window) -> None:
-    if not Recording.open(directory).profile(window).samples:
-        raise BenchError("a window of the synthetic recording was empty")
-
-
-def _draw(directory: Path, window: Window) -> None:
+def _draw(directory: Path, window: Window) -> Stages:
+    page = FlamePage(title="bench", window="five seconds")
+    clock = [time.perf_counter()]
     profile = Recording.open(directory).profile(window)
-    drawn = render_svg(build_tree(profile, None), FlamePage(title="bench", window="five seconds"))
-    if "mem_cgroup" not in drawn and "python3" not in drawn:
+    clock.append(time.perf_counter())
+    tree = build_tree(profile, None)
+    clock.append(time.perf_counter())
+    render_html(tree, page)
+    clock.append(time.perf_counter())
+    render_svg(tree, page)
+    clock.append(time.perf_counter())
+    if not profile.samples:
         raise BenchError("a window of the synthetic recording was empty")
+    return Stages(*((after - before) * 1000 for before, after in pairwise(clock)))
 
 
-def _timed(job: Callable[[Window], None], windows: list[Window], *, warm_up: bool) -> list[float]:
-    """Milliseconds of each; with a warm-up each window's files have been read just before."""
-    taken = []
-    for window in windows:
-        if warm_up:
-            job(window)
-        begin = time.perf_counter()
-        job(window)
-        taken.append((time.perf_counter() - begin) * 1000)
-    return taken
+def _warm(data: Synthetic, window: Window) -> Stages:
+    """With the window's files in the page cache."""
+    Recording.open(data.directory).profile(window)
+    return _draw(data.directory, window)
 
 
-def _timed_cold(data: Synthetic, windows: list[Window]) -> list[float]:
-    taken = []
-    for window in windows:
-        _drop_from_cache(data.directory, window)
-        taken += _timed(lambda window: _draw(data.directory, window), [window], warm_up=False)
-    return taken
+def _cold(data: Synthetic, window: Window) -> Stages:
+    _drop_from_cache(data.directory, window)
+    return _draw(data.directory, window)
 
 
 def _drop_from_cache(directory: Path, window: Window) -> None:

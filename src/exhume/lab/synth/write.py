@@ -3,8 +3,10 @@
 import multiprocessing
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from exhume.model.clock import MILLIS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.store.batches import to_batch
 from exhume.store.live import LIVE_DIRECTORY, LiveTable
-from exhume.store.lock import DirectoryLock
+from exhume.store.lock import DirectoryLock, cannot_write
 from exhume.store.names import SegmentName, boot_part
 from exhume.store.seal import seal
 
@@ -74,6 +76,10 @@ def write_synthetic(
             samples, size, segments = samples + written.samples, size + written.size, segments + 1
             if progress is not None:
                 progress(segments, world.timeline.minutes)
+    except OSError as error:
+        raise cannot_write(directory, error) from error
+    except BrokenProcessPool as error:
+        raise RecordingError(f"a process that wrote to {directory} was killed: is there enough memory?") from error
     finally:
         lock.close()
     since = world.timeline.wall(world.timeline.start)
@@ -134,11 +140,7 @@ def _written_minutes(directory: Path, world: World) -> Iterator[_Written]:
     context = multiprocessing.get_context("spawn")
     setting = (directory, world.cores, world.timeline.seconds, world.seed)
     with ProcessPoolExecutor(processes, context, _Worker.prepare, setting) as pool:
-        try:
-            yield from pool.map(_Worker.write, minutes)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        yield from pool.map(_Worker.write, minutes)
 
 
 class _Worker:
@@ -149,6 +151,8 @@ class _Worker:
 
     @classmethod
     def prepare(cls, directory: Path, cores: int, seconds: int, seed: int) -> None:
+        # The process that asked for the recording answers Ctrl-C, and stops the others.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         pa.set_cpu_count(1)
         cls.directory, cls.world = directory, build_world(cores, seconds, seed)
 
