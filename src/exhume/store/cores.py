@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import UsageError
@@ -100,6 +101,11 @@ class _Pool:
         self._covered = np.full((0, cells), GAP, np.int32)
 
     def add(self, rows: pa.Table, name: SegmentName) -> None:
+        if self._measure == "wait":
+            # Not told is not zero: where the kernel keeps silent about waiting there is a gap.
+            rows = rows.filter(pc.is_valid(rows.column("wait_ns")))
+        if rows.num_rows == 0:
+            return
         columns = {column: rows.column(column).to_numpy() for column in rows.schema.names}
         cpu = columns["cpu"].astype(np.int64)
         self._grow(int(cpu.max()) + 1)
@@ -134,9 +140,7 @@ class _Pool:
         if self._measure == "busy":
             values = 1000 - columns["idle"].astype(np.int32) - columns["iowait"]
         elif self._measure == "wait":
-            # Where the kernel doesn't tell, the column is null, which numpy sees as NaN.
-            waited = np.nan_to_num(columns["wait_ns"].astype(np.float64))
-            values = waited / np.maximum(1, columns["span_ms"]) / 1000
+            values = columns["wait_ns"] / np.maximum(1, columns["span_ms"]) / 1000
         else:
             values = np.asarray(states[STATES.index(self._measure)])
         limited = np.clip(values, 0, np.iinfo(np.int32).max >> _STATE_BITS).astype(np.int32)

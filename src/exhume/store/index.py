@@ -11,6 +11,8 @@ from exhume.store.lock import LOCK_NAME
 from exhume.store.names import SegmentName
 from exhume.store.seal import PARQUET_SUFFIX
 
+FOREIGN = "not part of a recording"
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -33,6 +35,14 @@ class Segment:
                 return sum(entry.stat().st_size for entry in entries)
         except FileNotFoundError:
             return 0
+
+    def successor(self) -> "Segment | None":
+        """Where the segment is by now, if it was sealed since it was listed; None where it was removed."""
+        if self.sealed:
+            return None
+        sealed = self.path.parent.parent.glob(f"*_{self.name.boot}_{self.name.start_ms}_*")
+        names = ((SegmentName.parse(path.name), path) for path in sealed)
+        return next((Segment(name, path) for name, path in names if name is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +100,30 @@ def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
 
 def _sealed(directory: Path, skipped: list[Skipped]) -> list[Segment]:
     found = []
-    for path in sorted(directory.iterdir()):
-        name = SegmentName.parse(path.name)
-        if name is not None and name.length_ms is not None:
-            found.append(Segment(name, path))
-        elif path.name not in (LOCK_NAME, LIVE_DIRECTORY):
-            skipped.append(Skipped(path, "not part of a recording"))
+    for entry in _entries(directory):
+        name = SegmentName.parse(entry.name)
+        if name is not None and name.length_ms is not None and entry.is_dir():
+            found.append(Segment(name, directory / entry.name))
+        elif entry.name not in (LOCK_NAME, LIVE_DIRECTORY):
+            skipped.append(Skipped(directory / entry.name, FOREIGN))
     return found
 
 
 def _live(directory: Path, skipped: list[Skipped]) -> list[Segment]:
     try:
-        paths = sorted(directory.iterdir())
+        entries = _entries(directory)
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = []
-    for path in paths:
-        name = SegmentName.parse(path.name)
-        if name is not None and name.length_ms is None:
-            found.append(Segment(name, path))
-        elif path.suffix not in (SEALING_SUFFIX, DROPPING_SUFFIX):
-            skipped.append(Skipped(path, "not part of a recording"))
+    for entry in entries:
+        name = SegmentName.parse(entry.name)
+        if name is not None and name.length_ms is None and entry.is_dir():
+            found.append(Segment(name, directory / entry.name))
+        elif not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX)):
+            skipped.append(Skipped(directory / entry.name, FOREIGN))
     return found
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(directory) as entries:
+        return sorted(entries, key=lambda entry: entry.name)

@@ -1,8 +1,7 @@
 """A recording, opened for reading: also while it is being recorded, and by anybody who may read the files."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,7 +18,6 @@ from exhume.store.names import SegmentName
 from exhume.store.profile import ProfileFilter, StackProfile, build_profile
 from exhume.store.reader import (
     Request,
-    SegmentGone,
     count_rows,
     damaged_files,
     facts_of,
@@ -27,11 +25,6 @@ from exhume.store.reader import (
     with_wall,
 )
 from exhume.store.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
-
-_T = TypeVar("_T")
-# A listing can be overtaken by the recorder while it is being read; a segment a minute makes more than a
-# few retries impossible.
-_RETRIES = 5
 
 
 class Recording:
@@ -61,11 +54,23 @@ class Recording:
     @property
     def facts(self) -> RecordingFacts:
         """The facts of the newest segment."""
-        return self._with_retries(self._newest_facts)
+        for segment in reversed(self.segments):
+            for table in ("anchors", *TABLES):
+                try:
+                    facts = facts_of(segment, table)
+                except UnreadableFile as error:
+                    self.note_unreadable(segment, table, error)
+                    continue
+                if facts is not None:
+                    return facts
+        raise RecordingError(f"{self.directory} holds nothing that can be read yet; let the recorder run for a second")
 
     def span(self) -> Window | None:
         """The wall time from the first to the last recorded moment; None where nothing is recorded yet."""
-        return self._with_retries(self._span)
+        spans = [window for segment in self.segments if not (window := self._segment_span(segment)).empty]
+        if not spans:
+            return None
+        return Window(min(w.since for w in spans), max(w.until for w in spans))
 
     def read(
         self,
@@ -90,7 +95,7 @@ class Recording:
             # Repeats of a dimension are recognised by all of its columns.
             keys = names if table in DIMENSIONS else [time_column(table)]
             needed = list(dict.fromkeys(name for name in (*columns, *keys) if name not in (None, "wall")))
-        found = self._with_retries(lambda: self._rows(Request(table, window, needed, cpus)))
+        found = self._rows(Request(table, window, needed, cpus))
         parts = [with_wall(rows, table, name) for name, rows in found]
         wanted = names if columns is None else list(columns)
         if columns is None and time_column(table) is not None:
@@ -105,20 +110,24 @@ class Recording:
     def profile(self, window: Window, wanted: ProfileFilter | None = None) -> StackProfile:
         """The stacks that were sampled in the window, summed."""
         chosen = wanted or ProfileFilter()
-        return self._with_retries(lambda: build_profile(self._holding(window), window, chosen, self.note_unreadable))
+        return build_profile(self._holding(window), window, chosen, self.note_unreadable)
 
     def cores(self, window: Window, cells: int, measure: str = "busy") -> CoreGrid:
         """Cores x cells of the window (clamped to what is recorded), max-pooled."""
         columns = columns_for(measure)
-        return self._with_retries(lambda: self._grid(window, cells, measure, columns))
+        shown = window.clamp(self.span() or Window(0, 0))
+        # A row that began before the window may reach into it.
+        request = Request("cpu", Window(shown.since - LONGEST_ROW_NS, shown.until), columns)
+        by_name = {segment.name: segment for segment in self._holding(request.window)}
+        return build_grid(shown, cells, measure, by_name, lambda name: self._read(by_name[name], request))
 
     def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
         """What happened in the window, in its order; only some kinds where they are given."""
-        return of_kinds(views(EventView, self._with_retries(lambda: self._rows(Request("events", window)))), kinds)
+        return of_kinds(views(EventView, self._rows(Request("events", window))), kinds)
 
     def losses(self, window: Window | None = None) -> list[LossView]:
         """What was not recorded in the window, and why."""
-        return views(LossView, self._with_retries(lambda: self._rows(Request("losses", window))))
+        return views(LossView, self._rows(Request("losses", window)))
 
     def self_cost(self, window: Window | None = None) -> SelfCost:
         """What the recorder itself cost in the window."""
@@ -126,7 +135,32 @@ class Recording:
 
     def info(self) -> RecordingInfo:
         """The recording as a whole; looks at every file, if only at its ends."""
-        return self._with_retries(self._info)
+        facts = self.facts
+        losses: dict[str, int] = {}
+        for loss in self.losses():
+            what = f"{loss.source}: {loss.kind}"
+            losses[what] = losses.get(what, 0) + loss.count
+        counted = [self._segment_span(segment) for segment in self.segments]
+        size = samples = 0
+        for segment in self.segments:
+            size += segment.size()
+            samples += self._count(segment, "samples")
+            self._damaged |= {skipped.path: skipped for skipped in damaged_files(segment)}
+        return RecordingInfo(
+            directory=self.directory,
+            facts=facts,
+            span=self.span(),
+            recorded_seconds=sum(window.seconds for window in counted),
+            segments=len(self.segments),
+            bytes=size,
+            samples=samples,
+            rate_hz=facts.rate_hz,
+            event_source=facts.event_source,
+            losses=losses,
+            cost=self.self_cost(),
+            sources_missing=facts.sources_missing,
+            skipped=self.skipped,
+        )
 
     def note_unreadable(self, segment: Segment, table: str, error: UnreadableFile) -> None:
         path = segment.file(table)
@@ -151,42 +185,6 @@ class Recording:
             self.note_unreadable(segment, request.table, error)
             return None
 
-    def _grid(self, window: Window, cells: int, measure: str, columns: list[str]) -> CoreGrid:
-        shown = window.clamp(self._span() or Window(0, 0))
-        # A row that began before the window may reach into it.
-        request = Request("cpu", Window(shown.since - LONGEST_ROW_NS, shown.until), columns)
-        by_name = {segment.name: segment for segment in self._holding(request.window)}
-        return build_grid(shown, cells, measure, by_name, lambda name: self._read(by_name[name], request))
-
-    def _info(self) -> RecordingInfo:
-        facts = self._newest_facts()
-        losses: dict[str, int] = {}
-        for loss in self.losses():
-            what = f"{loss.source}: {loss.kind}"
-            losses[what] = losses.get(what, 0) + loss.count
-        counted = [self._segment_span(segment) for segment in self.segments]
-        size = samples = 0
-        for segment in self.segments:
-            size += segment.size()
-            samples += self._count(segment, "samples")
-            for path, reason in damaged_files(segment):
-                self._damaged[path] = Skipped(path, reason)
-        return RecordingInfo(
-            directory=self.directory,
-            facts=facts,
-            span=self._span(),
-            recorded_seconds=sum(window.seconds for window in counted),
-            segments=len(self.segments),
-            bytes=size,
-            samples=samples,
-            rate_hz=facts.rate_hz,
-            event_source=facts.event_source,
-            losses=losses,
-            cost=self.self_cost(),
-            sources_missing=facts.sources_missing,
-            skipped=self.skipped,
-        )
-
     def _count(self, segment: Segment, table: str) -> int:
         try:
             return count_rows(segment, table)
@@ -194,39 +192,11 @@ class Recording:
             self.note_unreadable(segment, table, error)
             return 0
 
-    def _newest_facts(self) -> RecordingFacts:
-        for segment in reversed(self.segments):
-            for table in ("anchors", *TABLES):
-                try:
-                    facts = facts_of(segment, table)
-                except UnreadableFile as error:
-                    self.note_unreadable(segment, table, error)
-                    continue
-                if facts is not None:
-                    return facts
-            if not segment.path.exists():
-                raise SegmentGone(str(segment.path))
-        raise RecordingError(f"{self.directory} holds nothing that can be read yet; let the recorder run for a second")
-
-    def _span(self) -> Window | None:
-        spans = [window for segment in self.segments if not (window := self._segment_span(segment)).empty]
-        if not spans:
-            return None
-        return Window(min(w.since for w in spans), max(w.until for w in spans))
-
     def _segment_span(self, segment: Segment) -> Window:
         anchors = None if segment.sealed else self._read(segment, Request("anchors"))
         if anchors is None:
             return segment.name.span
         return Window(segment.name.span.since, anchors.column("time").to_numpy().max().item() + segment.name.offset)
-
-    def _with_retries(self, attempt: Callable[[], _T]) -> _T:
-        for _ in range(_RETRIES):
-            try:
-                return attempt()
-            except SegmentGone:
-                self.refresh()
-        raise RecordingError(f"{self.directory} changes faster than it can be read; try again")
 
 
 def _empty(table: str) -> pa.Table:

@@ -1,7 +1,7 @@
 """One table of one segment, sealed or live -> Arrow rows inside a window."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,18 +14,15 @@ from exhume.model.clock import MILLIS
 from exhume.model.facts import RecordingFacts
 from exhume.model.tables import TABLES
 from exhume.model.window import Window
-from exhume.store.index import Segment
+from exhume.store.index import FOREIGN, Segment, Skipped
 from exhume.store.live import LiveStream
 from exhume.store.names import SegmentName
 from exhume.store.schema import DIMENSIONS, UnreadableFile, conform, facts_in, time_column
 from exhume.store.seal import PARQUET_SUFFIX
 
 DAMAGED = "truncated or damaged"
+FORBIDDEN = "permission denied"
 _MAGIC = b"PAR1"
-
-
-class SegmentGone(Exception):
-    """The segment was sealed or removed since the directory was listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +66,17 @@ class Request:
 
 
 def read_segment(segment: Segment, request: Request) -> pa.Table | None:
-    """The wanted rows; None where the segment has none. Raises SegmentGone, and UnreadableFile for a file that can't
-    be used."""
+    """The wanted rows; None where the segment has none. A segment that was sealed since it was listed is read where it
+    is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used."""
     clock, window = request.clock, request.window
     span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
     try:
         rows = _sealed(segment, request, span) if segment.sealed else _live(segment, request)
     except FileNotFoundError:
-        if segment.path.exists():
-            return None
-        raise SegmentGone(str(segment.path)) from None
+        now = None if segment.path.exists() else segment.successor()
+        return None if now is None else read_segment(now, request)
+    except PermissionError:
+        raise UnreadableFile(FORBIDDEN) from None
     if rows is None:
         return None
     if span is not None:
@@ -97,7 +95,10 @@ def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
             return facts_in(_open_parquet(str(path)).metadata.metadata)
         schema = LiveStream(pa.py_buffer(path.read_bytes())).schema
     except FileNotFoundError:
-        return None
+        now = None if segment.path.exists() else segment.successor()
+        return None if now is None else facts_of(now, table)
+    except PermissionError:
+        raise UnreadableFile(FORBIDDEN) from None
     return None if schema is None else facts_in(schema.metadata)
 
 
@@ -121,25 +122,37 @@ def count_rows(segment: Segment, table: str) -> int:
     return 0 if rows is None else int(rows.num_rows)
 
 
-def damaged_files(segment: Segment) -> Iterator[tuple[Path, str]]:
-    """Files of a sealed segment that can't be read, and why, told by their first and last bytes alone."""
+def damaged_files(segment: Segment) -> list[Skipped]:
+    """Files of a sealed segment that can't be read, told by their first and last bytes alone."""
     if not segment.sealed:
-        return
+        return []
+    found = []
     for path in sorted(segment.path.glob("*")):
         if path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
-            yield path, "not part of a recording"
-            continue
+            found.append(Skipped(path, FOREIGN))
+        elif not _whole(path):
+            found.append(Skipped(path, DAMAGED))
+    return found
+
+
+def _whole(path: Path) -> bool:
+    try:
         with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
-            file.seek(-min(len(_MAGIC), path.stat().st_size), os.SEEK_END)
-            if head != _MAGIC or file.read() != _MAGIC:
-                yield path, DAMAGED
+            size = os.fstat(file.fileno()).st_size
+            ends = (
+                os.pread(file.fileno(), len(_MAGIC), 0),
+                os.pread(file.fileno(), len(_MAGIC), max(0, size - len(_MAGIC))),
+            )
+    except (FileNotFoundError, PermissionError):
+        # Removed meanwhile, or found out when it is read.
+        return True
+    return ends == (_MAGIC, _MAGIC)
 
 
 def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, memory_map=True, read_dictionary=list(dictionaries))
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         raise
     except (pa.ArrowException, OSError) as error:
         raise UnreadableFile(DAMAGED) from error
