@@ -40,7 +40,7 @@ def cores(
     """Draw cores x seconds: each cell shows its busiest second, so no spike is averaged away."""
     from exhume.cli.looking import Look
     from exhume.cli.speaking import patience, say
-    from exhume.present.cores import cells_for, worst_cell
+    from exhume.present.cores import cells_for
 
     look = Look.into(directory, utc)
     window = look.window(since, until)
@@ -50,7 +50,7 @@ def cores(
     if as_json:
         with patience("reading cores"):
             grid = look.recording.cores(window, cells or cells_for(window, JSON_CELLS), measure)
-            worst, marks = _exact(look, grid, worst_cell(grid)), _marks(look, window)
+            worst, marks = _worst(look, grid), _marks(look, window)
         _print_json(look, grid, marks, worst)
     else:
         grid = _draw(look, window, measure, cells, setting("color").read(color))
@@ -60,14 +60,13 @@ def cores(
 
 def _draw(look: "Look", window: "Window", measure: str, cells: int | None, color: str) -> "CoreGrid":
     from exhume.cli.speaking import patience, suggest
-    from exhume.present.cores import worst_cell
     from exhume.present.terminal.console import console
     from exhume.present.terminal.cores import cells_that_fit, draw_cores
 
     terminal = console(color)
     with patience("reading cores"):
         grid = look.recording.cores(window, cells or cells_that_fit(terminal, window), measure)
-        worst, marks = _exact(look, grid, worst_cell(grid)), _marks(look, window)
+        worst, marks = _worst(look, grid), _marks(look, window)
     heading = f"{look.recording.facts.node} · {len(grid.cpus)} cores · {measure} · {look.shown(window)}"
     draw_cores(terminal, grid, marks=marks, worst=worst, heading=heading, zone=look.zone)
     if worst is not None:
@@ -75,13 +74,17 @@ def _draw(look: "Look", window: "Window", measure: str, cells: int | None, color
     return grid
 
 
-def _exact(look: "Look", grid: "CoreGrid", worst: "Worst | None") -> "Worst | None":
-    """The second inside the worst cell: cells of a long window are longer than a second."""
+def _worst(look: "Look", grid: "CoreGrid") -> "Worst | None":
+    """The worst second. Many cells may be equally busy: among those, the one in which the state itself took most; and
+    the second inside it, because cells of a long window are longer than that."""
     from exhume.present.cores import cells_for, worst_cell
 
+    worst = worst_cell(grid)
     if worst is None:
         return None
-    finer = look.recording.cores(worst.window, cells_for(worst.window, JSON_CELLS), grid.measure)
+    if grid.measure == "busy" and worst.state != "user":
+        worst = worst_cell(look.recording.cores(grid.window, grid.cells, worst.state)) or worst
+    finer = look.recording.cores(worst.window, cells_for(worst.window, JSON_CELLS), worst.state)
     return worst_cell(finer) or worst
 
 

@@ -27,7 +27,7 @@ def incidents(
     look = Look.into(directory, utc)
     window = look.window(since, until)
     with patience("reading events"):
-        found = [event for event in look.recording.events(window) if event.source == INCIDENT]
+        found = look.recording.events(window, [INCIDENT])
     print_listing(look, found, "incidents", as_json, setting("color").read(color))
     where = directory_words(look.recording.directory)
     if not found:

@@ -1,5 +1,4 @@
-"""Sources of events by name, for those who write the rows and those who look for them."""
+"""Names by which events are found again: the source of kernel-log lines, the kind of the recorder's own marks."""
 
 KERNEL_LOG = "kernel-log"
-# Marks that the recorder set by itself as it went.
 INCIDENT = "incident"

@@ -17,7 +17,10 @@ from exhume.store.events import EventView
 
 JSON_VERSION = 1
 # Lengths of a cell that read well on an axis, in seconds.
-NICE_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+NICE_SECONDS = (
+    *(1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 90, 120, 180, 240, 300, 400, 480, 600, 720, 900, 1200),
+    *(1800, 2400, 3600, 5400, 7200, 10800, 14400, 21600, 43200, 86400),
+)
 # Among equally busy cells, the state that is least likely to be wanted comes first: programs are what a node is for.
 _SUSPICION = {"system": 5, "softirq": 4, "irq": 4, "steal": 3, "iowait": 2, "user": 1}
 

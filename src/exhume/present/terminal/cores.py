@@ -11,7 +11,6 @@ from exhume.model.clock import NANOS
 from exhume.model.times import format_clock, format_day
 from exhume.model.window import Window
 from exhume.present.cores import (
-    NICE_SECONDS,
     CoreRow,
     Worst,
     cells_for,
@@ -31,6 +30,8 @@ NO_DATA = Style(color="#6b7078")
 QUIET = Style(color="#8d939c")
 LEVELS = " .:-=+*#%@"
 WIDEST_CELL = 4
+# Distances between labels on the time axis, in seconds.
+TICKS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 # Lines around the map: heading, axis, marks, legend, worst cell, prompt.
 AROUND = 9
 
@@ -68,7 +69,7 @@ def worst_words(worst: Worst | None, zone: tzinfo | None) -> str:
         return "worst: nothing was recorded in this window"
     when = f"{format_day(worst.window.since, zone)} {format_clock(worst.window.since, zone)}"
     share = percent(worst.permille / 1000, 0)
-    return f"worst: {when} core {worst.cpu} {share}, mostly {worst.state} ({_hue_of(worst.state).meaning})"
+    return f"worst: {when} core {worst.cpu} {share} {worst.state} ({_hue_of(worst.state).meaning})"
 
 
 def _hue_of(state: str) -> State:
@@ -124,8 +125,8 @@ def _colour(grid: CoreGrid, value: int, dominant: int) -> str:
     if value == GAP:
         return "#3a3d44"
     share = min(value, 1000) / 1000
-    # The root lifts small shares out of the dark; below two percent a core counts as idle.
-    return NIGHT if share < 0.02 else blend(NIGHT, _hue_of(state_of(grid, dominant)).hue, share**0.6)
+    # The power lifts small shares out of the dark; below two percent a core counts as idle.
+    return NIGHT if share < 0.02 else blend(NIGHT, _hue_of(state_of(grid, dominant)).hue, share**0.8)
 
 
 def _level(value: int) -> str:
@@ -138,7 +139,7 @@ def _axis(grid: CoreGrid, stretch: int, zone: tzinfo | None) -> Text:
     width = grid.cells * stretch
     line = [" "] * (width + 10)
     second_per_column = grid.window.seconds / max(1, width)
-    step = next((nice for nice in NICE_SECONDS if nice >= second_per_column * 12), NICE_SECONDS[-1]) * NANOS
+    step = next((nice for nice in TICKS if nice >= second_per_column * 12), TICKS[-1]) * NANOS
     wall, free = -(-grid.window.since // step) * step, 0
     while wall < grid.window.until:
         column = column_of(grid, wall)
