@@ -62,7 +62,7 @@ class _CxxRuntime:
     def __init__(self) -> None:
         self._demangle = None
         try:
-            function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+            function = ctypes.CDLL("libstdc++.so.6")["__cxa_demangle"]
         except (OSError, AttributeError):
             return
         function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]

@@ -22,9 +22,11 @@ from exhume.collect.perf.symbols.space import AddressSpace
 
 PERF_MAP = "perf-map"
 DEFAULT_BUDGET = 4 << 20
-_READ_A_TURN = 1 << 20
+_READ_A_TURN = 512 << 10
+_LINES_A_TURN = 8192
 _MAX_PROCESSES = 512
 _MAX_NAME = 512
+_MAX_LINE = 16 << 10
 _TURN_S = 1.0
 _LOOK_AGAIN_S = 10.0
 _CLOCK_SLACK_S = 2.0
@@ -43,7 +45,7 @@ class _Process:
 class _PerfMap:
     """One process's map, as far as it was read."""
 
-    __slots__ = ("checked", "code", "frames", "inode", "offset", "process", "tail")
+    __slots__ = ("checked", "code", "frames", "inode", "offset", "process")
 
     def __init__(self, process: _Process | None) -> None:
         self.process = process
@@ -55,7 +57,6 @@ class _PerfMap:
         self.code = CodeRanges()
         self.frames: dict[int, Frame] = {}
         self.offset = 0
-        self.tail = b""
 
 
 class JitSymbols:
@@ -137,11 +138,12 @@ class JitSymbols:
             return
         content = os.pread(fd, size, perf_map.offset)
         self._allowance -= len(content)
-        perf_map.offset += len(content)
-        text, newline, tail = (perf_map.tail + content).rpartition(b"\n")
-        perf_map.tail = tail[:_MAX_NAME]
-        if newline:
-            perf_map.code.add(text, _MAX_NAME)
+        *lines, rest = content.split(b"\n", _LINES_A_TURN)
+        if not lines and len(content) > _MAX_LINE:
+            lines, rest = [content], b""  # no line of a perf map is this long: passed over
+        perf_map.offset += len(content) - len(rest)
+        if lines:
+            perf_map.code.add(lines, _MAX_NAME)
             perf_map.frames.clear()
 
     def _is_stale(self, status: os.stat_result, process: _Process) -> bool:

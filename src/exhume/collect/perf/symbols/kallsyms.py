@@ -17,9 +17,10 @@ BPF_MODULE = "[bpf]"
 
 _CHUNK = 256 << 10
 _NO_NAME = np.uint32(2**32 - 1)
+_DATA = np.uint32(2**32 - 1)
 _PAGE = np.uint64(4096)
-# kallsyms gives no sizes. The last function of a module reaches to the end of the following page (as perf
-# has it), and a BPF program no further than this.
+# kallsyms gives no sizes. The last function before data or another module reaches to the end of the following
+# page (as perf has it), and a BPF program no further than this.
 _BPF_REACH = np.uint64(64 << 10)
 # The padding before each function has a symbol of its own on kernels with call-depth tracking; it is never
 # executed, and leaving its names out halves the memory.
@@ -62,7 +63,8 @@ class KernelTable:
 
 @dataclass(slots=True)
 class _Lines:
-    """The symbols in one chunk of text. `region` is 0 for the kernel proper, else a hash of the module."""
+    """The symbols in one chunk of text. `region` is 0 for the kernel's own code, a hash of the module for that of
+    a module, and _DATA for data."""
 
     addresses: npt.NDArray[np.uint64]
     names: npt.NDArray[np.uint32]
@@ -113,7 +115,8 @@ def _parse(content: bytes, blob_offset: int) -> _Lines:
     for at in range(width):
         addresses = (addresses << np.uint64(4)) | _HEX[text[starts + at]]
     names_at = starts + width + 3
-    named = _TEXT[text[starts + width + 1]] & ~_begins_with(text, names_at, _PADDING)
+    code = _TEXT[text[starts + width + 1]]
+    named = code & ~_begins_with(text, names_at, _PADDING)
     begin, end = names_at[named], ends[named] + 1
     edges = np.zeros(len(text) + 1, np.int8)
     edges[begin] = 1
@@ -122,7 +125,7 @@ def _parse(content: bytes, blob_offset: int) -> _Lines:
     names = np.full(len(starts), _NO_NAME, np.uint32)
     lengths = end - begin
     names[named] = blob_offset + np.cumsum(lengths) - lengths
-    return _Lines(addresses, names, _regions(text, ends), blob)
+    return _Lines(addresses, names, np.where(code, _regions(text, ends), _DATA), blob)
 
 
 def _begins_with(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], prefix: bytes) -> npt.NDArray[np.bool_]:
@@ -145,7 +148,7 @@ def _regions(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.intp]) -> npt.NDA
         head, tail = np.minimum(first + i, last), np.maximum(last - i - 1, first)
         mixed = mixed * np.uint32(31) + text[head]
         mixed = mixed * np.uint32(31) + text[tail]
-    regions[lines] = np.maximum(mixed, 1)
+    regions[lines] = np.clip(mixed, 1, _DATA - 1)
     return regions
 
 
@@ -180,7 +183,7 @@ def _assemble(parts: list[_Lines]) -> KernelTable:
 def _with_region_ends(
     addresses: npt.NDArray[np.uint64], names: npt.NDArray[np.uint32], regions: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-    """Marks where the code of each module, and each BPF program, ends at the latest."""
+    """With marks where each stretch of code, and each BPF program, ends at the latest."""
     bpf = regions == _BPF_REGION
     last = np.append(regions[1:] != regions[:-1], True) | bpf
     last &= names != _NO_NAME

@@ -1,7 +1,11 @@
 """The entries of a perf map, compact and free of overlaps."""
 
+from bisect import bisect_left, bisect_right
+
 import numpy as np
 import numpy.typing as npt
+
+_Entry = tuple[int, int, int]  # start, end, where its name is
 
 
 class CodeRanges:
@@ -22,13 +26,11 @@ class CodeRanges:
     def nbytes(self) -> int:
         return self._starts.nbytes + self._ends.nbytes + self._names.nbytes + len(self._blob)
 
-    def add(self, text: bytes, max_name: int) -> None:
-        """Take in whole lines of `start size name`, hexadecimal, in the order they were written."""
-        starts: list[int] = []
-        ends: list[int] = []
-        names: list[int] = []
+    def add(self, lines: list[bytes], max_name: int) -> None:
+        """Take in lines of `start size name`, hexadecimal, in the order they were written."""
         blob = bytearray(self._blob)
-        for line in text.split(b"\n"):
+        entries: list[_Entry] = []
+        for line in lines:
             fields = line.split(None, 2)
             if len(fields) != 3:
                 continue
@@ -38,33 +40,27 @@ class CodeRanges:
                 continue
             if size <= 0 or not 0 < start < start + size < 1 << 63:
                 continue
-            starts.append(start)
-            ends.append(start + size)
-            names.append(len(blob))
+            entries.append((start, start + size, len(blob)))
             blob += fields[2][:max_name] + b"\n"
+        if not entries:
+            return
+        kept = self._not_covered(np.array(entries, np.uint64))
+        new = np.array(_later_wins(entries), np.uint64)
+        starts = np.concatenate((self._starts[kept], new[:, 0]))
+        order = np.argsort(starts)
+        self._starts = starts[order]
+        self._ends = np.concatenate((self._ends[kept], new[:, 1]))[order]
+        self._names = np.concatenate((self._names[kept], new[:, 2].astype(np.uint32)))[order]
         self._blob = bytes(blob)
-        self._settle(
-            np.concatenate((self._starts, np.array(starts, np.uint64))),
-            np.concatenate((self._ends, np.array(ends, np.uint64))),
-            np.concatenate((self._names, np.array(names, np.uint32))),
-        )
 
-    def _settle(
-        self, starts: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], names: npt.NDArray[np.uint32]
-    ) -> None:
-        """Sort, and of two entries that overlap keep the later one. Names lie in the order of writing, so the
-        larger name offset is the later entry."""
-        order = np.lexsort((names, starts))
-        starts, ends, names = starts[order], ends[order], names[order]
-        while len(starts) > 1:
-            overlap = np.flatnonzero(ends[:-1] > starts[1:])
-            if not len(overlap):
-                break
-            earlier = np.where(names[overlap] < names[overlap + 1], overlap, overlap + 1)
-            keep = np.ones(len(starts), np.bool_)
-            keep[earlier] = False
-            starts, ends, names = starts[keep], ends[keep], names[keep]
-        self._starts, self._ends, self._names = starts, ends, names
+    def _not_covered(self, new: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Which functions no new one lies over."""
+        first = np.searchsorted(self._ends, new[:, 0], side="right")
+        last = np.maximum(np.searchsorted(self._starts, new[:, 1], side="left"), first)
+        covered = np.zeros(len(self) + 1, np.int64)
+        np.add.at(covered, first, 1)
+        np.add.at(covered, last, -1)
+        return np.asarray(np.cumsum(covered[:-1]) == 0)
 
     def find(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
         """The index of the function at each address; -1 where none is known."""
@@ -76,3 +72,20 @@ class CodeRanges:
     def name(self, index: int) -> bytes:
         start = int(self._names[index])
         return self._blob[start : self._blob.index(b"\n", start)]
+
+
+def _later_wins(entries: list[_Entry]) -> list[_Entry]:
+    """Entries without those that a later one overlaps."""
+    ordered = sorted(entries)
+    if all(ordered[i][1] <= ordered[i + 1][0] for i in range(len(ordered) - 1)):
+        return entries
+    starts: list[int] = []
+    kept: list[_Entry] = []
+    for entry in entries:
+        first = bisect_right(starts, entry[0])
+        if first and kept[first - 1][1] > entry[0]:
+            first -= 1
+        last = bisect_left(starts, entry[1], first)
+        starts[first:last] = [entry[0]]
+        kept[first:last] = [entry]
+    return kept

@@ -4,11 +4,13 @@ Twelve bytes a symbol and no Python objects, since a recorder that watches a who
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 U64 = npt.NDArray[np.uint64]
+_Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
 
 # Code without a size in the symbol table (hand-written assembly) reaches to the next symbol, but no further
@@ -47,16 +49,17 @@ class RawSymbols:
 class FunctionTable:
     """Functions sorted by address. A symbol is known by its index; `names` are offsets into a string table."""
 
-    __slots__ = ("_base", "_ends", "_reach", "_starts", "names")
+    __slots__ = ("_base", "_ends", "_limit", "_reach", "_starts", "names")
 
     def __init__(self, symbols: RawSymbols) -> None:
         symbols = _best_of_each_address(symbols)
         symbols, ends = _bounded(symbols)
         self._base = int(symbols.start[0]) if len(symbols) else 0
         top = int(ends.max()) - self._base if len(symbols) else 0
-        narrow = np.uint32 if top < 1 << 32 else np.uint64
-        self._starts = (symbols.start - np.uint64(self._base)).astype(narrow)
-        self._ends = (ends - np.uint64(self._base)).astype(narrow)
+        self._limit = 2**32 if top < 2**32 else 2**64
+        narrow = np.dtype(np.uint32 if top < 2**32 else np.uint64)
+        self._starts: _Unsigned = (symbols.start - np.uint64(self._base)).astype(narrow)
+        self._ends: _Unsigned = (ends - np.uint64(self._base)).astype(narrow)
         self.names = symbols.name
         # How far any symbol up to here reaches: tells whether an earlier one may enclose an address. Only
         # tables with symbols inside symbols need it.
@@ -79,7 +82,7 @@ class FunctionTable:
         relative = addresses - np.uint64(self._base)
         relative[below] = 0
         at = np.searchsorted(self._starts, relative.astype(self._starts.dtype), side="right") - 1
-        beyond = below | (relative > np.iinfo(self._starts.dtype).max) | (self._ends[at] <= relative)
+        beyond = below | (relative >= np.uint64(self._limit - 1)) | (self._ends[at] <= relative)
         if self._reach is not None:
             for i in np.nonzero(beyond & ~below & (self._reach[at] > relative))[0]:
                 while at[i] >= 0 and self._ends[at[i]] <= relative[i] < self._reach[at[i]]:

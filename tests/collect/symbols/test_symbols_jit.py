@@ -1,0 +1,175 @@
+"""Perf maps: names of compiled code, read as they grow and never believed too much."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.collect.host import Host
+from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer
+from exhume.collect.perf.symbols.jit import JitSymbols
+from exhume.collect.perf.symbols.perfmap import CodeRanges
+
+PID = 4242
+INNER = 7
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ticks_since_boot() -> int:
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Path:
+    """A made-up process in a container; what is returned is its perf map."""
+    home = tmp_path / str(PID)
+    (home / "root/tmp").mkdir(parents=True)
+    (home / "status").write_text(f"Name:\tnode\nUid:\t{os.geteuid()}\t{os.geteuid()}\t0\t0\nNSpid:\t{PID}\t{INNER}\n")
+    (home / "stat").write_text(f"{PID} (no de) S " + " ".join(["0"] * 18) + f" {ticks_since_boot()} 0 0\n")
+    return home / f"root/tmp/perf-{INNER}.map"
+
+
+def names(symbols: JitSymbols, *addresses: int) -> list[str | None]:
+    return [frame and frame.name for frame in symbols.frames(AddressSpace(PID), list(addresses))]
+
+
+def test_a_container_process_is_named_by_the_map_of_its_inner_pid(process: Path) -> None:
+    process.write_text("1000 100 LazyCompile:~spin /app/spin.js:1\n2000 10 py::f:<string>\n")
+    symbols = JitSymbols(Host(proc=process.parents[3]))
+    assert names(symbols, 0x1000, 0x10FF, 0x1100, 0x2008) == [
+        "LazyCompile:~spin /app/spin.js:1",
+        "LazyCompile:~spin /app/spin.js:1",
+        None,
+        "py::f:<string>",
+    ]
+    frame = symbols.frames(AddressSpace(PID), [0x1000])[0]
+    assert frame is not None
+    assert (frame.kind, frame.module) == ("jit", "perf-map")
+
+
+def test_a_map_that_grows_is_read_on_and_half_a_line_waits(process: Path) -> None:
+    clock = Clock()
+    symbols = JitSymbols(Host(proc=process.parents[3]), clock=clock)
+    process.write_text("1000 100 first\n2000 100 sec")
+    assert names(symbols, 0x1000, 0x2000) == ["first", None]
+    with process.open("a") as file:
+        file.write("ond\n3000 100 third\n")
+    assert names(symbols, 0x2000) == [None]  # not yet: once a second is enough
+    clock.now += 1
+    assert names(symbols, 0x1000, 0x2000, 0x3000) == ["first", "second", "third"]
+
+
+def test_a_map_that_was_begun_anew_is_read_anew(process: Path) -> None:
+    clock = Clock()
+    symbols = JitSymbols(Host(proc=process.parents[3]), clock=clock)
+    process.write_text("1000 100 old_function_name\n")
+    assert names(symbols, 0x1000) == ["old_function_name"]
+    process.write_text("2000 100 new\n")
+    clock.now += 1
+    assert names(symbols, 0x1000, 0x2000) == [None, "new"]
+
+
+def test_a_map_left_behind_by_an_earlier_process_is_not_believed(process: Path) -> None:
+    process.write_text("1000 100 stale\n")
+    os.utime(process, (time.time() - 60, time.time() - 60))
+    assert names(JitSymbols(Host(proc=process.parents[3])), 0x1000) == [None]
+
+
+@pytest.mark.root
+def test_a_map_that_belongs_to_another_user_is_not_believed(process: Path) -> None:
+    process.write_text("1000 100 planted\n")
+    os.chown(process, 12345, 12345)
+    assert names(JitSymbols(Host(proc=process.parents[3])), 0x1000) == [None]
+
+
+def test_a_pipe_or_a_link_in_place_of_the_map_does_no_harm(process: Path) -> None:
+    os.mkfifo(process)
+    assert names(JitSymbols(Host(proc=process.parents[3])), 0x1000) == [None]
+    process.unlink()
+    (process.parent / "elsewhere").write_text("1000 100 linked\n")
+    process.symlink_to("elsewhere")
+    assert names(JitSymbols(Host(proc=process.parents[3])), 0x1000) == [None]
+
+
+def test_rubbish_lines_are_passed_over_and_names_are_made_safe(process: Path) -> None:
+    process.write_bytes(
+        b"zz 10 bad\n\n1000\n-5 3 negative\n1000 0 empty\n2000 10 esc\x1b[31m\xff\n3000 10 " + b"x" * 9999
+    )
+    process.write_bytes(process.read_bytes() + b"\n")
+    found = names(JitSymbols(Host(proc=process.parents[3])), 0x1000, 0x2000, 0x3000)
+    assert found == [None, "esc\ufffd[31m\ufffd", "x" * 512]
+
+
+def test_a_huge_map_is_read_a_piece_a_second_and_held_within_its_budget(process: Path) -> None:
+    with process.open("w") as file:
+        for i in range(100_000):
+            file.write(f"{0x10000 + i * 32:x} 20 function_with_a_rather_long_name_{i}\n")
+    clock = Clock()
+    symbols = JitSymbols(Host(proc=process.parents[3]), budget=1 << 20, clock=clock)
+    for _ in range(20):
+        names(symbols, 0x10000)
+        clock.now += 1
+    assert names(symbols, 0x10000) == ["function_with_a_rather_long_name_0"]
+    assert symbols.nbytes <= 2 << 20
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 20)), max_size=30))
+def test_the_function_written_last_owns_its_addresses(entries: list[tuple[int, int]]) -> None:
+    """Whatever was overwritten is never named again; the newest entry always is."""
+    code = CodeRanges()
+    for i in range(0, len(entries), 7):
+        code.add([b"%x %x f%d" % (s, n, i + k) for k, (s, n) in enumerate(entries[i : i + 7])], 100)
+    owner = dict.fromkeys(range(100), -1)
+    for number, (start, size) in enumerate(entries):
+        for address in range(start, start + size):
+            owner[address] = number
+    found = code.find(np.arange(100, dtype=np.uint64)).tolist()
+    for address, index in enumerate(found):
+        if index >= 0:
+            assert code.name(index) == b"f%d" % owner[address]
+    if entries:
+        start, size = entries[-1]
+        assert all(found[address] >= 0 for address in range(start, start + size))
+
+
+def python_with_perf_support() -> str:
+    for candidate in (sys.executable, *map(shutil.which, ("python3.14", "python3.13", "python3.12"))):
+        if candidate is None:
+            continue
+        check = "import sys; sys.activate_stack_trampoline('perf')"
+        if subprocess.run([candidate, "-c", check], capture_output=True, check=False).returncode == 0:
+            return candidate
+    pytest.skip("no python3.12 or later with perf trampolines is installed")
+
+
+def test_a_real_python_with_perf_trampolines_is_named() -> None:
+    code = "def grind_the_gears():\n  print('go', flush=True)\n  input()\ngrind_the_gears()"
+    command = [python_with_perf_support(), "-X", "perf", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        perf_map = Path(f"/tmp/perf-{process.pid}.map")
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "go\n"
+            entry = next(line for line in perf_map.read_text().splitlines() if "grind_the_gears" in line)
+            start, size, name = entry.split(None, 2)
+            space = AddressSpace.from_proc(Host(), process.pid)
+            assert space is not None
+            address = int(start, 16) + int(size, 16) // 2
+            frames: list[Frame] = Symbolizer(Host()).user(space, np.array([address], np.uint64))
+            assert [(frame.kind, frame.module, frame.name) for frame in frames] == [("jit", "perf-map", name)]
+        finally:
+            process.kill()
+            perf_map.unlink(missing_ok=True)

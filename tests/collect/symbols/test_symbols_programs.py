@@ -1,0 +1,267 @@
+"""Addresses of running programs get the names that their source gave them, or none."""
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+from symbol_programs import SOURCE, Compile, need, running
+
+from exhume.collect.host import Host
+from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer
+
+NAMES = ("alpha", "hidden_beta", "gamma_last", "main")
+
+
+def resolve(pid: int, *addresses: int) -> list[Frame]:
+    space = AddressSpace.from_proc(Host(), pid)
+    assert space is not None
+    return Symbolizer(Host()).user(space, np.array(addresses, np.uint64))
+
+
+def sizes(program: Path) -> dict[str, int]:
+    with program.open("rb") as file:
+        return {
+            symbol.name: symbol["st_size"] for symbol in ELFFile(file).get_section_by_name(".symtab").iter_symbols()
+        }
+
+
+@pytest.mark.parametrize("flags", [("-pie", "-fPIE"), ("-no-pie",), ("-static",), ("-static-pie", "-fPIE")])
+def test_functions_are_named_from_first_to_last_byte(compile_c: Compile, flags: tuple[str, ...]) -> None:
+    program = compile_c(SOURCE, *flags)
+    length = sizes(program)
+    with running(program) as run:
+        for name in NAMES:
+            start = run.addresses[name]
+            frames = resolve(run.pid, start, start + length[name] - 1)
+            assert [frame.name for frame in frames] == [name, name]
+            assert {(frame.kind, frame.module) for frame in frames} == {("user", str(program))}
+
+
+def test_an_address_beyond_a_function_is_not_that_function(compile_c: Compile) -> None:
+    program = compile_c(SOURCE)
+    length = sizes(program)
+    with running(program) as run:
+        start = run.addresses["alpha"]
+        space = AddressSpace.from_proc(Host(), run.pid)
+        assert space is not None
+        mapping = space.find(start)
+        assert mapping is not None
+        (frame,) = resolve(run.pid, start + length["alpha"])
+        offset = start + length["alpha"] - mapping.start + mapping.offset
+        assert frame.name == f"program+0x{offset:x}"
+
+
+def test_a_stripped_program_is_named_by_its_dynamic_symbols(compile_c: Compile) -> None:
+    program = compile_c(SOURCE, "-rdynamic")
+    subprocess.run([need("strip"), program], check=True)
+    with running(program) as run:
+        alpha, beta = resolve(run.pid, run.addresses["alpha"], run.addresses["hidden_beta"])
+        assert alpha.name == "alpha"
+        assert beta.name.startswith("program+0x")
+
+
+def test_libraries_are_named_by_the_path_they_are_mapped_under(compile_c: Compile, tmp_path: Path) -> None:
+    library = compile_c("int spin(int x) { return x + 1; }", "-shared", "-fPIC", name="libspin.so")
+    source = """
+    #include <stdio.h>
+    #include <unistd.h>
+    int spin(int);
+    int main() { printf("spin=%p\\n", (void *)spin); fflush(stdout); pause(); return spin(1); }
+    """
+    program = compile_c(source, str(library), f"-Wl,-rpath,{tmp_path}", name="uses")
+    with running(program) as run:
+        (frame,) = resolve(run.pid, run.addresses["spin"])
+        assert (frame.module, frame.name) == (str(library), "spin")
+
+
+@pytest.mark.root
+def test_a_deleted_program_is_still_named(compile_c: Compile) -> None:
+    program = compile_c(SOURCE)
+    with running(program) as run:
+        program.unlink()
+        (frame,) = resolve(run.pid, run.addresses["alpha"])
+        assert (frame.module, frame.name) == (str(program), "alpha")
+
+
+def test_a_replaced_program_never_lends_its_names_to_the_old_one(compile_c: Compile) -> None:
+    program = compile_c(SOURCE)
+    other = compile_c(SOURCE.replace("alpha", "impostor"), name="other")
+    with running(program) as run:
+        other.replace(program)
+        (frame,) = resolve(run.pid, run.addresses["alpha"])
+        assert frame.name == "alpha" or frame.name.startswith("program+0x")
+        assert os.geteuid() != 0 or frame.name == "alpha"
+
+
+def test_a_program_rewritten_in_place_is_read_again(compile_c: Compile, tmp_path: Path) -> None:
+    library = compile_c("int before(int x) { return x + 1; }", "-shared", "-fPIC", name="libchange.so")
+    after = compile_c("int behind(int x) { return x + 1; }", "-shared", "-fPIC", name="libafter.so")
+    offset = sizes_at(library, "before")
+    status = library.stat()
+    space = AddressSpace(os.getpid())
+    space.add_mapping(
+        0x7F0000000000,
+        0x7F0000010000,
+        0,
+        os.major(status.st_dev),
+        os.minor(status.st_dev),
+        status.st_ino,
+        0,
+        str(library),
+    )
+    symbolizer = Symbolizer(Host())
+    address = np.array([0x7F0000000000 + offset], np.uint64)
+    assert symbolizer.user(space, address)[0].name == "before"
+    shutil.copyfile(after, library)
+    os.utime(library, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    time.sleep(2.1)
+    assert symbolizer.user(space, address)[0].name == "behind"
+
+
+def sizes_at(program: Path, name: str) -> int:
+    """The file offset of a function in a library (whose code lies at the offset of its address)."""
+    with program.open("rb") as file:
+        elf = ELFFile(file)
+        symbol = elf.get_section_by_name(".symtab").get_symbol_by_name(name)[0]
+        return next(elf.address_offsets(symbol["st_value"]))
+
+
+def test_a_process_that_is_gone_is_named_only_by_the_very_same_file(compile_c: Compile) -> None:
+    library = compile_c("int work(int x) { return x + 1; }", "-shared", "-fPIC", name="libwork.so")
+    offset = sizes_at(library, "work")
+    status = library.stat()
+    major, minor = os.major(status.st_dev), os.minor(status.st_dev)
+    gone = 2**22 + 1
+    expected = {(status.st_ino, minor): "work", (status.st_ino + 1, minor): None, (status.st_ino, minor + 1): None}
+    for (inode, minor_told), name in expected.items():
+        space = AddressSpace(gone)
+        space.add_mapping(0x7F0000000000, 0x7F0000010000, 0, major, minor_told, inode, 0, str(library))
+        (frame,) = Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))
+        assert frame.name == (name or f"libwork.so+0x{offset:x}")
+
+
+def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> None:
+    library = compile_c("int work(int x) { return x + 1; }", "-shared", "-fPIC", name="libwork.so")
+    with library.open("rb") as file:
+        try:
+            generation = struct.unpack_from("=I", fcntl.ioctl(file, 0x80087601, bytes(8)))[0]
+        except OSError:
+            pytest.skip("this filesystem has no inode generations")
+    if not generation:
+        pytest.skip("this filesystem has no inode generations")
+    offset = sizes_at(library, "work")
+    status = library.stat()
+    for told, name in ((generation, "work"), (generation ^ 1, f"libwork.so+0x{offset:x}")):
+        space = AddressSpace(os.getpid())
+        major, minor = os.major(status.st_dev), os.minor(status.st_dev)
+        space.add_mapping(0x7F0000000000, 0x7F0000010000, 0, major, minor, status.st_ino, told, str(library))
+        assert Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))[0].name == name
+
+
+def test_cplusplus_names_are_readable(compile_c: Compile) -> None:
+    source = """
+    #include <cstdio>
+    #include <unistd.h>
+    #include <vector>
+    namespace work { template <typename T> struct Box {
+        __attribute__((noinline)) int grind(const std::vector<T> &items) { return items.size() + 1; } }; }
+    int main() {
+        std::vector<int> items(3);
+        int (work::Box<int>::*method)(const std::vector<int> &) = &work::Box<int>::grind;
+        std::printf("grind=%p\\n", *(void **)&method);
+        std::fflush(stdout);
+        pause();
+        return (work::Box<int>().*method)(items);
+    }
+    """
+    program = compile_c(source, compiler="g++")
+    with running(program) as run:
+        (frame,) = resolve(run.pid, run.addresses["grind"])
+        assert frame.name.replace("> >", ">>") == (
+            "work::Box<int>::grind(std::vector<int, std::allocator<int>> const&)"
+        )
+
+
+@pytest.mark.parametrize("scheme", ["default", "v0"])
+def test_rust_names_are_readable(tmp_path: Path, scheme: str) -> None:
+    rustc = shutil.which("rustc")
+    if rustc is None:
+        pytest.skip("rustc is not installed")
+    code = tmp_path / "crunch.rs"
+    code.write_text("""
+    trait Work { fn grind(&self, x: u64) -> u64; }
+    struct Mill<T>(T);
+    impl<T: Copy + Into<u64>> Work for Mill<T> {
+        #[inline(never)] fn grind(&self, x: u64) -> u64 { std::hint::black_box(x).wrapping_mul(self.0.into()) }
+    }
+    mod deep { #[inline(never)] pub fn spin(x: u64) -> u64 { std::hint::black_box(x) + 1 } }
+    fn main() {
+        println!("grind={:p} spin={:p}", <Mill<u32> as Work>::grind as *const (), deep::spin as *const ());
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        println!("{}", Mill(3u32).grind(deep::spin(1)));
+    }
+    """)
+    flags = [] if scheme == "default" else ["-C", "symbol-mangling-version=v0"]
+    program = tmp_path / "crunch"
+    built = subprocess.run([rustc, "-O", *flags, "-o", program, code], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    with running(program) as run:
+        grind, spin = resolve(run.pid, run.addresses["grind"], run.addresses["spin"])
+        assert spin.name == "crunch::deep::spin"
+        assert grind.name in (
+            "<crunch::Mill<u32> as crunch::Work>::grind",
+            "<crunch::Mill<T> as crunch::Work>::grind",
+        )
+
+
+def test_the_vdso_is_named_in_every_process(compile_c: Compile) -> None:
+    source = """
+    #include <stdio.h>
+    #include <unistd.h>
+    #include <sys/auxv.h>
+    int main() { printf("vdso=%#lx\\n", getauxval(33)); fflush(stdout); pause(); return 0; }
+    """
+    program = compile_c(source)
+    with running(program) as run:
+        base = run.addresses["vdso"]
+        if not base:
+            pytest.skip("this kernel maps no vdso")
+        space = AddressSpace.from_proc(Host(), run.pid)
+        assert space is not None
+        mapping = space.find(base)
+        assert mapping is not None and mapping.file.path == "[vdso]"
+        frames = Symbolizer(Host()).user(space, np.arange(mapping.start, mapping.end, 16, dtype=np.uint64))
+        names = {frame.name for frame in frames}
+        assert {frame.module for frame in frames} == {"[vdso]"}
+        assert any("clock_gettime" in name for name in names)
+        assert frames[0].name == "[vdso]+0x0"  # the header is no function
+
+
+def test_memory_without_a_file_merges_under_one_name() -> None:
+    space = AddressSpace(os.getpid())
+    space.add_mapping(0x10000, 0x20000, 0, 0, 0, 0, 0, "//anon")
+    space.add_mapping(0x30000, 0x40000, 0, 0, 0, 0, 0, "")
+    frames = Symbolizer(Host()).user(space, np.array([0x10008, 0x10010, 0x30000, 0x50000], np.uint64))
+    assert [frame.name for frame in frames] == ["[anon]", "[anon]", "[anon]", "[unknown]"]
+    assert len({frame.id for frame in frames}) == 2
+
+
+def test_many_processes_at_once_get_what_each_alone_gets(compile_c: Compile) -> None:
+    program = compile_c(SOURCE)
+    with running(program) as one, running(program) as other:
+        symbolizer = Symbolizer(Host())
+        batch = []
+        for run in (one, other):
+            space = AddressSpace.from_proc(Host(), run.pid)
+            assert space is not None
+            batch.append((space, np.array([run.addresses[name] for name in NAMES] + [1], np.uint64)))
+        together = symbolizer.users(batch)
+        assert together == [Symbolizer(Host()).user(*item) for item in batch]
+        assert [frame.name for frame in together[1]] == [*NAMES, "[unknown]"]
