@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from exhume.lab.synth import SyntheticSummary, write, write_synthetic
+from exhume.lab.synth.incident import plan_incident
+from exhume.lab.synth.timeline import Timeline
 from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.model.tables import TABLES
@@ -98,7 +100,7 @@ def test_the_log_speaks_at_the_true_moment(written: SyntheticSummary, recording:
     assert [event["wall"] for event in paused] == [written.incident.log_time]
     assert (paused[0]["queue"], paused[0]["value"]) == (5, pytest.approx(6.596))
     assert "Time since last napi 6596000 usec. napi scheduled: 1" in paused[0]["text"]
-    kinds = [event["kind"] for event in events if event["wall"] >= written.incident.log_time]
+    kinds = [event["kind"] for event in events if event["wall"] >= written.incident.log_time and event["sequence"]]
     assert kinds[:3] == ["nic-tx-paused", "nic-napi-starved", "nic-reset"]
 
 
@@ -117,8 +119,29 @@ def test_the_held_core_serves_no_network(written: SyntheticSummary, recording: R
     inside = Window(incident.since + NANOS, incident.until - NANOS)
     served = recording.read("interrupts", inside).to_pylist()
     assert served and not [row for row in served if row["queue"] == incident.queue]
-    waited = recording.read("threads", inside).to_pylist()
-    assert max(row["wait_ns"] for row in waited if row["cpu"] == incident.cpu) == NANOS
+    waited = recording.read("threads", None).to_pylist()
+    longest = max(waited, key=lambda row: row["wait_ns"])
+    assert (longest["cpu"], longest["comm"]) == (incident.cpu, f"ksoftirqd/{incident.cpu}")
+    assert longest["wait_ns"] // NANOS == 6
+    assert longest["wall"] <= incident.until < longest["wall"] + NANOS
+
+
+def test_the_recorder_would_have_marked_it(written: SyntheticSummary, recording: Recording):
+    incident = written.incident
+    marks = [event for event in recording.read("events", None).to_pylist() if event["kind"] == "incident"]
+    cores = [mark for mark in marks if mark["cpu"] is not None]
+    assert {mark["cpu"] for mark in cores} == {incident.cpu}
+    assert any(mark["text"].startswith("kernel log:") for mark in marks)
+    assert all(incident.since - NANOS <= mark["wall"] <= incident.until + NANOS for mark in marks)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_incident_lies_inside_one_minute(seed: int):
+    timeline = Timeline(3 * 3600)
+    plan = plan_incident(timeline, 96, seed)
+    into = (plan.start - timeline.start) % (60 * NANOS)
+    assert into >= NANOS and into + (plan.stop - plan.start) < 60 * NANOS
+    assert 0.2 * timeline.length_ns < plan.start - timeline.start < 0.8 * timeline.length_ns
 
 
 def contents(directory: Path) -> dict[str, bytes]:

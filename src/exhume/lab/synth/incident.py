@@ -52,12 +52,14 @@ class Plan:
 
 
 def plan_incident(timeline: Timeline, cores: int, seed: int) -> Plan:
-    """A core and a moment in the middle of the recording, by the seed alone. A recording that is too short to hold it
-    has it at its start, cut off at its end."""
+    """A core and a moment in the middle of the recording, by the seed alone, with a quiet second before it and inside
+    one minute (minutes are written apart). One that is too short for that has it at the start of its minute."""
     rng = np.random.default_rng([seed, 3])
     cpu = int(rng.integers(cores))
-    room = max(0, timeline.length_ns - RESET_NS - NANOS)
-    start = timeline.start + int(room * rng.uniform(0.2, 0.8))
+    minute = int(timeline.minutes * rng.uniform(0.2, 0.8))
+    room = timeline.seconds_in(minute) * NANOS - RESET_NS - 2 * NANOS
+    into = 0 if room <= 0 else NANOS + int(room * rng.random())
+    start = timeline.start_of(minute) + into
     return Plan(cpu, start, start + LENGTH_NS)
 
 

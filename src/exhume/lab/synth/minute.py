@@ -6,18 +6,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from exhume.collect.incidents import IncidentMarks
 from exhume.collect.kmsg import KernelLogSource
 from exhume.collect.kmsg_signatures import PLAIN_KIND, recognise
 from exhume.lab.synth.cgroups import cgroup_counts, cgroup_events
 from exhume.lab.synth.fleet import describe
 from exhume.lab.synth.incident import log_lines
-from exhume.lab.synth.network import held_ns, interrupts, softnet
+from exhume.lab.synth.network import held_ns, interrupts, softnet, waited_ns
 from exhume.lab.synth.node import node
 from exhume.lab.synth.programs import PROGRAMS
 from exhume.lab.synth.sampling import SampledMinute, sample_minute
 from exhume.lab.synth.timeline import MINUTE_S
 from exhume.lab.synth.world import RATE_HZ, World, core_seconds
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Tick
 from exhume.model.tables import Columns, Events, to_columns
 
 IntArray = npt.NDArray[np.int64]
@@ -34,15 +35,22 @@ def minute_tables(world: World, minute: int) -> Iterator[tuple[str, Columns, Int
     yield "frames", _frames(world, sampled.stacks), None
     yield "processes", _processes(world, sampled, int(starts[0])), None
     yield "sampling", _sampling(world, sampled, starts), None
-    yield "cpu", _cpu(world, sampled, starts, rng), None
-    yield "threads", _threads(world, sampled, starts, rng), None
+    watched = {
+        "cpu": _cpu(world, sampled, starts, rng),
+        "threads": _threads(world, sampled, starts, rng),
+        "events": _events(world, minute, starts, rng),
+        "cgroups": cgroup_counts(world, starts),
+    }
+    if starts[0] <= world.plan.start <= starts[-1]:
+        # The recorder's own eyes look at the incident's minute: what it would have marked is marked.
+        watched["events"] = _with_marks(watched, starts)
+    for table, columns in watched.items():
+        yield table, columns, None
     yield "softnet", softnet(world, sampled, starts, rng), None
     yield "interrupts", interrupts(world, sampled, starts, rng), None
     yield "node", node(world, sampled, starts, rng), None
-    yield "cgroups", cgroup_counts(world, starts), None
     yield "cgroup_events", cgroup_events(world, minute, starts), None
     yield "throttling", _throttling(world, starts, rng), None
-    yield "events", _events(world, minute, starts, rng), None
     yield "losses", _losses(minute, starts, rng), None
     yield "self", _self(sampled, starts, rng), None
     ends = starts + NANOS
@@ -99,8 +107,7 @@ def _cpu(world: World, sampled: SampledMinute, starts: IntArray, rng: np.random.
     iowait = np.minimum(free - irq, (rng.random(user.size) ** 6 * 40).astype(np.int64))
     busy = (RATE_HZ - sampled.idle).ravel()
     nothing = np.zeros(user.size, np.uint16)
-    held = held_ns(world, starts)
-    quiet = (held > NANOS // 2).ravel()
+    quiet = (held_ns(world, starts) > NANOS // 2).ravel()
     return {
         **core_seconds(world, starts),
         "span_ms": np.full(user.size, 1000, np.uint32),
@@ -113,7 +120,7 @@ def _cpu(world: World, sampled: SampledMinute, starts: IntArray, rng: np.random.
         "steal": nothing,
         "guest": nothing,
         "idle": free - irq - iowait,
-        "wait_ns": (rng.gamma(1.2, 150_000, user.size) * busy).astype(np.int64) + held.ravel() * 2,
+        "wait_ns": (rng.gamma(1.2, 150_000, user.size) * busy).astype(np.int64) + 2 * waited_ns(world, starts).ravel(),
         "switches": np.where(quiet, 1, busy * 31 + rng.integers(40, 400, user.size)),
         "net_rx": np.where(quiet, 0, sampled.softirq.ravel() * 180 + rng.integers(0, 60, user.size)),
         "net_tx": np.where(quiet, 0, sampled.softirq.ravel() // 4),
@@ -125,7 +132,7 @@ def _threads(world: World, sampled: SampledMinute, starts: IntArray, rng: np.ran
     held = held_ns(world, starts).ravel()
     run = (sampled.softirq.ravel() * rng.integers(50_000, 900_000, held.size)).astype(np.int64)
     run[held > 0] = 0
-    wait = np.where(run > 0, rng.gamma(1.5, 200_000, held.size).astype(np.int64), 0) + held
+    wait = np.where(run > 0, rng.gamma(1.5, 200_000, held.size).astype(np.int64), 0) + waited_ns(world, starts).ravel()
     moved = np.flatnonzero((run > 0) | (wait > 0))
     cores = moved % world.cores
     return {
@@ -171,6 +178,26 @@ def _events(world: World, minute: int, starts: IntArray, rng: np.random.Generato
                 setattr(row, name, value)
         rows.append(row)
     return to_columns("events", rows)
+
+
+def _with_marks(watched: dict[str, Columns], starts: IntArray) -> Columns:
+    """The minute's events with the incident marks that a recorder would have added, second by second."""
+    marks = IncidentMarks()
+    columns = {name: list(values) for name, values in watched["events"].items()}
+    for index, start in enumerate(starts.tolist()):
+        tick = Tick(index, start, start + NANOS, 0)
+        rows = {table: _between(table_columns, start, start + NANOS) for table, table_columns in watched.items()}
+        added = marks.observe(tick, [{table: part for table, part in rows.items() if len(part["time"])}])
+        new = added.get("events", {"time": []})
+        for name in columns:
+            columns[name] += new.get(name, [None] * len(new["time"]))
+    return columns
+
+
+def _between(columns: Columns, since: int, until: int) -> Columns:
+    times = np.asarray(columns["time"], np.int64)
+    inside = np.flatnonzero((since <= times) & (times < until)).tolist()
+    return {name: [values[i] for i in inside] for name, values in columns.items()}
 
 
 def _losses(minute: int, starts: IntArray, rng: np.random.Generator) -> Columns:

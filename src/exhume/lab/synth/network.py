@@ -20,6 +20,15 @@ def held_ns(world: World, starts: IntArray) -> IntArray:
     return held
 
 
+def waited_ns(world: World, starts: IntArray) -> IntArray:
+    """seconds x cores: what waited for the held core; the kernel counts a wait in the moment in which it ends."""
+    waited = np.zeros((len(starts), world.cores), np.int64)
+    ends_at = (world.plan.stop - int(starts[0])) // NANOS
+    if 0 <= ends_at < len(starts):
+        waited[ends_at, world.plan.cpu] = world.plan.stop - world.plan.start
+    return waited
+
+
 def softnet(world: World, sampled: SampledMinute, starts: IntArray, rng: np.random.Generator) -> Columns:
     free = 1.0 - held_ns(world, starts) / NANOS
     processed = (sampled.softirq * rng.integers(300, 900, free.shape) * free).astype(np.int64).ravel()
