@@ -29,12 +29,13 @@ class Segment:
         return self.path / (table + (PARQUET_SUFFIX if self.sealed else LIVE_SUFFIX))
 
     def size(self) -> int:
-        """Bytes of the segment's files; 0 once it is gone."""
+        """Bytes of the segment's files, wherever they are by now; 0 once it was removed."""
         try:
             with os.scandir(self.path) as entries:
                 return sum(entry.stat().st_size for entry in entries)
         except FileNotFoundError:
-            return 0
+            now = self.successor()
+            return 0 if now is None else now.size()
 
     def successor(self) -> "Segment | None":
         """Where the segment is by now, if it was sealed since it was listed; None where it was removed."""

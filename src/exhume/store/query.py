@@ -94,12 +94,12 @@ class Recording:
         if columns is not None:
             # Repeats of a dimension are recognised by all of its columns.
             keys = names if table in DIMENSIONS else [time_column(table)]
-            needed = list(dict.fromkeys(name for name in (*columns, *keys) if name not in (None, "wall")))
+            needed = list(dict.fromkeys(name for name in (*columns, *keys) if name in names))
         found = self._rows(Request(table, window, needed, cpus))
         parts = [with_wall(rows, table, name) for name, rows in found]
         wanted = names if columns is None else list(columns)
         if columns is None and time_column(table) is not None:
-            wanted = [*names, "wall"]
+            wanted = list(dict.fromkeys((*names, "wall")))
         if not parts:
             return _empty(table).select(wanted)
         rows = pa.concat_tables(parts)

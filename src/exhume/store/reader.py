@@ -103,9 +103,10 @@ def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
 
 
 def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
-    """The rows with their wall time, in nanoseconds, in a column `wall`; unchanged in tables without time."""
+    """The rows with their wall time, in nanoseconds, in a column `wall`; unchanged in tables without time, and in
+    anchors, whose own column says what the wall clock said."""
     column = time_column(table)
-    if column is None:
+    if column is None or "wall" in rows.schema.names:
         return rows
     times = rows.column(column).to_numpy()
     return rows.append_column("wall", pa.array(times * (MILLIS if column == "time_ms" else 1) + name.offset))

@@ -46,12 +46,16 @@ class Sealer:
         """Seal a segment that is complete. With a tick, the retention is kept afterwards."""
         with self._changed:
             self._waiting.append(_Job(live, tick, reserve))
-            self._changed.notify()
+            self._changed.notify_all()
 
     def make_room(self) -> bool:
-        """Remove the oldest complete segment, sealed or still waiting. False where there is none."""
+        """Make room by the oldest complete segment: remove it, or wait until it is sealed, which makes it small.
+        False where there is none."""
         with self._changed:
             if self._retention.drop_oldest():
+                return True
+            if self._active is not None:
+                self._changed.wait_for(lambda: self._active is None)
                 return True
             if self._waiting:
                 discard(self._recording, self._waiting.popleft().live)
@@ -69,7 +73,7 @@ class Sealer:
         """Seal what waits, then stop."""
         with self._changed:
             self._closing = True
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join()
 
     def _run(self) -> None:
@@ -83,13 +87,17 @@ class Sealer:
             try:
                 finished = self._seal(job)
             except OSError as error:
-                self._failure = cannot_write(self._recording, error)
+                with self._changed:
+                    self._failure = cannot_write(self._recording, error)
+                    self._active = None
+                    self._changed.notify_all()
                 return
             except pa.ArrowException:
                 # Damaged in a way that its checks let through: it stays as it is, for readers and for the next start.
                 finished = True
             with self._changed:
                 self._active = None
+                self._changed.notify_all()
                 if not finished:
                     self._waiting.appendleft(job)
                     if self._closing:

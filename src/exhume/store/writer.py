@@ -151,13 +151,15 @@ class SegmentWriter:
         while True:
             try:
                 self._written += self._file(table).write(whole)
+                return True
             except OSError as error:
                 if error.errno not in _FULL:
                     raise cannot_write(self._directory, error) from error
+            try:
                 if not self._sealer.make_room():
                     return False
-            else:
-                return True
+            except OSError as error:
+                raise cannot_write(self._directory, error) from error
 
     def _file(self, table: str) -> LiveTable:
         file = self._files.get(table)
