@@ -13,6 +13,7 @@ from exhume.cli.flame import flame
 from exhume.cli.incidents import incidents
 from exhume.cli.info import info
 from exhume.cli.lab import lab
+from exhume.cli.record import record, record_by_default
 from exhume.model.errors import ExhumeError
 
 app = typer.Typer(
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for verb in (info, incidents, cores, flame, events):
+for verb in (record, info, incidents, cores, flame, events):
     app.command()(verb)
 app.add_typer(lab, name="lab")
 
@@ -47,6 +48,8 @@ def exhume(
 
     Without a command it records this node into the default directory until it is stopped.
     """
+    if context.invoked_subcommand is None:
+        record_by_default()
 
 
 def run() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from exhume.cli.looking import directory_words
 from exhume.cli.speaking import say, suggest
-from exhume.cli.wiring import assemble_recorder
+from exhume.cli.wiring import node_recorder
 from exhume.model.stop import Stop
 from exhume.present.status import summary_lines
 from exhume.present.terminal.status import status_for
@@ -18,16 +18,11 @@ def record_node(values: Mapping[str, Any]) -> None:
     """Record with these settings (their names as in the registry) until the time is over or a signal comes."""
     zone = UTC if values["utc"] else None
     directory = values["dir"]
-    with _stopped_by_signals() as stop:
-        recorder, missing = assemble_recorder(values)
-        for source in missing:
+    with _stopped_by_signals() as stop, node_recorder(values) as recorder:
+        for source in recorder.missing:
             say(f"missing: {source}")
         print(f"recording into {directory}", flush=True)
-        status = status_for(values["color"], zone)
-        try:
-            summary = recorder.run(stop, status.tick)
-        finally:
-            status.close()
+        summary = recorder.run(stop, status_for(values["color"], zone).tick)
     for line in summary_lines(summary, str(directory)):
         print(line)
     where = directory_words(directory)

@@ -1,31 +1,89 @@
 """Where the recorder's parts meet: sources on one side, the store on the other."""
 
-from collections.abc import Mapping
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+from exhume import __version__
+from exhume.collect.assemble import Sources, open_sources
 from exhume.collect.host import Host
+from exhume.collect.kmsg import LogPosition
 from exhume.collect.loop import Recorder, RecorderOptions
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.errors import Missing
 from exhume.model.facts import RecordingFacts
-from exhume.model.sink import RowSink
+from exhume.model.progress import RecordingSummary, TickSummary
+from exhume.model.stop import Stop
+from exhume.store.resume import last_log_sequence
 from exhume.store.writer import SegmentWriter
 
 
-def assemble_recorder(values: Mapping[str, Any]) -> tuple[Recorder, list[Missing]]:
-    """A recorder of this node with these settings, and what it has to do without."""
-    options = RecorderOptions(
-        rate_hz=values["rate"],
-        length_ns=values["for"],
-        cpu_budget=values["cpu-budget"],
-        memory_budget_bytes=values["memory-budget"],
+class NodeRecorder:
+    """A recorder of this node, with what it has to do without."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        host = Host()
+        boot_id = read_boot_id(host.proc)
+        sequence = last_log_sequence(values["dir"], boot_id)
+        position = None if sequence is None else LogPosition(boot_id, sequence)
+        self._opened = ExitStack()
+        self._sources = open_sources(host, values["rate"], position)
+        self._opened.callback(self._sources.close)
+        try:
+            self._store = _open_store(values, facts_of(host, boot_id, self._sources, values["rate"]))
+        except BaseException:
+            self._opened.close()
+            raise
+
+    @property
+    def missing(self) -> list[Missing]:
+        return self._sources.missing
+
+    def run(self, stop: Stop, on_tick: Callable[[TickSummary], None]) -> RecordingSummary:
+        """Record until told to stop or the time is over; then seal."""
+        values = self._values
+        options = RecorderOptions(values["rate"], values["cpu-budget"], values["memory-budget"])
+        until = None if values["for"] is None else SystemClock().monotonic_ns() + values["for"]
+        with self._opened:
+            try:
+                return Recorder(self._sources, options).run(self._store, stop, until, on_tick)
+            finally:
+                self._store.close()
+
+
+def _open_store(values: Mapping[str, Any], facts: RecordingFacts) -> SegmentWriter:
+    age = values["max-age"]
+    return SegmentWriter(
+        values["dir"], facts, max_bytes=values["max-size"], max_age_s=None if age is None else age / NANOS
     )
 
-    def open_store(facts: RecordingFacts) -> RowSink:
-        age = values["max-age"]
-        return SegmentWriter(
-            values["dir"], facts, max_bytes=values["max-size"], max_age_s=None if age is None else age / NANOS
-        )
 
-    recorder = Recorder(Host(), open_store, options)
-    return recorder, recorder.missing
+def facts_of(host: Host, boot_id: str, sources: Sources, rate_hz: int) -> RecordingFacts:
+    """What is true of the whole recording."""
+    sampler = sources.sampler
+    return RecordingFacts(
+        node=platform.node(),
+        boot_id=boot_id,
+        cores=os.cpu_count() or 0,
+        kernel=platform.release(),
+        arch=platform.machine(),
+        event_source=sampler.event_source if sampler else "none",
+        rate_hz=rate_hz if sampler else 0,
+        sources_missing=[str(missing) for missing in sources.missing],
+        exhume_version=__version__,
+        timezone=_zone(),
+    )
+
+
+def _zone() -> str:
+    """The node's time zone by name where it has one, else its offset."""
+    try:
+        target = str(Path("/etc/localtime").readlink())
+    except OSError:
+        return time.strftime("%z")
+    return target.partition("zoneinfo/")[2] or time.strftime("%z")

@@ -42,7 +42,7 @@ def tick_words(summary: TickSummary) -> str:
         f"{summary.samples / seconds:,.0f} samples/s",
         f"cost {percent(summary.own_cpu)} of one core",
         f"{size(summary.rss_bytes)} memory",
-        f"{size(summary.written_bytes)} written",
+        f"{size(summary.written_bytes / seconds)}/s written",
         f"{summary.lost:,} lost",
     ]
     return " · ".join(parts)

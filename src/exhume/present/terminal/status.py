@@ -31,8 +31,6 @@ class Status(Protocol):
 
     def tick(self, summary: TickSummary) -> None: ...
 
-    def close(self) -> None: ...
-
 
 def status_for(color: str, zone: tzinfo | None) -> Status:
     """The live status on a terminal, else lines."""
@@ -57,9 +55,6 @@ class PlainStatus:
             when = format_clock(summary.tick.wall, self._zone)
             print(f"{when} recording: {tick_words(summary)}", file=self._output, flush=True)
 
-    def close(self) -> None:
-        """Nothing is left on the screen."""
-
 
 Painter = Callable[[str, str], str]
 
@@ -82,11 +77,7 @@ class LiveStatus:
         self._happened.extend(happenings(summary, self._zone))
         width = shutil.get_terminal_size().columns
         self._add_column(cores_now(summary.cpu))
-        self._draw([*self._lines(summary, width)], width)
-
-    def close(self) -> None:
-        """The last picture stays; what follows is written below it."""
-        self._output.flush()
+        self._draw(self._lines(summary, width))
 
     def _add_column(self, now: list[CoreNow]) -> None:
         if not now:
@@ -119,7 +110,7 @@ class LiveStatus:
         lines.extend(text[:width] for text in self._happened)
         return lines
 
-    def _draw(self, lines: list[str], width: int) -> None:
+    def _draw(self, lines: list[str]) -> None:
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         body = "".join(f"\x1b[2K{line}\n" for line in lines)
         self._output.write(f"{up}\r{body}")
