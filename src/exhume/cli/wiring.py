@@ -3,8 +3,8 @@
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,37 +23,36 @@ from exhume.store.writer import SegmentWriter
 
 
 class NodeRecorder:
-    """A recorder of this node, with what it has to do without."""
+    """A recorder of this node, ready to run, with what it has to do without."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, sources: Sources, store: SegmentWriter, values: Mapping[str, Any]) -> None:
+        self._sources = sources
+        self._store = store
         self._values = values
-        host = Host()
-        boot_id = read_boot_id(host.proc)
-        sequence = last_log_sequence(values["dir"], boot_id)
-        position = None if sequence is None else LogPosition(boot_id, sequence)
-        self._opened = ExitStack()
-        self._sources = open_sources(host, values["rate"], position)
-        self._opened.callback(self._sources.close)
-        try:
-            self._store = _open_store(values, facts_of(host, boot_id, self._sources, values["rate"]))
-        except BaseException:
-            self._opened.close()
-            raise
 
     @property
     def missing(self) -> list[Missing]:
         return self._sources.missing
 
     def run(self, stop: Stop, on_tick: Callable[[TickSummary], None]) -> RecordingSummary:
-        """Record until told to stop or the time is over; then seal."""
+        """Record until told to stop or the time is over."""
         values = self._values
         options = RecorderOptions(values["rate"], values["cpu-budget"], values["memory-budget"])
         until = None if values["for"] is None else SystemClock().monotonic_ns() + values["for"]
-        with self._opened:
-            try:
-                return Recorder(self._sources, options).run(self._store, stop, until, on_tick)
-            finally:
-                self._store.close()
+        return Recorder(self._sources, options).run(self._store, stop, until, on_tick)
+
+
+@contextmanager
+def node_recorder(values: Mapping[str, Any]) -> Iterator[NodeRecorder]:
+    """The recorder that these settings (by their names in the registry) describe; at the end, what it has is sealed."""
+    host = Host()
+    boot_id = read_boot_id(host.proc)
+    sequence = last_log_sequence(values["dir"], boot_id)
+    position = None if sequence is None else LogPosition(boot_id, sequence)
+    with closing(open_sources(host, values["rate"], position)) as sources:
+        facts = facts_of(boot_id, sources, values["rate"])
+        with closing(_open_store(values, facts)) as store:
+            yield NodeRecorder(sources, store, values)
 
 
 def _open_store(values: Mapping[str, Any], facts: RecordingFacts) -> SegmentWriter:
@@ -63,7 +62,7 @@ def _open_store(values: Mapping[str, Any], facts: RecordingFacts) -> SegmentWrit
     )
 
 
-def facts_of(host: Host, boot_id: str, sources: Sources, rate_hz: int) -> RecordingFacts:
+def facts_of(boot_id: str, sources: Sources, rate_hz: int) -> RecordingFacts:
     """What is true of the whole recording."""
     sampler = sources.sampler
     return RecordingFacts(

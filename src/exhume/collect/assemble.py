@@ -1,15 +1,20 @@
-"""All sources that read files of the node, as many as this node lets work."""
+"""Opens every source that this node allows; each one that it doesn't is named with what would bring it back."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from exhume.collect.cgroups import CgroupSource
+from exhume.collect.churn import ChurnSource
 from exhume.collect.cpu import CpuSource
 from exhume.collect.host import Host
 from exhume.collect.interrupts import InterruptSource
 from exhume.collect.kmsg import KernelLogSource, LogPosition
 from exhume.collect.netdev import NetdevSource
 from exhume.collect.node import NodeSource
+from exhume.collect.perf.kernel_clock import KernelLogClock
+from exhume.collect.perf.sampler import Sampler
 from exhume.collect.softnet import SoftnetSource
 from exhume.collect.source import PartialSource, Source
 from exhume.collect.stat import StatFile
@@ -17,45 +22,72 @@ from exhume.collect.threads import ThreadSource
 from exhume.collect.throttling import ThrottlingSource
 from exhume.model.errors import Missing, SourceUnavailable
 
+_S = TypeVar("_S", bound=Source)
+
 
 @dataclass(slots=True)
-class FileSources:
-    """The sources that work, in the order in which to read them (the most urgent first), and what is missing."""
+class Sources:
+    """What the loop reads. The sampler and the cgroup counts are also known by name: one feeds the other."""
 
-    sources: list[Source] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
+    log_clock: KernelLogClock
+    sampler: Sampler | None = None
     cgroups: CgroupSource | None = None
-    kernel_log: KernelLogSource | None = None
+    others: list[Source] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+
+    def in_order(self) -> list[Source]:
+        """The sampler first: what it drains is what the kernel has to hold meanwhile."""
+        named: list[Source | None] = [self.sampler, self.cgroups]
+        return [source for source in named if source is not None] + self.others
+
+    def close(self) -> None:
+        for source in self.in_order():
+            source.close()
 
 
-def assemble(
-    host: Host, log_position: LogPosition | None = None, clock_offset: Callable[[], int] = lambda: 0
-) -> FileSources:
-    """Open every source; one that can't work here says why and is left out."""
+def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None) -> Sources:
+    """Everything that can be recorded here."""
+    sources = Sources(KernelLogClock())
+    sources.log_clock.measure()
     stat = StatFile(host)
-    found = FileSources()
-    builders: tuple[Callable[[], Source], ...] = (
+    sources.sampler = _open(lambda: Sampler(host, rate_hz), sources.missing)
+    sources.cgroups = _open(lambda: CgroupSource(host), sources.missing)
+    makers: list[Callable[[], Source]] = [
         lambda: CpuSource(host, stat),
-        lambda: ThreadSource(host),
-        lambda: KernelLogSource(host, log_position, clock_offset),
         lambda: NodeSource(host, stat),
         lambda: SoftnetSource(host),
         lambda: InterruptSource(host),
-        lambda: NetdevSource(host),
+        lambda: ThreadSource(host),
         lambda: ThrottlingSource(host),
-        lambda: CgroupSource(host),
-    )
-    for build in builders:
-        try:
-            source = build()
-        except SourceUnavailable as unavailable:
-            found.missing.append(unavailable.missing)
-            continue
-        found.sources.append(source)
-        if isinstance(source, PartialSource):
-            found.missing.extend(source.missing)
-        if isinstance(source, CgroupSource):
-            found.cgroups = source
-        elif isinstance(source, KernelLogSource):
-            found.kernel_log = source
-    return found
+        lambda: NetdevSource(host),
+        lambda: KernelLogSource(host, log_position, sources.log_clock.offset_ns),
+    ]
+    if sources.sampler is None or not sources.sampler.traces_cgroups:
+        sources.missing.append(_no_tracepoints())
+        memory = sources.cgroups.v1 if sources.cgroups else None
+        makers.append(lambda: ChurnSource(memory))
+    for make in makers:
+        source = _open(make, sources.missing)
+        if source is not None:
+            sources.others.append(source)
+    if sources.sampler and sources.sampler.traces_cgroups and sources.cgroups and sources.cgroups.v1:
+        sources.cgroups.v1.follow_from_now()
+    return sources
+
+
+def _open(make: Callable[[], _S], missing: list[Missing]) -> _S | None:
+    try:
+        source = make()
+    except SourceUnavailable as unavailable:
+        missing.append(unavailable.missing)
+        return None
+    if isinstance(source, PartialSource):
+        missing.extend(source.missing)
+    return source
+
+
+def _no_tracepoints() -> Missing:
+    remedy = "mount tracefs: mount -t tracefs tracefs /sys/kernel/tracing"
+    if os.geteuid() != 0:
+        remedy = "run as root, or add CAP_PERFMON and make /sys/kernel/tracing readable"
+    return Missing("cgroup-events", "cgroup tracepoints can't be opened", remedy)

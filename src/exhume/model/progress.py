@@ -22,6 +22,7 @@ class TickSummary:
     written_bytes: int
     incidents: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
+    loss_counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

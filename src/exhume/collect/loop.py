@@ -1,0 +1,247 @@
+"""The one-second tick: read every source, mark incidents, account for ourselves, commit."""
+
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from exhume.collect.assemble import Sources
+from exhume.collect.budget import Budget
+from exhume.collect.gather import Gathered
+from exhume.collect.incidents import IncidentMarks
+from exhume.collect.perf.sampler import Sampler
+from exhume.collect.source import NOTHING, Source, TickRows
+from exhume.model.clock import MILLIS, NANOS, Clock, SystemClock, Tick
+from exhume.model.progress import RecordingSummary, TickSummary
+from exhume.model.sink import RowSink
+from exhume.model.tables import Losses, Self, to_columns
+
+# A tick that comes this much too late has missed at least one second.
+LATE_NS = NANOS * 3 // 2
+# A source that failed is left alone for a while; it may be a file that comes back.
+RETRY_TICKS = 10
+CLOCK_TICKS = 60
+MEMORY_TICKS = 30
+
+
+class Stop(Protocol):
+    """Tells the loop to end; threading.Event is one."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderOptions:
+    """How to record."""
+
+    rate_hz: int = 97
+    cpu_budget: float = 0.08
+    memory_budget: int = 150_000_000
+
+
+class Recorder:
+    """Runs the sources once a second, at the full second of the wall clock, so that a row is a second people know."""
+
+    def __init__(self, sources: Sources, options: RecorderOptions, clock: Clock | None = None) -> None:
+        self._sources = sources
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._marks = IncidentMarks()
+        self._budget = Budget(options.cpu_budget, options.rate_hz)
+        self._account = _Account()
+        self._paused: dict[str, int] = {}
+        self._hierarchy: int | None = None
+
+    def run(
+        self, sink: RowSink, stop: Stop, until: int | None = None, on_tick: Callable[[TickSummary], None] | None = None
+    ) -> RecordingSummary:
+        """Record until told to stop, or until the monotonic time `until`. The sink is closed by whoever opened it."""
+        start = self._clock.monotonic_ns()
+        began_wall = self._clock.wall_ns()
+        self._prime(start)
+        totals = _Totals()
+        index = 0
+        while not stop.is_set():
+            stop.wait(self._to_next_second())
+            now = self._clock.monotonic_ns()
+            tick = Tick(index, start, now, self._clock.wall_ns())
+            summary = self._turn(tick, sink)
+            totals.add(summary)
+            if on_tick:
+                on_tick(summary)
+            start, index = now, index + 1
+            if until is not None and now >= until:
+                break
+        return totals.summary(began_wall, self._clock.wall_ns(), self._account, self._rate())
+
+    def _to_next_second(self) -> float:
+        return (NANOS - self._clock.wall_ns() % NANOS) / NANOS
+
+    def _prime(self, now: int) -> None:
+        """A first look at everything, for the counters that later ones are measured against."""
+        tick = Tick(-1, now, now, self._clock.wall_ns())
+        gathered = Gathered()
+        for source in self._sources.in_order():
+            self._read(source, tick, gathered)
+        if self._sources.cgroups and self._sources.cgroups.v1:
+            self._hierarchy = self._sources.cgroups.v1.hierarchy_id
+
+    def _turn(self, tick: Tick, sink: RowSink) -> TickSummary:
+        gathered = Gathered()
+        if tick.nanos > LATE_NS:
+            missed = round(tick.seconds) - 1
+            gathered.lose(
+                Losses(tick.start, "recorder", "late-tick", missed, f"a tick took {tick.seconds:.1f} s instead of one")
+            )
+        if tick.index % CLOCK_TICKS == 0:
+            self._sources.log_clock.measure()
+        for source in self._sources.in_order():
+            self._read(source, tick, gathered)
+            if source is self._sources.sampler:
+                self._follow_cgroups(gathered)
+        gathered.add(self._marks.observe(tick, gathered.given))
+        spent = self._account.close_tick(tick, sink.written_bytes(), self._rate(), self._sources.sampler)
+        self._keep_budget(tick, spent, gathered)
+        gathered.add({"self": to_columns("self", [spent])})
+        for table, columns in gathered.items():
+            sink.append(table, columns)
+        if sink.commit(tick) and self._sources.sampler:
+            self._sources.sampler.begin_segment()
+        return _summary(tick, gathered, spent)
+
+    def _read(self, source: Source, tick: Tick, gathered: Gathered) -> None:
+        if self._paused.get(source.name, 0) > tick.index:
+            return
+        try:
+            rows: TickRows = source.read(tick)
+        except Exception as error:  # noqa: BLE001  the edge of the tick: one source's failure must not end the recording
+            rows = NOTHING
+            self._paused[source.name] = tick.index + RETRY_TICKS
+            text = f"{type(error).__name__}: {error}; tried again in {RETRY_TICKS} s"
+            gathered.lose(Losses(tick.start, source.name, "source-failed", 1, text))
+        gathered.add(rows)
+
+    def _follow_cgroups(self, gathered: Gathered) -> None:
+        """What the tracepoints told keeps the count of visible cgroups current without walking them."""
+        memory = self._sources.cgroups.v1 if self._sources.cgroups else None
+        if memory is None:
+            return
+        if gathered.lost("lost-task-records"):
+            memory.lost_track()
+            memory.follow_from_now()
+        for columns in gathered.of("cgroup_events"):
+            for hierarchy, op, path in zip(columns["hierarchy"], columns["op"], columns["path"], strict=True):
+                if hierarchy == self._hierarchy:
+                    memory.follow(op, path)
+
+    def _keep_budget(self, tick: Tick, spent: Self, gathered: Gathered) -> None:
+        sampler = self._sources.sampler
+        if sampler is None:
+            return
+        change = self._budget.observe((spent.user_us + spent.system_us) / 1e6, tick.seconds)
+        if change:
+            kind = "rate-lowered" if change.rate_hz < sampler.rate_hz else "rate-raised"
+            sampler.set_rate(change.rate_hz)
+            gathered.lose(Losses(tick.end, sampler.name, kind, change.rate_hz, change.reason))
+        if spent.rss_kb * 1024 > self._options.memory_budget and tick.index % MEMORY_TICKS == MEMORY_TICKS - 1:
+            sampler.release_memory()
+            text = f"the recorder held {spent.rss_kb // 1024} MiB, over its budget: what it had looked up was dropped"
+            gathered.lose(Losses(tick.end, "recorder", "memory-released", 1, text))
+
+    def _rate(self) -> int:
+        return self._sources.sampler.rate_hz if self._sources.sampler else 0
+
+
+class _Account:
+    """What the recorder itself costs."""
+
+    def __init__(self) -> None:
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._page_kb = resource.getpagesize() // 1024
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._written = 0
+        self.peak_rss_kb = 0
+
+    def close_tick(self, tick: Tick, written: int, rate_hz: int, sampler: Sampler | None) -> Self:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        rss = int(os.pread(self._statm, 256, 0).split()[1]) * self._page_kb
+        row = Self(
+            time=tick.start,
+            span_ms=tick.nanos // MILLIS,
+            user_us=int((usage.ru_utime - self._usage.ru_utime) * 1e6),
+            system_us=int((usage.ru_stime - self._usage.ru_stime) * 1e6),
+            rss_kb=rss,
+            rate_hz=rate_hz,
+            samples=sampler.sampled if sampler else 0,
+            tick_us=max(0, (SystemClock().monotonic_ns() - tick.end) // 1000),
+            written_bytes=written - self._written,
+            ring_fill=sampler.ring_fill if sampler else 0,
+        )
+        self._usage, self._written = usage, written
+        self.peak_rss_kb = max(self.peak_rss_kb, rss)
+        return row
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self._usage.ru_utime + self._usage.ru_stime
+
+    @property
+    def written(self) -> int:
+        return self._written
+
+
+class _Totals:
+    """The sum of all ticks."""
+
+    def __init__(self) -> None:
+        self._samples = 0
+        self._incidents = 0
+        self._losses: Counter[str] = Counter()
+
+    def add(self, summary: TickSummary) -> None:
+        self._samples += summary.samples
+        self._incidents += len(summary.incidents)
+        self._losses.update(summary.loss_counts)
+
+    def summary(self, since: int, until: int, account: _Account, rate_hz: int) -> RecordingSummary:
+        return RecordingSummary(
+            since=since,
+            until=until,
+            samples=self._samples,
+            losses=dict(self._losses),
+            incidents=self._incidents,
+            cpu_seconds=account.cpu_seconds,
+            peak_rss_bytes=account.peak_rss_kb * 1024,
+            written_bytes=account.written,
+            rate_hz=rate_hz,
+        )
+
+
+def _summary(tick: Tick, gathered: Gathered, spent: Self) -> TickSummary:
+    cpu = gathered.of("cpu")
+    incidents = [
+        str(text)
+        for columns in gathered.of("events")
+        for kind, text in zip(columns["kind"], columns["text"], strict=True)
+        if kind == "incident"
+    ]
+    lost = sum(int(np.sum(columns["lost"])) for columns in gathered.of("sampling"))
+    return TickSummary(
+        tick=tick,
+        cpu=cpu[0] if cpu else None,
+        samples=spent.samples,
+        lost=lost,
+        rate_hz=spent.rate_hz,
+        own_cpu=(spent.user_us + spent.system_us) / 1e6 / max(tick.seconds, 1e-9),
+        rss_bytes=spent.rss_kb * 1024,
+        written_bytes=spent.written_bytes,
+        incidents=incidents,
+        losses=[loss.text for loss in gathered.losses],
+        loss_counts=gathered.loss_counts(),
+    )

@@ -1,0 +1,140 @@
+"""struct perf_event_attr, and opening events with it."""
+
+import ctypes
+import time
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+from exhume.collect.perf.syscalls import call, numbers
+
+
+class EventType(IntEnum):
+    HARDWARE = 0
+    SOFTWARE = 1
+    TRACEPOINT = 2
+
+
+HW_CPU_CYCLES = 0
+SW_CPU_CLOCK = 0
+SW_DUMMY = 9
+
+
+class SampleType(IntFlag):
+    TID = 1 << 1
+    TIME = 1 << 2
+    CALLCHAIN = 1 << 5
+    CPU = 1 << 7
+    RAW = 1 << 10
+
+
+class Flag(IntFlag):
+    """Bits of the attribute's bit field, from linux/perf_event.h."""
+
+    DISABLED = 1 << 0
+    EXCLUDE_KERNEL = 1 << 5
+    EXCLUDE_HV = 1 << 6
+    MMAP = 1 << 8
+    COMM = 1 << 9
+    FREQ = 1 << 10
+    TASK = 1 << 13
+    WATERMARK = 1 << 14
+    SAMPLE_ID_ALL = 1 << 18
+    EXCLUDE_GUEST = 1 << 20
+    MMAP2 = 1 << 23
+    COMM_EXEC = 1 << 24
+    USE_CLOCKID = 1 << 25
+
+
+class _Attr(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("config", ctypes.c_uint64),
+        ("sample_period", ctypes.c_uint64),
+        ("sample_type", ctypes.c_uint64),
+        ("read_format", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+        ("wakeup_watermark", ctypes.c_uint32),
+        ("bp_type", ctypes.c_uint32),
+        ("config1", ctypes.c_uint64),
+        ("config2", ctypes.c_uint64),
+        ("branch_sample_type", ctypes.c_uint64),
+        ("sample_regs_user", ctypes.c_uint64),
+        ("sample_stack_user", ctypes.c_uint32),
+        ("clockid", ctypes.c_int32),
+        ("sample_regs_intr", ctypes.c_uint64),
+        ("aux_watermark", ctypes.c_uint32),
+        ("sample_max_stack", ctypes.c_uint16),
+        ("reserved", ctypes.c_uint16),
+    )
+
+
+# The ring is drained by the clock, so the kernel need not wake anybody: a watermark no ring reaches.
+NEVER_WAKE = 0xFFFFFFFF
+FLAG_FD_CLOEXEC = 8
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpec:
+    """What to open: an event, what its records carry, and which clock stamps them."""
+
+    type: EventType
+    config: int
+    period: int
+    sample_type: SampleType
+    flags: Flag
+    monotonic: bool = True
+
+
+def open_event(spec: EventSpec, *, pid: int, cpu: int) -> int:
+    """perf_event_open(2): the event's file descriptor. Raises OSError."""
+    flags = spec.flags | Flag.WATERMARK
+    if spec.monotonic:
+        flags |= Flag.USE_CLOCKID
+    attr = _Attr(
+        type=spec.type,
+        size=ctypes.sizeof(_Attr),
+        config=spec.config,
+        sample_period=spec.period,
+        sample_type=spec.sample_type,
+        flags=flags,
+        wakeup_watermark=NEVER_WAKE,
+        clockid=time.CLOCK_MONOTONIC,
+    )
+    buffer = ctypes.create_string_buffer(bytes(attr), ctypes.sizeof(_Attr))
+    return call(numbers().perf_event_open, buffer, pid, cpu, -1, FLAG_FD_CLOEXEC)
+
+
+def sampling_event(hardware: bool, rate_hz: int) -> EventSpec:
+    """The stack-sampling event: cycles at a frequency, or the CPU clock with a fixed period.
+
+    A fixed period makes every cpu-clock sample stand for the same CPU time. Idle is not excluded: interrupt
+    work on an idle core must be seen.
+    """
+    sample_type = SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.CALLCHAIN
+    if hardware:
+        flags = Flag.DISABLED | Flag.FREQ | Flag.EXCLUDE_HV | Flag.EXCLUDE_GUEST
+        return EventSpec(EventType.HARDWARE, HW_CPU_CYCLES, rate_hz, sample_type, flags)
+    return EventSpec(EventType.SOFTWARE, SW_CPU_CLOCK, 1_000_000_000 // rate_hz, sample_type, Flag.DISABLED)
+
+
+def task_event() -> EventSpec:
+    """The event that tells of forks, exits, execs, names and executable mappings, and never samples."""
+    return EventSpec(
+        EventType.SOFTWARE,
+        SW_DUMMY,
+        0,
+        SampleType.TID | SampleType.TIME | SampleType.CPU,
+        Flag.DISABLED | Flag.MMAP | Flag.MMAP2 | Flag.COMM | Flag.COMM_EXEC | Flag.TASK | Flag.SAMPLE_ID_ALL,
+    )
+
+
+def tracepoint_event(tracepoint_id: int) -> EventSpec:
+    """A tracepoint; every hit is a record with its raw fields."""
+    return EventSpec(
+        EventType.TRACEPOINT,
+        tracepoint_id,
+        1,
+        SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.RAW,
+        Flag.DISABLED | Flag.SAMPLE_ID_ALL,
+    )

@@ -1,0 +1,74 @@
+"""How far the kernel log's clock is from CLOCK_MONOTONIC.
+
+The log is stamped with the scheduler's clock. Time synchronisation slews CLOCK_MONOTONIC but not that one, so after a
+month of uptime they can be a minute apart, and a NIC reset would be looked for in the wrong minute. Two events that
+follow this thread, one stamped by each clock, both tell of the same harmless moment (the thread's name set to what it
+already is): the difference of their stamps is the offset, to the microsecond, without writing anything anywhere.
+"""
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+
+from exhume.collect.perf.attr import SW_DUMMY, EventSpec, EventType, Flag, SampleType, open_event
+from exhume.collect.perf.records import RecordType, walk
+from exhume.collect.perf.ring import Ring, load_fence
+from exhume.collect.perf.syscalls import set_thread_name
+
+
+class KernelLogClock:
+    """Measures the offset when asked; remembers the last answer."""
+
+    def __init__(self, comm: Path = Path("/proc/thread-self/comm")) -> None:
+        self._comm = comm
+        self._offset = 0
+        self.measured = False
+
+    def offset_ns(self) -> int:
+        """Kernel-log time minus CLOCK_MONOTONIC, as last measured (0 if it never could be)."""
+        return self._offset
+
+    def measure(self) -> bool:
+        """Measure now. False where the kernel doesn't allow even a thread to watch itself."""
+        rings: list[Ring] = []
+        try:
+            for monotonic in (True, False):
+                fd = open_event(_name_event(monotonic), pid=0, cpu=-1)
+                ring = Ring(fd, -1, mmap.PAGESIZE, load_fence())
+                rings.append(ring)
+            for ring in rings:
+                ring.enable()
+            set_thread_name(self._comm.read_bytes().strip())
+            stamps = [_stamp(ring.read()) for ring in rings]
+        except OSError:
+            return False
+        finally:
+            for ring in rings:
+                ring.close()
+        monotonic_stamp, log_stamp = stamps
+        if monotonic_stamp is None or log_stamp is None:
+            return False
+        self._offset = log_stamp - monotonic_stamp
+        self.measured = True
+        return True
+
+
+def _name_event(monotonic: bool) -> EventSpec:
+    return EventSpec(
+        EventType.SOFTWARE,
+        SW_DUMMY,
+        0,
+        SampleType.TID | SampleType.TIME | SampleType.CPU,
+        Flag.DISABLED | Flag.COMM | Flag.SAMPLE_ID_ALL | Flag.EXCLUDE_KERNEL | Flag.EXCLUDE_HV,
+        monotonic=monotonic,
+    )
+
+
+def _stamp(data: bytes) -> int | None:
+    records = walk(data)
+    at = records.of(RecordType.COMM)
+    if not len(at):
+        return None
+    end = at[-1] + int(records.words[at[-1]] >> np.uint64(48)) // 8
+    return int(records.words[end - 2])

@@ -1,0 +1,147 @@
+"""The rings of all online CPUs: opened, joined, re-opened when a CPU comes back."""
+
+import contextlib
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from exhume.collect.cpulist import parse_cpu_list
+from exhume.collect.host import Host, ProcFile
+from exhume.collect.perf.attr import open_event, sampling_event, task_event, tracepoint_event
+from exhume.collect.perf.ring import Ring, load_fence
+from exhume.collect.perf.tracepoints import Tracepoint
+from exhume.model.errors import SourceUnavailable
+
+# A recorder that is itself starved must not lose what it is there to record.
+HELD_SECONDS = 20
+# Deep stacks of a busy service: 40 frames and the fixed part.
+SAMPLE_BYTES = 360
+TASK_RING_BYTES = 512 * 1024
+
+
+@dataclass(slots=True)
+class CpuRings:
+    """One CPU's two rings: a flood of task records must never push samples out."""
+
+    samples: Ring
+    tasks: Ring
+
+    def close(self) -> None:
+        self.samples.close()
+        self.tasks.close()
+
+
+class RingSet:
+    """Keeps a pair of rings for every CPU that is online."""
+
+    def __init__(self, host: Host, rate_hz: int, tracepoints: list[Tracepoint]) -> None:
+        self._online = ProcFile(host.sys / "devices/system/cpu/online")
+        self._rate = rate_hz
+        self._tracepoints = tracepoints
+        self._fence = load_fence()
+        self._listed = b""
+        self.rings: dict[int, CpuRings] = {}
+        self.tracing = bool(tracepoints)
+        _raise_descriptor_limit()
+        self.hardware = _has_cycles(rate_hz)
+        try:
+            self.follow_hotplug()
+        except OSError as error:
+            self.close()
+            raise _unavailable(host, error) from error
+
+    def __iter__(self) -> Iterator[CpuRings]:
+        return iter(self.rings.values())
+
+    def follow_hotplug(self) -> list[CpuRings]:
+        """Open rings for CPUs that came; give back those of CPUs that went, for a last drain and close."""
+        listed = self._online.read()
+        if listed == self._listed:
+            return []
+        online = set(parse_cpu_list(listed.decode()))
+        gone = [self.rings.pop(cpu) for cpu in list(self.rings) if cpu not in online]
+        for cpu in sorted(online - self.rings.keys()):
+            try:
+                self.rings[cpu] = self._open(cpu)
+            except OSError as error:
+                # It went offline again between the list and the open.
+                if error.errno != errno.ENODEV:
+                    raise
+        self._listed = listed
+        return gone
+
+    def _open(self, cpu: int) -> CpuRings:
+        wanted = HELD_SECONDS * self._rate * SAMPLE_BYTES
+        samples = Ring(open_event(sampling_event(self.hardware, self._rate), pid=-1, cpu=cpu), cpu, wanted, self._fence)
+        try:
+            tasks = Ring(open_event(task_event(), pid=-1, cpu=cpu), cpu, TASK_RING_BYTES, self._fence)
+        except OSError:
+            samples.close()
+            raise
+        for tracepoint in self._tracepoints:
+            try:
+                tasks.join(open_event(tracepoint_event(tracepoint.id), pid=-1, cpu=cpu))
+            except OSError:
+                self.tracing = False
+        samples.enable()
+        tasks.enable()
+        return CpuRings(samples, tasks)
+
+    def set_rate(self, rate_hz: int) -> None:
+        """Sample at another rate from now on."""
+        self._rate = rate_hz
+        for rings in self:
+            rings.samples.set_period(sampling_event(self.hardware, rate_hz).period)
+
+    def held_seconds(self) -> float:
+        """How long the smallest ring lasts at the current rate."""
+        smallest = min((rings.samples.size for rings in self), default=0)
+        return smallest / (SAMPLE_BYTES * self._rate)
+
+    def close(self) -> None:
+        for rings in self:
+            rings.close()
+        self.rings.clear()
+        self._online.close()
+
+
+def _has_cycles(rate_hz: int) -> bool:
+    """Whether the hardware counts cycles here; they see into code that runs with interrupts off."""
+    with contextlib.suppress(OSError):
+        os.close(open_event(sampling_event(True, rate_hz), pid=-1, cpu=0))
+        return True
+    return False
+
+
+def _raise_descriptor_limit() -> None:
+    """Six descriptors a CPU: 96 cores need more than the usual 1,024 with everything else."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _unavailable(host: Host, error: OSError) -> SourceUnavailable:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        try:
+            level = (host.proc / "sys/kernel/perf_event_paranoid").read_text().strip()
+        except OSError:
+            level = "?"
+        return SourceUnavailable(
+            "stacks",
+            f"perf_event_open was refused (kernel.perf_event_paranoid is {level})",
+            "run as root or add CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8); in a container also allow "
+            "perf_event_open in the seccomp profile",
+        )
+    if error.errno == errno.ENOSYS:
+        return SourceUnavailable(
+            "stacks", "this kernel has no perf_event_open", "use a kernel built with CONFIG_PERF_EVENTS"
+        )
+    return SourceUnavailable(
+        "stacks",
+        f"perf_event_open failed: {error.strerror}",
+        "see the open files and locked memory limits (ulimit -n -l)",
+    )

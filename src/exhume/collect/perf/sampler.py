@@ -1,0 +1,264 @@
+"""The stack sampler as a source: drains the rings once a second and turns records into rows."""
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.host import Host
+from exhume.collect.perf.processbook import ProcessBook
+from exhume.collect.perf.records import (
+    RawSamples,
+    Records,
+    RecordType,
+    chain_keys,
+    decode_samples,
+    has_user_part,
+    join_samples,
+    lost_count,
+    walk,
+)
+from exhume.collect.perf.rings import CpuRings, RingSet
+from exhume.collect.perf.stackbook import Chain, Stack, StackBook
+from exhume.collect.perf.symbols.symbolizer import Symbolizer
+from exhume.collect.perf.tasks import Tasks
+from exhume.collect.perf.tracefs import find_tracefs
+from exhume.collect.perf.tracepoints import WANTED, TracepointRows, load_tracepoint
+from exhume.collect.processes import ProcessReader
+from exhume.collect.source import TickRows
+from exhume.model.clock import MILLIS, Tick
+from exhume.model.errors import Missing
+from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
+
+
+class Sampler:
+    """Stacks of every core, with the names and processes that belong to them, and what tracepoints tell."""
+
+    name = "stacks"
+
+    def __init__(self, host: Host, rate_hz: int) -> None:
+        tracefs = find_tracefs(host)
+        found = [load_tracepoint(tracefs, name) for name in WANTED] if tracefs else []
+        tracepoints = [tracepoint for tracepoint in found if tracepoint]
+        self._rings = RingSet(host, rate_hz, tracepoints)
+        self._tracepoints = TracepointRows(tracepoints)
+        self._symbolizer = Symbolizer(host)
+        self._book = StackBook(self._symbolizer)
+        self._tasks = Tasks(host)
+        self._processes = ProcessBook(ProcessReader(host))
+        self.rate_hz = rate_hz
+        self.sampled = 0
+        self.ring_fill = 0
+        self.traces_cgroups = self._rings.tracing and any(t.name == "cgroup_mkdir" for t in tracepoints)
+
+    @property
+    def event_source(self) -> str:
+        """What drives the samples: a fact of the recording."""
+        return "cycles" if self._rings.hardware else "cpu-clock"
+
+    @property
+    def missing(self) -> list[Missing]:
+        return list(self._symbolizer.missing)
+
+    def set_rate(self, rate_hz: int) -> None:
+        self._rings.set_rate(rate_hz)
+        self.rate_hz = rate_hz
+
+    def begin_segment(self) -> None:
+        """The next rows go to a new segment, which has to stand alone."""
+        self._book.begin_segment()
+        self._processes.begin_segment()
+
+    def release_memory(self) -> None:
+        """Drop everything that can be found out again."""
+        self._book.forget()
+        self._tasks.forget()
+
+    def close(self) -> None:
+        self._rings.close()
+
+    def read(self, tick: Tick) -> TickRows:
+        gone = self._rings.follow_hotplug()
+        drained = [(rings, walk(rings.samples.read()), walk(rings.tasks.read())) for rings in [*self._rings, *gone]]
+        for rings in gone:
+            rings.close()
+        samples = join_samples([decode_samples(records) for _, records, _ in drained]) if drained else None
+        if samples is None:
+            return {}
+        self._follow_tasks([tasks for _, _, tasks in drained], samples)
+        rows: dict[str, Columns] = {}
+        losses = self._losses(tick, drained)
+        stacks = self._stacks(samples)
+        idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
+        self._add_samples(rows, tick, samples, stacks, idle)
+        self._add_counts(rows, tick, drained, samples, idle)
+        rows.update(self._book.take_rows())
+        self._add_traced(rows, [tasks for _, _, tasks in drained])
+        if losses:
+            rows["losses"] = to_columns("losses", losses)
+        self._tasks.settle()
+        self.sampled = len(samples)
+        self.ring_fill = max(
+            (len(records.data) * 1000 // rings.samples.size for rings, records, _ in drained), default=0
+        )
+        return rows
+
+    def _follow_tasks(self, drained: list[Records], samples: RawSamples) -> None:
+        if any(lost_count(records) for records in drained):
+            self._tasks.forget()
+        self._tasks.apply(drained, np.unique(samples.pid))
+        self._processes.changed(self._tasks.take_execed())
+
+    def _stacks(self, samples: RawSamples) -> list[Stack]:
+        """The stack of each sample."""
+        user = has_user_part(samples)
+        keys = chain_keys(samples, self._salts(samples, user))
+        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        book = self._book
+        found: list[Stack | None] = []
+        new: dict[int, Chain] = {}
+        idle_keys: set[int] = set()
+        for key, index in zip(unique.tolist(), first.tolist(), strict=True):
+            stack = book.find(key)
+            found.append(stack)
+            if stack is None:
+                pid = int(samples.pid[index])
+                image = self._tasks.image_at(pid, int(samples.time[index])) if user[index] else None
+                new[key] = Chain(samples.chain(index).tolist(), image.space if image else None)
+                if pid == 0:
+                    idle_keys.add(key)
+        resolved = book.resolve(new, idle_keys) if new else {}
+        stacks = [stack or resolved[key] for stack, key in zip(found, unique.tolist(), strict=True)]
+        return [stacks[index] for index in inverse.tolist()]
+
+    def _salts(self, samples: RawSamples, user: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+        """Tells equal addresses of different programs apart; samples that lie in the kernel alone need none."""
+        salts = np.zeros(len(samples), dtype=np.uint64)
+        # Kernel-only chains of the idle task are resolved apart: only there does an idle leaf mean idle.
+        salts[samples.pid == 0] = np.uint64(2**63)
+        pids, inverse = np.unique(samples.pid[user], return_inverse=True)
+        times = samples.time[user]
+        values = np.zeros(len(pids), dtype=np.uint64)
+        per_sample: npt.NDArray[np.uint64] | None = None
+        for index, pid in enumerate(pids.tolist()):
+            image = self._tasks.image_at(pid, int(times[-1]))
+            values[index] = image.salt if image else 0
+            if self._tasks.changed_image(pid):
+                per_sample = values[inverse] if per_sample is None else per_sample
+                for place in np.flatnonzero(inverse == index).tolist():
+                    image = self._tasks.image_at(pid, int(times[place]))
+                    per_sample[place] = image.salt if image else 0
+        salts[user] = values[inverse] if per_sample is None else per_sample
+        return salts
+
+    def _names(self, samples: RawSamples) -> npt.NDArray[np.object_]:
+        """The thread name at each sample."""
+        tids, first, inverse = np.unique(samples.tid, return_index=True, return_inverse=True)
+        names = np.empty(len(tids), dtype=object)
+        changed: list[int] = []
+        for index, (tid, place) in enumerate(zip(tids.tolist(), first.tolist(), strict=True)):
+            names[index] = self._tasks.name_at(int(samples.pid[place]), tid, int(samples.time[place]))
+            if self._tasks.changed_name(tid):
+                changed.append(index)
+        result: npt.NDArray[np.object_] = names[inverse]
+        for index in changed:
+            for place in np.flatnonzero(inverse == index).tolist():
+                time = int(samples.time[place])
+                result[place] = self._tasks.name_at(int(samples.pid[place]), int(tids[index]), time)
+        return result
+
+    def _add_samples(
+        self,
+        rows: dict[str, Columns],
+        tick: Tick,
+        samples: RawSamples,
+        stacks: list[Stack],
+        idle: npt.NDArray[np.bool_],
+    ) -> None:
+        busy = ~idle
+        kept = int(busy.sum())
+        if not kept:
+            return
+        names = self._names(samples)[busy]
+        pids = samples.pid[busy]
+        rows["samples"] = {
+            "time_ms": (samples.time[busy] // np.uint64(MILLIS)).astype(np.int64),
+            "cpu": samples.cpu[busy],
+            "pid": pids,
+            "tid": samples.tid[busy],
+            "comm": names,
+            "stack": np.fromiter((stack.id for stack in stacks if not stack.idle), dtype=np.uint64, count=kept),
+            "weight_us": np.full(kept, 1_000_000 // self.rate_hz, dtype=np.uint32),
+        }
+        unique, first = np.unique(pids, return_index=True)
+        seen = [
+            (pid, self._tasks.parent(pid), str(names[place]))
+            for pid, place in zip(unique.tolist(), first.tolist(), strict=True)
+            if pid > 0
+        ]
+        processes = self._processes.rows(tick.start, seen)
+        if processes:
+            rows["processes"] = processes
+
+    def _add_counts(
+        self,
+        rows: dict[str, Columns],
+        tick: Tick,
+        drained: list[tuple[CpuRings, Records, Records]],
+        samples: RawSamples,
+        idle: npt.NDArray[np.bool_],
+    ) -> None:
+        cpus = [rings.samples.cpu for rings, _, _ in drained]
+        size = max(cpus) + 1
+        # A sample taken while its CPU went offline may carry a number beyond the ones that are left.
+        inside = samples.cpu < size
+        idle_counts = np.bincount(samples.cpu[inside & idle], minlength=size)[cpus]
+        busy_counts = np.bincount(samples.cpu[inside & ~idle], minlength=size)[cpus]
+        rows["sampling"] = {
+            "time": np.full(len(cpus), tick.start, dtype=np.int64),
+            "cpu": np.array(cpus, dtype=np.uint16),
+            "busy": busy_counts.astype(np.uint32),
+            "idle": idle_counts.astype(np.uint32),
+            "lost": np.array([lost_count(records) for _, records, _ in drained], dtype=np.uint32),
+        }
+
+    def _losses(self, tick: Tick, drained: list[tuple[CpuRings, Records, Records]]) -> list[Losses]:
+        losses: list[Losses] = []
+        for rings, records, tasks in drained:
+            cpu = rings.samples.cpu
+            counts = Counter(
+                {
+                    "lost-samples": lost_count(records),
+                    "lost-task-records": lost_count(tasks),
+                    "damaged-bytes": records.damaged + tasks.damaged,
+                    "throttled": len(records.of(RecordType.THROTTLE)),
+                }
+            )
+            losses.extend(
+                Losses(tick.start, self.name, kind, count, _LOSS_TEXT[kind], cpu)
+                for kind, count in counts.items()
+                if count
+            )
+        return losses
+
+    def _add_traced(self, rows: dict[str, Columns], drained: list[Records]) -> None:
+        cgroups: list[CgroupEvents] = []
+        events: list[Events] = []
+        for records in drained:
+            if RecordType.SAMPLE in records.types:
+                more_cgroups, more_events = self._tracepoints.decode(records, self._tasks.name_at)
+                cgroups.extend(more_cgroups)
+                events.extend(more_events)
+        if cgroups:
+            cgroups.sort(key=lambda row: row.time)
+            rows["cgroup_events"] = to_columns("cgroup_events", cgroups)
+        if events:
+            rows["events"] = to_columns("events", events)
+
+
+_LOSS_TEXT = {
+    "lost-samples": "the ring was full: stack samples were not written",
+    "lost-task-records": "the ring was full: forks, execs, mappings or cgroup events were not written",
+    "damaged-bytes": "bytes of a ring that made no sense",
+    "throttled": "the kernel held back sampling on this core (kernel.perf_cpu_time_max_percent)",
+}

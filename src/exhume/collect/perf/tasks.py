@@ -1,0 +1,260 @@
+"""Which program a sampled thread was running: names and address spaces, followed through forks, execs and mappings.
+
+Most processes are known from /proc when they are first sampled. Those that are gone by then (a fork storm's) are
+known from the kernel's task records. At thousands of forks a second almost all of those records belong to processes
+that were never sampled and have already ended: they are dropped by the array, before Python looks at any of them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.host import Host
+from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType
+from exhume.collect.perf.symbols.space import AddressSpace
+
+MISC_COMM_EXEC = 1 << 13
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+# Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
+# which they end. Those that live on can always be read from /proc instead.
+UNSAMPLED_KEPT = 512
+SAMPLED_KEPT = 2048
+
+
+@dataclass(slots=True)
+class Image:
+    """A program in memory. `salt` is equal for processes whose addresses mean the same (a fork before its exec)."""
+
+    space: AddressSpace
+    salt: int
+
+
+class Tasks:
+    """Names and images of threads, by time within the current tick."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._salts = count(1)
+        # Newest last. More than one entry only within the tick of an exec.
+        self._images: OrderedDict[int, list[tuple[int, Image | None]]] = OrderedDict()
+        self._names: dict[int, list[tuple[int, str]]] = {}
+        self._parents: dict[int, int] = {}
+        self._sampled: set[int] = set()
+        self._ended: list[tuple[int, int]] = []
+        self._execed: list[int] = []
+
+    def apply(self, drained: Iterable[Records], sampled_pids: npt.NDArray[np.int32]) -> None:
+        """Take in the task records of a tick, in the order of their time."""
+        chosen: list[tuple[int, int, Records]] = []
+        parts = [part for part in drained if len(part.starts)]
+        relevant = _relevant_pids(parts, sampled_pids)
+        for part in parts:
+            for start in _task_records(part, relevant):
+                word = int(part.words[start])
+                end = start + (word >> 48) // 8
+                chosen.append((int(part.words[end - 2]), int(start), part))
+        chosen.sort(key=lambda item: item[0])
+        for time, start, part in chosen:
+            self._take(time, start, part)
+
+    def _take(self, time: int, start: int, part: Records) -> None:
+        words = part.words
+        word, ids = int(words[start]), int(words[start + 1])
+        kind, misc, size = word & 0xFFFFFFFF, (word >> 32) & 0xFFFF, word >> 48
+        pid, other = ids & 0xFFFFFFFF, ids >> 32
+        if kind == RecordType.FORK:
+            threads = int(words[start + 2])
+            self._fork(pid, other, threads & 0xFFFFFFFF, threads >> 32)
+        elif kind == RecordType.EXIT:
+            self._ended.append((pid, int(words[start + 2]) & 0xFFFFFFFF))
+        elif kind == RecordType.COMM:
+            first = start * 8 + 16
+            name = _text(part.data[first : start * 8 + size - TRAILER_BYTES])
+            self._names.setdefault(other, []).append((time, name))
+            if misc & MISC_COMM_EXEC:
+                self._exec(time, pid)
+        elif kind == RecordType.MMAP2:
+            self._map(pid, start, size, part)
+
+    def _exec(self, time: int, pid: int) -> None:
+        images = self._images.setdefault(pid, [])
+        before = images[-1][1] if images else None
+        parent = self._parents.get(pid)
+        space = before.space.exec() if before else AddressSpace(pid, (parent,) if parent else ())
+        images.append((time, Image(space, next(self._salts))))
+        self._execed.append(pid)
+
+    def _fork(self, pid: int, parent: int, tid: int, parent_tid: int) -> None:
+        names = self._names.get(parent_tid)
+        if names:
+            self._names[tid] = [(0, names[-1][1])]
+        else:
+            self._names.pop(tid, None)
+        if pid == parent:
+            return
+        self._parents[pid] = parent
+        images = self._images.get(parent)
+        image = images[-1][1] if images else None
+        child = Image(image.space.fork(pid), image.salt) if image else None
+        self._images[pid] = [(0, child)]
+
+    def _map(self, pid: int, start: int, size: int, part: Records) -> None:
+        images = self._images.get(pid)
+        image = images[-1][1] if images else None
+        if images is None or image is None:
+            return
+        words = part.words
+        address, length, offset = int(words[start + 2]), int(words[start + 3]), int(words[start + 4])
+        device, inode, generation = int(words[start + 5]), int(words[start + 6]), int(words[start + 7])
+        first = start * 8 + 72
+        path = _text(part.data[first : start * 8 + size - TRAILER_BYTES])
+        image.space.add_mapping(
+            address, address + length, offset, device & 0xFFFFFFFF, device >> 32, inode, generation, path
+        )
+        # What the addresses mean has changed, so what was concluded from them before must not be reused.
+        image.salt = next(self._salts)
+
+    def image_at(self, pid: int, time: int) -> Image | None:
+        """The image that `pid` had at `time` (nanoseconds)."""
+        self._sampled.add(pid)
+        images = self._images.get(pid)
+        if images is None:
+            images = self._images[pid] = [(0, self._from_proc(pid))]
+        index = _last_before(images, time)
+        began, image = images[index]
+        if image is None:
+            # A child of a process that had not been sampled. Its own maps tell, unless it has changed since.
+            image = self._from_proc(pid) if index == len(images) - 1 else None
+            image = image or self._from_parent(pid)
+            images[index] = (began, image)
+        return image
+
+    def changed_image(self, pid: int) -> bool:
+        """Whether the process ran more than one program within the current tick."""
+        return len(self._images.get(pid, ())) > 1
+
+    def changed_name(self, tid: int) -> bool:
+        """Whether the thread had more than one name within the current tick."""
+        return len(self._names.get(tid, ())) > 1
+
+    def take_execed(self) -> list[int]:
+        """The processes that began another program since this was last asked."""
+        execed, self._execed = self._execed, []
+        return execed
+
+    def name_at(self, pid: int, tid: int, time: int) -> str:
+        """The name that a thread had at `time`."""
+        names = self._names.get(tid)
+        if names is None:
+            names = self._names[tid] = [(0, self._name_from_proc(pid, tid))]
+        return names[_last_before(names, time)][1]
+
+    def parent(self, pid: int) -> int | None:
+        return self._parents.get(pid)
+
+    def settle(self) -> None:
+        """End of the tick: forget the threads that ended and keep the newest of what changed."""
+        for pid, tid in self._ended:
+            self._names.pop(tid, None)
+            if pid == tid:
+                self._images.pop(pid, None)
+                self._parents.pop(pid, None)
+                self._sampled.discard(pid)
+        self._ended.clear()
+        for names in self._names.values():
+            if len(names) > 1:
+                names[:] = [(0, names[-1][1])]
+        for images in self._images.values():
+            if len(images) > 1:
+                images[:] = [(0, images[-1][1])]
+        if len(self._images) > SAMPLED_KEPT + UNSAMPLED_KEPT:
+            self.forget()
+        elif len(self._images) - len(self._sampled) > UNSAMPLED_KEPT:
+            self._drop_unsampled()
+
+    def _drop_unsampled(self) -> None:
+        idle = [pid for pid in self._images if pid not in self._sampled]
+        for pid in idle[: len(idle) - UNSAMPLED_KEPT // 2]:
+            del self._images[pid]
+
+    def forget(self) -> None:
+        """Task records were lost: what is known may be stale, and a stale image would give wrong names."""
+        self._images.clear()
+        self._names.clear()
+        self._parents.clear()
+        self._sampled.clear()
+
+    def _from_proc(self, pid: int) -> Image | None:
+        space = AddressSpace.from_proc(self._host, pid)
+        return Image(space, next(self._salts)) if space else None
+
+    def _from_parent(self, pid: int) -> Image | None:
+        parent = self._parents.get(pid)
+        if parent is None:
+            return None
+        images = self._images.get(parent)
+        image = images[0][1] if images else self._from_proc(parent)
+        if image is None:
+            return None
+        return Image(image.space.fork(pid), image.salt if images else next(self._salts))
+
+    def _name_from_proc(self, pid: int, tid: int) -> str:
+        if tid == 0:
+            return "swapper"
+        try:
+            return _text((self._host.proc / str(pid) / "task" / str(tid) / "comm").read_bytes().rstrip(b"\n"))
+        except OSError:
+            leader = self._names.get(pid)
+            return leader[-1][1] if leader else f":{tid}"
+
+
+def _last_before(entries: list[tuple[int, Image | None]] | list[tuple[int, str]], time: int) -> int:
+    index = len(entries) - 1
+    while index > 0 and entries[index][0] > time:
+        index -= 1
+    return index
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def _pids(part: Records, kind: RecordType) -> npt.NDArray[np.uint64]:
+    result: npt.NDArray[np.uint64] = part.words[part.of(kind) + 1]
+    return result
+
+
+def _relevant_pids(parts: list[Records], sampled_pids: npt.NDArray[np.int32]) -> tuple[set[int], set[int]]:
+    """Pids to keep in any case (sampled, and the parents they were forked from), and pids that ended in this tick."""
+    keep = {int(pid) for pid in sampled_pids}
+    ended: set[int] = set()
+    forks = [_pids(part, RecordType.FORK) for part in parts]
+    if forks:
+        ids = np.concatenate(forks)
+        children, parents = ids & _LOW, ids >> _HALF
+        # A sampled child may have forked from one that did: two generations cover a shell's pipelines.
+        for _ in range(2):
+            mask = np.isin(children, np.fromiter(keep, dtype=np.uint64, count=len(keep)))
+            keep.update(int(pid) for pid in np.unique(parents[mask]))
+    for part in parts:
+        at = part.of(RecordType.EXIT)
+        ids, threads = part.words[at + 1], part.words[at + 2]
+        leaders = (ids & _LOW) == (threads & _LOW)
+        ended.update(int(pid) for pid in ids[leaders] & _LOW)
+    return keep, ended
+
+
+def _task_records(part: Records, relevant: tuple[set[int], set[int]]) -> npt.NDArray[np.int64]:
+    """Where the records lie that matter: all of a sampled process, and those of any other that lives on."""
+    keep, ended = relevant
+    kinds = (RecordType.FORK, RecordType.EXIT, RecordType.COMM, RecordType.MMAP2)
+    at = part.starts[np.isin(part.types, np.array(kinds, dtype=np.uint32))]
+    pids = part.words[at + 1] & _LOW
+    kept = np.isin(pids, np.fromiter(keep, dtype=np.uint64, count=len(keep)))
+    dead = np.isin(pids, np.fromiter(ended, dtype=np.uint64, count=len(ended)))
+    return at[kept | ~dead]
