@@ -129,7 +129,8 @@ class CgroupTree:
                     checked.add(name)
                     if stat.st_ino > self._newest[0]:
                         self._newest = (stat.st_ino, f"{path}/{name}")
-                    if stat.st_nlink > 2 or child.children:
+                    # Filesystems that don't count links (never cgroups) say 1: then only a listing tells.
+                    if stat.st_nlink != 2 or child.children:
                         pending.append((f"{path}/{name}", child, stat.st_nlink))
                     if count % _STATS_BETWEEN_LOOKS_AT_THE_CLOCK == _STATS_BETWEEN_LOOKS_AT_THE_CLOCK - 1:
                         yield

@@ -152,6 +152,6 @@ def parse_cpu_stat(content: bytes) -> Counts | None:
 
 def _has_children(path: str) -> bool:
     try:
-        return Path(path).stat().st_nlink > 2
+        return Path(path).stat().st_nlink != 2
     except OSError:
         return False
