@@ -36,7 +36,7 @@ def test_only_executable_mappings_are_taken() -> None:
 def test_our_own_mappings_are_found() -> None:
     space = AddressSpace.from_proc(Host(), os.getpid())
     assert space is not None
-    assert any("/libc" in mapping.file.path for mapping in space.mappings()[1])
+    assert any("/libc" in mapping.file.path for mapping in space.layout.mappings())
     assert AddressSpace.from_proc(Host(), 2**22 + 1) is None
 
 
@@ -47,7 +47,7 @@ def test_a_new_mapping_replaces_what_it_covers(made: list[tuple[int, int, int]])
     for i, (start, length, file) in enumerate(made):
         space.add_mapping(start, start + length, i * 1000, 0, 0, file, 0, f"/lib/{file}")
         if i % 5 == 0:
-            space.mappings()
+            assert space.layout.files
         for address in range(start, start + length):
             expected[address] = (address - start + i * 1000, f"/lib/{file}")
     for address in range(100):
@@ -63,7 +63,7 @@ def test_a_fork_shares_until_one_of_the_two_changes() -> None:
     grandchild = child.fork(12)
     child.add_mapping(200, 300, 0, 0, 0, 2, 0, "/two")
     parent.add_mapping(400, 500, 0, 0, 0, 3, 0, "/three")
-    assert [[m.file.path for m in space.mappings()[1]] for space in (parent, child, grandchild)] == [
+    assert [[m.file.path for m in space.layout.mappings()] for space in (parent, child, grandchild)] == [
         ["/one", "/three"],
         ["/one", "/two"],
         ["/one"],

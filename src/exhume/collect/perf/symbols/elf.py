@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.symbols.table import RawSymbols
+from exhume.collect.perf.symbols.table import UNSIZED_REACH, RawSymbols
 
 Read = Callable[[int, int], bytes]
 
@@ -171,10 +171,10 @@ class ElfFile:
             found = self._functions_in(kind)
             if found is not None:
                 return found
-        return RawSymbols.concatenate([]), StringTable(0, 0)
+        return RawSymbols.none(), StringTable(0, 0)
 
     def dynamic_functions(self) -> tuple[RawSymbols, StringTable]:
-        return self._functions_in(_SHT_DYNSYM) or (RawSymbols.concatenate([]), StringTable(0, 0))
+        return self._functions_in(_SHT_DYNSYM) or (RawSymbols.none(), StringTable(0, 0))
 
     def strings(self, table: StringTable) -> bytes:
         return self._read(table.offset, table.size)
@@ -210,7 +210,7 @@ class ElfFile:
         section = np.minimum(symbols["section"], len(self._sections))
         code_section = np.append(self._sections["flags"] & _SHF_EXECINSTR != 0, False)
         wanted = ((kind == _STT_FUNC) | (kind == _STT_IFUNC) | (kind == _STT_NOTYPE)) & code_section[section]
-        wanted &= (symbols["section"] != 0) & (symbols["name"] != 0) & (symbols["value"] < 1 << 62)
+        wanted &= (symbols["section"] != 0) & (symbols["name"] != 0) & (symbols["value"] < 1 << 59)
         if not complete:
             wanted &= symbols["size"] > 0
         if self.machine in _MACHINES_WITH_MAPPING_SYMBOLS:
@@ -219,12 +219,8 @@ class ElfFile:
         start = symbols["value"].astype(np.uint64)
         if self.machine == _EM_ARM:
             start &= ~np.uint64(1)  # the lowest bit says that the function is Thumb code
-        size = np.minimum(symbols["size"].astype(np.uint64), np.uint64(1 << 31))
-        ends = (self._sections["addr"].astype(np.uint64) + self._sections["size"].astype(np.uint64))[section]
-        rank = (
-            (size > 0).astype(np.uint64) * 8
-            + (kind != _STT_NOTYPE) * np.uint64(4)
-            + (binding != _STB_WEAK) * np.uint64(2)
-            + (binding == _STB_GLOBAL) * np.uint64(1)
-        )
-        return RawSymbols(start, size, ends, rank, symbols["name"].astype(np.uint32))
+        size = np.minimum(symbols["size"], 1 << 31).astype(np.uint32)
+        section_end = (self._sections["addr"].astype(np.uint64) + self._sections["size"].astype(np.uint64))[section]
+        room = np.minimum(section_end - np.minimum(start, section_end), UNSIZED_REACH).astype(np.uint16)
+        rank = (size > 0) * 8 + (kind != _STT_NOTYPE) * 4 + (binding != _STB_WEAK) * 2 + (binding == _STB_GLOBAL) * 1
+        return RawSymbols(start, size, room, rank.astype(np.uint8), symbols["name"].astype(np.uint32))

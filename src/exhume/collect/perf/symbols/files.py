@@ -24,7 +24,7 @@ _MAX_FILES = 4096
 _CHECK_EVERY_S = 2.0
 _RETRY_FIRST_S = 1.0
 _RETRY_AT_MOST_S = 60.0
-_TRIM_ABOVE = 1 << 20
+_TRIM_EVERY = 512 << 10
 
 
 class _Known:
@@ -49,6 +49,7 @@ class FileSymbols:
         self._known: OrderedDict[MappedFile, _Known] = OrderedDict()
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
+        self._loaded_bytes = 0
 
     @property
     def nbytes(self) -> int:
@@ -114,7 +115,10 @@ class FileSymbols:
             program = load_program(opened, (*roots[:1], ""))
         if program is not None:
             self._programs[program.identity] = program
-            if program.nbytes > _TRIM_ABOVE:
+            # Loading takes several times the memory of what stays.
+            self._loaded_bytes += program.nbytes
+            if self._loaded_bytes > _TRIM_EVERY:
+                self._loaded_bytes = 0
                 release_freed_memory()
         return program
 

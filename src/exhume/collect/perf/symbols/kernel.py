@@ -9,6 +9,7 @@ import numpy.typing as npt
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.frame import KERNEL, Frame, make_frame
 from exhume.collect.perf.symbols.kallsyms import BPF_MODULE, KERNEL_MODULE, KernelTable, load_kallsyms
+from exhume.collect.perf.symbols.memory import release_freed_memory
 from exhume.model.errors import Missing
 
 _RELOAD_AFTER_S = 60.0
@@ -91,6 +92,7 @@ class KernelSymbols:
             )
         if table.hidden:
             self.missing = Missing("kernel symbols", "the kernel hides its addresses", self._remedy())
+        release_freed_memory()
         self._table = table
         self._loaded_at = self._clock()
         return table

@@ -113,7 +113,7 @@ def _with_mini_debug(elf: ElfFile, mini: bytes) -> Program:
     try:
         packed, packed_strings = ElfFile(unpacked).functions()
     except NotElf:
-        packed, packed_strings = RawSymbols.concatenate([]), StringTable(0, 0)
+        packed, packed_strings = RawSymbols.none(), StringTable(0, 0)
     strings = elf.strings(dynamic_strings)
     packed.name += np.uint32(len(strings))
     strings += unpacked(packed_strings.offset, packed_strings.size)

@@ -6,6 +6,7 @@ and mappings are only put in order when an address is looked up.
 """
 
 import os
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from exhume.collect.perf.symbols.frame import readable
 
 _DELETED = " (deleted)"
 _EXECUTABLE = ord("x")
+_JIT_PATHS = ("[anon", "[heap", "[stack", "//anon", "/dev/zero", "/memfd:")
 _MAX_PENDING = 128
 _MAX_LINEAGE = 3
 
@@ -36,7 +38,7 @@ class MappedFile:
     `path` is as the kernel wrote it, less the mark of a deleted file; `module` is the same fit to be shown.
     """
 
-    __slots__ = ("__weakref__", "base", "key", "module", "on_disk", "path")
+    __slots__ = ("__weakref__", "base", "key", "maybe_jit", "module", "on_disk", "path")
 
     def __init__(self, key: FileKey) -> None:
         self.key = key
@@ -45,11 +47,8 @@ class MappedFile:
         self.base = self.module.rsplit("/", 1)[-1]
         # Whether there may be a program in it; memory without a file holds JIT code, if any.
         self.on_disk = self.path.startswith("/") and not self.path.startswith(("//anon", "/dev/zero", "/SYSV"))
-
-    @property
-    def maybe_jit(self) -> bool:
-        """Whether a runtime may have put compiled code here: nameless memory, or a file that is only memory."""
-        return not self.path or self.path.startswith(("[anon", "[heap", "[stack", "//anon", "/dev/zero", "/memfd:"))
+        # Whether a runtime may have put compiled code here: nameless memory, or a file that is only memory.
+        self.maybe_jit = not self.path or self.path.startswith(_JIT_PATHS)
 
 
 class Mapping(NamedTuple):
@@ -70,39 +69,68 @@ def mapped_file(key: FileKey) -> MappedFile:
     return file
 
 
-class _Image:
-    """Mappings in the order they were made; `settled` is their outcome, sorted and free of overlaps."""
+class Layout:
+    """Mappings sorted by address and free of overlaps, as columns: thousands of processes are held at once."""
 
-    __slots__ = ("pending", "settled", "starts")
+    __slots__ = ("ends", "files", "offsets", "starts")
 
-    def __init__(self, settled: list[Mapping], pending: list[Mapping]) -> None:
-        self.settled = settled
-        self.pending = pending
-        self.starts: list[int] = [mapping.start for mapping in settled]
+    def __init__(self, mappings: Iterable[Mapping] = ()) -> None:
+        self.starts = array("Q")
+        self.ends = array("Q")
+        self.offsets = array("Q")
+        self.files: list[MappedFile] = []
+        for start, end, offset, file in mappings:
+            self.starts.append(start)
+            self.ends.append(end)
+            self.offsets.append(offset)
+            self.files.append(file)
 
-    def settle(self) -> None:
-        for mapping in self.pending:
-            self._place(mapping)
-        self.pending.clear()
+    def index(self, address: int) -> int:
+        """Which mapping an address lies in; -1 for none."""
+        at = bisect_right(self.starts, address) - 1
+        return at if at >= 0 and address < self.ends[at] else -1
 
-    def _place(self, new: Mapping) -> None:
-        """Put a mapping where it belongs; what it covers is gone, as the kernel unmapped it."""
-        first = bisect_right(self.starts, new.start)
-        if first and self.settled[first - 1].end > new.start:
+    def mapping(self, at: int) -> Mapping:
+        return Mapping(self.starts[at], self.ends[at], self.offsets[at], self.files[at])
+
+    def mappings(self) -> list[Mapping]:
+        return list(map(Mapping, self.starts, self.ends, self.offsets, self.files))
+
+
+def _overlaid(mappings: list[Mapping], made: Iterable[Mapping]) -> list[Mapping]:
+    """Mappings after more were made, in order; what those cover is gone, as the kernel unmapped it."""
+    starts = [mapping.start for mapping in mappings]
+    for new in made:
+        first = bisect_right(starts, new.start)
+        if first and mappings[first - 1].end > new.start:
             first -= 1
         last = first
-        kept_before: list[Mapping] = []
-        kept_after: list[Mapping] = []
-        while last < len(self.settled) and self.settled[last].start < new.end:
-            old = self.settled[last]
+        before: list[Mapping] = []
+        after: list[Mapping] = []
+        while last < len(mappings) and starts[last] < new.end:
+            old = mappings[last]
             if old.start < new.start:
-                kept_before.append(old._replace(end=new.start))
+                before.append(old._replace(end=new.start))
             if old.end > new.end:
-                kept_after.append(old._replace(start=new.end, offset=old.offset + new.end - old.start))
+                after.append(old._replace(start=new.end, offset=old.offset + new.end - old.start))
             last += 1
-        replacement = [*kept_before, new, *kept_after]
-        self.settled[first:last] = replacement
-        self.starts[first:last] = [mapping.start for mapping in replacement]
+        mappings[first:last] = [*before, new, *after]
+        starts[first:last] = [mapping.start for mapping in (*before, new, *after)]
+    return mappings
+
+
+class _Image:
+    """A layout, and the mappings made since, in order."""
+
+    __slots__ = ("layout", "pending")
+
+    def __init__(self, layout: Layout, pending: list[Mapping]) -> None:
+        self.layout = layout
+        self.pending = pending
+
+    def settle(self) -> None:
+        self.layout = Layout(_overlaid(self.layout.mappings(), self.pending))
+        self.pending.clear()
 
 
 class AddressSpace:
@@ -117,7 +145,7 @@ class AddressSpace:
     def __init__(self, pid: int, lineage: tuple[int, ...] = ()) -> None:
         self.pid = pid
         self.lineage = lineage
-        self._image = _Image([], [])
+        self._image = _Image(Layout(), [])
         self._shared = False
 
     @classmethod
@@ -129,7 +157,7 @@ class AddressSpace:
         except OSError:
             return None
         space = cls(pid)
-        space._image = _Image(list(parse_maps(content)), [])
+        space._image = _Image(Layout(parse_maps(content)), [])
         return space
 
     def fork(self, pid: int) -> "AddressSpace":
@@ -150,27 +178,26 @@ class AddressSpace:
     ) -> None:
         """An executable mapping that the process just made."""
         if self._shared:
-            self._image = _Image(self._image.settled.copy(), self._image.pending.copy())
+            self._image = _Image(self._image.layout, self._image.pending.copy())
             self._shared = False
         pending = self._image.pending
         pending.append(Mapping(start, end, offset, mapped_file(FileKey(major, minor, inode, generation, path))))
         if len(pending) > _MAX_PENDING:
             self._image.settle()
 
-    def mappings(self) -> tuple[list[int], list[Mapping]]:
-        """The starts, and the mappings that start there: sorted, without overlaps. Not to be changed."""
+    @property
+    def layout(self) -> Layout:
+        """The mappings, in order. Not to be changed."""
         image = self._image
         if image.pending:
             image.settle()
-        return image.starts, image.settled
+        return image.layout
 
     def find(self, address: int) -> Mapping | None:
         """The mapping that an address lies in."""
-        starts, mappings = self.mappings()
-        at = bisect_right(starts, address) - 1
-        if at >= 0 and address < mappings[at].end:
-            return mappings[at]
-        return None
+        layout = self.layout
+        at = layout.index(address)
+        return layout.mapping(at) if at >= 0 else None
 
 
 def parse_maps(content: bytes) -> Iterable[Mapping]:

@@ -3,7 +3,6 @@
 An address that can't be named stays module+offset (or a bare address in the kernel), never a wrong name.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -96,11 +95,14 @@ class Symbolizer:
         self, space: AddressSpace, addresses: list[int], frames: list[Frame], groups: defaultdict[MappedFile, _Group]
     ) -> None:
         """Sort addresses into the files that they lie in; those in memory without a file are named here."""
-        starts, mappings = space.mappings()
+        layout = space.layout
+        seen: dict[int, Mapping] = {}
         fileless: list[tuple[int, Mapping | None]] = []
         for at, address in enumerate(addresses):
-            i = bisect_right(starts, address) - 1
-            mapping = mappings[i] if i >= 0 and address < mappings[i].end else None
+            index = layout.index(address)
+            mapping = seen.get(index)
+            if mapping is None and index >= 0:
+                mapping = seen[index] = layout.mapping(index)
             if mapping is not None and mapping.file.on_disk and not mapping.file.maybe_jit:
                 groups[mapping.file].add(space, mapping, address, frames, at)
             else:

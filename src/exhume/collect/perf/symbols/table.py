@@ -16,31 +16,44 @@ Bools = npt.NDArray[np.bool_]
 # Code without a size in the symbol table (hand-written assembly) reaches to the next symbol, but no further
 # than this: the longer it gets, the likelier it is that a nameless function lies between.
 UNSIZED_REACH = 4096
+# How many symbols back one is looked for that encloses an address.
+_MAX_NESTED = 64
 
 
 @dataclass(slots=True)
 class RawSymbols:
-    """Symbols of code as the file lists them. `limit` is the end of the section that a symbol lies in; `rank`
-    says which of two names for one address is the better one (higher wins)."""
+    """Symbols of code as the file lists them. `room` is how far an unsized one may reach in its section; `rank`
+    says which of two names for one address is the better one (higher wins, below 16)."""
 
     start: U64
-    size: U64
-    limit: U64
-    rank: U64
+    size: npt.NDArray[np.uint32]
+    room: npt.NDArray[np.uint16]
+    rank: npt.NDArray[np.uint8]
     name: npt.NDArray[np.uint32]
 
     @classmethod
-    def concatenate(cls, parts: "list[RawSymbols]") -> "RawSymbols":
+    def none(cls) -> "RawSymbols":
         return cls(
-            np.concatenate([part.start for part in parts]) if parts else np.empty(0, np.uint64),
-            np.concatenate([part.size for part in parts]) if parts else np.empty(0, np.uint64),
-            np.concatenate([part.limit for part in parts]) if parts else np.empty(0, np.uint64),
-            np.concatenate([part.rank for part in parts]) if parts else np.empty(0, np.uint64),
-            np.concatenate([part.name for part in parts]) if parts else np.empty(0, np.uint32),
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint32),
+            np.empty(0, np.uint16),
+            np.empty(0, np.uint8),
+            np.empty(0, np.uint32),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: "list[RawSymbols]") -> "RawSymbols":
+        parts = parts or [cls.none()]
+        return cls(
+            np.concatenate([part.start for part in parts]),
+            np.concatenate([part.size for part in parts]),
+            np.concatenate([part.room for part in parts]),
+            np.concatenate([part.rank for part in parts]),
+            np.concatenate([part.name for part in parts]),
         )
 
     def select(self, which: "Bools | npt.NDArray[np.intp]") -> "RawSymbols":
-        return RawSymbols(self.start[which], self.size[which], self.limit[which], self.rank[which], self.name[which])
+        return RawSymbols(self.start[which], self.size[which], self.room[which], self.rank[which], self.name[which])
 
     def __len__(self) -> int:
         return len(self.start)
@@ -85,11 +98,17 @@ class FunctionTable:
         beyond = below | (relative >= np.uint64(self._limit - 1)) | (self._ends[at] <= relative)
         if self._reach is not None:
             for i in np.nonzero(beyond & ~below & (self._reach[at] > relative))[0]:
-                while at[i] >= 0 and self._ends[at[i]] <= relative[i] < self._reach[at[i]]:
-                    at[i] -= 1
-                beyond[i] = at[i] < 0 or self._ends[at[i]] <= relative[i]
+                outer = self._enclosing(int(at[i]), int(relative[i]))
+                at[i], beyond[i] = outer, outer < 0
         at[beyond] = -1
         return at
+
+    def _enclosing(self, index: int, relative: int) -> int:
+        """The nearest earlier symbol that covers an address; -1 when there is none nearby."""
+        for outer in range(index, max(index - _MAX_NESTED, -1), -1):
+            if self._ends[outer] > relative:
+                return outer
+        return -1
 
     def aliases(self, index: int) -> range:
         """The indexes of all symbols that start and end where this one does (equally good names for it)."""
@@ -106,13 +125,13 @@ class FunctionTable:
 
 def _best_of_each_address(symbols: RawSymbols) -> RawSymbols:
     """Sorted by address, keeping only the best ranked symbols of each."""
-    symbols = symbols.select(np.lexsort((symbols.size, symbols.rank, symbols.start)))
+    symbols = symbols.select(np.argsort(symbols.start * np.uint64(16) + symbols.rank, kind="stable"))
     if not len(symbols):
         return symbols
-    first = np.nonzero(np.concatenate(([True], symbols.start[1:] != symbols.start[:-1])))[0]
-    best = np.maximum.reduceat(symbols.rank, first)
-    group = np.repeat(best, np.diff(np.append(first, len(symbols))))
-    return symbols.select(symbols.rank == group)
+    last = np.append(symbols.start[1:] != symbols.start[:-1], True)
+    best = symbols.rank[last]
+    group = np.cumsum(last) - last  # how many addresses came before
+    return symbols.select(symbols.rank == best[group])
 
 
 def _bounded(symbols: RawSymbols) -> tuple[RawSymbols, U64]:
@@ -130,5 +149,4 @@ def _bounded(symbols: RawSymbols) -> tuple[RawSymbols, U64]:
         symbols, sized, ends = symbols.select(~label), sized[~label], ends[~label]
     following = np.searchsorted(symbols.start, symbols.start, side="right")
     next_start = np.append(symbols.start, np.uint64(2**64 - 1))[following]
-    reach = np.minimum(np.minimum(next_start, symbols.limit), symbols.start + np.uint64(UNSIZED_REACH))
-    return symbols, np.where(sized, ends, reach)
+    return symbols, np.where(sized, ends, np.minimum(next_start, symbols.start + symbols.room))

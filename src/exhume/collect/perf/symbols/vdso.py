@@ -22,17 +22,24 @@ class VdsoSymbols:
         self._size = 0
         self._program: Program | None = None
         self._loaded = False
+        self._frames: dict[int, Frame] = {}  # by offset: at most as many as the vdso has bytes, a page or two
 
     def frame(self, mapping: Mapping, offset: int) -> Frame:
         """The frame at an offset. A vdso of another size is not ours (a 32-bit process) and stays nameless."""
         if not self._loaded:
             self._load()
             self._loaded = True
-        if self._program is not None and mapping.end - mapping.start == self._size and mapping.start >= 1 << 32:
-            index = int(self._program.find(np.array([offset], np.uint64))[0])
-            if index >= 0:
-                return make_frame(USER, VDSO, readable(self._program.name(index, None)))
-        return make_frame(USER, VDSO, f"{VDSO}+0x{offset:x}")
+        if self._program is None or mapping.end - mapping.start != self._size or mapping.start < 1 << 32:
+            return make_frame(USER, VDSO, f"{VDSO}+0x{offset:x}")
+        frame = self._frames.get(offset)
+        if frame is None:
+            frame = self._frames[offset] = self._named(self._program, offset)
+        return frame
+
+    def _named(self, program: Program, offset: int) -> Frame:
+        index = int(program.find(np.array([offset], np.uint64))[0])
+        name = readable(program.name(index, None)) if index >= 0 else f"{VDSO}+0x{offset:x}"
+        return make_frame(USER, VDSO, name)
 
     def _load(self) -> None:
         try:
