@@ -120,7 +120,7 @@ def _seal_table(live: Path, beside: Path, table: str, reach: _Reach) -> int:
 
 
 def _open(path: Path, table: str, schema: pa.Schema) -> pq.ParquetWriter:
-    writer = pq.ParquetWriter(path, schema, **layout_of(table).writer_options(schema))
+    writer = pq.ParquetWriter(path, schema, **layout_of(table, schema).writer_options(schema))
     writer.add_key_value_metadata(schema.metadata)
     return writer
 
