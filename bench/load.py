@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Iterator
 
-FORKS_PER_SECOND = 400
+FORKS_PER_SECOND = 600
 BLOCK_BYTES = 256 << 10
 SHORT_LIVED = ("/bin/sh", "-c", ":")
 
