@@ -1,6 +1,6 @@
 """The processes that were sampled: each told once per segment, and again after an exec."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from exhume.collect.processes import ProcessReader
@@ -28,8 +28,8 @@ class ProcessBook:
     def begin_segment(self) -> None:
         self._told.clear()
 
-    def rows(self, time: int, seen: Iterable[tuple[int, int | None, str]]) -> Columns | None:
-        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have yet."""
+    def rows(self, time: int, seen: Iterable[tuple[int, int | None, str]], gone: Set[int]) -> Columns | None:
+        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have yet. `gone` have ended."""
         if len(self._known) > KNOWN:
             self._known.clear()
         rows: list[Processes] = []
@@ -39,27 +39,31 @@ class ProcessBook:
                 continue
             row = self._known.get(pid)
             if row is None:
-                if described >= DESCRIBED_PER_TICK:
+                if pid in gone:
+                    row = Processes(time, pid)
+                elif described >= DESCRIBED_PER_TICK:
                     continue
-                described += 1
-                row = self._describe(pid, parent, name, time)
+                else:
+                    described += 1
+                    row = Processes(time=time, **self._reader.describe(pid))
+                if row.start is None:
+                    row = self._inherited(row, parent, name)
                 self._known[pid] = row
             self._told.add(pid)
             rows.append(row)
         return to_columns("processes", rows) if rows else None
 
-    def _describe(self, pid: int, parent: int | None, name: str, time: int) -> Processes:
-        row = Processes(time=time, **self._reader.describe(pid))
-        if row.start is not None:
-            return row
-        row = replace(row, comm=name, ppid=parent)
+    def _inherited(self, row: Processes, parent: int | None, name: str) -> Processes:
+        """What the task records told about a process that is gone, and where its parent belongs."""
         relative = self._known.get(parent) if parent is not None else None
-        if relative is not None:
-            row = replace(
-                row,
-                cgroup=relative.cgroup,
-                container=relative.container,
-                pod=relative.pod,
-                runtime=relative.runtime,
-            )
-        return row
+        if relative is None:
+            return replace(row, comm=name, ppid=parent)
+        return replace(
+            row,
+            comm=name,
+            ppid=parent,
+            cgroup=relative.cgroup,
+            container=relative.container,
+            pod=relative.pod,
+            runtime=relative.runtime,
+        )

@@ -142,6 +142,21 @@ def lost_count(records: Records) -> int:
     return int(records.words[lost + 2].sum()) + int(records.words[also + 1].sum())
 
 
+def throttled_while_busy(records: Records) -> int:
+    """How often the kernel held sampling back on a core that had work.
+
+    An idle core without a tick is throttled as a matter of course: the kernel counts samples per tick, and lets go as
+    soon as there is work. That loses nothing but idle samples.
+    """
+    throttled = np.flatnonzero(records.types == RecordType.THROTTLE)
+    if not len(throttled):
+        return 0
+    samples = np.flatnonzero(records.types == RecordType.SAMPLE)
+    before = np.searchsorted(samples, throttled) - 1
+    last = records.starts[samples[before[before >= 0]]]
+    return int(np.count_nonzero(records.words[last + 1] & np.uint64(0xFFFFFFFF)))
+
+
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _STEP = np.uint64(0x9E3779B97F4A7C15)

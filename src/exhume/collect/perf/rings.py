@@ -16,9 +16,11 @@ from exhume.model.errors import SourceUnavailable
 
 # A recorder that is itself starved must not lose what it is there to record.
 HELD_SECONDS = 20
-# Deep stacks of a busy service: 40 frames and the fixed part.
-SAMPLE_BYTES = 360
-TASK_RING_BYTES = 512 * 1024
+# The mean over busy services: 26 frames and the fixed part.
+SAMPLE_BYTES = 250
+# Task records come by the fork, not by the clock: all cores together share this much, within bounds.
+TASK_BYTES_IN_ALL = 64 << 20
+TASK_BYTES_LEAST, TASK_BYTES_MOST = 512 << 10, 4 << 20
 
 
 @dataclass(slots=True)
@@ -27,6 +29,10 @@ class CpuRings:
 
     samples: Ring
     tasks: Ring
+
+    def enable(self) -> None:
+        self.samples.enable()
+        self.tasks.enable()
 
     def close(self) -> None:
         self.samples.close()
@@ -42,6 +48,8 @@ class RingSet:
         self._tracepoints = tracepoints
         self._fence = load_fence()
         self._listed = b""
+        self._started = False
+        self._task_bytes = 0
         self.rings: dict[int, CpuRings] = {}
         self.tracing = bool(tracepoints)
         _raise_descriptor_limit()
@@ -62,6 +70,7 @@ class RingSet:
             return []
         online = set(parse_cpu_list(listed.decode()))
         gone = [self.rings.pop(cpu) for cpu in list(self.rings) if cpu not in online]
+        self._task_bytes = min(max(TASK_BYTES_IN_ALL // len(online), TASK_BYTES_LEAST), TASK_BYTES_MOST)
         for cpu in sorted(online - self.rings.keys()):
             try:
                 self.rings[cpu] = self._open(cpu)
@@ -76,7 +85,7 @@ class RingSet:
         wanted = HELD_SECONDS * self._rate * SAMPLE_BYTES
         samples = Ring(open_event(sampling_event(self.hardware, self._rate), pid=-1, cpu=cpu), cpu, wanted, self._fence)
         try:
-            tasks = Ring(open_event(task_event(), pid=-1, cpu=cpu), cpu, TASK_RING_BYTES, self._fence)
+            tasks = Ring(open_event(task_event(), pid=-1, cpu=cpu), cpu, self._task_bytes, self._fence)
         except OSError:
             samples.close()
             raise
@@ -85,9 +94,16 @@ class RingSet:
                 tasks.join(open_event(tracepoint_event(tracepoint.id), pid=-1, cpu=cpu))
             except OSError:
                 self.tracing = False
-        samples.enable()
-        tasks.enable()
-        return CpuRings(samples, tasks)
+        rings = CpuRings(samples, tasks)
+        if self._started:
+            rings.enable()
+        return rings
+
+    def start(self) -> None:
+        """Begin to sample; until then nothing can overflow."""
+        self._started = True
+        for rings in self:
+            rings.enable()
 
     def set_rate(self, rate_hz: int) -> None:
         """Sample at another rate from now on."""

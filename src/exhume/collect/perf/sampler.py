@@ -16,6 +16,7 @@ from exhume.collect.perf.records import (
     has_user_part,
     join_samples,
     lost_count,
+    throttled_while_busy,
     walk,
 )
 from exhume.collect.perf.rings import CpuRings, RingSet
@@ -47,6 +48,7 @@ class Sampler:
         self._tasks = Tasks(host)
         self._processes = ProcessBook(ProcessReader(host))
         self.rate_hz = rate_hz
+        self._started = False
         self.sampled = 0
         self.ring_fill = 0
         self.traces_cgroups = self._rings.tracing and any(t.name == "cgroup_mkdir" for t in tracepoints)
@@ -78,6 +80,10 @@ class Sampler:
         self._rings.close()
 
     def read(self, tick: Tick) -> TickRows:
+        if not self._started:
+            self._started = True
+            self._rings.start()
+            return {}
         gone = self._rings.follow_hotplug()
         drained = [(rings, walk(rings.samples.read()), walk(rings.tasks.read())) for rings in [*self._rings, *gone]]
         for rings in gone:
@@ -196,7 +202,7 @@ class Sampler:
             for pid, place in zip(unique.tolist(), first.tolist(), strict=True)
             if pid > 0
         ]
-        processes = self._processes.rows(tick.start, seen)
+        processes = self._processes.rows(tick.start, seen, self._tasks.gone)
         if processes:
             rows["processes"] = processes
 
@@ -231,7 +237,7 @@ class Sampler:
                     "lost-samples": lost_count(records),
                     "lost-task-records": lost_count(tasks),
                     "damaged-bytes": records.damaged + tasks.damaged,
-                    "throttled": len(records.of(RecordType.THROTTLE)),
+                    "throttled": throttled_while_busy(records),
                 }
             )
             losses.extend(

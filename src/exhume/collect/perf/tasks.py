@@ -5,6 +5,7 @@ known from the kernel's task records. At thousands of forks a second almost all 
 that were never sampled and have already ended: they are dropped by the array, before Python looks at any of them.
 """
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _HALF = np.uint64(32)
 # Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
 # which they end. Those that live on can always be read from /proc instead.
 UNSAMPLED_KEPT = 512
+# The name of a thread that was sampled when it no longer had one.
+EXITING = "(exiting)"
 SAMPLED_KEPT = 2048
 
 
@@ -32,6 +35,10 @@ class Image:
 
     space: AddressSpace
     salt: int
+
+
+# Stands for a process that ended before anything could be learnt about it; it is not asked about again.
+_UNKNOWN = Image(AddressSpace(0), 0)
 
 
 class Tasks:
@@ -47,12 +54,15 @@ class Tasks:
         self._sampled: set[int] = set()
         self._ended: list[tuple[int, int]] = []
         self._execed: list[int] = []
+        # Processes that ended in this tick: /proc need not be asked about them.
+        self.gone: set[int] = set()
 
     def apply(self, drained: Iterable[Records], sampled_pids: npt.NDArray[np.int32]) -> None:
         """Take in the task records of a tick, in the order of their time."""
         chosen: list[tuple[int, int, Records]] = []
         parts = [part for part in drained if len(part.starts)]
         relevant = _relevant_pids(parts, sampled_pids)
+        self.gone = relevant[1]
         for part in parts:
             for start in _task_records(part, relevant):
                 word = int(part.words[start])
@@ -85,28 +95,29 @@ class Tasks:
         images = self._images.setdefault(pid, [])
         before = images[-1][1] if images else None
         parent = self._parents.get(pid)
-        space = before.space.exec() if before else AddressSpace(pid, (parent,) if parent else ())
+        space = (
+            before.space.exec() if before and before is not _UNKNOWN else AddressSpace(pid, (parent,) if parent else ())
+        )
         images.append((time, Image(space, next(self._salts))))
         self._execed.append(pid)
 
     def _fork(self, pid: int, parent: int, tid: int, parent_tid: int) -> None:
         names = self._names.get(parent_tid)
-        if names:
-            self._names[tid] = [(0, names[-1][1])]
-        else:
-            self._names.pop(tid, None)
+        if names is None:
+            names = self._names[parent_tid] = [(0, self._name_from_proc(parent, parent_tid))]
+        self._names[tid] = [(0, names[-1][1])]
         if pid == parent:
             return
         self._parents[pid] = parent
         images = self._images.get(parent)
         image = images[-1][1] if images else None
-        child = Image(image.space.fork(pid), image.salt) if image else None
+        child = Image(image.space.fork(pid), image.salt) if image and image is not _UNKNOWN else None
         self._images[pid] = [(0, child)]
 
     def _map(self, pid: int, start: int, size: int, part: Records) -> None:
         images = self._images.get(pid)
         image = images[-1][1] if images else None
-        if images is None or image is None:
+        if image is None or image is _UNKNOWN:
             return
         words = part.words
         address, length, offset = int(words[start + 2]), int(words[start + 3]), int(words[start + 4])
@@ -124,15 +135,15 @@ class Tasks:
         self._sampled.add(pid)
         images = self._images.get(pid)
         if images is None:
-            images = self._images[pid] = [(0, self._from_proc(pid))]
+            images = self._images[pid] = [(0, self._from_proc(pid) or _UNKNOWN)]
         index = _last_before(images, time)
         began, image = images[index]
         if image is None:
             # A child of a process that had not been sampled. Its own maps tell, unless it has changed since.
             image = self._from_proc(pid) if index == len(images) - 1 else None
-            image = image or self._from_parent(pid)
+            image = image or self._from_parent(pid) or _UNKNOWN
             images[index] = (began, image)
-        return image
+        return image if image is not _UNKNOWN else None
 
     def changed_image(self, pid: int) -> bool:
         """Whether the process ran more than one program within the current tick."""
@@ -190,7 +201,7 @@ class Tasks:
         self._sampled.clear()
 
     def _from_proc(self, pid: int) -> Image | None:
-        space = AddressSpace.from_proc(self._host, pid)
+        space = None if pid in self.gone else AddressSpace.from_proc(self._host, pid)
         return Image(space, next(self._salts)) if space else None
 
     def _from_parent(self, pid: int) -> Image | None:
@@ -199,18 +210,18 @@ class Tasks:
             return None
         images = self._images.get(parent)
         image = images[0][1] if images else self._from_proc(parent)
-        if image is None:
+        if image is None or image is _UNKNOWN:
             return None
         return Image(image.space.fork(pid), image.salt if images else next(self._salts))
 
     def _name_from_proc(self, pid: int, tid: int) -> str:
-        if tid == 0:
-            return "swapper"
-        try:
-            return _text((self._host.proc / str(pid) / "task" / str(tid) / "comm").read_bytes().rstrip(b"\n"))
-        except OSError:
-            leader = self._names.get(pid)
-            return leader[-1][1] if leader else f":{tid}"
+        if tid <= 0:
+            return "swapper" if tid == 0 else EXITING
+        if pid not in self.gone:
+            with contextlib.suppress(OSError), open(f"{self._host.proc}/{pid}/task/{tid}/comm", "rb") as comm:
+                return _text(comm.read().rstrip(b"\n"))
+        leader = self._names.get(pid)
+        return leader[-1][1] if leader else f":{tid}"
 
 
 def _last_before(entries: list[tuple[int, Image | None]] | list[tuple[int, str]], time: int) -> int:
@@ -231,7 +242,8 @@ def _pids(part: Records, kind: RecordType) -> npt.NDArray[np.uint64]:
 
 def _relevant_pids(parts: list[Records], sampled_pids: npt.NDArray[np.int32]) -> tuple[set[int], set[int]]:
     """Pids to keep in any case (sampled, and the parents they were forked from), and pids that ended in this tick."""
-    keep = {int(pid) for pid in sampled_pids}
+    # A task that is being reaped is sampled with the pid -1.
+    keep = {int(pid) for pid in sampled_pids if pid >= 0}
     ended: set[int] = set()
     forks = [_pids(part, RecordType.FORK) for part in parts]
     if forks:
