@@ -37,7 +37,10 @@ def cores(
     color: Color = COLOR_AUTO,
     utc: Utc = False,
 ) -> None:
-    """Draw cores x seconds: each cell shows its busiest second, so no spike is averaged away."""
+    """Draw cores x seconds in the terminal.
+
+    Each cell shows its busiest second: no spike is averaged away, however far the view is zoomed out.
+    """
     from exhume.cli.looking import Look
     from exhume.cli.speaking import patience, say
     from exhume.present.cores import cells_for

@@ -21,7 +21,7 @@ def events(
     color: Color = COLOR_AUTO,
     utc: Utc = False,
 ) -> None:
-    """List the kernel log and other events, each with the wall time at which it happened."""
+    """List the kernel log and other events."""
     from exhume.cli.listing import print_listing
     from exhume.cli.looking import Look, directory_words
     from exhume.cli.speaking import patience, say, suggest

@@ -44,7 +44,7 @@ def flame(
     ] = None,
     utc: Utc = False,
 ) -> None:
-    """Write a flame graph of a window: searchable SVG or HTML, or folded text.
+    """Write a flame graph to SVG, HTML or folded text.
 
     Without --since it shows the last ten minutes before --until (or before the end of the recording).
     """

@@ -16,7 +16,10 @@ def incidents(
     color: Color = COLOR_AUTO,
     utc: Utc = False,
 ) -> None:
-    """List the moments that the recorder marked: starved cores, waiting ksoftirqd, log lines, dying cgroups."""
+    """List the moments that the recorder marked.
+
+    Cores that were starved, ksoftirqd threads that had to wait, log lines that tell of it, leaking cgroups.
+    """
     from exhume.cli.listing import print_listing
     from exhume.cli.looking import Look, directory_words
     from exhume.cli.speaking import patience, say, suggest

@@ -4,7 +4,7 @@ from exhume.cli.options import NO_DIR, Dir, Json, Utc
 
 
 def info(*, directory: Dir = NO_DIR, as_json: Json = False, utc: Utc = False) -> None:
-    """Tell the span, size, rate, event source, losses and own cost of a recording."""
+    """Tell what a recording holds, lost and cost."""
     from exhume.cli.looking import Look, directory_words
     from exhume.cli.speaking import patience, suggest
     from exhume.present.events_view import visible

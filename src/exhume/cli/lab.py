@@ -10,7 +10,7 @@ from exhume.cli.options import Utc
 SCENARIOS = {"synth": "a synthetic recording of a large node, with a starved core planted in it"}
 
 lab = typer.Typer(
-    help="Make recordings on purpose: to try the tools, and to measure them.",
+    help="Make recordings to try the tools with.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -28,7 +28,7 @@ def synth(
     *,
     directory: Annotated[
         Path, typer.Option("--dir", "-d", metavar="DIR", help="Directory to write to; it must be new or empty.")
-    ],
+    ] = Path("exhume-synth"),
     cores: Annotated[int, typer.Option("--cores", metavar="N", min=1, max=4096, help="Cores of the node.")] = 96,
     hours: Annotated[float, typer.Option("--hours", metavar="H", help="Hours to write.")] = 12.0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed writes the same rows.")] = 1,

@@ -18,7 +18,10 @@ def record(
     color: Color = COLOR_AUTO,
     utc: Utc = False,
 ) -> None:
-    """Record this node: every core, every second, every stack. Ctrl-C seals what is there."""
+    """Record this node until it is stopped.
+
+    Ctrl-C or SIGTERM seals what is there and tells what was recorded, lost and spent.
+    """
     given = {
         "dir": directory,
         "for": length,

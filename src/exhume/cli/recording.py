@@ -21,8 +21,7 @@ def record_node(values: Mapping[str, Any]) -> None:
     with _stopped_by_signals() as stop, node_recorder(values) as recorder:
         for source in recorder.missing:
             say(f"missing: {source}")
-        print(f"recording into {directory}", flush=True)
-        summary = recorder.run(stop, status_for(values["color"], zone).tick)
+        summary = recorder.run(stop, status_for(values["color"], str(directory), zone).tick)
     for line in summary_lines(summary, str(directory)):
         print(line)
     where = directory_words(directory)

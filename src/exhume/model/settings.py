@@ -128,10 +128,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cpu-budget",
         PERCENT,
-        "5%",
+        "8%",
         "CPU that the recorder may use, as a share of one core; it keeps it by lowering its rate.",
     ),
-    Setting("memory-budget", SIZE, "150M", "Memory that the recorder may use; it keeps it by lowering its rate."),
+    Setting(
+        "memory-budget",
+        SIZE,
+        "150M",
+        "Memory that the recorder may use; it keeps it by dropping what it can look up again.",
+    ),
     Setting("color", COLOR, "auto", "Colours: auto (on a terminal, unless NO_COLOR is set), always or never."),
     Setting("utc", SWITCH, "0", "Read and show times in UTC instead of the local zone."),
 )

@@ -22,6 +22,7 @@ MAP_LINES = 8
 KEPT_HAPPENINGS = 4
 LABEL = 9
 PLAIN_EVERY = 60 * NANOS
+LEGEND = ("system", "softirq", "user", "steal")
 RESET = "\x1b[0m"
 _NIGHT = "#1b1d22"
 
@@ -32,20 +33,21 @@ class Status(Protocol):
     def tick(self, summary: TickSummary) -> None: ...
 
 
-def status_for(color: str, zone: tzinfo | None) -> Status:
+def status_for(color: str, directory: str, zone: tzinfo | None) -> Status:
     """The live status on a terminal, else lines."""
     if sys.stdout.isatty():
-        return LiveStatus(sys.stdout, _painter(color), zone)
-    return PlainStatus(sys.stdout, zone)
+        return LiveStatus(sys.stdout, _painter(color), directory, zone)
+    return PlainStatus(sys.stdout, directory, zone)
 
 
 class PlainStatus:
     """A line a minute, and one for whatever happens."""
 
-    def __init__(self, output: IO[str], zone: tzinfo | None) -> None:
+    def __init__(self, output: IO[str], directory: str, zone: tzinfo | None) -> None:
         self._output = output
         self._zone = zone
         self._next = 0
+        print(f"recording into {directory}", file=output, flush=True)
 
     def tick(self, summary: TickSummary) -> None:
         for line in happenings(summary, self._zone):
@@ -62,9 +64,10 @@ Painter = Callable[[str, str], str]
 class LiveStatus:
     """Cores x the last seconds, redrawn in place."""
 
-    def __init__(self, output: IO[str], paint: Painter | None, zone: tzinfo | None) -> None:
+    def __init__(self, output: IO[str], paint: Painter | None, directory: str, zone: tzinfo | None) -> None:
         self._output = output
         self._paint = paint
+        self._directory = directory
         self._zone = zone
         self._drawn = 0
         self._began: int | None = None
@@ -101,11 +104,14 @@ class LiveStatus:
     def _lines(self, summary: TickSummary, width: int) -> list[str]:
         elapsed = duration(summary.tick.end - (self._began or summary.tick.end))
         room = max(10, width - LABEL - 1)
-        lines = [f"recording · {elapsed} · Ctrl-C stops and seals"[:width]]
         end = RESET if self._paint else ""
+        lines = [f"recording into {self._directory} · {elapsed} · Ctrl-C stops and seals"[:width]]
         for label, row in zip(self._labels, self._rows, strict=True):
             cells = list(row)[-room:]
             lines.append(f"{label:>{LABEL - 1}} {''.join(cells)}{end}")
+        if self._paint is not None:
+            keys = (self._paint(BY_NAME[name].hue, BY_NAME[name].hue) + f"{end} {name}" for name in LEGEND)
+            lines.append(" " * LABEL + "  ".join(keys))
         lines.append(tick_words(summary)[:width])
         lines.extend(text[:width] for text in self._happened)
         return lines
