@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from symbol_programs import SOURCE, Compile, need, running
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer
+from exhume.collect.perf.symbols.patience import Patience
 
 NAMES = ("alpha", "hidden_beta", "gamma_last", "main")
 
@@ -265,3 +267,45 @@ def test_many_processes_at_once_get_what_each_alone_gets(compile_c: Compile) -> 
         together = symbolizer.users(batch)
         assert together == [Symbolizer(Host()).user(*item) for item in batch]
         assert [frame.name for frame in together[1]] == [*NAMES, "[unknown]"]
+
+
+def test_numbers_of_another_kind_need_the_word_of_the_living_process(compile_c: Compile) -> None:
+    """Where a filesystem reports other device numbers for mappings than for files, the process vouches by mapping
+    that path at that address; at another address it doesn't."""
+    program = compile_c(SOURCE)
+    with running(program) as run:
+        space = AddressSpace.from_proc(Host(), run.pid)
+        assert space is not None
+        mapping = space.find(run.addresses["alpha"])
+        assert mapping is not None
+        key = mapping.file.key
+        for shift, name in ((0, "alpha"), (1 << 24, None)):
+            told = AddressSpace(run.pid)
+            start, end = mapping.start + shift, mapping.end + shift
+            told.add_mapping(start, end, mapping.offset, 0, 999, key.inode + 1, 0, key.path)
+            (frame,) = Symbolizer(Host()).user(told, np.array([run.addresses["alpha"] + shift], np.uint64))
+            offset = run.addresses["alpha"] - mapping.start + mapping.offset
+            assert frame.name == (name or f"program+0x{offset:x}")
+
+
+def test_a_filesystem_that_does_not_answer_is_left_alone() -> None:
+    released = threading.Event()
+    asked: list[str] = []
+
+    def hangs() -> str:
+        asked.append("stuck")
+        released.wait(30)
+        return "late"
+
+    patience = Patience(seconds=0.05)
+    try:
+        assert patience.run(0, 7, hangs, "no answer") == "no answer"
+        assert patience.run(0, 7, hangs, "no answer") == "no answer"
+        assert asked == ["stuck"]  # the second time nobody even asked
+        assert patience.run(0, 8, lambda: "fine", "no answer") == "fine"
+    finally:
+        released.set()
+    deadline = time.monotonic() + 5
+    while patience.run(0, 7, lambda: "back", "no answer") != "back":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -4,6 +4,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from exhume.collect.perf.symbols.demangle import demangle
 from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.perf.symbols.locate import Identity, OpenFile, identity_of, open_mapped, open_regular
 from exhume.collect.perf.symbols.memory import release_freed_memory
+from exhume.collect.perf.symbols.patience import Patience
 from exhume.collect.perf.symbols.program import Program, load_program
 from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
 
+_T = TypeVar("_T")
 # Processes that map a file, each with its mapping of it: never none.
 Views = Sequence[tuple[AddressSpace, Mapping]]
 
@@ -22,6 +25,7 @@ DEFAULT_BUDGET = 12 << 20
 _FRAME_BYTES = 400
 _MAX_FILES = 4096
 _CHECK_EVERY_S = 2.0
+_CHECK_VIRTUAL_EVERY_S = 10.0  # where looking costs a thread
 _RETRY_FIRST_S = 1.0
 _RETRY_AT_MOST_S = 60.0
 _TRIM_EVERY = 512 << 10
@@ -50,6 +54,7 @@ class FileSymbols:
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
         self._loaded_bytes = 0
+        self._patience = Patience()
 
     @property
     def nbytes(self) -> int:
@@ -84,7 +89,7 @@ class FileSymbols:
                 known.backoff = min(known.backoff * 2, _RETRY_AT_MOST_S)
                 known.program = self._load(views)
                 self._keep_budget()
-        elif now - known.checked >= _CHECK_EVERY_S:
+        elif now - known.checked >= (_CHECK_EVERY_S if file.key.major else _CHECK_VIRTUAL_EVERY_S):
             known.checked = now
             if self._rewritten(views, known.program):
                 self._programs.pop(known.program.identity, None)
@@ -96,24 +101,20 @@ class FileSymbols:
     def _rewritten(self, views: Views, program: Program) -> bool:
         """Whether the file was written anew in place (the same inode, another content)."""
         space, mapping = views[0]
-        try:
-            status = os.stat(f"{self._host.proc}/{space.pid}/root{mapping.file.path}")  # noqa: PTH116
-        except (OSError, ValueError):
-            return False
-        now = identity_of(status)
-        return now[:2] == program.identity[:2] and now != program.identity
+
+        def check() -> bool:
+            try:
+                status = os.stat(f"{self._host.proc}/{space.pid}/root{mapping.file.path}")  # noqa: PTH116
+            except (OSError, ValueError):
+                return False
+            now = identity_of(status)
+            return now[:2] == program.identity[:2] and now != program.identity
+
+        return self._patiently(views, check, otherwise=False)
 
     def _load(self, views: Views) -> Program | None:
-        opened = self._open(views)
-        if opened is None:
-            return None
-        with opened:
-            program = self._programs.get(opened.identity)
-            if program is not None:
-                return program
-            roots = [f"{self._host.proc}/{space.pid}/root" for space, _ in views]
-            program = load_program(opened, (*roots[:1], ""))
-        if program is not None:
+        program = self._patiently(views, lambda: self._read_program(views), otherwise=None)
+        if program is not None and program.identity not in self._programs:
             self._programs[program.identity] = program
             # Loading takes several times the memory of what stays.
             self._loaded_bytes += program.nbytes
@@ -122,20 +123,35 @@ class FileSymbols:
                 release_freed_memory()
         return program
 
+    def _read_program(self, views: Views) -> Program | None:
+        opened = self._open(views)
+        if opened is None:
+            return None
+        with opened:
+            known = self._programs.get(opened.identity)
+            return known or load_program(opened, (f"{self._host.proc}/{views[0][0].pid}/root", ""))
+
     def _open(self, views: Views) -> OpenFile | None:
         return next((file for view in views if (file := open_mapped(self._host, *view)) is not None), None)
 
     def _name(self, views: Views, known: _Known, program: Program, indexes: set[int]) -> None:
+        """Make frames for functions that are hit for the first time."""
+        names: dict[int, bytes] = {}
+        if program.needs_file:
+            names = self._patiently(views, lambda: self._read_names(views, program, indexes), otherwise=names)
+        else:
+            names = {index: program.name(index, None) for index in indexes}
         module = views[0][1].file.module
-        file = self._open_names(views, program) if program.needs_file else None
-        try:
-            for index in indexes:
-                name = program.name(index, file)
-                if name:
-                    known.frames[index] = make_frame(USER, module, demangle(readable(name)))
-        finally:
-            if file is not None:
-                file.close()
+        for index, name in names.items():
+            if name:
+                known.frames[index] = make_frame(USER, module, demangle(readable(name)))
+
+    def _read_names(self, views: Views, program: Program, indexes: set[int]) -> dict[int, bytes]:
+        file = self._open_names(views, program)
+        if file is None:
+            return {}
+        with file:
+            return {index: program.name(index, file) for index in indexes}
 
     def _open_names(self, views: Views, program: Program) -> OpenFile | None:
         """The file that the names are in: where it was, or wherever the mapped file can be reached now."""
@@ -150,6 +166,10 @@ class FileSymbols:
         if file is not None:
             program.source_path = file.path
         return file
+
+    def _patiently(self, views: Views, job: Callable[[], _T], otherwise: _T) -> _T:
+        key = views[0][1].file.key
+        return self._patience.run(key.major, key.minor, job, otherwise)
 
     def _keep_budget(self) -> None:
         """Forget the files that were not hit for longest, until the rest fits."""

@@ -97,25 +97,29 @@ class Symbolizer:
         """Sort addresses into the files that they lie in; those in memory without a file are named here."""
         layout = space.layout
         seen: dict[int, Mapping] = {}
-        fileless: list[tuple[int, Mapping | None]] = []
+        compiled: list[tuple[int, Mapping]] = []
         for at, address in enumerate(addresses):
             index = layout.index(address)
+            if index < 0:
+                continue
             mapping = seen.get(index)
-            if mapping is None and index >= 0:
+            if mapping is None:
                 mapping = seen[index] = layout.mapping(index)
-            if mapping is not None and mapping.file.on_disk and not mapping.file.maybe_jit:
+            if mapping.file.maybe_jit:
+                compiled.append((at, mapping))
+            elif mapping.file.on_disk:
                 groups[mapping.file].add(space, mapping, address, frames, at)
             else:
-                fileless.append((at, mapping))
-        if not fileless:
+                frames[at] = self._in_memory(mapping, address)
+        if not compiled:
             return
-        compiled = self._jit.frames(space, [addresses[at] for at, _ in fileless])
-        for (at, mapping), frame in zip(fileless, compiled, strict=True):
+        named = self._jit.frames(space, [addresses[at] for at, _ in compiled])
+        for (at, mapping), frame in zip(compiled, named, strict=True):
             if frame is not None:
                 frames[at] = frame
-            elif mapping is not None and mapping.file.on_disk:
+            elif mapping.file.on_disk:
                 groups[mapping.file].add(space, mapping, addresses[at], frames, at)
-            elif mapping is not None:
+            else:
                 frames[at] = self._in_memory(mapping, addresses[at])
 
     def _in_memory(self, mapping: Mapping, address: int) -> Frame:
