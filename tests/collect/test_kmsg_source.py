@@ -73,6 +73,16 @@ def test_the_backlog_is_searched_for_signatures_only(node: MadeUpNode, log: Log)
     assert [row["kind"] for row in events(source.read(tick(1)))] == ["rt-throttling", "kernel-line"]
 
 
+def test_a_tick_without_length_keeps_the_lines_for_the_next(node: MadeUpNode, log: Log) -> None:
+    log.say("sched: RT throttling activated")
+    source = KernelLogSource(node.host)
+    log.say("early")
+    assert source.read(tick(0, seconds=0)) == {}
+    log.say("later")
+    texts = [row["text"] for row in events(source.read(tick(1)))]
+    assert texts == ["sched: RT throttling activated", "early", "later"]
+
+
 def test_a_restart_repeats_and_misses_nothing(node: MadeUpNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say("one")

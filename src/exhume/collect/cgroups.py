@@ -54,6 +54,9 @@ class CgroupSource:
         )
 
     def read(self, tick: Tick) -> TickRows:
+        if tick.nanos <= 0:
+            # The tick that only sets counters: there are none here, so the first count goes into a real one.
+            return NOTHING
         rows = [*(self.v1.read(tick) if self.v1 else ()), *(self._v2.read(tick) if self._v2 else ())]
         if not rows:
             return NOTHING

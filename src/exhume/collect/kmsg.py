@@ -13,7 +13,7 @@ from typing import Any
 from exhume.collect.host import Host
 from exhume.collect.kmsg_record import LogRecord, parse_record
 from exhume.collect.kmsg_signatures import PLAIN_KIND, Recognised, recognise
-from exhume.collect.source import TickRows
+from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import Tick, read_boot_id
 from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import columns_of
@@ -85,6 +85,9 @@ class KernelLogSource:
 
     def read(self, tick: Tick) -> TickRows:
         self._drain(_RECORDS_PER_TICK, only_known=False)
+        if tick.nanos <= 0:
+            # The tick that only sets counters: what the log says before the first real one belongs to that.
+            return NOTHING
         if self._before is not None:
             # Its row leaves with this tick: a second half that comes later gets a row of its own.
             self._before.row = None

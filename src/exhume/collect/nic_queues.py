@@ -17,7 +17,7 @@ _QUEUE_NAMES = tuple(
     re.compile(pattern)
     for pattern in (
         # ena, ixgbe, igb, bnxt, vmxnet3, tg3; with the driver first: i40e, ice, iavf, idpf, hns3
-        rf"(?:[a-z0-9_]+-)?(?P<interface>[^\s@]+?|{_PCI})-(?i:tx-?rx|rx-?tx|rx|tx|fp|q|ntfy-block)[-.]?(?P<queue>\d+)$",
+        r"(?P<owner>[^\s@]+?)-(?i:tx-?rx|rx-?tx|rx|tx|fp|q|ntfy-block)[-.]?(?P<queue>\d+)$",
         # mlx5, mlx4, mana, gve: by the device's address
         rf"(?:mlx5_comp|mlx4-|mana_q|gve-ntfy-blk)(?P<queue>\d+)@(?:pci:)?(?P<address>{_PCI})$",
         # virtio-net
@@ -67,17 +67,21 @@ class NicQueues:
             if match := pattern.match(name):
                 groups = match.groupdict()
                 device = self._by_irq.get(irq) or self._by_address.get(groups.get("address") or "")
-                device = device or self._named(groups.get("interface") or "")
+                device = device or self._named(groups.get("owner") or "")
                 return NicQueue(device, int(match["queue"])) if device else None
         match = _NAME_AND_NUMBER.match(name)
         if match and match["interface"] in self._interfaces:
             return NicQueue(match["interface"], int(match["queue"]))
         return None
 
-    def _named(self, text: str) -> str | None:
-        if text in self._interfaces:
-            return text
-        return self._by_address.get(text)
+    def _named(self, owner: str) -> str | None:
+        """An interface by its name or its device's address, with or without the driver's name before it."""
+        for name in (owner, owner.partition("-")[2]):
+            if name in self._interfaces:
+                return name
+            if name in self._by_address:
+                return self._by_address[name]
+        return None
 
 
 def _names_of(directory: os.PathLike[str]) -> list[str]:
