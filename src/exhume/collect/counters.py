@@ -10,8 +10,14 @@ _WRAP = 1 << 32
 _IMPLAUSIBLE = 1 << 31
 
 
+def step_of_u32(now: int, before: int) -> int:
+    """What a 32-bit counter advanced by, across its wrap-around; -1 for one that was reset."""
+    step = (now - before) % _WRAP
+    return step if step < _IMPLAUSIBLE else -1
+
+
 def steps_of_u32(now: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What 32-bit counters advanced by, across their wrap-around; -1 for one that was reset."""
+    """The same for many counters at once."""
     steps = (now - before) % _WRAP
     steps[steps >= _IMPLAUSIBLE] = -1
     return steps

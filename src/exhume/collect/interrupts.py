@@ -121,7 +121,7 @@ class InterruptSource:
         if len(fields) <= width:
             # ERR and MIS count for the whole machine.
             return
-        counts = np.array(fields[1 : width + 1], dtype=np.bytes_).astype(np.int64)
+        counts = np.array(list(map(int, fields[1 : width + 1])), np.int64)
         name = interrupt_name(fields[width + 1] if len(fields) > width + 1 else b"", numbered=label.isdigit())
         if name != line.name:
             # The number was given to another device.
@@ -151,7 +151,7 @@ class InterruptSource:
             content = line.per_core.read_or_none()
             if content is None:
                 continue
-            every = np.array(content.split(b","), dtype=np.bytes_).astype(np.int64)
+            every = np.array(list(map(int, content.split(b","))), np.int64)
             if self._cpus and self._cpus[-1] < len(every):
                 rows += self._moved(label, line, every[list(self._cpus)], tick)
                 line.text = b""
