@@ -1,0 +1,101 @@
+"""The program as a process: how quickly it answers, what it loads, how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "exhume.cli.main"]
+
+
+def run(*words, **options):
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def test_help_and_version():
+    helped = run("--help")
+    assert helped.returncode == 0
+    for command in ("record", "info", "incidents", "cores", "flame", "events", "lab"):
+        assert f"\n  {command} " in helped.stdout
+    assert "..." not in helped.stdout.split("Commands:")[1]
+    assert run("--version").stdout.startswith("exhume ")
+
+
+def test_an_unknown_command_or_flag_is_an_error():
+    for words in (("recrod",), ("info", "--frobnicate")):
+        result = run(*words)
+        assert result.returncode == 2
+        assert "Traceback" not in result.stderr
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys, exhume.cli.main; print([m for m in ('numpy', 'pyarrow', 'duckdb', 'rich') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_help_is_quick():
+    def cpu_seconds():
+        before = os.times()
+        run("--help")
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    # CPU time rather than time on the wall: whatever else runs on the machine is not the program's doing.
+    assert min(cpu_seconds() for _ in range(5)) < 0.25
+
+
+def test_a_reader_that_goes_away_is_no_traceback(small_recording):
+    with subprocess.Popen(
+        [*PROGRAM, "cores", "--dir", str(small_recording), "--json", "--cells", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_seals_what_is_there(number, tmp_path):
+    directory = tmp_path / "recording"
+    with subprocess.Popen(
+        [*PROGRAM, "record", "--dir", str(directory)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == f"recording into {directory}\n"
+        # The first status line comes with the first tick.
+        assert "recording:" in process.stdout.readline()
+        time.sleep(2.2)
+        refused = run("record", "--dir", str(directory), "--for", "1s")
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert refused.returncode == 2
+    assert str(process.pid) in refused.stderr
+    assert "recorded " in output
+    assert "lost: " in output
+    assert "cost: " in output
+    found = json.loads(run("info", "--dir", str(directory), "--json").stdout)
+    assert found["live"] is False
+    assert found["recorded_seconds"] >= 2
+
+
+@pytest.mark.root
+def test_bare_exhume_records_with_the_settings_of_the_environment(tmp_path):
+    environment = os.environ | {"EXHUME_DIR": str(tmp_path / "here"), "EXHUME_FOR": "2s", "EXHUME_RATE": "50"}
+    assert "recorded " in run(env=environment).stdout
+    assert json.loads(run("info", "--json", env=environment).stdout)["rate_hz"] == 50
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    result = run("record", "--dir", str(blocked / "recording"), "--for", "1s")
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("exhume: ")
