@@ -52,12 +52,12 @@ class CgroupTree:
         return self._newest
 
     def advance(self, budget_ns: int) -> bool:
-        """Go on with the walk for about so long; True when it is complete."""
+        """Go on with the walk for about so much CPU time; True when it is complete."""
         if self._walk is None:
             return True
-        deadline = time.monotonic_ns() + budget_ns
+        deadline = time.thread_time_ns() + budget_ns
         for _ in self._walk:
-            if time.monotonic_ns() >= deadline:
+            if time.thread_time_ns() >= deadline:
                 return False
         self._walk = None
         return True

@@ -18,7 +18,7 @@ from exhume.model.errors import Missing, SourceUnavailable
 
 _EVERY_S = 10.0
 _FIRST_SLICE_NS = 8 * MILLIS
-_SLICE_NS = 3 * MILLIS
+_SLICE_NS = 4 * MILLIS
 # A tree that is too large for one slice and that tracepoints keep current is checked against the files this often.
 _RECONCILE_S = 60.0
 _PARENT_LEVELS = 3

@@ -12,7 +12,7 @@ from typing import Any
 
 from exhume.collect.host import Host
 from exhume.collect.kmsg_record import LogRecord, parse_record
-from exhume.collect.kmsg_signatures import PLAIN_KIND, Recognised, recognise
+from exhume.collect.kmsg_signatures import LONGEST_LITERAL, PLAIN_KIND, Recognised, hints, recognise
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import Tick, read_boot_id
 from exhume.model.errors import SourceUnavailable
@@ -138,7 +138,8 @@ class KernelLogSource:
                 self._before = _Line(record._replace(text=text), before.row, known is not None)
                 return
         row = None if only_known and known is None else self._batch.add(record, text, known)
-        self._before = _Line(record._replace(text=text), row, known is not None)
+        if row is not None or only_known:
+            self._before = _Line(record._replace(text=text), row, known is not None)
 
 
 def _join(before: _Line, record: LogRecord, known: Recognised | None) -> tuple[str, Recognised | None] | None:
@@ -149,8 +150,12 @@ def _join(before: _Line, record: LogRecord, known: Recognised | None) -> tuple[s
     # Two lines are halves of one only if neither says anything alone and together they do.
     if before.known or known is not None or record.stamp_us - before.record.stamp_us > _SAME_LINE_US:
         return None
+    first, second = before.record.text, record.text
+    # One look for a literal in either half, or where they meet with or without a blank.
+    if not hints(f"{first} {second}\n{first[-LONGEST_LITERAL:]}{second[:LONGEST_LITERAL]}"):
+        return None
     for between in (" ", ""):
-        text = before.record.text + between + record.text
+        text = first + between + second
         whole = recognise(text)
         if whole is not None:
             return text, whole

@@ -284,7 +284,18 @@ SIGNATURES: tuple[Signature, ...] = (
 STARVATION_KINDS = frozenset(signature.kind for signature in SIGNATURES if signature.starvation)
 
 _BY_LITERAL = tuple((literal, signature) for signature in SIGNATURES for literal in signature.literals)
+# The longest literal: a wrapped line's halves have to be looked at this far from where they meet.
+LONGEST_LITERAL = max(len(literal) for literal, _ in _BY_LITERAL)
+_LITERALS = tuple(literal for literal, _ in _BY_LITERAL)
 _LARGEST = {"queue": 0xFFFF, "cpu": 0xFFFF, "pid": 0x7FFFFFFF}
+
+
+def hints(text: str) -> bool:
+    """Whether a text has the literal part of any signature, however the rest of it reads."""
+    for literal in _LITERALS:  # noqa: SIM110 - any() over a generator takes three times as long
+        if literal in text:
+            return True
+    return False
 
 
 def recognise(text: str) -> Recognised | None:

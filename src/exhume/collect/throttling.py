@@ -62,13 +62,13 @@ class ThrottlingSource:
         self._go_on_searching(tick)
         rows = []
         names = list(self._limited)
-        deadline = time.monotonic_ns() + _READ_SLICE_NS
+        deadline = time.thread_time_ns() + _READ_SLICE_NS
         for step in range(len(names)):
             name = names[(self._turn + step) % len(names)]
             row = self._throttled(name, tick)
             if row is not None:
                 rows.append(row)
-            if time.monotonic_ns() > deadline:
+            if time.thread_time_ns() > deadline:
                 self._turn = (self._turn + step + 1) % len(names)
                 break
         if not rows:
@@ -106,9 +106,9 @@ class ThrottlingSource:
                 return
             self._next_round = tick.end + _ROUND_S * NANOS
             self._search = self._round()
-        deadline = time.monotonic_ns() + _SEARCH_SLICE_NS
+        deadline = time.thread_time_ns() + _SEARCH_SLICE_NS
         for _ in self._search:
-            if time.monotonic_ns() > deadline:
+            if time.thread_time_ns() > deadline:
                 return
         self._search = None
 
