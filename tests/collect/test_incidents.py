@@ -133,7 +133,7 @@ def test_a_starvation_line_in_the_log() -> None:
     events = marks.observe(tick(3), [line(2.25, "nic-tx-paused", device="eth0", queue=5)])["events"]
     assert events["time"] == [tick(0).end + 2_250_000_000]
     assert events["device"] == ["eth0"]
-    assert events["text"] == ["kernel log: what the kernel said"]
+    assert events["text"] == ["kernel-log: what the kernel said"]
     assert not marks.observe(tick(9), [line(8, "nic-tx-paused", device="eth0")])
     assert marks.observe(tick(10), [line(9, "nic-tx-paused", device="eth1")])
     assert marks.observe(tick(11), [line(10, "soft-lockup", cpu=3)])

@@ -6,7 +6,7 @@ quiet until it has not been seen for 30 seconds. The thresholds:
 - a core at 95% or more in the kernel (system, irq, softirq) for two seconds: a busy program runs in user mode, and the
   kernel's own work is short, so two seconds of it on one core keep everything else there waiting;
 - a ksoftirqd that waited over half a second: a tenth of what it takes for a network driver's watchdog to fire;
-- a line in the kernel log that tells of starvation;
+- a line in the kernel log that tells of starvation, or a transmit timeout that the kernel counted;
 - 200 dying cgroups more within a minute, confirmed by a second count: a node that starts and stops pods has a few
   dozen at most, and those go; at this rate a leak reaches 10,000 within the hour.
 """
@@ -65,7 +65,7 @@ class IncidentMarks:
             if "threads" in rows:
                 marks += self._starved_softirqs(tick, rows["threads"])
             if "events" in rows:
-                marks += self._log_lines(rows["events"])
+                marks += self._told(rows["events"])
             if "cgroups" in rows:
                 marks += self._dying_cgroups(rows["cgroups"])
         return {"events": _columns(marks)} if marks else NOTHING
@@ -97,14 +97,14 @@ class IncidentMarks:
                 opened.append(Incident(start, text, cpu=core, value=waited / NANOS))
         return opened
 
-    def _log_lines(self, events: Columns) -> list[Incident]:
+    def _told(self, events: Columns) -> list[Incident]:
         opened = []
-        for time, kind, text, core, device in _rows(events, "time", "kind", "text", "cpu", "device"):
+        for time, source, kind, text, core, device in _rows(events, "time", "source", "kind", "text", "cpu", "device"):
             # What was in the log before recording began can't be looked at here.
             if kind not in STARVATION_KINDS or (self._began is not None and time < self._began):
                 continue
             if self._opens((kind, core if core is not None else device), time):
-                opened.append(Incident(time, f"kernel log: {text}", cpu=core, device=device))
+                opened.append(Incident(time, f"{source}: {text}", cpu=core, device=device))
         return opened
 
     def _dying_cgroups(self, cgroups: Columns) -> list[Incident]:
