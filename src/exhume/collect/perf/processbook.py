@@ -29,7 +29,7 @@ class ProcessBook:
         self._told.clear()
 
     def rows(self, time: int, seen: Iterable[tuple[int, int | None, str]], gone: Set[int]) -> Columns | None:
-        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have yet. `gone` have ended."""
+        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have; `gone` have ended."""
         if len(self._known) > KNOWN:
             self._known.clear()
         rows: list[Processes] = []

@@ -14,13 +14,12 @@ import numpy as np
 from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_KERNEL, CONTEXT_USER
 from exhume.collect.perf.symbols.frame import JIT, Frame
 from exhume.collect.perf.symbols.space import AddressSpace
-from exhume.collect.perf.symbols.symbolizer import ANONYMOUS, UNKNOWN, Symbolizer
+from exhume.collect.perf.symbols.symbolizer import ANONYMOUS, Symbolizer
 from exhume.model.tables import Columns
 
 GENERATION = 12_000
 KERNEL_ADDRESSES = 50_000
 _MARKER = int(CONTEXT_FIRST)
-_UNSETTLED = (ANONYMOUS, UNKNOWN)
 
 # Leaf functions of a core that has nothing to do. Everything else on an idle core is work: interrupts, softirqs.
 IDLE_LEAVES = frozenset(
@@ -79,7 +78,7 @@ class Stack:
     @property
     def settled(self) -> bool:
         """Whether the same addresses will mean the same later: code made at run time may move or be named later."""
-        return not any(frame.kind == JIT or frame.module in _UNSETTLED for frame in self.frames)
+        return not any(frame.kind == JIT or frame.module == ANONYMOUS for frame in self.frames)
 
 
 def stack_id(frames: tuple[Frame, ...]) -> int:

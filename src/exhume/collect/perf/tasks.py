@@ -6,10 +6,12 @@ that were never sampled and have already ended: they are dropped by the array, b
 """
 
 import contextlib
+import struct
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,11 @@ from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType
 from exhume.collect.perf.symbols.space import AddressSpace
 
 MISC_COMM_EXEC = 1 << 13
+# type, misc, size, pid, then tid or parent; the child's and the parent's thread; a mapping's place and file.
+_HEAD = struct.Struct("<IHHII")
+_THREADS = struct.Struct("<II")
+_MAPPING = struct.Struct("<QQQIIQQ")
+_time_of = itemgetter(0)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 # Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
@@ -59,37 +66,32 @@ class Tasks:
 
     def apply(self, drained: Iterable[Records], sampled_pids: npt.NDArray[np.int32]) -> None:
         """Take in the task records of a tick, in the order of their time."""
-        chosen: list[tuple[int, int, Records]] = []
         parts = [part for part in drained if len(part.starts)]
         relevant = _relevant_pids(parts, sampled_pids)
         self.gone = relevant[1]
+        chosen: list[tuple[int, int, bytes]] = []
         for part in parts:
-            for start in _task_records(part, relevant):
-                word = int(part.words[start])
-                end = start + (word >> 48) // 8
-                chosen.append((int(part.words[end - 2]), int(start), part))
-        chosen.sort(key=lambda item: item[0])
-        for time, start, part in chosen:
-            self._take(time, start, part)
+            starts = _task_records(part, relevant)
+            ends = starts + (part.words[starts] >> np.uint64(51)).astype(np.int64)
+            times = part.words[ends - 2].tolist()
+            chosen.extend((time, start, part.data) for time, start in zip(times, (starts * 8).tolist(), strict=True))
+        chosen.sort(key=_time_of)
+        for time, start, data in chosen:
+            self._take(time, start, data)
 
-    def _take(self, time: int, start: int, part: Records) -> None:
-        words = part.words
-        word, ids = int(words[start]), int(words[start + 1])
-        kind, misc, size = word & 0xFFFFFFFF, (word >> 32) & 0xFFFF, word >> 48
-        pid, other = ids & 0xFFFFFFFF, ids >> 32
-        if kind == RecordType.FORK:
-            threads = int(words[start + 2])
-            self._fork(pid, other, threads & 0xFFFFFFFF, threads >> 32)
+    def _take(self, time: int, start: int, data: bytes) -> None:
+        kind, misc, size, pid, other = _HEAD.unpack_from(data, start)
+        end = start + size - TRAILER_BYTES
+        if kind == RecordType.MMAP2:
+            self._map(pid, start, end, data)
+        elif kind == RecordType.FORK:
+            self._fork(pid, other, *_THREADS.unpack_from(data, start + 16))
         elif kind == RecordType.EXIT:
-            self._ended.append((pid, int(words[start + 2]) & 0xFFFFFFFF))
+            self._ended.append((pid, _THREADS.unpack_from(data, start + 16)[0]))
         elif kind == RecordType.COMM:
-            first = start * 8 + 16
-            name = _text(part.data[first : start * 8 + size - TRAILER_BYTES])
-            self._names.setdefault(other, []).append((time, name))
+            self._names.setdefault(other, []).append((time, _text(data[start + 16 : end])))
             if misc & MISC_COMM_EXEC:
                 self._exec(time, pid)
-        elif kind == RecordType.MMAP2:
-            self._map(pid, start, size, part)
 
     def _exec(self, time: int, pid: int) -> None:
         images = self._images.setdefault(pid, [])
@@ -114,19 +116,14 @@ class Tasks:
         child = Image(image.space.fork(pid), image.salt) if image and image is not _UNKNOWN else None
         self._images[pid] = [(0, child)]
 
-    def _map(self, pid: int, start: int, size: int, part: Records) -> None:
+    def _map(self, pid: int, start: int, end: int, data: bytes) -> None:
         images = self._images.get(pid)
         image = images[-1][1] if images else None
         if image is None or image is _UNKNOWN:
             return
-        words = part.words
-        address, length, offset = int(words[start + 2]), int(words[start + 3]), int(words[start + 4])
-        device, inode, generation = int(words[start + 5]), int(words[start + 6]), int(words[start + 7])
-        first = start * 8 + 72
-        path = _text(part.data[first : start * 8 + size - TRAILER_BYTES])
-        image.space.add_mapping(
-            address, address + length, offset, device & 0xFFFFFFFF, device >> 32, inode, generation, path
-        )
+        address, length, offset, major, minor, inode, generation = _MAPPING.unpack_from(data, start + 16)
+        path = _text(data[start + 72 : end])
+        image.space.add_mapping(address, address + length, offset, major, minor, inode, generation, path)
         # What the addresses mean has changed, so what was concluded from them before must not be reused.
         image.salt = next(self._salts)
 
@@ -218,8 +215,8 @@ class Tasks:
         if tid <= 0:
             return "swapper" if tid == 0 else EXITING
         if pid not in self.gone:
-            with contextlib.suppress(OSError), open(f"{self._host.proc}/{pid}/task/{tid}/comm", "rb") as comm:
-                return _text(comm.read().rstrip(b"\n"))
+            with contextlib.suppress(OSError):
+                return _text((self._host.proc / f"{pid}/task/{tid}/comm").read_bytes().rstrip(b"\n"))
         leader = self._names.get(pid)
         return leader[-1][1] if leader else f":{tid}"
 
