@@ -90,13 +90,42 @@ def test_the_version_of_a_symbol_is_no_part_of_its_name() -> None:
     assert demangle("memcpy@@GLIBC_2.14") == "memcpy"
 
 
-def test_hostile_names_stay_bounded() -> None:
-    """Back references that multiply, and nesting without end, are refused rather than followed."""
-    doubling = (
-        "_RINvC1a1f" + "T" + "mmE" + "".join(f"TB{i}_B{i}_E" for i in "9abcdefghijklmnop" for _ in range(2)) + "E"
-    )
-    assert len(demangle(doubling)) < 10_000
-    deep = "_RINvC1a1f" + "R" * 900 + "mE"
-    assert demangle(deep) == deep
+def references(levels: int) -> str:
+    """A C++ name whose readable form doubles with every level."""
+    name = "_Z1f4pairIiiE"
+    for level in range(levels):
+        digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[level]
+        name += f"S_IS{digits}_S{digits}_E"
+    return name
+
+
+def test_hostile_cplusplus_names_are_refused_rather_than_expanded() -> None:
+    assert demangle(references(2)).startswith("f(pair<int, int>, pair<pair<int, int>, pair<int, int> >")
+    for levels in (10, 30):
+        assert demangle(references(levels)) == references(levels)
     long_name = "_Z" + "3foo" * 5000
     assert demangle(long_name) == long_name
+
+
+def test_hostile_rust_names_are_refused_rather_than_expanded() -> None:
+    doubling = "_RINvC1a1fTmmE" + "".join(f"TB{digit}_B{digit}_E" for digit in "89") + "E"
+    assert demangle(doubling).startswith("a::f::<(u32, u32), ")
+    name, at = "_RINvC1a1fTmmE", 7
+    for _ in range(20):
+        here = len(name) - 2
+        digits = f"{_base62(at)}_"
+        name += f"TB{digits}B{digits}E"
+        at = here
+    assert demangle(name + "E") == name + "E"
+    deep = "_RINvC1a1f" + "R" * 900 + "mE"
+    assert demangle(deep) == deep
+
+
+def _base62(position: int) -> str:
+    alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    value, digits = position - 1, ""
+    while True:
+        digits = alphabet[value % 62] + digits
+        value //= 62
+        if not value:
+            return digits

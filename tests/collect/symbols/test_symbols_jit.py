@@ -173,3 +173,33 @@ def test_a_real_python_with_perf_trampolines_is_named() -> None:
         finally:
             process.kill()
             perf_map.unlink(missing_ok=True)
+
+
+def test_a_real_node_with_perf_maps_is_named() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    code = """
+    function grindTheGears(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }
+    for (let i = 0; i < 2000; i++) grindTheGears(2000);
+    console.log("go"); setTimeout(() => {}, 60000);
+    """
+    with subprocess.Popen([node, "--perf-basic-prof", "-e", code], stdout=subprocess.PIPE, text=True) as process:
+        perf_map = Path(f"/tmp/perf-{process.pid}.map")
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "go\n"
+            space = AddressSpace.from_proc(Host(), process.pid)
+            assert space is not None
+            lines = [line.split(None, 2) for line in perf_map.read_text().splitlines() if "grindTheGears" in line]
+            start, size, name = next(line for line in reversed(lines) if space.find(int(line[0], 16)) is not None)
+            address = int(start, 16) + int(size, 16) // 2
+            symbolizer = Symbolizer(Host())
+            deadline = time.monotonic() + 20
+            frame = symbolizer.user(space, np.array([address], np.uint64))[0]
+            while frame.kind != "jit" and time.monotonic() < deadline:  # a long map is read a piece a second
+                time.sleep(0.5)
+                frame = symbolizer.user(space, np.array([address], np.uint64))[0]
+            assert (frame.kind, frame.name) == ("jit", name)
+        finally:
+            process.kill()
+            perf_map.unlink(missing_ok=True)

@@ -4,8 +4,6 @@ On aarch64 the top byte of a pointer may hold a tag, and a return address on the
 authentication code in the bits above the virtual address. Both have to go before an address is looked up.
 """
 
-import os
-
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +26,10 @@ def user_va_bits(host: Host) -> int:
     39 or 42 bits put authentication codes right above those.
     """
     try:
-        with open(os.path.join(host.proc, "self/maps"), "rb") as maps:  # noqa: PTH118, PTH123
-            tops = [int(line.split(b" ", 1)[0].split(b"-")[1], 16) for line in maps if b"[vsyscall]" not in line]
+        maps = (host.proc / "self/maps").read_bytes()
     except OSError:
         return AARCH64_VA_BITS
+    tops = [
+        int(line.partition(b" ")[0].partition(b"-")[2], 16) for line in maps.splitlines() if b"[vsyscall]" not in line
+    ]
     return max(((top - 1).bit_length() for top in tops), default=AARCH64_VA_BITS)

@@ -6,8 +6,12 @@ from functools import cache
 
 from exhume.collect.perf.symbols.rust_v0 import demangle_v0
 
-# Longer names are left as they are: taking them apart can cost far more than reading them is worth.
+# Longer names are left as they are. So are C++ names with many references to their own parts: each may double
+# the length of the result, and a name that was made for it would fill the memory.
 _MAX_MANGLED = 1024
+_MAX_REFERENCES = 32
+_MAX_READABLE = 4096
+_REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 
 _RUST_LEGACY = re.compile(r"_ZN(?P<path>.+)17h[0-9a-f]{16}E(?P<suffix>(?:\.[\w.@]+)?)$")
 _RUST_ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
@@ -90,4 +94,7 @@ def _runtime() -> _CxxRuntime:
 
 
 def _cplusplus(name: str) -> str | None:
-    return _runtime()(_LLVM_SUFFIX.sub("", name))
+    if len(_REFERENCE.findall(name)) > _MAX_REFERENCES:
+        return None
+    readable = _runtime()(_LLVM_SUFFIX.sub("", name))
+    return readable if readable is None or len(readable) <= _MAX_READABLE else None

@@ -24,6 +24,7 @@ Views = Sequence[tuple[AddressSpace, Mapping]]
 DEFAULT_BUDGET = 12 << 20
 _FRAME_BYTES = 400
 _MAX_FILES = 4096
+_NAMES_UNCHECKED = 256
 _CHECK_EVERY_S = 2.0
 _CHECK_VIRTUAL_EVERY_S = 10.0  # where looking costs a thread
 _RETRY_FIRST_S = 1.0
@@ -54,6 +55,7 @@ class FileSymbols:
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
         self._loaded_bytes = 0
+        self._named = 0
         self._patience = Patience()
 
     @property
@@ -145,6 +147,10 @@ class FileSymbols:
         for index, name in names.items():
             if name:
                 known.frames[index] = make_frame(USER, module, demangle(readable(name)))
+        self._named += len(names)
+        if self._named > _NAMES_UNCHECKED:
+            self._named = 0
+            self._keep_budget()
 
     def _read_names(self, views: Views, program: Program, indexes: set[int]) -> dict[int, bytes]:
         file = self._open_names(views, program)
@@ -181,6 +187,9 @@ class FileSymbols:
             if program is not None and not any(known.program is program for known in self._known.values()):
                 del self._programs[program.identity]
                 size -= program.nbytes
+        if size > self._budget:
+            for known in self._known.values():
+                known.frames.clear()
 
 
 def _nameless(file: MappedFile, offset: int) -> Frame:

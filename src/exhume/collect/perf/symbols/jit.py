@@ -25,6 +25,7 @@ DEFAULT_BUDGET = 4 << 20
 _READ_A_TURN = 512 << 10
 _LINES_A_TURN = 8192
 _MAX_PROCESSES = 512
+_FRAME_BYTES = 400
 _MAX_NAME = 512
 _MAX_LINE = 16 << 10
 _TURN_S = 1.0
@@ -53,6 +54,10 @@ class _PerfMap:
         self.inode = 0
         self.forget()
 
+    @property
+    def nbytes(self) -> int:
+        return self.code.nbytes + len(self.frames) * _FRAME_BYTES
+
     def forget(self) -> None:
         self.code = CodeRanges()
         self.frames: dict[int, Frame] = {}
@@ -72,7 +77,7 @@ class JitSymbols:
 
     @property
     def nbytes(self) -> int:
-        return sum(perf_map.code.nbytes for perf_map in self._maps.values())
+        return sum(perf_map.nbytes for perf_map in self._maps.values())
 
     def frames(self, space: AddressSpace, addresses: list[int]) -> list[Frame | None]:
         """A frame for each address that the process's perf map names; None for the others."""

@@ -17,7 +17,8 @@ from exhume.collect.perf.symbols.frame import readable
 
 _DELETED = " (deleted)"
 _EXECUTABLE = ord("x")
-_JIT_PATHS = ("[anon", "[heap", "[stack", "//anon", "/dev/zero", "/memfd:")
+_MEMORY_PATHS = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV")
+_JIT_PATHS = ("[anon", "[heap", "[stack", "/memfd:", *_MEMORY_PATHS)
 _MAX_PENDING = 128
 _MAX_LINEAGE = 3
 
@@ -46,7 +47,7 @@ class MappedFile:
         self.module = readable(self.path.encode("utf-8", "surrogateescape"))
         self.base = self.module.rsplit("/", 1)[-1]
         # Whether there may be a program in it; memory without a file holds JIT code, if any.
-        self.on_disk = self.path.startswith("/") and not self.path.startswith(("//anon", "/dev/zero", "/SYSV"))
+        self.on_disk = self.path.startswith("/") and not self.path.startswith(_MEMORY_PATHS)
         # Whether a runtime may have put compiled code here: nameless memory, or a file that is only memory.
         self.maybe_jit = not self.path or self.path.startswith(_JIT_PATHS)
 
