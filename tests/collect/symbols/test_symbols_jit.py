@@ -151,7 +151,10 @@ def python_with_perf_support() -> str:
         if candidate is None:
             continue
         check = "import sys; sys.activate_stack_trampoline('perf')"
-        if subprocess.run([candidate, "-c", check], capture_output=True, check=False).returncode == 0:
+        with subprocess.Popen([candidate, "-c", check], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as trial:
+            works = trial.wait() == 0
+        Path(f"/tmp/perf-{trial.pid}.map").unlink(missing_ok=True)
+        if works:
             return candidate
     pytest.skip("no python3.12 or later with perf trampolines is installed")
 
