@@ -127,8 +127,10 @@ def _open(path: Path, table: str, schema: pa.Schema) -> pq.ParquetWriter:
 
 def _write_group(writer: pq.ParquetWriter, table: str, batches: list[pa.RecordBatch]) -> None:
     rows = pa.Table.from_batches(batches)
+    # Let go of the unsorted rows before the sorted ones are written.
     batches.clear()
-    writer.write_table(arrange(table, rows), row_group_size=max(1, rows.num_rows))
+    rows = arrange(table, rows)
+    writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
 
 def discard(recording: Path, segment: Path) -> None:

@@ -1,10 +1,8 @@
 """Sealing in the background, so that no tick waits for compression or for the disk."""
 
-import ctypes
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
 from exhume.store.lock import cannot_write
+from exhume.store.memory import give_back
 from exhume.store.retention import Retention
 from exhume.store.seal import discard, seal
 
@@ -38,7 +37,6 @@ class Sealer:
         self._closing = False
         self._failure: RecordingError | None = None
         self._written = 0
-        self._trim = _memory_trimmer()
         self._thread = threading.Thread(target=self._run, name="exhume-seal", daemon=True)
         self._thread.start()
 
@@ -104,7 +102,7 @@ class Sealer:
                         return
                     # Nothing more can be done until another segment is complete or the disk has room.
                     self._changed.wait()
-            self._trim()
+            give_back()
 
     def _seal(self, job: _Job) -> bool:
         """False where the disk is full and nothing older can go."""
@@ -125,12 +123,3 @@ class Sealer:
                 if job.tick is not None:
                     self._retention.enforce(self._boot, job.tick, job.reserve)
             return True
-
-
-def _memory_trimmer() -> Callable[[], object]:
-    """glibc keeps what a seal has freed; handed back, the recorder stays small between minutes."""
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError):
-        return lambda: None
-    return lambda: trim(0)

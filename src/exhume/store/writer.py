@@ -12,6 +12,7 @@ from exhume.model.tables import TABLES, Columns
 from exhume.store.batches import to_batch
 from exhume.store.live import LIVE_DIRECTORY, LiveTable
 from exhume.store.lock import DirectoryLock, cannot_write
+from exhume.store.memory import use_one_arena
 from exhume.store.names import SegmentName, boot_part
 from exhume.store.retention import Retention
 from exhume.store.schema import DIMENSIONS
@@ -39,9 +40,9 @@ class SegmentWriter:
         max_age_s: float | None,
         segment_s: int = 60,
     ) -> None:
-        # The recorder lives beside starved work: one thread, and an allocator that gives memory back.
+        # The recorder lives beside starved work: it stays on one thread, and small.
         pa.set_cpu_count(1)
-        pa.set_memory_pool(pa.system_memory_pool())
+        use_one_arena()
         self._directory = directory
         self._facts = facts
         self._boot = boot_part(facts.boot_id)
