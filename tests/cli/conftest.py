@@ -60,7 +60,8 @@ def exhume() -> Callable[..., Result]:
 @contextmanager
 def surroundings(words: tuple[str, ...], environment: dict[str, str]) -> Iterator[None]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EXHUME_")}
-    clean |= {"TZ": "UTC", "COLUMNS": "100", **environment}
+    # rich remembers how it wrote a style; one kind of terminal for all tests keeps them independent of their order.
+    clean |= {"TZ": "UTC", "COLUMNS": "100", "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
     with mock.patch.dict(os.environ, clean, clear=True), mock.patch.object(sys, "argv", ["exhume", *words]):
         time.tzset()
         yield

@@ -21,7 +21,7 @@ def test_help_and_version():
     assert helped.returncode == 0
     for command in ("record", "info", "incidents", "cores", "flame", "events", "lab"):
         assert f"\n  {command} " in helped.stdout
-    assert "..." not in helped.stdout.split("Commands:")[1]
+        assert run(command, "--help").stdout.startswith(f"usage: exhume {command} ")
     assert run("--version").stdout.startswith("exhume ")
 
 
@@ -29,11 +29,13 @@ def test_an_unknown_command_or_flag_is_an_error():
     for words in (("recrod",), ("info", "--frobnicate")):
         result = run(*words)
         assert result.returncode == 2
-        assert "Traceback" not in result.stderr
+        assert result.stderr.startswith("exhume: ")
+        assert result.stderr.count("\n") == 1
 
 
 def test_help_loads_nothing_heavy():
-    code = "import sys, exhume.cli.main; print([m for m in ('numpy', 'pyarrow', 'duckdb', 'rich') if m in sys.modules])"
+    heavy = ("numpy", "pyarrow", "duckdb", "rich", "asyncio")
+    code = f"import sys, exhume.cli.main; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

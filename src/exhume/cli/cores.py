@@ -1,12 +1,13 @@
-"""exhume cores: cores x seconds in the terminal, or as cells in JSON."""
+"""Draw cores x seconds in the terminal, or print the cells as JSON.
 
-from typing import TYPE_CHECKING, Annotated
+Each cell shows its busiest second: no spike is averaged away, however far the view is zoomed out.
+"""
 
-import typer
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from exhume.cli import exits
-from exhume.cli.options import COLOR_AUTO, NO_DIR, Color, Dir, Json, Since, Until, Utc
-from exhume.model.settings import setting
+from exhume.cli.options import add_looking, value_of, whole_number
 
 if TYPE_CHECKING:
     from exhume.cli.looking import Look
@@ -18,47 +19,34 @@ if TYPE_CHECKING:
 JSON_CELLS = 3600
 
 
-def cores(
-    *,
-    directory: Dir = NO_DIR,
-    since: Since = None,
-    until: Until = None,
-    measure: Annotated[
-        str,
-        typer.Option(
-            "--measure", metavar="STATE", help="busy, system, irq, softirq, user, steal, iowait or wait (for the core)."
-        ),
-    ] = "busy",
-    cells: Annotated[
-        int | None,
-        typer.Option("--cells", metavar="N", min=1, max=100_000, help="Cells in the window, instead of what fits."),
-    ] = None,
-    as_json: Json = False,
-    color: Color = COLOR_AUTO,
-    utc: Utc = False,
-) -> None:
-    """Draw cores x seconds in the terminal.
+def add_options(parser: ArgumentParser) -> None:
+    add_looking(parser)
+    measures = "busy, system, irq, softirq, user, steal, iowait or wait (for the core)"
+    parser.add_argument("--measure", metavar="STATE", default="busy", help=f"{measures} [default: busy].")
+    parser.add_argument(
+        "--cells", type=whole_number(1, 100_000), metavar="N", help="Cells in the window, instead of what fits."
+    )
 
-    Each cell shows its busiest second: no spike is averaged away, however far the view is zoomed out.
-    """
+
+def run(options: Namespace) -> int:
     from exhume.cli.looking import Look
     from exhume.cli.speaking import patience, say
     from exhume.present.cores import cells_for
 
-    look = Look.into(directory, utc)
-    window = look.window(since, until)
+    color = value_of(options, "color")
+    look = Look.into(options)
+    window = look.window(options.since, options.until)
     if window.empty:
         say(f"exhume: {look.nothing_in(window, 'cores')}")
-        raise typer.Exit(exits.NOTHING)
-    if as_json:
+        return exits.NOTHING
+    if options.json:
         with patience("reading cores"):
-            grid = look.recording.cores(window, cells or cells_for(window, JSON_CELLS), measure)
+            grid = look.recording.cores(window, options.cells or cells_for(window, JSON_CELLS), options.measure)
             worst, marks = _worst(look, grid), _marks(look, window)
         _print_json(look, grid, marks, worst)
     else:
-        grid = _draw(look, window, measure, cells, setting("color").read(color))
-    if not grid.cpus:
-        raise typer.Exit(exits.NOTHING)
+        grid = _draw(look, window, options.measure, options.cells, color)
+    return exits.OK if grid.cpus else exits.NOTHING
 
 
 def _draw(look: "Look", window: "Window", measure: str, cells: int | None, color: str) -> "CoreGrid":

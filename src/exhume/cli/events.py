@@ -1,37 +1,28 @@
-"""exhume events: the kernel log and other events of a window, with wall time."""
+"""List the kernel log and other events of a window, each with the wall time at which it happened."""
 
-from typing import Annotated
-
-import typer
+from argparse import ArgumentParser, Namespace
 
 from exhume.cli import exits
-from exhume.cli.options import COLOR_AUTO, NO_DIR, Color, Dir, Json, Since, Until, Utc
-from exhume.model.settings import setting
+from exhume.cli.options import add_looking, value_of
 
 
-def events(
-    *,
-    directory: Dir = NO_DIR,
-    since: Since = None,
-    until: Until = None,
-    kind: Annotated[
-        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only events of this kind; can be repeated.")
-    ] = None,
-    as_json: Json = False,
-    color: Color = COLOR_AUTO,
-    utc: Utc = False,
-) -> None:
-    """List the kernel log and other events."""
+def add_options(parser: ArgumentParser) -> None:
+    add_looking(parser)
+    parser.add_argument("--kind", action="append", metavar="KIND", help="Only events of this kind; can be repeated.")
+
+
+def run(options: Namespace) -> int:
     from exhume.cli.listing import print_listing
     from exhume.cli.looking import Look, directory_words
     from exhume.cli.speaking import patience, say, suggest
 
-    look = Look.into(directory, utc)
-    window = look.window(since, until)
+    look = Look.into(options)
+    window = look.window(options.since, options.until)
     with patience("reading events"):
-        found = look.recording.events(window, kind)
-    print_listing(look, found, "events", as_json, setting("color").read(color))
+        found = look.recording.events(window, options.kind)
+    print_listing(look, found, "events", options.json, value_of(options, "color"))
     if not found:
         say(f"exhume: {look.nothing_in(window, 'events')}")
-        raise typer.Exit(exits.NOTHING)
+        return exits.NOTHING
     suggest(f"exhume incidents{directory_words(look.recording.directory)}")
+    return exits.OK

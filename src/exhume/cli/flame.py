@@ -1,12 +1,15 @@
-"""exhume flame: a flame graph of a window, to SVG, HTML or folded text; with a baseline, a differential one."""
+"""Write a flame graph of a window to SVG, HTML or folded text; with a baseline, a differential one.
 
+Without --since it shows the last ten minutes before --until (or before the end of the recording).
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from exhume.cli import exits
-from exhume.cli.options import NO_DIR, Dir, Since, Until, Utc
+from exhume.cli.options import add_looking, whole_number
 from exhume.model.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
@@ -19,36 +22,29 @@ DEFAULT_SPAN = 600 * 1_000_000_000
 FORMATS = {".svg": "svg", ".html": "html", ".htm": "html", ".folded": "folded", ".txt": "folded"}
 
 
-def flame(
-    *,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="File to write; its ending picks the format; - is stdout."),
-    ],
-    directory: Dir = NO_DIR,
-    since: Since = None,
-    until: Until = None,
-    cpu: Annotated[
-        list[str] | None, typer.Option("--cpu", metavar="N", help="Only these cores: 39, 0-3 or 0,2; can be repeated.")
-    ] = None,
-    comm: Annotated[str | None, typer.Option("--comm", metavar="NAME", help="Only processes of this name.")] = None,
-    pid: Annotated[int | None, typer.Option("--pid", metavar="PID", help="Only this process.")] = None,
-    stack: Annotated[
-        str | None, typer.Option("--stack", metavar="REGEX", help="Only stacks with a frame that matches.")
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="S..U", help="Show the difference to this range of time.")
-    ] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="svg, html or folded, whatever the file's ending.")
-    ] = None,
-    utc: Utc = False,
-) -> None:
-    """Write a flame graph to SVG, HTML or folded text.
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="File to write; its ending picks the format; - is stdout.",
+    )
+    add_looking(parser, color=False, json=False)
+    parser.add_argument(
+        "--cpu", action="append", metavar="N", help="Only these cores: 39, 0-3 or 0,2; can be repeated."
+    )
+    parser.add_argument("--comm", metavar="NAME", help="Only processes of this name.")
+    parser.add_argument("--pid", type=whole_number(0, 2**31 - 1), metavar="PID", help="Only this process.")
+    parser.add_argument("--stack", metavar="REGEX", help="Only stacks with a frame that matches.")
+    parser.add_argument("--baseline", metavar="S..U", help="Show the difference to this range of time.")
+    parser.add_argument("--format", metavar="FORMAT", help="svg, html or folded, whatever the file's ending.")
 
-    Without --since it shows the last ten minutes before --until (or before the end of the recording).
-    """
-    chosen = _format_of(output, format)
+
+def run(options: Namespace) -> int:
+    output: Path = options.output
+    chosen = _format_of(output, options.format)
 
     from exhume.cli.looking import Look, core_numbers
     from exhume.cli.speaking import patience, say, suggest
@@ -56,10 +52,12 @@ def flame(
     from exhume.present.flame_page import FlamePage
     from exhume.store.profile import ProfileFilter
 
-    look = Look.into(directory, utc)
-    window = look.window(since, until, at_most=DEFAULT_SPAN)
-    wanted = ProfileFilter(cpus=core_numbers(cpu or []), comm=comm, pid=pid, stack_regex=stack)
-    before = look.range(baseline) if baseline is not None else None
+    look = Look.into(options)
+    window = look.window(options.since, options.until, at_most=DEFAULT_SPAN)
+    wanted = ProfileFilter(
+        cpus=core_numbers(options.cpu or []), comm=options.comm, pid=options.pid, stack_regex=options.stack
+    )
+    before = look.range(options.baseline) if options.baseline is not None else None
     with patience("reading stacks"):
         current = look.recording.profile(window, wanted)
         reference = look.recording.profile(before, wanted) if before is not None else None
@@ -68,16 +66,17 @@ def flame(
         title=f"{look.recording.facts.node} · CPU flame graph",
         window=look.shown(window),
         baseline=look.shown(before) if before is not None else "",
-        filters=_filters(cpu, comm, pid, stack),
+        filters=_filters(options),
         blind_spots=list(dict.fromkeys(current.blind_spots + (reference.blind_spots if reference else []))),
     )
     if tree.empty:
         say(f"exhume: {look.nothing_in(window, 'samples that match' if page.filters else 'samples')}")
-        raise typer.Exit(exits.NOTHING)
+        return exits.NOTHING
     with patience("drawing"):
         _write(output, _render(chosen, tree, page))
     _conclude(output, tree, page)
-    suggest(_next(look, window, baseline))
+    suggest(_next(look, window, options.baseline))
+    return exits.OK
 
 
 def _format_of(output: Path, asked: str | None) -> str:
@@ -93,8 +92,13 @@ def _format_of(output: Path, asked: str | None) -> str:
     return found
 
 
-def _filters(cpu: list[str] | None, comm: str | None, pid: int | None, stack: str | None) -> list[str]:
-    named = [("core", ",".join(cpu or [])), ("process", comm), ("pid", pid), ("stacks matching", stack)]
+def _filters(options: Namespace) -> list[str]:
+    named = [
+        ("core", ",".join(options.cpu or [])),
+        ("process", options.comm),
+        ("pid", options.pid),
+        ("stacks matching", options.stack),
+    ]
     return [f"{word} {value}" for word, value in named if value not in (None, "")]
 
 
@@ -116,7 +120,7 @@ def _write(output: Path, content: str) -> None:
     """Names come from other people's programs: what is not Unicode in them is replaced, never fatal."""
     encoded = content.encode("utf-8", "replace")
     if str(output) == "-":
-        typer.get_binary_stream("stdout").write(encoded)
+        sys.stdout.buffer.write(encoded)
         return
     try:
         output.write_bytes(encoded)

@@ -1,25 +1,19 @@
-"""exhume incidents: the moments that the recorder marked by itself."""
+"""List the moments that the recorder marked.
 
-import typer
+Cores that were starved, ksoftirqd threads that had to wait, log lines that tell of it, leaking cgroups.
+"""
+
+from argparse import ArgumentParser, Namespace
 
 from exhume.cli import exits
-from exhume.cli.options import COLOR_AUTO, NO_DIR, Color, Dir, Json, Since, Until, Utc
-from exhume.model.settings import setting
+from exhume.cli.options import add_looking, value_of
 
 
-def incidents(
-    *,
-    directory: Dir = NO_DIR,
-    since: Since = None,
-    until: Until = None,
-    as_json: Json = False,
-    color: Color = COLOR_AUTO,
-    utc: Utc = False,
-) -> None:
-    """List the moments that the recorder marked.
+def add_options(parser: ArgumentParser) -> None:
+    add_looking(parser)
 
-    Cores that were starved, ksoftirqd threads that had to wait, log lines that tell of it, leaking cgroups.
-    """
+
+def run(options: Namespace) -> int:
     from exhume.cli.listing import print_listing
     from exhume.cli.looking import Look, directory_words
     from exhume.cli.speaking import patience, say, suggest
@@ -27,17 +21,18 @@ def incidents(
     from exhume.model.events import INCIDENT
     from exhume.model.times import format_moment
 
-    look = Look.into(directory, utc)
-    window = look.window(since, until)
+    look = Look.into(options)
+    window = look.window(options.since, options.until)
     with patience("reading events"):
         found = look.recording.events(window, [INCIDENT])
-    print_listing(look, found, "incidents", as_json, setting("color").read(color))
+    print_listing(look, found, "incidents", options.json, value_of(options, "color"))
     where = directory_words(look.recording.directory)
     if not found:
         say(f"exhume: {look.nothing_in(window, 'incidents')}")
         suggest(f"exhume cores{where}")
-        raise typer.Exit(exits.NOTHING)
+        return exits.NOTHING
     first = found[0]
     begin, end = (format_moment(first.wall + offset * NANOS, look.zone, digits=0) for offset in (-5, 5))
     core = "" if first.cpu is None else f" --cpu {first.cpu}"
     suggest(f"exhume flame{where} --since {begin} --until {end}{core} -o incident.html")
+    return exits.OK

@@ -1,24 +1,31 @@
-"""exhume info: what a recording holds, what it lost and what it cost."""
+"""Tell what a recording holds, lost and cost: span, size, rate, event source, losses, own cost, what is missing."""
 
-from exhume.cli.options import NO_DIR, Dir, Json, Utc
+from argparse import ArgumentParser, Namespace
+
+from exhume.cli import exits
+from exhume.cli.options import add_looking
 
 
-def info(*, directory: Dir = NO_DIR, as_json: Json = False, utc: Utc = False) -> None:
-    """Tell what a recording holds, lost and cost."""
+def add_options(parser: ArgumentParser) -> None:
+    add_looking(parser, window=False, color=False)
+
+
+def run(options: Namespace) -> int:
     from exhume.cli.looking import Look, directory_words
     from exhume.cli.speaking import patience, suggest
     from exhume.present.events_view import visible
     from exhume.present.info_view import info_json, info_lines
 
-    look = Look.into(directory, utc)
+    look = Look.into(options)
     with patience("reading the recording"):
         found = look.recording.info()
     live = any(not segment.sealed for segment in look.recording.segments)
-    if as_json:
+    if options.json:
         import json
 
         print(json.dumps(info_json(found, live, look.zone)))
-        return
+        return exits.OK
     for what, value in info_lines(found, live, look.zone):
         print(f"{what:<10} {visible(value)}")
     suggest(f"exhume cores{directory_words(look.recording.directory)}")
+    return exits.OK

@@ -1,12 +1,15 @@
 """What the commands that look at a recording share: opening it, and turning what was asked into a window."""
 
+import shlex
+from argparse import Namespace
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
 
+from exhume.cli.options import value_of
 from exhume.model.clock import NANOS, SystemClock
 from exhume.model.errors import UsageError
-from exhume.model.settings import default_directory, setting
+from exhume.model.settings import default_directory
 from exhume.model.times import Reference, format_clock, format_day, format_offset, parse_range, parse_window
 from exhume.model.window import Window
 from exhume.store.query import Recording
@@ -23,12 +26,15 @@ class Look:
     reference: Reference
 
     @classmethod
-    def into(cls, directory: str, utc: bool) -> "Look":
-        recording = Recording.open(setting("dir").read(directory))
+    def into(cls, options: Namespace) -> "Look":
+        """Open the recording that a command's options name."""
+        recording = Recording.open(value_of(options, "dir"))
         now = SystemClock().wall_ns()
         span = recording.span()
         earliest, latest = (span.since, span.until) if span else (now, now)
-        return cls(recording, span or EMPTY, Reference(now, earliest, latest, UTC if utc else None))
+        return cls(
+            recording, span or EMPTY, Reference(now, earliest, latest, UTC if value_of(options, "utc") else None)
+        )
 
     @property
     def zone(self) -> tzinfo | None:
@@ -76,7 +82,7 @@ class Look:
 
 def directory_words(directory: Path) -> str:
     """`--dir D` as a next command needs it; nothing for the default."""
-    return "" if directory == default_directory() else f" --dir {_quoted(str(directory))}"
+    return "" if directory == default_directory() else f" --dir {shlex.quote(str(directory))}"
 
 
 def core_numbers(texts: list[str]) -> set[int] | None:
@@ -88,9 +94,3 @@ def core_numbers(texts: list[str]) -> set[int] | None:
             raise UsageError(f"{part!r} is not a core: write a number, a range (0-3) or a list (0,2,4-7)")
         found.update(range(int(first), int(last or first) + 1))
     return found or None
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)

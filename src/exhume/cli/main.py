@@ -1,64 +1,76 @@
-"""The command line: one verb per file, and the edge where errors become one sentence."""
+"""The command line: one verb per file, loaded when it is called for; and the edge where errors become one sentence."""
 
+import argparse
+import importlib
+import os
 import sys
-from typing import Annotated
-
-import typer
+from collections.abc import Sequence
 
 from exhume import __version__
 from exhume.cli import exits
-from exhume.cli.cores import cores
-from exhume.cli.events import events
-from exhume.cli.flame import flame
-from exhume.cli.incidents import incidents
-from exhume.cli.info import info
-from exhume.cli.lab import lab
-from exhume.cli.record import record, record_by_default
+from exhume.cli.options import Parser
 from exhume.model.errors import ExhumeError
 
-app = typer.Typer(
-    name="exhume",
-    help="A flight recorder for CPU starvation: every core, every second, every stack.",
-    epilog="Exit codes: 0 all is well, 1 nothing found, 2 could not run. Settings can be given as EXHUME_* variables.",
-    # Plain help: drawing boxes around it would cost more time than everything else together.
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-for verb in (record, info, incidents, cores, flame, events):
-    app.command()(verb)
-app.add_typer(lab, name="lab")
+# Every verb and what it does. The file of that name has `add_options(parser)` and `run(options) -> exit code`.
+COMMANDS = {
+    "record": "Record this node until it is stopped.",
+    "info": "Tell what a recording holds, lost and cost.",
+    "incidents": "List the moments that the recorder marked.",
+    "cores": "Draw cores x seconds in the terminal.",
+    "flame": "Write a flame graph to SVG, HTML or folded text.",
+    "events": "List the kernel log and other events.",
+    "lab": "Make recordings to try the tools with.",
+}
+
+ABOUT = """A flight recorder for CPU starvation: every core, every second, every stack.
+
+Without a command it records this node into the default directory until it is stopped.
+
+commands:
+""" + "\n".join(f"  {verb:<11} {summary}" for verb, summary in COMMANDS.items())
+CODES = "Exit codes: 0 it ran, 1 nothing found, 2 could not run. Settings can be given as EXHUME_* variables too."
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"exhume {__version__}")
-        raise typer.Exit()
+def parser_for(verbs: Sequence[str]) -> Parser:
+    """The program's parser, with the options of these verbs filled in (the others are only named)."""
+    parser = Parser(prog="exhume", description=ABOUT, epilog=CODES, usage="exhume [-h] [--version] [COMMAND ...]")
+    parser.add_argument("--version", action="version", version=f"exhume {__version__}", help="Show the version.")
+    commands = parser.add_subparsers(
+        prog="exhume", dest="verb", metavar="COMMAND", help=argparse.SUPPRESS, parser_class=Parser
+    )
+    for verb in COMMANDS:
+        loaded = importlib.import_module(f"exhume.cli.{verb}") if verb in verbs else None
+        command = commands.add_parser(verb, description=loaded.__doc__ if loaded else None)
+        if loaded is not None:
+            loaded.add_options(command)
+    return parser
 
 
-@app.callback(invoke_without_command=True)
-def exhume(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """A flight recorder for CPU starvation: every core, every second, every stack.
-
-    Without a command it records this node into the default directory until it is stopped.
-    """
-    if context.invoked_subcommand is None:
-        record_by_default()
+def main(words: Sequence[str]) -> int:
+    """Run the command that the words name; without one, record."""
+    options = parser_for(words[:1]).parse_args(words)
+    verb = options.verb or "record"
+    if options.verb is None:
+        options = parser_for(["record"]).parse_args(["record"])
+    code: int = importlib.import_module(f"exhume.cli.{verb}").run(options)
+    return code
 
 
 def run() -> None:
     """The entry point: errors that a person can do something about are one sentence, and exit with 2."""
     try:
-        app()
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
     except ExhumeError as error:
         print(f"exhume: {error}", file=sys.stderr)
-        sys.exit(exits.FAILED)
+        code = exits.FAILED
+    except BrokenPipeError:
+        # Whoever read our output has gone. Nothing more can be written, also not by the interpreter at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = exits.FAILED
+    except KeyboardInterrupt:
+        code = exits.INTERRUPTED
+    sys.exit(code)
 
 
 if __name__ == "__main__":
