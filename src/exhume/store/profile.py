@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +22,7 @@ from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
 from exhume.store.stacks import FrameTable, Ids, Ints, StackNames
 
+_Key = TypeVar("_Key", np.int64, np.uint64)
 Noter = Callable[[Segment, str, UnreadableFile], None]
 
 
@@ -168,7 +171,7 @@ class _Sums:
             nothing = np.zeros(0, np.int64)
             return nothing, np.zeros(0, np.uint64), nothing, nothing, nothing
         comm, stack, count, weight = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        stacks, stack_index = np.unique(stack, return_inverse=True)
+        stacks, stack_index = _grouped(stack)
         pairs, members = _grouped(comm * len(stacks) + stack_index)
         return (
             pairs // len(stacks),
@@ -188,10 +191,10 @@ def _codes(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
     return whole.indices.to_numpy(zero_copy_only=False).astype(np.int64), whole.dictionary
 
 
-def _grouped(keys: Ints) -> tuple[Ints, Ints]:
+def _grouped(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Ints]:
     """The distinct keys, and for each key the place of its like. Hashing beats the sorting of numpy.unique."""
     encoded = pa.array(keys).dictionary_encode()
-    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
 
 
 def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:

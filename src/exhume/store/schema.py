@@ -1,7 +1,7 @@
 """Arrow schemas of the tables, derived from the model, and the facts that every file carries."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import pyarrow as pa
 
@@ -53,7 +53,7 @@ def facts_in(metadata: Mapping[bytes, bytes] | None) -> RecordingFacts:
     if text is None:
         raise UnreadableFile("not written by exhume")
     try:
-        facts = RecordingFacts.from_json(text)
+        facts = _parse_facts(text)
     except ValueError as error:
         raise UnreadableFile("not written by exhume") from error
     if facts.format_version > FORMAT_VERSION:
@@ -61,6 +61,10 @@ def facts_in(metadata: Mapping[bytes, bytes] | None) -> RecordingFacts:
             f"format {facts.format_version} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
         )
     return facts
+
+
+# The files of a recording say the same words over and over.
+_parse_facts = lru_cache(maxsize=16)(RecordingFacts.from_json)
 
 
 def conform(found: pa.Table, table: str, columns: Sequence[str] | None = None) -> pa.Table:

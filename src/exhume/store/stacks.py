@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 UNKNOWN_FRAME = "[unknown]"
 
@@ -39,75 +40,94 @@ class ResolvedStacks:
         return (running[self.offsets[1:]] - running[self.offsets[:-1]]) > 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one segment told: stacks, the number of frames of each, and those frames as indexes into `frame_ids`, which
+    `frames` names in the same order."""
+
+    stacks: Ids
+    lengths: Ints
+    indexes: Ints
+    frame_ids: Ids
+    frames: FrameTable
+
+
 class StackNames:
     """Collects what the segments tell about the stacks that were met; equal hashes are equal everywhere."""
 
     def __init__(self) -> None:
-        self._known: Ids = np.zeros(0, np.uint64)
-        self._ids: list[Ids] = []
-        self._lengths: list[Ints] = []
-        self._frame_ids: list[Ids] = []
-        self._frames: dict[int, tuple[str, str, str]] = {}
+        self._parts: list[_Told] = []
+        self._known = pa.array([], pa.uint64())
 
     def add(self, stacks: Ids, read: Callable[[str], pa.Table | None]) -> None:
         """Learn the stacks that are not known yet from a segment's tables."""
-        wanted = np.setdiff1d(stacks, self._known)
-        if not len(wanted):
-            return
-        table = read("stacks")
+        wanted = pa.array(stacks)
+        wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=self._known)))
+        table = read("stacks") if len(wanted) else None
         if table is None:
             return
-        ids: Ids = table.column("stack").to_numpy()
-        found, first = np.unique(ids, return_index=True)
-        rows = first[np.isin(found, wanted, assume_unique=True)]
-        lists = table.column("frames").take(pa.array(rows)).combine_chunks()
-        frames: Ids = lists.flatten().to_numpy()
-        self._ids.append(ids[rows])
-        self._lengths.append(np.diff(lists.offsets.to_numpy()).astype(np.int64))
-        self._frame_ids.append(frames)
-        self._known = np.union1d(self._known, ids[rows])
-        self._learn_frames(np.unique(frames), read)
-
-    def _learn_frames(self, frames: Ids, read: Callable[[str], pa.Table | None]) -> None:
-        wanted = [frame for frame in frames.tolist() if frame not in self._frames]
-        if not wanted:
-            return
-        table = read("frames")
-        if table is None:
-            return
-        here = np.isin(table.column("frame").to_numpy(), np.array(wanted, np.uint64))
-        rows = table.filter(pa.array(here))
-        names = zip(*(rows.column(name).to_pylist() for name in ("kind", "module", "name")), strict=True)
-        self._frames.update(zip(rows.column("frame").to_pylist(), names, strict=True))
+        rows = pc.index_in(wanted, value_set=table.column("stack")).drop_null()
+        found = table.take(rows)
+        lists = found.column("frames").combine_chunks()
+        flat = lists.flatten().dictionary_encode()
+        self._known = pa.concat_arrays([self._known, *found.column("stack").chunks])
+        self._parts.append(
+            _Told(
+                found.column("stack").to_numpy(),
+                pc.list_value_length(lists).to_numpy().astype(np.int64),
+                flat.indices.to_numpy().astype(np.int64),
+                flat.dictionary.to_numpy(),
+                _frame_table(flat.dictionary, read("frames")),
+            )
+        )
 
     def resolve(self, stacks: Ids) -> ResolvedStacks:
-        """The stacks (sorted, each once) with their frames named; one that nobody told is a single unknown frame."""
-        ids = np.concatenate([*self._ids, np.zeros(0, np.uint64)])
-        lengths = np.concatenate([*self._lengths, np.zeros(0, np.int64)])
-        values = np.concatenate([*self._frame_ids, np.zeros(0, np.uint64)])
-        order = np.argsort(ids)
-        place = np.searchsorted(ids, stacks, sorter=order)
-        place = np.minimum(place, max(0, len(ids) - 1))
-        told = ids[order[place]] == stacks if len(ids) else np.zeros(len(stacks), bool)
-        rows = order[place[told]] if len(ids) else np.zeros(0, np.int64)
+        """The stacks, each given once, with their frames named; one that nobody told is a single unknown frame."""
+        ids = np.concatenate([*(part.stacks for part in self._parts), np.zeros(0, np.uint64)])
+        lengths = np.concatenate([*(part.lengths for part in self._parts), np.zeros(0, np.int64)])
+        frames, values = self._merged_frames()
+        place = pc.index_in(pa.array(stacks), value_set=pa.array(ids))
+        told = place.is_valid().to_numpy(zero_copy_only=False)
+        rows = place.drop_null().to_numpy().astype(np.int64)
 
         out_lengths = np.ones(len(stacks), np.int64)
         out_lengths[told] = lengths[rows]
         offsets = np.concatenate(([0], np.cumsum(out_lengths)))
         starts = np.concatenate(([0], np.cumsum(lengths)))[:-1]
-        taken = _ranges(starts[rows], lengths[rows])
-        filled = _ranges(offsets[:-1][told], lengths[rows])
-
-        used, codes = np.unique(values[taken], return_inverse=True)
-        indexes = np.full(int(offsets[-1]), len(used), np.int64)
-        indexes[filled] = codes
+        indexes = np.full(int(offsets[-1]), len(frames.names), np.int64)
+        indexes[_ranges(offsets[:-1][told], lengths[rows])] = values[_ranges(starts[rows], lengths[rows])]
         unknown = int(len(stacks) - told.sum())
-        return ResolvedStacks(self._frame_table(used.tolist(), unknown > 0), offsets, indexes, unknown)
+        if unknown:
+            frames = FrameTable([*frames.kinds, ""], [*frames.modules, ""], [*frames.names, UNKNOWN_FRAME])
+        return ResolvedStacks(frames, offsets, indexes, unknown)
 
-    def _frame_table(self, ids: list[int], with_unknown: bool) -> FrameTable:
-        nobody = ("", "", UNKNOWN_FRAME)
-        rows = [self._frames.get(frame, nobody) for frame in ids] + [nobody] * with_unknown
-        return FrameTable([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+    def _merged_frames(self) -> tuple[FrameTable, Ints]:
+        """The frames of all segments, each once, and the stacks' frames as indexes into them."""
+        if not self._parts:
+            return FrameTable([], [], []), np.zeros(0, np.int64)
+        if len(self._parts) == 1:
+            return self._parts[0].frames, self._parts[0].indexes
+        merged = pa.array(np.concatenate([part.frame_ids for part in self._parts])).dictionary_encode()
+        codes = merged.indices.to_numpy().astype(np.int64)
+        shifts = np.cumsum([0, *(len(part.frame_ids) for part in self._parts)])
+        indexes = np.concatenate(
+            [codes[shift + part.indexes] for part, shift in zip(self._parts, shifts[:-1], strict=True)]
+        )
+        _, firsts = np.unique(codes, return_index=True)
+        columns = []
+        for name in ("kinds", "modules", "names"):
+            every = [value for part in self._parts for value in getattr(part.frames, name)]
+            columns.append([every[first] for first in firsts.tolist()])
+        return FrameTable(*columns), indexes
+
+
+def _frame_table(frames: pa.Array, told: pa.Table | None) -> FrameTable:
+    """The names of the frames; the ones that were not told are unknown."""
+    if told is None:
+        return FrameTable([""] * len(frames), [""] * len(frames), [UNKNOWN_FRAME] * len(frames))
+    found = told.take(pc.index_in(frames, value_set=told.column("frame")))
+    kinds, modules = (pc.fill_null(found.column(name), "").to_pylist() for name in ("kind", "module"))
+    return FrameTable(kinds, modules, pc.fill_null(found.column("name"), UNKNOWN_FRAME).to_pylist())
 
 
 def _ranges(starts: Ints, lengths: Ints) -> Ints:
