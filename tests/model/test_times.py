@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.model.clock import NANOS
@@ -121,17 +121,20 @@ def test_ranges():
             parse_range(nonsense, REFERENCE)
 
 
+@settings(deadline=None)
 @given(moments, zones)
 def test_what_is_shown_can_be_written_back(moment, zone):
     assert parse_moment(format_moment(moment, zone), REFERENCE) == moment
 
 
+@settings(deadline=None)
 @given(moments, zones)
 def test_the_time_of_day_of_a_moment_leads_back_to_it(moment, zone):
     reference = Reference(now=moment, earliest=moment, latest=moment, zone=zone)
     assert parse_moment(format_clock(moment, zone, digits=9), reference) == moment
 
 
+@settings(deadline=None)
 @given(moments, moments, zones)
 def test_a_time_of_day_is_never_after_the_end_nor_over_two_days_before_it(shown, end, zone):
     reference = Reference(now=end, earliest=end, latest=end, zone=zone)
@@ -139,6 +142,7 @@ def test_a_time_of_day_is_never_after_the_end_nor_over_two_days_before_it(shown,
     assert end - 2 * 86400 * NANOS < found <= end
 
 
+@settings(deadline=None)
 @given(moments, moments, moments, zones)
 def test_a_window_of_two_times_of_day_is_ordered_and_under_two_days(first, second, end, zone):
     reference = Reference(now=end, earliest=end, latest=end, zone=zone)
@@ -147,6 +151,7 @@ def test_a_window_of_two_times_of_day_is_ordered_and_under_two_days(first, secon
     assert 0 <= until - since < 2 * 86400 * NANOS
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_a_moment_or_a_usage_error(text):
     try:
@@ -163,6 +168,7 @@ def test_durations(written, seconds):
     assert parse_duration(written) == seconds * NANOS
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(["ns", "us", "ms", "s", "m", "h", "d"]))
 def test_durations_scale(count, unit):
     assert parse_duration(f"{count}{unit}") == count * parse_duration(f"1{unit}")

@@ -5,7 +5,7 @@ from datetime import UTC
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -43,6 +43,7 @@ def drawn(shown, marks=(), *, coloured=False, height=50, width=100):
     return output.getvalue()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 60), st.integers(1, 100), st.randoms())
 def test_pooling_cores_keeps_every_maximum(cores, cells, most, random):
     values = [[random.choice([GAP, 0, 500, 1000]) for _ in range(cells)] for _ in range(cores)]
@@ -54,6 +55,7 @@ def test_pooling_cores_keeps_every_maximum(cores, cells, most, random):
         assert max(values[row.worst_cpu]) == row.values.max()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(10, 400))
 def test_cells_fit_and_are_at_least_a_second(seconds, most):
     cells = cells_for(Window(START, START + seconds * NANOS), most)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import profile, random_profile
 
@@ -39,6 +39,7 @@ def inclusive(stacks):
     return sums
 
 
+@settings(deadline=None)
 @given(rows)
 def test_every_node_has_the_weight_of_the_stacks_that_pass_through_it(stacks):
     tree = build_tree(profile(stacks, weight_us=7))
@@ -51,6 +52,7 @@ def test_every_node_has_the_weight_of_the_stacks_that_pass_through_it(stacks):
         assert tree.self_weight[node] == 7 * stacks.get(path, 0)
 
 
+@settings(deadline=None)
 @given(rows, rows)
 def test_a_difference_covers_every_frame_of_either_side(current, baseline):
     tree = build_tree(profile(current), profile(baseline, weight_us=333))
@@ -63,6 +65,7 @@ def test_a_difference_covers_every_frame_of_either_side(current, baseline):
         assert tree.width[node] > 0
 
 
+@settings(deadline=None)
 @given(rows, st.none() | rows)
 def test_children_lie_inside_their_parent_and_never_overlap(current, baseline):
     tree = build_tree(profile(current), profile(baseline) if baseline else None)

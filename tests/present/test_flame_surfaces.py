@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import profile, random_profile
 
@@ -64,6 +64,7 @@ class Elements(HTMLParser):
         self._open = None
 
 
+@settings(deadline=None)
 @given(hostile_rows)
 def test_svg_is_well_formed_and_only_its_own_script_is_in_it(rows):
     for tree in trees(rows):
@@ -73,6 +74,7 @@ def test_svg_is_well_formed_and_only_its_own_script_is_in_it(rows):
         assert len(root.findall(f".//{SVG}g[@class='f']")) == len(tree)
 
 
+@settings(deadline=None)
 @given(hostile_rows)
 def test_html_holds_its_data_as_data(rows):
     for tree in trees(rows):
@@ -94,6 +96,7 @@ def test_files_ask_for_nothing_from_elsewhere():
     assert "default-src 'none'" in html
 
 
+@settings(deadline=None)
 @given(hostile_rows)
 def test_folded_lines_can_be_taken_apart_again(rows):
     current, difference = trees(rows)

@@ -199,7 +199,7 @@
           before += base ? baseShare(node) : 0;
         }
       }
-      byId("matched").textContent = `${found.toLocaleString()} frames, ${percent(current)}` + (base ? ` against ${percent(before)}, ${signed(current - before)} points` : "");
+      byId("matched").textContent = `${found.toLocaleString()} ${found === 1 ? "frame" : "frames"}, ${percent(current)}` + (base ? ` against ${percent(before)}, ${signed(current - before)} points` : "");
     }
     redraw();
   }

@@ -69,7 +69,7 @@
       total += Math.max(0, end - Math.max(start, reach));
       reach = Math.max(reach, end);
     }
-    matched.textContent = pattern === null ? "" : `${covered.length} frames, ${(total * 100).toFixed(2)}%`;
+    matched.textContent = pattern === null ? "" : `${covered.length} ${covered.length === 1 ? "frame" : "frames"}, ${(total * 100).toFixed(2)}%`;
   }
 
   const owner = new Map(frames.map((frame) => [frame.g, frame]));

@@ -119,7 +119,7 @@ class LiveStatus:
     def _draw(self, lines: list[str]) -> None:
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         body = "".join(f"\x1b[2K{line}\n" for line in lines)
-        self._output.write(f"{up}\r{body}")
+        self._output.write(f"{up}\r{body}\x1b[J")
         self._output.flush()
         self._drawn = len(lines)
 
