@@ -74,6 +74,11 @@ def test_among_equals_the_kernel_comes_before_programs():
     assert (worst.state, worst.window.since) == ("system", START + NANOS)
 
 
+def test_a_core_that_the_kernel_nearly_fills_is_worse_than_one_that_a_program_fills():
+    worst = worst_cell(grid([[1000, 960, 955], [400, 300, 949]], [[USER, SYSTEM, SYSTEM], [SYSTEM, SYSTEM, SYSTEM]]))
+    assert (worst.state, worst.permille) == ("system", 960)
+
+
 def test_nothing_recorded_has_no_worst_cell():
     assert worst_cell(grid([[GAP, GAP]])) is None
     assert "nothing was recorded" in worst_words(None, UTC)
@@ -86,7 +91,7 @@ def test_without_colours_levels_are_characters_and_gaps_are_drawn():
     assert rows["0"][8:].rstrip() == "    ++++@@@@"
     assert rows["1"][8:].rstrip() == "////////::::"
     assert "\x1b" not in "".join(lines)
-    assert lines[-1] == "worst: 2026-03-01 03:14:02 core 0 100% user (programs)"
+    assert lines[-1] == "worst: 2026-03-01 03:14:02 core 0 100% busy, mostly user (programs)"
 
 
 def test_the_kernel_log_marks_its_second():
@@ -104,7 +109,7 @@ def test_many_cores_fit_the_terminal_and_a_lone_spike_stays_visible(cores, heigh
     assert len(text.splitlines()) < height
     red, green, blue = channels(BY_NAME["system"].hue)
     assert f"2;{red};{green};{blue}" in text
-    assert f"core {cores - 1} 100% system" in text
+    assert f"core {cores - 1} 100% busy, mostly system" in text
 
 
 def test_the_cells_as_json():

@@ -66,8 +66,8 @@ def _draw(look: "Look", window: "Window", measure: str, cells: int | None, color
 
 
 def _worst(look: "Look", grid: "CoreGrid") -> "Worst | None":
-    """The worst second. Many cells may be equally busy: among those, the one in which the state itself took most; and
-    the second inside it, because cells of a long window are longer than that."""
+    """The worst second. Many cells may be equally busy: when the worst is not busy with programs, it is the one in
+    which that state itself took most; and the second inside it, because cells of a long window are longer than that."""
     from exhume.present.cores import cells_for, worst_cell
 
     worst = worst_cell(grid)
@@ -75,7 +75,7 @@ def _worst(look: "Look", grid: "CoreGrid") -> "Worst | None":
         return None
     if grid.measure == "busy" and worst.state != "user":
         worst = worst_cell(look.recording.cores(grid.window, grid.cells, worst.state)) or worst
-    finer = look.recording.cores(worst.window, cells_for(worst.window, JSON_CELLS), worst.state)
+    finer = look.recording.cores(worst.window, cells_for(worst.window, JSON_CELLS), worst.measure)
     return worst_cell(finer) or worst
 
 

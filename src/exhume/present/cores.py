@@ -21,7 +21,9 @@ NICE_SECONDS = (
     *(1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 90, 120, 180, 240, 300, 400, 480, 600, 720, 900, 1200),
     *(1800, 2400, 3600, 5400, 7200, 10800, 14400, 21600, 43200, 86400),
 )
-# Among equally busy cells, the state that is least likely to be wanted comes first: programs are what a node is for.
+# Among cells that are about equally busy (within five percent), the state that is least likely to be wanted comes
+# first: programs are what a node is for.
+_ABOUT_EQUAL = 50
 _SUSPICION = {"system": 5, "softirq": 4, "irq": 4, "steal": 3, "iowait": 2, "user": 1}
 
 Values = npt.NDArray[np.int32]
@@ -29,10 +31,11 @@ Values = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The worst cell of a grid."""
+    """The worst cell of a grid: `permille` of what was measured, and the state that took most of it."""
 
     window: Window
     cpu: int
+    measure: str
     state: str
     permille: int
 
@@ -72,9 +75,11 @@ def worst_cell(grid: CoreGrid) -> Worst | None:
     if not grid.values.size or int(grid.values.max()) == GAP:
         return None
     suspicion = np.array([_SUSPICION[state] for state in STATES])[np.maximum(grid.dominant, 0)]
-    row, column = divmod(int(np.argmax(grid.values.astype(np.int64) * 8 + suspicion)), grid.cells)
+    values = grid.values.astype(np.int64)
+    rank = ((values // _ABOUT_EQUAL) * 8 + suspicion) * (int(values.max()) + 2) + values
+    row, column = divmod(int(np.argmax(rank)), grid.cells)
     state = state_of(grid, int(grid.dominant[row, column]))
-    return Worst(cell_window(grid, column), grid.cpus[row], state, int(grid.values[row, column]))
+    return Worst(cell_window(grid, column), grid.cpus[row], grid.measure, state, int(grid.values[row, column]))
 
 
 def cell_window(grid: CoreGrid, column: int) -> Window:
@@ -124,6 +129,7 @@ def cores_json(
             "since": format_moment(worst.window.since, zone),
             "until": format_moment(worst.window.until, zone),
             "cpu": worst.cpu,
+            "measure": worst.measure,
             "state": worst.state,
             "permille": worst.permille,
         },

@@ -69,7 +69,8 @@ def worst_words(worst: Worst | None, zone: tzinfo | None) -> str:
         return "worst: nothing was recorded in this window"
     when = f"{format_day(worst.window.since, zone)} {format_clock(worst.window.since, zone)}"
     share = percent(worst.permille / 1000, 0)
-    return f"worst: {when} core {worst.cpu} {share} {worst.state} ({_hue_of(worst.state).meaning})"
+    what = "busy, mostly " if worst.measure == "busy" else ""
+    return f"worst: {when} core {worst.cpu} {share} {what}{worst.state} ({_hue_of(worst.state).meaning})"
 
 
 def _hue_of(state: str) -> State:
