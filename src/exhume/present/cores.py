@@ -76,7 +76,7 @@ def worst_cell(grid: CoreGrid) -> Worst | None:
         return None
     suspicion = np.array([_SUSPICION[state] for state in STATES])[np.maximum(grid.dominant, 0)]
     values = grid.values.astype(np.int64)
-    rank = ((values // _ABOUT_EQUAL) * 8 + suspicion) * (int(values.max()) + 2) + values
+    rank = (((values - 1) // _ABOUT_EQUAL) * 8 + suspicion) * (int(values.max()) + 2) + values
     row, column = divmod(int(np.argmax(rank)), grid.cells)
     state = state_of(grid, int(grid.dominant[row, column]))
     return Worst(cell_window(grid, column), grid.cpus[row], grid.measure, state, int(grid.values[row, column]))
