@@ -3,10 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from store_rows import loss_row, recorder, sample_rows, seconds, tick_at
 
+from exhume.model.clock import NANOS
 from exhume.model.errors import UsageError
 from exhume.model.window import Window
+from exhume.store.coverage import gaps_between
 from exhume.store.profile import ProfileFilter, StackProfile
 from exhume.store.query import Recording
 from exhume.store.stacks import UNKNOWN_FRAME
@@ -15,6 +19,10 @@ from exhume.store.writer import SegmentWriter
 FRAMES = {11: "start_thread", 12: "poll", 13: "mem_cgroup_nr_lru_pages", 14: "spin"}
 STACKS = {1: [11, 12], 2: [11, 12, 13], 3: [11, 14], 4: []}
 ALWAYS = Window(0, 2**62)
+
+
+def _in_seconds(window: Window) -> Window:
+    return Window(window.since * NANOS, window.until * NANOS)
 
 
 def tell(writer: SegmentWriter) -> None:
@@ -125,3 +133,39 @@ def test_losses_are_blind_spots(tmp_path: Path) -> None:
     assert recording.profile(ALWAYS).blind_spots == ["test: 17 lost: for a test"]
     assert recording.profile(Window(*seconds(5, 6))).blind_spots == []
     assert [loss.count for loss in recording.losses()] == [17]
+
+
+def test_what_was_not_recorded_is_a_blind_spot(tmp_path: Path) -> None:
+    record(tmp_path, ticks=10)
+    writer = recorder(tmp_path)
+    tell(writer)
+    for index in (40, 41):
+        writer.append("samples", sample_rows(tick_at(index), [(0, 1, "a", 1)]))
+        writer.commit(tick_at(index))
+    writer.close()
+    recording = Recording.open(tmp_path)
+    assert recording.gaps(ALWAYS) == [Window(*seconds(10, 40))]
+    assert recording.gaps(Window(*seconds(0, 10))) == []
+    profile = recording.profile(Window(*seconds(0, 42)))
+    assert profile.samples == 42
+    assert profile.blind_spots == ["nothing was recorded in 30 of the 42 seconds"]
+    assert recording.profile(Window(*seconds(20, 25))).blind_spots == ["nothing was recorded in 5 of the 5 seconds"]
+    assert recording.profile(Window(*seconds(0, 5))).blind_spots == []
+
+
+@given(
+    st.lists(st.builds(Window, st.integers(0, 100), st.integers(0, 100)).map(_in_seconds), max_size=8),
+    st.builds(Window, st.integers(0, 100), st.integers(0, 100)).map(_in_seconds),
+)
+def test_gaps_are_what_no_span_covers(spans: list[Window], window: Window) -> None:
+    gaps = gaps_between(spans, window)
+    for second in range(100):
+        moment = second * NANOS
+        covered = any(span.contains(moment) for span in spans)
+        in_gap = any(gap.contains(moment) for gap in gaps)
+        assert not (covered and in_gap)
+        if window.contains(moment) and not covered and not in_gap:
+            # Only a gap of a second or less goes unmentioned.
+            neighbours = [any(span.contains(moment + step) for span in spans) for step in (-NANOS, NANOS)]
+            at_the_edge = not window.contains(moment - NANOS), not window.contains(moment + NANOS)
+            assert all(near or edge for near, edge in zip(neighbours, at_the_edge, strict=True))

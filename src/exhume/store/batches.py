@@ -22,14 +22,24 @@ def to_batch(table: str, columns: Columns) -> pa.RecordBatch | None:
     rows = lengths.pop() if lengths else 0
     if rows == 0:
         return None
-    if rows == 1 and all(isinstance(values, list) for values in columns.values()):
-        batch = _one_row(schema, columns)
-    else:
-        batch = pa.record_batch([_array(field, columns.get(field.name), rows) for field in schema], schema=schema)
+    try:
+        batch = _batch(schema, columns, rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise ValueError(f"rows don't fit table {table}: {error}") from error
     for field, array in zip(schema, batch.columns, strict=True):
         if not field.nullable and array.null_count:
             raise ValueError(f"column {field.name} of table {table} must not be null")
     return batch
+
+
+def _batch(schema: pa.Schema, columns: Columns, rows: int) -> pa.RecordBatch:
+    if rows == 1 and all(isinstance(values, list) for values in columns.values()):
+        try:
+            return _one_row(schema, columns)
+        except UnicodeEncodeError:
+            # Column by column there is a remedy.
+            pass
+    return pa.record_batch([_array(field, columns.get(field.name), rows) for field in schema], schema=schema)
 
 
 def _one_row(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
@@ -45,9 +55,17 @@ def _array(field: pa.Field, values: Sized | None, rows: int) -> pa.Array:
     if isinstance(values, pa.Array):
         return values.cast(field.type)
     if isinstance(values, np.ndarray) and values.dtype.kind == "S":
-        return pa.array(_decoded(values), field.type)
-    return pa.array(values, field.type)
+        return pa.array([text.decode("utf-8", "replace") for text in values.tolist()], field.type)
+    try:
+        return pa.array(values, field.type)
+    except UnicodeEncodeError:
+        # A process may call itself anything, also what is not text.
+        return pa.array([_as_text(value) for value in _plain(values)], field.type)
 
 
-def _decoded(values: Any) -> list[str]:
-    return [text.decode("utf-8", "replace") for text in values.tolist()]
+def _plain(values: Any) -> list[Any]:
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def _as_text(value: Any) -> Any:
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value

@@ -10,6 +10,7 @@ from exhume.model.facts import RecordingFacts
 from exhume.model.tables import TABLES, columns_of
 from exhume.model.window import Window
 from exhume.store.cores import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
+from exhume.store.coverage import gaps_between
 from exhume.store.dimensions import without_repeats
 from exhume.store.events import EventView, LossView, of_kinds, views
 from exhume.store.index import Segment, Skipped, list_recording
@@ -109,8 +110,19 @@ class Recording:
 
     def profile(self, window: Window, wanted: ProfileFilter | None = None) -> StackProfile:
         """The stacks that were sampled in the window, summed."""
-        chosen = wanted or ProfileFilter()
-        return build_profile(self._holding(window), window, chosen, self.note_unreadable)
+        profile = build_profile(self._holding(window), window, wanted or ProfileFilter(), self.note_unreadable)
+        missing = sum(gap.seconds for gap in self.gaps(window))
+        if missing:
+            profile.blind_spots.append(f"nothing was recorded in {missing:.0f} of the {window.seconds:.0f} seconds")
+        return profile
+
+    def gaps(self, window: Window) -> list[Window]:
+        """The parts of the window (clamped to what is recorded) in which nothing was recorded."""
+        whole = self.span()
+        if whole is None:
+            return []
+        shown = window.clamp(whole)
+        return [] if shown.empty else gaps_between(map(self._segment_span, self._holding(shown)), shown)
 
     def cores(self, window: Window, cells: int, measure: str = "busy") -> CoreGrid:
         """Cores x cells of the window (clamped to what is recorded), max-pooled."""

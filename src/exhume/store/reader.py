@@ -23,6 +23,7 @@ from exhume.store.seal import PARQUET_SUFFIX
 DAMAGED = "truncated or damaged"
 FORBIDDEN = "permission denied"
 _MAGIC = b"PAR1"
+_CPU_NUMBERS = range(1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
     if span is not None:
         rows = _between(rows, clock, span)
     if request.cpus is not None and "cpu" in rows.schema.names:
-        wanted = pa.array(sorted(request.cpus), pa.uint16())
+        wanted = pa.array(sorted(cpu for cpu in request.cpus if cpu in _CPU_NUMBERS), pa.uint16())
         rows = rows.filter(pc.is_in(rows.column("cpu"), value_set=wanted))
     return rows if rows.num_rows else None
 

@@ -34,6 +34,8 @@ class Sealer:
         self._waiting: deque[_Job] = deque()
         self._active: _Job | None = None
         self._changed = threading.Condition()
+        self._stuck = False
+        self._gave_up = False
         self._closing = False
         self._failure: RecordingError | None = None
         self._written = 0
@@ -64,8 +66,11 @@ class Sealer:
         return self._written
 
     def raise_failure(self) -> None:
+        """Raises RecordingError where sealing can't go on."""
         if self._failure is not None:
             raise self._failure
+        if not self._thread.is_alive() and not self._closing:
+            raise RecordingError(f"sealing of {self._recording} stopped unexpectedly; start the recorder again")
 
     def close(self) -> None:
         """Seal what waits, then stop."""
@@ -75,40 +80,47 @@ class Sealer:
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting and not self._closing:
-                    self._changed.wait()
-                if not self._waiting:
-                    return
-                job = self._active = self._waiting.popleft()
-            try:
-                finished = self._seal(job)
-            except OSError as error:
-                with self._changed:
-                    self._failure = cannot_write(self._recording, error)
-                    self._active = None
-                    self._changed.notify_all()
-                return
-            except pa.ArrowException:
-                # Damaged in a way that its checks let through: it stays as it is, for readers and for the next start.
-                finished = True
+        try:
+            while (job := self._next()) is not None:
+                self._settle(job, self._seal(job))
+                give_back()
+        except OSError as error:
+            self._failure = cannot_write(self._recording, error)
+        finally:
+            # However the thread ends, nobody is left waiting for it.
             with self._changed:
                 self._active = None
                 self._changed.notify_all()
-                if not finished:
-                    self._waiting.appendleft(job)
-                    if self._closing:
-                        return
-                    # Nothing more can be done until another segment is complete or the disk has room.
-                    self._changed.wait()
-            give_back()
+
+    def _next(self) -> _Job | None:
+        """The next segment, when there is one; None when nothing more will come."""
+        with self._changed:
+            if self._stuck and not self._closing:
+                # Nothing can be done until another segment is complete; by then the disk may have room.
+                self._changed.wait()
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            if not self._waiting or self._gave_up:
+                return None
+            self._active = self._waiting.popleft()
+            return self._active
+
+    def _settle(self, job: _Job, finished: bool) -> None:
+        with self._changed:
+            self._active = None
+            self._stuck = not finished
+            self._gave_up = self._closing and not finished
+            if not finished:
+                self._waiting.appendleft(job)
+            self._changed.notify_all()
 
     def _seal(self, job: _Job) -> bool:
         """False where the disk is full and nothing older can go."""
         while True:
             try:
                 sealed = seal(self._recording, job.live)
+            except pa.ArrowException:
+                # Damaged in a way that its checks let through: it stays as it is, for readers and for the next start.
+                return True
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise

@@ -64,6 +64,7 @@ class SegmentWriter:
         self._offset: int | None = None
         self._written = 0
         self._dropped_rows = 0
+        self._closed = False
 
     def append(self, table: str, columns: Columns) -> None:
         """Add rows to this tick. Raises ValueError where they don't fit the table; anchors are the writer's own."""
@@ -99,7 +100,10 @@ class SegmentWriter:
         return self._written + self._sealer.written_bytes()
 
     def close(self) -> None:
-        """Seal what is there and let go of the directory."""
+        """Seal what is there and let go of the directory. Closing twice is once."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._end_segment()
             self._sealer.close()
