@@ -1,0 +1,68 @@
+"""What commands say beside their output: to people on a terminal, and not before it takes long."""
+
+import io
+import time
+from contextlib import contextmanager, redirect_stderr
+
+import pytest
+
+from exhume.cli import speaking
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(speaking, "PATIENCE", 0.05)
+
+
+@contextmanager
+def on(stream):
+    """Stand in for stderr."""
+    with redirect_stderr(stream):
+        yield stream
+
+
+def test_the_next_command_is_named_to_people_only():
+    with on(Terminal()) as terminal:
+        speaking.suggest("exhume cores")
+    assert terminal.getvalue() == "next: exhume cores\n"
+
+
+def test_what_takes_long_is_said_and_wiped_away():
+    with on(Terminal()) as terminal, speaking.patience("reading stacks"):
+        time.sleep(0.2)
+    assert "reading stacks … 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_what_is_quick_says_nothing(monkeypatch):
+    monkeypatch.setattr(speaking, "PATIENCE", 30.0)
+    with on(Terminal()) as terminal, speaking.patience("reading stacks"):
+        pass
+    assert terminal.getvalue() == ""
+
+
+def test_an_error_while_waiting_comes_through():
+    with on(Terminal()), pytest.raises(KeyError), speaking.patience("reading"):
+        raise KeyError("lost")
+
+
+def test_a_bar_shows_how_far_it_is():
+    with on(Terminal()) as terminal, speaking.ProgressBar("writing") as bar:
+        time.sleep(0.06)
+        bar(0.5)
+        assert " 50%" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_pipe_gets_none_of_it():
+    with on(io.StringIO()) as pipe:
+        speaking.suggest("exhume cores")
+        with speaking.patience("reading"), speaking.ProgressBar("writing") as bar:
+            time.sleep(0.1)
+            bar(0.5)
+    assert pipe.getvalue() == ""
