@@ -37,7 +37,7 @@ format: $(VENV)/.installed-dev ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev ## measure the costs beside the usual tools, into bench/RESULTS.md (QUICK=1: minutes less)
+bench: $(VENV)/.installed-dev ## measure the costs beside the usual tools, into bench/RESULTS.md (QUICK=1: a first look)
 	@tools/system-packages test
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
 

@@ -1,7 +1,6 @@
 """How fast a flame graph of five seconds comes out of a long recording, in process and as a command."""
 
 import os
-import re
 import subprocess
 import time
 from collections import Counter
@@ -158,7 +157,7 @@ def collapse(script: str) -> Counter[str]:
     for block in script.split("\n\n"):
         head, _, rest = block.strip("\n").partition("\n")
         if head:
-            names = [re.sub(r"\+0x[0-9a-f]+$", "", line.split(None, 1)[-1]) for line in rest.splitlines()]
+            names = [line.split(None, 1)[-1] for line in rest.splitlines()]
             folded[";".join([head.split()[0], *reversed(names)])] += 1
     return folded
 

@@ -1,0 +1,97 @@
+"""The benchmarks' own arithmetic: verdicts, documents, folding, counting; and a load that stops when it is told to."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bench.flame_query import collapse
+from bench.load import load
+from bench.processes import BenchError, start, watch
+from bench.report import RESULTS, Row, Section, as_document, machine_facts
+from bench.run import BENCHMARKS
+
+SCRIPT = """\
+python3  4242
+\tffffffff81000010 vfs_read
+\t    7f0000001000 main
+
+sh  4243
+\t    7f0000002000 main
+
+python3  4242
+\tffffffff81000010 vfs_read
+\t    7f0000001000 main
+"""
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"), [(0.4, "aim met"), (0.41, "must met"), (1.0, "must met"), (1.01, "MISSED")]
+)
+def test_bounds_are_upper_bounds(measured: float, verdict: str):
+    assert Row("x", measured, "", 1.0, 0.4).verdict == verdict
+
+
+def test_a_row_without_a_bound_only_informs():
+    row = Row("x", 1e9, "B")
+    assert row.verdict == "" and not row.missed
+
+
+def test_the_document_tells_every_row_and_nothing_that_names_the_machine():
+    rows = [Row("first measure", 1.5, "ms", 2.0, 1.0), Row("for information", 3.0, "s", note="why")]
+    text = as_document([Section("Title", "how  it\n was taken", rows)], quick=True)
+    assert text.count("| first measure | 2.00 ms | 1.00 ms | 1.50 ms | 0.75 | must met |") == 2
+    assert "- for information: why" in text and "how it was taken" in text and "A quick run" in text
+    assert socket.gethostname() not in " ".join(machine_facts().values()).split()
+
+
+def test_the_results_that_are_kept_come_from_a_whole_run():
+    text = RESULTS.read_text()
+    assert "QUICK" not in text
+    bound = text.partition("## All at once")[2].partition("\n## ")[0]
+    assert bound.count("\n| ") == 1 + 8, "the heading and the eight measures"
+
+
+def test_perf_script_is_folded_by_command_and_function():
+    assert collapse(SCRIPT) == {"python3;main;vfs_read": 2, "sh;main": 1}
+
+
+def test_cpu_and_memory_of_a_process_are_counted(tmp_path: Path):
+    spin = "import time; end = time.monotonic() + 1.5\nwhile time.monotonic() < end: sum(range(1000))"
+    spinning = start("spin", [sys.executable, "-c", spin], tmp_path / "log")
+    (used,) = watch(1.0, spinning)
+    assert 0.1 < used <= 1.1
+    assert spinning.rss and spinning.rss[0] > 1 << 20
+    assert used <= spinning.finish() < 5
+
+
+def test_a_process_that_ends_while_it_is_measured_is_told_with_its_last_words(tmp_path: Path):
+    ended = start("short", [sys.executable, "-c", "print('my last words')"], tmp_path / "log")
+    ended.process.wait()
+    with pytest.raises(BenchError, match="my last words"):
+        ended.cpu()
+
+
+def test_the_load_forks_and_ends():
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = set(children.read_text().split())
+    with load(20):
+        time.sleep(1.0)
+        assert len(set(children.read_text().split()) - before) >= len(os.sched_getaffinity(0))
+    deadline = time.monotonic() + 5
+    while (left := set(children.read_text().split()) - before) and time.monotonic() < deadline:
+        left = {pid for pid in left if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left
+
+
+def test_every_benchmark_can_be_asked_for_by_name():
+    said = subprocess.run(
+        [sys.executable, "-m", "bench.run", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert all(name in said for name in BENCHMARKS)
