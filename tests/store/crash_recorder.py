@@ -31,7 +31,7 @@ def record(directory: Path, run: int) -> None:
         writer.append("samples", {name: np.repeat(values, SAMPLES) for name, values in columns.items()})
         begins = writer.commit(tick)
         os.write(1, b"%d\n" % index)
-        time.sleep(0.001)
+        time.sleep(0.004)
 
 
 def main() -> None:

@@ -90,7 +90,6 @@ def run_window(run: int) -> Window:
     return Window(since, since + TICKS_A_RUN * NANOS)
 
 
-@pytest.mark.timeout(120)
 def test_killed_fifty_times_at_random(tmp_path: Path, victims: Victims) -> None:
     chance = random.Random(20260714)
     directory = tmp_path / "recording"

@@ -116,6 +116,42 @@ def test_a_read_only_disk_is_a_clear_error_and_can_be_read(small_disk: Path) -> 
     assert recording.info().samples == 1200
 
 
+def test_a_write_that_only_half_fits_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writev = os.writev
+
+    def half(fd: int, messages: list[pa.Buffer]) -> int:
+        content = b"".join(bytes(message) for message in messages)
+        return writev(fd, [content[: len(content) // 2]])
+
+    writer = recorder(tmp_path)
+    record(writer, range(3), samples=5)
+    with monkeypatch.context() as full:
+        full.setattr(os, "writev", half)
+        record(writer, range(3, 5), samples=5)
+    record(writer, range(5, 8), samples=5)
+    assert recorded_ticks(tmp_path) == [0, 1, 2, 5, 6, 7]
+    writer.close()
+    assert recorded_ticks(tmp_path) == [0, 1, 2, 5, 6, 7]
+    assert [loss.count for loss in Recording.open(tmp_path).losses()] == [2 * 7]
+
+
+def test_when_a_stack_could_not_be_told_all_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    writer = recorder(tmp_path)
+    writer.append("cpu", cpu_rows(tick_at(0)))
+    with monkeypatch.context() as full:
+        full.setattr(os, "writev", refuse)
+        assert writer.commit(tick_at(0)) is False, "no later row leans on a core's share"
+        writer.append("stacks", {"stack": [1], "frames": [[2]]})
+        assert writer.commit(tick_at(1)) is True
+    assert writer.commit(tick_at(2)) is False
+    writer.close()
+
+
 def test_a_disk_that_turns_read_only_while_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))

@@ -65,6 +65,11 @@ def test_a_clock_set_back_does_not_make_new_segments_the_oldest(tmp_path: Path) 
     ticks = ticks_in(tmp_path)
     assert ticks[-1] == 149
     assert ticks[0] > 0
+    # The next recorder finds the order in the names.
+    record(recorder(tmp_path, segment_s=5, max_bytes=keep // 2), range(150, 155), OFFSET - 3600 * NANOS)
+    assert ticks_in(tmp_path) == list(range(ticks_in(tmp_path)[0], 155))
+    starts = [segment.name.start_ms for segment in list_recording(tmp_path).segments]
+    assert starts == sorted(starts)
 
 
 def test_an_earlier_boot_is_older_whatever_its_monotonic_clock_says(tmp_path: Path) -> None:
