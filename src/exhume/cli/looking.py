@@ -66,6 +66,8 @@ class Look:
         """Why a window shows nothing, and what there is instead."""
         if self.span.empty:
             return f"{self.recording.directory} holds no {what} yet; let the recorder run for a few seconds"
+        if window == self.span:
+            return f"there are no {what} in the recording ({self.shown(window)}); the recorder may not have met any"
         where = "outside of what is recorded" if window.empty else self.shown(window)
         return f"no {what} in that window ({where}); the recording holds {self.shown(self.span)}"
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import MILLIS, NANOS
 from exhume.model.times import format_clock, format_day
 from exhume.model.window import Window
 from exhume.present.cores import (
@@ -175,5 +175,6 @@ def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
         text.append(f"levels: '{LEVELS}' from 0 to 100%  / not recorded  ", QUIET)
     if marked:
         text.append("◆ kernel log (· routine)  ", QUIET)
-    text.append(f"cell {duration(round(grid.cell_nanos))}", QUIET)
+    # Ticks are a second long, give or take: a cell of a short recording is one of them, not 942 ms.
+    text.append(f"cell {duration(max(NANOS, round(grid.cell_nanos / 1e8) * 100 * MILLIS))}", QUIET)
     return text
