@@ -67,7 +67,7 @@ def test_the_query_in_the_document_runs(document: str, tmp_path: Path) -> None:
     query = re.search(r"```sql\n(.*?)```", document, flags=re.DOTALL)
     assert query is not None
     found = duckdb.sql(query[1].replace("'D/", f"'{tmp_path}/").rstrip().rstrip(";")).fetchall()
-    assert found == [(0, 811), (1, 811)]
+    assert sorted(found) == [(0, 811), (1, 811)]
     stacks = duckdb.sql(f"SELECT count(*), max(stack), max(frames[1]) FROM '{tmp_path}/*/stacks.parquet'").fetchall()
     assert stacks == [(24, 2**64 - 1, 2**63)]
     names = duckdb.sql(f"SELECT count(DISTINCT name) FROM '{tmp_path}/*/frames.parquet'").fetchall()
