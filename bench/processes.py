@@ -1,5 +1,6 @@
 """Starting, watching and stopping what is measured: CPU time and memory as the kernel counts them."""
 
+import atexit
 import os
 import signal
 import subprocess
@@ -57,8 +58,14 @@ class Watched:
 
 
 def start(name: str, command: list[str], output: Path) -> Watched:
+    """Start it in a session of its own: the scheduler then weighs it against the load as it weighs a service of a node,
+    not as one more process of the benchmark."""
     with output.open("wb") as sink:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    # In its own session it does not hear Ctrl-C; whatever ends the benchmark ends it too.
+    atexit.register(process.kill)
     return Watched(name, process, output)
 
 
