@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from exhume.collect.perf.symbols.space import AddressSpace, FileKey, Mapping, mapped_file
+
 SOURCE = """
 #include <stdio.h>
 #include <unistd.h>
@@ -73,3 +75,18 @@ def compile_c(tmp_path: Path) -> Compile:
         return output
 
     return build
+
+
+def map_file(  # noqa: PLR0917 - in the order of the kernel's record
+    space: AddressSpace,
+    start: int,
+    end: int,
+    offset: int,
+    major: int,
+    minor: int,
+    inode: int,
+    generation: int,
+    path: str,
+) -> None:
+    """Tell a space of one executable mapping, as the kernel's record does."""
+    space.add([Mapping(start, end, offset, mapped_file(FileKey(major, minor, inode, generation, path)))])

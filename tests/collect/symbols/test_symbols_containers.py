@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from symbol_programs import Compile, Running, need, running
+from symbol_programs import Compile, Running, map_file, need, running
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Symbolizer
@@ -131,6 +131,6 @@ def test_the_kernels_own_record_of_the_mapping_is_enough(container: Container) -
         base = run.addresses["base"]
         space = AddressSpace(run.pid)
         major, minor = os.major(status.st_dev), os.minor(status.st_dev)
-        space.add_mapping(base, base + (1 << 16), 0, major, minor, status.st_ino, 0, str(container.library))
+        map_file(space, base, base + (1 << 16), 0, major, minor, status.st_ino, 0, str(container.library))
         (frame,) = Symbolizer(Host()).user(space, np.array([base + container.offset], np.uint64))
         assert frame.name == "inside_name"

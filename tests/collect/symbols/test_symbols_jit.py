@@ -178,7 +178,7 @@ def test_a_real_python_with_perf_trampolines_is_named() -> None:
             perf_map.unlink(missing_ok=True)
 
 
-def test_a_real_node_with_perf_maps_is_named() -> None:
+def test_a_real_node_with_perf_maps_is_named(tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -187,7 +187,9 @@ def test_a_real_node_with_perf_maps_is_named() -> None:
     for (let i = 0; i < 2000; i++) grindTheGears(2000);
     console.log("go"); setTimeout(() => {}, 60000);
     """
-    with subprocess.Popen([node, "--perf-basic-prof", "-e", code], stdout=subprocess.PIPE, text=True) as process:
+    # It leaves a log in its working directory.
+    command = [node, "--perf-basic-prof", "-e", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         perf_map = Path(f"/tmp/perf-{process.pid}.map")
         try:
             assert process.stdout is not None and process.stdout.readline() == "go\n"

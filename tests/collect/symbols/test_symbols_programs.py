@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from symbol_programs import SOURCE, Compile, need, running
+from symbol_programs import SOURCE, Compile, map_file, need, running
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer
@@ -108,7 +108,8 @@ def test_a_program_rewritten_in_place_is_read_again(compile_c: Compile, tmp_path
     offset = sizes_at(library, "before")
     status = library.stat()
     space = AddressSpace(os.getpid())
-    space.add_mapping(
+    map_file(
+        space,
         0x7F0000000000,
         0x7F0000010000,
         0,
@@ -144,7 +145,7 @@ def test_a_process_that_is_gone_is_named_only_by_the_very_same_file(compile_c: C
     expected = {(status.st_ino, minor): "work", (status.st_ino + 1, minor): None, (status.st_ino, minor + 1): None}
     for (inode, minor_told), name in expected.items():
         space = AddressSpace(gone)
-        space.add_mapping(0x7F0000000000, 0x7F0000010000, 0, major, minor_told, inode, 0, str(library))
+        map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor_told, inode, 0, str(library))
         (frame,) = Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))
         assert frame.name == (name or f"libwork.so+0x{offset:x}")
 
@@ -163,7 +164,7 @@ def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> 
     for told, name in ((generation, "work"), (generation ^ 1, f"libwork.so+0x{offset:x}")):
         space = AddressSpace(os.getpid())
         major, minor = os.major(status.st_dev), os.minor(status.st_dev)
-        space.add_mapping(0x7F0000000000, 0x7F0000010000, 0, major, minor, status.st_ino, told, str(library))
+        map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor, status.st_ino, told, str(library))
         assert Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))[0].name == name
 
 
@@ -248,8 +249,8 @@ def test_the_vdso_is_named_in_every_process(compile_c: Compile) -> None:
 
 def test_memory_without_a_file_merges_under_one_name() -> None:
     space = AddressSpace(os.getpid())
-    space.add_mapping(0x10000, 0x20000, 0, 0, 0, 0, 0, "//anon")
-    space.add_mapping(0x30000, 0x40000, 0, 0, 0, 0, 0, "")
+    map_file(space, 0x10000, 0x20000, 0, 0, 0, 0, 0, "//anon")
+    map_file(space, 0x30000, 0x40000, 0, 0, 0, 0, 0, "")
     frames = Symbolizer(Host()).user(space, np.array([0x10008, 0x10010, 0x30000, 0x50000], np.uint64))
     assert [frame.name for frame in frames] == ["[anon]", "[anon]", "[anon]", "[unknown]"]
     assert len({frame.id for frame in frames}) == 2
@@ -282,7 +283,7 @@ def test_numbers_of_another_kind_need_the_word_of_the_living_process(compile_c: 
         for shift, name in ((0, "alpha"), (1 << 24, None)):
             told = AddressSpace(run.pid)
             start, end = mapping.start + shift, mapping.end + shift
-            told.add_mapping(start, end, mapping.offset, 0, 999, key.inode + 1, 0, key.path)
+            map_file(told, start, end, mapping.offset, 0, 999, key.inode + 1, 0, key.path)
             (frame,) = Symbolizer(Host()).user(told, np.array([run.addresses["alpha"] + shift], np.uint64))
             offset = run.addresses["alpha"] - mapping.start + mapping.offset
             assert frame.name == (name or f"program+0x{offset:x}")

@@ -5,6 +5,7 @@ import os
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from symbol_programs import map_file
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
@@ -45,7 +46,7 @@ def test_a_new_mapping_replaces_what_it_covers(made: list[tuple[int, int, int]])
     space = AddressSpace(1)
     expected: dict[int, tuple[int, str]] = {}
     for i, (start, length, file) in enumerate(made):
-        space.add_mapping(start, start + length, i * 1000, 0, 0, file, 0, f"/lib/{file}")
+        map_file(space, start, start + length, i * 1000, 0, 0, file, 0, f"/lib/{file}")
         if i % 5 == 0:
             assert space.layout.files
         for address in range(start, start + length):
@@ -58,11 +59,11 @@ def test_a_new_mapping_replaces_what_it_covers(made: list[tuple[int, int, int]])
 
 def test_a_fork_shares_until_one_of_the_two_changes() -> None:
     parent = AddressSpace(10)
-    parent.add_mapping(0, 100, 0, 0, 0, 1, 0, "/one")
+    map_file(parent, 0, 100, 0, 0, 0, 1, 0, "/one")
     child = parent.fork(11)
     grandchild = child.fork(12)
-    child.add_mapping(200, 300, 0, 0, 0, 2, 0, "/two")
-    parent.add_mapping(400, 500, 0, 0, 0, 3, 0, "/three")
+    map_file(child, 200, 300, 0, 0, 0, 2, 0, "/two")
+    map_file(parent, 400, 500, 0, 0, 0, 3, 0, "/three")
     assert [[m.file.path for m in space.layout.mappings()] for space in (parent, child, grandchild)] == [
         ["/one", "/three"],
         ["/one", "/two"],
@@ -74,7 +75,7 @@ def test_a_fork_shares_until_one_of_the_two_changes() -> None:
 
 def test_exec_begins_with_nothing_but_remembers_where_it_came_from() -> None:
     child = AddressSpace(10).fork(11)
-    child.add_mapping(0, 100, 0, 0, 0, 1, 0, "/one")
+    map_file(child, 0, 100, 0, 0, 0, 1, 0, "/one")
     fresh = child.exec()
     assert fresh.find(50) is None
     assert (fresh.pid, fresh.lineage) == (11, (10,))

@@ -32,7 +32,6 @@ class RecordType(IntEnum):
 CONTEXT_FIRST = np.uint64(2**64 - 4095)
 CONTEXT_KERNEL = 2**64 - 128
 CONTEXT_USER = 2**64 - 512
-KERNEL_HALF = np.uint64(1 << 63)
 
 SAMPLE_WORDS = 5
 TRAILER_BYTES = 24
@@ -142,6 +141,16 @@ def lost_count(records: Records) -> int:
     return int(records.words[lost + 2].sum()) + int(records.words[also + 1].sum())
 
 
+def groups_of(values: npt.NDArray[np.int32] | U64Array) -> list[I64Array]:
+    """Where each distinct value stands: one array of places a value, each in ascending order."""
+    if not len(values):
+        return []
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    return np.split(order, cuts)
+
+
 def throttled_while_busy(records: Records) -> int:
     """How often the kernel held sampling back on a core that had work.
 
@@ -162,27 +171,31 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def chain_keys(samples: RawSamples, salt: U64Array) -> U64Array:
-    """A 64-bit key per callchain: equal chains with equal salt have equal keys, others practically never.
+def row_keys(links: U64Array, first: I64Array, depth: I64Array, salt: U64Array) -> U64Array:
+    """A 64-bit key per row of a ragged array: equal rows with equal salt have equal keys, others practically never.
 
-    Each address is mixed with its place in the chain and the results are summed, which numpy can do for all
-    chains at once. The salt tells address spaces apart, where the same user addresses mean different code.
+    Each link is mixed with its place in the row and the results are summed, which numpy can do for all rows at once.
+    No row may be empty. The salt tells equal rows apart where they mean different things.
     """
-    total = len(samples.addresses)
-    place = np.arange(total, dtype=np.int64) - np.repeat(samples.first, samples.depth)
-    mixed = samples.addresses + (place.astype(np.uint64) + np.uint64(1)) * _STEP
+    if not len(first):
+        return np.zeros(0, dtype=np.uint64)
+    place = np.arange(len(links), dtype=np.int64) - np.repeat(first, depth)
+    mixed = links + (place.astype(np.uint64) + np.uint64(1)) * _STEP
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
     mixed ^= mixed >> np.uint64(31)
-    sums = np.add.reduceat(mixed, samples.first) if total else np.zeros(0, dtype=np.uint64)
-    result: U64Array = (sums + salt * _STEP) * _MIX_1
+    result: U64Array = (np.add.reduceat(mixed, first) + salt * _STEP) * _MIX_1
     return result ^ (result >> np.uint64(29))
 
 
+def chain_keys(samples: RawSamples, links: U64Array, salt: U64Array) -> U64Array:
+    """A key per callchain; `links` are its addresses, or what stands for them."""
+    return row_keys(links, samples.first, samples.depth, salt)
+
+
 def has_user_part(samples: RawSamples) -> npt.NDArray[np.bool_]:
-    """Which samples have at least one user address (markers and kernel addresses lie in the upper half)."""
+    """Which samples were taken in a program, or on its behalf in the kernel."""
     if not len(samples):
         return np.zeros(0, dtype=np.bool_)
-    lowest = np.minimum.reduceat(samples.addresses, samples.first)
-    result: npt.NDArray[np.bool_] = lowest < KERNEL_HALF
+    result: npt.NDArray[np.bool_] = np.logical_or.reduceat(samples.addresses == np.uint64(CONTEXT_USER), samples.first)
     return result

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.host import Host
+from exhume.collect.perf.places import Places, links_of
 from exhume.collect.perf.processbook import ProcessBook
 from exhume.collect.perf.records import (
     RawSamples,
@@ -13,6 +14,7 @@ from exhume.collect.perf.records import (
     RecordType,
     chain_keys,
     decode_samples,
+    groups_of,
     has_user_part,
     join_samples,
     lost_count,
@@ -22,7 +24,7 @@ from exhume.collect.perf.records import (
 from exhume.collect.perf.rings import CpuRings, RingSet
 from exhume.collect.perf.stackbook import Chain, Stack, StackBook
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
-from exhume.collect.perf.tasks import Tasks
+from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.perf.tracefs import find_tracefs
 from exhume.collect.perf.tracepoints import WANTED, TracepointRows, load_tracepoint
 from exhume.collect.processes import ProcessReader
@@ -49,6 +51,7 @@ class Sampler:
         self._processes = ProcessBook(ProcessReader(host))
         self.rate_hz = rate_hz
         self._started = False
+        self._kernel_generation = 0
         self.sampled = 0
         self.ring_fill = 0
         self.traces_cgroups = self._rings.tracing and any(t.name == "cgroup_mkdir" for t in tracepoints)
@@ -103,7 +106,11 @@ class Sampler:
         if losses:
             rows["losses"] = to_columns("losses", losses)
         self._tasks.settle()
-        self.sampled = len(samples)
+        if self._symbolizer.kernel_generation != self._kernel_generation:
+            # A module or BPF program may now lie where another did.
+            self._kernel_generation = self._symbolizer.kernel_generation
+            self._book.forget()
+        self.sampled = len(samples) - int(idle.sum())
         self.ring_fill = max(
             (len(records.data) * 1000 // rings.samples.size for rings, records, _ in drained), default=0
         )
@@ -117,61 +124,60 @@ class Sampler:
 
     def _stacks(self, samples: RawSamples) -> list[Stack]:
         """The stack of each sample."""
-        user = has_user_part(samples)
-        keys = chain_keys(samples, self._salts(samples, user))
+        images, image_of = self._images(samples, has_user_part(samples))
+        links = links_of(samples, Places([(i.space, i.salt) for i in images]), image_of, self._symbolizer)
+        # Chains of the idle task are apart: only there does an idle leaf mean idle.
+        idle_task = samples.pid == 0
+        keys = chain_keys(samples, links, idle_task.astype(np.uint64))
         unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        book = self._book
-        found: list[Stack | None] = []
+        known = [self._book.find(key) for key in unique.tolist()]
         new: dict[int, Chain] = {}
         idle_keys: set[int] = set()
-        for key, index in zip(unique.tolist(), first.tolist(), strict=True):
-            stack = book.find(key)
-            found.append(stack)
-            if stack is None:
-                pid = int(samples.pid[index])
-                image = self._tasks.image_at(pid, int(samples.time[index])) if user[index] else None
-                new[key] = Chain(samples.chain(index).tolist(), image.space if image else None)
-                if pid == 0:
-                    idle_keys.add(key)
-        resolved = book.resolve(new, idle_keys) if new else {}
-        stacks = [stack or resolved[key] for stack, key in zip(found, unique.tolist(), strict=True)]
-        return [stacks[index] for index in inverse.tolist()]
+        for place in [place for place, stack in enumerate(known) if stack is None]:
+            key, index = int(unique[place]), int(first[place])
+            image = images[image_of[index]] if image_of[index] >= 0 else None
+            new[key] = Chain(samples.chain(index).tolist(), image.space if image else None)
+            if idle_task[index]:
+                idle_keys.add(key)
+        if new:
+            resolved = self._book.resolve(new, idle_keys)
+            known = [stack or resolved[key] for stack, key in zip(known, unique.tolist(), strict=True)]
+        return [stack for index in inverse.tolist() if (stack := known[index]) is not None]
 
-    def _salts(self, samples: RawSamples, user: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-        """Tells equal addresses of different programs apart; samples that lie in the kernel alone need none."""
-        salts = np.zeros(len(samples), dtype=np.uint64)
-        # Kernel-only chains of the idle task are resolved apart: only there does an idle leaf mean idle.
-        salts[samples.pid == 0] = np.uint64(2**63)
-        pids, inverse = np.unique(samples.pid[user], return_inverse=True)
-        times = samples.time[user]
-        values = np.zeros(len(pids), dtype=np.uint64)
-        per_sample: npt.NDArray[np.uint64] | None = None
-        for index, pid in enumerate(pids.tolist()):
-            image = self._tasks.image_at(pid, int(times[-1]))
-            values[index] = image.salt if image else 0
+    def _images(self, samples: RawSamples, user: npt.NDArray[np.bool_]) -> tuple[list[Image], npt.NDArray[np.int64]]:
+        """The images that were sampled, and which of them each sample ran (-1: unknown, or in the kernel alone)."""
+        image_of = np.full(len(samples), -1, dtype=np.int64)
+        places = np.flatnonzero(user)
+        numbers: dict[int, int] = {}
+        images: list[Image] = []
+
+        def number(image: Image | None) -> int:
+            if image is None:
+                return -1
+            if id(image) not in numbers:
+                numbers[id(image)] = len(images)
+                images.append(image)
+            return numbers[id(image)]
+
+        for group in groups_of(samples.pid[places]):
+            at = places[group]
+            pid = int(samples.pid[at[0]])
+            image_of[at] = number(self._tasks.image_at(pid, int(samples.time[at[-1]])))
             if self._tasks.changed_image(pid):
-                per_sample = values[inverse] if per_sample is None else per_sample
-                for place in np.flatnonzero(inverse == index).tolist():
-                    image = self._tasks.image_at(pid, int(times[place]))
-                    per_sample[place] = image.salt if image else 0
-        salts[user] = values[inverse] if per_sample is None else per_sample
-        return salts
+                for place, time in zip(at.tolist(), samples.time[at].tolist(), strict=True):
+                    image_of[place] = number(self._tasks.image_at(pid, time))
+        return images, image_of
 
     def _names(self, samples: RawSamples) -> npt.NDArray[np.object_]:
         """The thread name at each sample."""
-        tids, first, inverse = np.unique(samples.tid, return_index=True, return_inverse=True)
-        names = np.empty(len(tids), dtype=object)
-        changed: list[int] = []
-        for index, (tid, place) in enumerate(zip(tids.tolist(), first.tolist(), strict=True)):
-            names[index] = self._tasks.name_at(int(samples.pid[place]), tid, int(samples.time[place]))
+        names = np.empty(len(samples), dtype=object)
+        for at in groups_of(samples.tid):
+            pid, tid = int(samples.pid[at[0]]), int(samples.tid[at[0]])
+            names[at] = self._tasks.name_at(pid, tid, int(samples.time[at[0]]))
             if self._tasks.changed_name(tid):
-                changed.append(index)
-        result: npt.NDArray[np.object_] = names[inverse]
-        for index in changed:
-            for place in np.flatnonzero(inverse == index).tolist():
-                time = int(samples.time[place])
-                result[place] = self._tasks.name_at(int(samples.pid[place]), int(tids[index]), time)
-        return result
+                for place in at.tolist():
+                    names[place] = self._tasks.name_at(pid, tid, int(samples.time[place]))
+        return names
 
     def _add_samples(
         self,

@@ -68,17 +68,14 @@ IDLE_LEAVES = frozenset(
 class Stack:
     """A named stack, root first. `idle` marks the ones that are counted instead of stored."""
 
-    __slots__ = ("__weakref__", "frames", "id", "idle")
+    __slots__ = ("__weakref__", "frames", "id", "idle", "settled")
 
     def __init__(self, frames: tuple[Frame, ...], *, idle: bool) -> None:
         self.frames = frames
         self.id = stack_id(frames)
         self.idle = idle
-
-    @property
-    def settled(self) -> bool:
-        """Whether the same addresses will mean the same later: code made at run time may move or be named later."""
-        return not any(frame.kind == JIT or frame.module == ANONYMOUS for frame in self.frames)
+        # Whether the same addresses will mean the same later: code made at run time may move, or be named later.
+        self.settled = not any(frame.kind == JIT or frame.module == ANONYMOUS for frame in frames)
 
 
 def stack_id(frames: tuple[Frame, ...]) -> int:

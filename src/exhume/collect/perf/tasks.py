@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.host import Host
+from exhume.collect.perf.mapruns import MapRun, MapRuns
 from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType
 from exhume.collect.perf.symbols.space import AddressSpace
 
 MISC_COMM_EXEC = 1 << 13
-# type, misc, size, pid, then tid or parent; the child's and the parent's thread; a mapping's place and file.
+# type, misc, size, pid, then tid or parent; the child's and the parent's thread.
 _HEAD = struct.Struct("<IHHII")
 _THREADS = struct.Struct("<II")
-_MAPPING = struct.Struct("<QQQIIQQ")
 _time_of = itemgetter(0)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -54,6 +54,7 @@ class Tasks:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._salts = count(1)
+        self._map_runs = MapRuns()
         # Newest last. More than one entry only within the tick of an exec.
         self._images: OrderedDict[int, list[tuple[int, Image | None]]] = OrderedDict()
         self._names: dict[int, list[tuple[int, str]]] = {}
@@ -69,27 +70,31 @@ class Tasks:
         parts = [part for part in drained if len(part.starts)]
         relevant = _relevant_pids(parts, sampled_pids)
         self.gone = relevant[1]
-        chosen: list[tuple[int, int, bytes]] = []
-        for part in parts:
-            starts = _task_records(part, relevant)
-            ends = starts + (part.words[starts] >> np.uint64(51)).astype(np.int64)
+        kept = [(part, _task_records(part, relevant)) for part in parts]
+        told: list[tuple[int, int, bytes, MapRun | None]] = [
+            (run.time, 0, b"", run) for run in self._map_runs.decode(kept)
+        ]
+        for part, starts in kept:
+            others = starts[(part.words[starts] & _LOW) != RecordType.MMAP2]
+            ends = others + (part.words[others] >> np.uint64(51)).astype(np.int64)
             times = part.words[ends - 2].tolist()
-            chosen.extend((time, start, part.data) for time, start in zip(times, (starts * 8).tolist(), strict=True))
-        chosen.sort(key=_time_of)
-        for time, start, data in chosen:
-            self._take(time, start, data)
+            told.extend((time, at, part.data, None) for time, at in zip(times, (others * 8).tolist(), strict=True))
+        told.sort(key=_time_of)
+        for time, at, data, run in told:
+            if run is None:
+                self._take(time, at, data)
+            else:
+                self._map(run)
 
     def _take(self, time: int, start: int, data: bytes) -> None:
         kind, misc, size, pid, other = _HEAD.unpack_from(data, start)
-        end = start + size - TRAILER_BYTES
-        if kind == RecordType.MMAP2:
-            self._map(pid, start, end, data)
-        elif kind == RecordType.FORK:
+        if kind == RecordType.FORK:
             self._fork(pid, other, *_THREADS.unpack_from(data, start + 16))
         elif kind == RecordType.EXIT:
             self._ended.append((pid, _THREADS.unpack_from(data, start + 16)[0]))
         elif kind == RecordType.COMM:
-            self._names.setdefault(other, []).append((time, _text(data[start + 16 : end])))
+            name = _text(data[start + 16 : start + size - TRAILER_BYTES])
+            self._names.setdefault(other, []).append((time, name))
             if misc & MISC_COMM_EXEC:
                 self._exec(time, pid)
 
@@ -116,14 +121,12 @@ class Tasks:
         child = Image(image.space.fork(pid), image.salt) if image and image is not _UNKNOWN else None
         self._images[pid] = [(0, child)]
 
-    def _map(self, pid: int, start: int, end: int, data: bytes) -> None:
-        images = self._images.get(pid)
+    def _map(self, run: MapRun) -> None:
+        images = self._images.get(run.pid)
         image = images[-1][1] if images else None
         if image is None or image is _UNKNOWN:
             return
-        address, length, offset, major, minor, inode, generation = _MAPPING.unpack_from(data, start + 16)
-        path = _text(data[start + 72 : end])
-        image.space.add_mapping(address, address + length, offset, major, minor, inode, generation, path)
+        image.space.add(run.mappings)
         # What the addresses mean has changed, so what was concluded from them before must not be reused.
         image.salt = next(self._salts)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.demangle import demangle
@@ -75,6 +76,13 @@ class FileSymbols:
         if fresh:
             self._name(views, known, known.program, fresh)
         return [frames.get(index) or _nameless(file, offset) for index, offset in zip(at, offsets, strict=True)]
+
+    def functions(self, file: MappedFile, offsets: npt.NDArray[np.uint64]) -> tuple[int, npt.NDArray[np.intp]]:
+        """The number of the program that was read from a file, and those of the functions at some of its offsets."""
+        known = self._known.get(file)
+        if known is None or known.program is None:
+            return 0, np.full(len(offsets), -1, np.intp)
+        return known.program.number, known.program.find(offsets)
 
     def _known_file(self, views: Views) -> _Known:
         now = self._clock()

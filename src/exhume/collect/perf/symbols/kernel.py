@@ -27,6 +27,7 @@ class KernelSymbols:
         self._changed = False
         self._frames: dict[int, Frame] = {}
         self._unknown: set[int] = set()
+        self.generation = 0
         self.missing: Missing | None = None
 
     @property
@@ -36,6 +37,10 @@ class KernelSymbols:
     def changed(self) -> None:
         """A module or BPF program came or went: what was loaded may name the wrong one."""
         self._changed = True
+
+    def functions(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+        """The number of each address's function, -1 for none. Numbers change with the generation."""
+        return self._fresh_table().find(addresses)
 
     def frames(self, addresses: npt.NDArray[np.uint64]) -> list[Frame]:
         """A frame for each address."""
@@ -94,6 +99,7 @@ class KernelSymbols:
             self.missing = Missing("kernel symbols", "the kernel hides its addresses", self._remedy())
         release_freed_memory()
         self._table = table
+        self.generation += 1
         self._loaded_at = self._clock()
         return table
 

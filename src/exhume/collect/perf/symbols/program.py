@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,13 @@ _NAME_READ = 256
 _MAX_NAME = 4096
 
 
+_numbers = count(1)
+
+
 class Program:
     """Functions by file offset, and their names."""
 
-    __slots__ = ("_segments", "_strings", "_strings_at", "identity", "source", "source_path", "table")
+    __slots__ = ("_segments", "_strings", "_strings_at", "identity", "number", "source", "source_path", "table")
 
     def __init__(
         self, segments: tuple[Segment, ...], table: FunctionTable, strings: bytes | None, at: StringTable
@@ -28,6 +32,8 @@ class Program:
         self._strings = strings
         self._strings_at = at
         self.table = table
+        # Never used again: conclusions about callchains are kept by it.
+        self.number = next(_numbers)
         self.identity: Identity = (0, 0, 0, 0)
         self.source: Identity = (0, 0, 0, 0)
         self.source_path = ""

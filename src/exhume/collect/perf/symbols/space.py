@@ -8,7 +8,9 @@ and mappings are only put in order when an address is looked up.
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import count, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -33,16 +35,22 @@ class FileKey(NamedTuple):
     path: str
 
 
+_numbers = count(1)
+_start_of = itemgetter(0)
+
+
 class MappedFile:
     """A file (or a piece of nameless memory) that processes map; one object for all of them.
 
     `path` is as the kernel wrote it, less the mark of a deleted file; `module` is the same fit to be shown.
     """
 
-    __slots__ = ("__weakref__", "base", "key", "maybe_jit", "module", "on_disk", "path")
+    __slots__ = ("__weakref__", "base", "key", "maybe_jit", "module", "number", "on_disk", "path")
 
     def __init__(self, key: FileKey) -> None:
         self.key = key
+        # Never used again, not even when the object is gone: conclusions are kept by it.
+        self.number = next(_numbers)
         self.path = key.path.removesuffix(_DELETED)
         self.module = readable(self.path.encode("utf-8", "surrogateescape"))
         self.base = self.module.rsplit("/", 1)[-1]
@@ -75,16 +83,11 @@ class Layout:
 
     __slots__ = ("ends", "files", "offsets", "starts")
 
-    def __init__(self, mappings: Iterable[Mapping] = ()) -> None:
-        self.starts = array("Q")
-        self.ends = array("Q")
-        self.offsets = array("Q")
-        self.files: list[MappedFile] = []
-        for start, end, offset, file in mappings:
-            self.starts.append(start)
-            self.ends.append(end)
-            self.offsets.append(offset)
-            self.files.append(file)
+    def __init__(self, mappings: Sequence[Mapping] = ()) -> None:
+        self.starts = array("Q", [mapping[0] for mapping in mappings])
+        self.ends = array("Q", [mapping[1] for mapping in mappings])
+        self.offsets = array("Q", [mapping[2] for mapping in mappings])
+        self.files: list[MappedFile] = [mapping[3] for mapping in mappings]
 
     def index(self, address: int) -> int:
         """Which mapping an address lies in; -1 for none."""
@@ -130,8 +133,16 @@ class _Image:
         self.pending = pending
 
     def settle(self) -> None:
+        made = self.pending
+        if not self.layout.files:
+            # A program that was just loaded: almost always apart from each other.
+            made = sorted(made, key=_start_of)
+            if all(before[1] <= after[0] for before, after in pairwise(made)):
+                self.layout = Layout(made)
+                self.pending = []
+                return
         self.layout = Layout(_overlaid(self.layout.mappings(), self.pending))
-        self.pending.clear()
+        self.pending = []
 
 
 class AddressSpace:
@@ -158,7 +169,7 @@ class AddressSpace:
         except OSError:
             return None
         space = cls(pid)
-        space._image = _Image(Layout(parse_maps(content)), [])
+        space._image = _Image(Layout(list(parse_maps(content))), [])
         return space
 
     def fork(self, pid: int) -> "AddressSpace":
@@ -174,16 +185,13 @@ class AddressSpace:
         """An empty space for the new program of the same process."""
         return AddressSpace(self.pid, self.lineage)
 
-    def add_mapping(  # noqa: PLR0917 - in the order of the kernel's record
-        self, start: int, end: int, offset: int, major: int, minor: int, inode: int, generation: int, path: str
-    ) -> None:
-        """An executable mapping that the process just made."""
+    def add(self, made: list[Mapping]) -> None:
+        """Executable mappings that the process just made, in order."""
         if self._shared:
             self._image = _Image(self._image.layout, self._image.pending.copy())
             self._shared = False
-        pending = self._image.pending
-        pending.append(Mapping(start, end, offset, mapped_file(FileKey(major, minor, inode, generation, path))))
-        if len(pending) > _MAX_PENDING:
+        self._image.pending.extend(made)
+        if len(self._image.pending) > _MAX_PENDING:
             self._image.settle()
 
     @property

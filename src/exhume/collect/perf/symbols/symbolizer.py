@@ -68,6 +68,20 @@ class Symbolizer:
         """A module or BPF program came or went."""
         self._kernel.changed()
 
+    @property
+    def kernel_generation(self) -> int:
+        """Goes up each time the kernel's functions were read anew."""
+        return self._kernel.generation
+
+    def kernel_functions(self, addresses: Addresses) -> npt.NDArray[np.intp]:
+        """The number of each address's function, -1 for none; good for one generation."""
+        return self._kernel.functions(addresses)
+
+    def file_functions(self, file: MappedFile, offsets: Addresses) -> tuple[int, npt.NDArray[np.intp]]:
+        """A number that stands for the file as it was read, and those of the functions at some offsets in it: -1 for
+        none, or where the file has not been read yet."""
+        return self._files.functions(file, offsets)
+
     def kernel(self, addresses: Addresses) -> list[Frame]:
         """A frame for each kernel address."""
         return self._kernel.frames(addresses)
