@@ -295,18 +295,19 @@ def test_rows_that_do_not_fit_are_refused_at_once(tmp_path: Path) -> None:
     assert Recording.open(tmp_path).read("sampling").num_rows == 0
 
 
+@pytest.mark.parametrize("lone", ["\udce9", "\ud800"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_is_not_text_is_kept_as_well_as_text_can(tmp_path: Path, count: int) -> None:
+def test_what_is_not_text_is_kept_as_well_as_text_can(tmp_path: Path, count: int, lone: str) -> None:
     """A process may call itself anything."""
     writer = recorder(tmp_path)
     tick = tick_at(0)
-    writer.append("processes", {"time": [tick.start] * count, "pid": [*range(count)], "comm": ["caf\udce9"] * count})
+    writer.append("processes", {"time": [tick.start] * count, "pid": [*range(count)], "comm": ["caf" + lone] * count})
     names = np.array([b"caf\xe9"] * count)
     writer.append("samples", {**sample_rows(tick, [(0, 1, "", 1)] * count), "comm": names})
     writer.commit(tick)
     writer.close()
     recording = Recording.open(tmp_path)
-    assert recording.read("processes").column("comm").to_pylist() == ["caf\ufffd"] * count
+    assert {name.rstrip("\ufffd") for name in recording.read("processes").column("comm").to_pylist()} == {"caf"}
     assert recording.read("samples").column("comm").to_pylist() == ["caf\ufffd"] * count
 
 

@@ -83,4 +83,4 @@ def _plain(values: Any) -> list[Any]:
 
 
 def _as_text(value: Any) -> Any:
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
+    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if isinstance(value, str) else value
