@@ -21,6 +21,11 @@ from exhume.model.stop import Stop
 from exhume.store.resume import last_log_sequence
 from exhume.store.writer import SegmentWriter
 
+# Every segment explains its own stacks. On a small node a minute has too few samples to share that cost between: five
+# minutes take half the bytes a sample, and are still little to read while they grow.
+SMALL_NODE = 1000
+SMALL_SEGMENT_S, SEGMENT_S = 300, 60
+
 
 class NodeRecorder:
     """A recorder of this node, ready to run, with what it has to do without."""
@@ -58,7 +63,11 @@ def node_recorder(values: Mapping[str, Any]) -> Iterator[NodeRecorder]:
 def _open_store(values: Mapping[str, Any], facts: RecordingFacts) -> SegmentWriter:
     age = values["max-age"]
     return SegmentWriter(
-        values["dir"], facts, max_bytes=values["max-size"], max_age_s=None if age is None else age / NANOS
+        values["dir"],
+        facts,
+        max_bytes=values["max-size"],
+        max_age_s=None if age is None else age / NANOS,
+        segment_s=SMALL_SEGMENT_S if facts.cores * facts.rate_hz < SMALL_NODE else SEGMENT_S,
     )
 
 
