@@ -94,7 +94,7 @@ def _print_json(look: "Look", grid: "CoreGrid", marks: "list[EventView]", worst:
 
 
 def _next(look: "Look", worst: "Worst") -> str:
-    from exhume.cli.looking import directory_words
+    from exhume.cli.speaking import directory_words
     from exhume.model.clock import NANOS
     from exhume.model.times import format_moment
 

@@ -13,8 +13,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     from exhume.cli.listing import print_listing
-    from exhume.cli.looking import Look, directory_words
-    from exhume.cli.speaking import patience, say, suggest
+    from exhume.cli.looking import Look
+    from exhume.cli.speaking import directory_words, patience, say, suggest
 
     look = Look.into(options)
     window = look.window(options.since, options.until)

@@ -142,7 +142,7 @@ def _conclude(output: Path, tree: "FlameTree", page: "FlamePage") -> None:
 
 
 def _next(look: "Look", window: "Window", baseline: str | None) -> str:
-    from exhume.cli.looking import directory_words
+    from exhume.cli.speaking import directory_words
     from exhume.model.times import format_moment
 
     since, until = (format_moment(moment, look.zone, digits=3) for moment in (window.since, window.until))

@@ -15,8 +15,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     from exhume.cli.listing import print_listing
-    from exhume.cli.looking import Look, directory_words
-    from exhume.cli.speaking import patience, say, suggest
+    from exhume.cli.looking import Look
+    from exhume.cli.speaking import directory_words, patience, say, suggest
     from exhume.model.clock import NANOS
     from exhume.model.events import INCIDENT
     from exhume.model.times import format_moment

@@ -11,8 +11,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.looking import Look, directory_words
-    from exhume.cli.speaking import patience, suggest
+    from exhume.cli.looking import Look
+    from exhume.cli.speaking import directory_words, patience, suggest
     from exhume.present.events_view import visible
     from exhume.present.info_view import info_json, info_lines
 

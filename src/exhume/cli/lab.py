@@ -49,8 +49,7 @@ def _list() -> int:
 def _synth(options: Namespace) -> int:
     from datetime import UTC
 
-    from exhume.cli.looking import directory_words
-    from exhume.cli.speaking import ProgressBar, say, suggest
+    from exhume.cli.speaking import ProgressBar, directory_words, say, suggest
     from exhume.lab.synth import write_synthetic
     from exhume.model.clock import NANOS
     from exhume.model.times import format_moment

@@ -1,15 +1,12 @@
 """What the commands that look at a recording share: opening it, and turning what was asked into a window."""
 
-import shlex
 from argparse import Namespace
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from pathlib import Path
 
 from exhume.cli.options import value_of
 from exhume.model.clock import NANOS, SystemClock
 from exhume.model.errors import UsageError
-from exhume.model.settings import default_directory
 from exhume.model.times import Reference, format_clock, format_day, format_offset, parse_range, parse_window
 from exhume.model.window import Window
 from exhume.store.query import Recording
@@ -80,11 +77,6 @@ class Look:
         else:
             since = self.span.since
         return Window(since, until).clamp(self.span)
-
-
-def directory_words(directory: Path) -> str:
-    """`--dir D` as a next command needs it; nothing for the default."""
-    return "" if directory == default_directory() else f" --dir {shlex.quote(str(directory))}"
 
 
 def core_numbers(texts: list[str]) -> set[int] | None:

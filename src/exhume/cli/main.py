@@ -11,6 +11,9 @@ from exhume.cli import exits
 from exhume.cli.options import Parser
 from exhume.model.errors import ExhumeError
 
+# numpy's linear algebra is not used; its threads would cost CPU and memory at every start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Every verb and what it does. The file of that name has `add_options(parser)` and `run(options) -> exit code`.
 COMMANDS = {
     "record": "Record this node until it is stopped.",

@@ -1,17 +1,22 @@
 """A recorder at work: signals, status and the last words. Shared by `exhume record` and bare `exhume`."""
 
+import os
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC
 from typing import Any
 
-from exhume.cli.looking import directory_words
-from exhume.cli.speaking import say, suggest
+from exhume.cli.speaking import directory_words, say, suggest
 from exhume.cli.wiring import node_recorder
+from exhume.model.progress import TickSummary
 from exhume.model.stop import Stop
 from exhume.present.status import summary_lines
 from exhume.present.terminal.status import status_for
+
+# A closed terminal (SIGHUP) ends a recording as orderly as Ctrl-C does.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def record_node(values: Mapping[str, Any]) -> None:
@@ -19,21 +24,43 @@ def record_node(values: Mapping[str, Any]) -> None:
     zone = UTC if values["utc"] else None
     directory = values["dir"]
     with _stopped_by_signals() as stop, node_recorder(values) as recorder:
-        for source in recorder.missing:
-            say(f"missing: {source}")
-        summary = recorder.run(stop, status_for(values["color"], str(directory), zone).tick)
-    for line in summary_lines(summary, str(directory)):
-        print(line)
+        with suppress(OSError):
+            for source in recorder.missing:
+                say(f"missing: {source}")
+        summary = recorder.run(stop, _heard_or_not(lambda: status_for(values["color"], str(directory), zone).tick))
     where = directory_words(directory)
-    suggest(f"exhume incidents{where}" if summary.incidents else f"exhume cores{where}")
+    try:
+        for line in summary_lines(summary, str(directory)):
+            print(line)
+        suggest(f"exhume incidents{where}" if summary.incidents else f"exhume cores{where}")
+        sys.stdout.flush()
+    except OSError:
+        # Nobody hears it, and it must not be tried again when the interpreter ends: what was recorded is sealed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _heard_or_not(start: Callable[[], Callable[[TickSummary], None]]) -> Callable[[TickSummary], None]:
+    """A status that may fail: a terminal that was closed, a pipe that nobody reads any more or a full disk under the
+    log are no reason to stop recording."""
+    tell: Callable[[TickSummary], None] | None = None
+    with suppress(OSError):
+        tell = start()
+
+    def tick(summary: TickSummary) -> None:
+        if tell is not None:
+            with suppress(OSError):
+                tell(summary)
+
+    return tick
 
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[Stop]:
-    """SIGINT and SIGTERM ask for a stop: what is recorded gets sealed. A second one changes nothing, so that an
-    impatient Ctrl-C can't leave the recording half sealed."""
+    """The signals ask for a stop: what is recorded gets sealed. A second one changes nothing, so that an
+    impatient Ctrl-C can't leave the recording half sealed. A recorder under nohup outlives its terminal."""
     stop = Stop()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in heeded}
     try:
         yield stop
     finally:

@@ -1,11 +1,15 @@
 """How commands speak beside their output: on stderr, and most of it only to a terminal."""
 
+import shlex
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
+
+from exhume.model.settings import default_directory
 
 PATIENCE = 1.0  # seconds before a command says what it is busy with
 _BAR = 30
@@ -20,6 +24,11 @@ def suggest(command: str) -> None:
     """Name the next command, to people only."""
     if sys.stderr.isatty():
         say(f"next: {command}")
+
+
+def directory_words(directory: Path) -> str:
+    """`--dir D` as a next command needs it; nothing for the default."""
+    return "" if directory == default_directory() else f" --dir {shlex.quote(str(directory))}"
 
 
 @contextmanager

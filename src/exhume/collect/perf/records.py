@@ -39,37 +39,59 @@ TRAILER_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The bytes of a drain, where each record begins (in 64-bit words), and each one's type."""
+    """What was drained from one or more rings: the bytes end to end, where each record begins (in 64-bit words), and
+    each one's type. `bounds` is where each ring's part begins, `damaged` how many bytes of each made no sense."""
 
     data: bytes
     words: U64Array
     starts: I64Array
     types: npt.NDArray[np.uint32]
-    damaged: int
+    bounds: I64Array
+    damaged: list[int]
 
     def of(self, kind: RecordType) -> I64Array:
         chosen: I64Array = self.starts[self.types == kind]
         return chosen
 
+    def ring_of(self, starts: I64Array) -> npt.NDArray[np.intp]:
+        """Which ring each of some records comes from."""
+        return np.searchsorted(self.bounds, starts, side="right") - 1
 
-def walk(data: bytes) -> Records:
-    """Find the records. One that claims an impossible size ends the walk; what remains is counted as damaged bytes."""
-    usable = len(data) & ~7
-    sizes = memoryview(data)[:usable].cast("H")
+    def per_ring(self, starts: I64Array, weights: npt.ArrayLike | None = None) -> list[int]:
+        """How many of some records each ring has, or the sum of their weights."""
+        if not len(starts):
+            return [0] * len(self.bounds)
+        counts = np.bincount(self.ring_of(starts), weights=weights, minlength=len(self.bounds))
+        return [int(count) for count in counts]
+
+
+def walk(*parts: bytes) -> Records:
+    """Find the records in what was drained from some rings. One that claims an impossible size ends the walk of its
+    ring; what remains there is counted as damaged."""
+    parts = tuple(part + bytes(-len(part) % 8) for part in parts)
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    sizes = memoryview(data).cast("H")
     starts: list[int] = []
     append = starts.append
-    offset = 0
-    # The one loop over all records: each one's place depends on the size of the one before it.
-    while offset < usable:
-        size = sizes[(offset >> 1) + 3]
-        if size < 8 or size & 7 or offset + size > usable:
-            break
-        append(offset >> 3)
-        offset += size
-    words = np.frombuffer(data, dtype="<u8", count=usable >> 3)
+    bounds: list[int] = []
+    damaged: list[int] = []
+    offset = end = 0
+    for part in parts:
+        offset = end
+        end += len(part)
+        bounds.append(offset >> 3)
+        # The one loop over all records: each one's place depends on the size of the one before it.
+        while offset < end:
+            size = sizes[(offset >> 1) + 3]
+            if size < 8 or size & 7 or offset + size > end:
+                break
+            append(offset >> 3)
+            offset += size
+        damaged.append(end - offset)
+    words = np.frombuffer(data, dtype="<u8")
     at = np.array(starts, dtype=np.int64)
     types = (words[at] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    return Records(data, words, at, types, len(data) - offset)
+    return Records(data, words, at, types, np.array(bounds, dtype=np.int64), damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +140,12 @@ def decode_samples(records: Records) -> RawSamples:
     )
 
 
-def join_samples(parts: list[RawSamples]) -> RawSamples:
-    """The samples of several rings as one."""
-    if len(parts) == 1:
-        return parts[0]
-    offsets = np.cumsum([0] + [len(part.addresses) for part in parts[:-1]])
-    return RawSamples(
-        time=np.concatenate([part.time for part in parts]),
-        cpu=np.concatenate([part.cpu for part in parts]),
-        pid=np.concatenate([part.pid for part in parts]),
-        tid=np.concatenate([part.tid for part in parts]),
-        addresses=np.concatenate([part.addresses for part in parts]),
-        first=np.concatenate([part.first + offset for part, offset in zip(parts, offsets, strict=True)]),
-        depth=np.concatenate([part.depth for part in parts]),
-    )
-
-
-def lost_count(records: Records) -> int:
-    """How many samples the kernel says it could not write."""
-    lost = records.of(RecordType.LOST)
-    also = records.of(RecordType.LOST_SAMPLES)
-    return int(records.words[lost + 2].sum()) + int(records.words[also + 1].sum())
+def lost_counts(records: Records) -> list[int]:
+    """How many records the kernel says it could not write, for each ring."""
+    lost, also = records.of(RecordType.LOST), records.of(RecordType.LOST_SAMPLES)
+    counts = records.per_ring(lost, records.words[lost + 2])
+    more = records.per_ring(also, records.words[also + 1])
+    return [count + other for count, other in zip(counts, more, strict=True)]
 
 
 def groups_of(values: npt.NDArray[np.int32] | U64Array) -> list[I64Array]:
@@ -151,19 +158,22 @@ def groups_of(values: npt.NDArray[np.int32] | U64Array) -> list[I64Array]:
     return np.split(order, cuts)
 
 
-def throttled_while_busy(records: Records) -> int:
-    """How often the kernel held sampling back on a core that had work.
+def throttled_while_busy(records: Records) -> list[int]:
+    """How often the kernel held sampling back on a core that had work, for each ring.
 
     An idle core without a tick is throttled as a matter of course: the kernel counts samples per tick, and lets go as
     soon as there is work. That loses nothing but idle samples.
     """
     throttled = np.flatnonzero(records.types == RecordType.THROTTLE)
     if not len(throttled):
-        return 0
+        return [0] * len(records.bounds)
     samples = np.flatnonzero(records.types == RecordType.SAMPLE)
     before = np.searchsorted(samples, throttled) - 1
-    last = records.starts[samples[before[before >= 0]]]
-    return int(np.count_nonzero(records.words[last + 1] & np.uint64(0xFFFFFFFF)))
+    throttled, before = throttled[before >= 0], before[before >= 0]
+    last = records.starts[samples[before]]
+    same_ring = records.ring_of(last) == records.ring_of(records.starts[throttled])
+    busy = (records.words[last + 1] & np.uint64(0xFFFFFFFF)) != 0
+    return records.per_ring(last[same_ring & busy])
 
 
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

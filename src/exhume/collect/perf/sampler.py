@@ -1,6 +1,6 @@
 """The stack sampler as a source: drains the rings once a second and turns records into rows."""
 
-from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,11 @@ from exhume.collect.perf.records import (
     decode_samples,
     groups_of,
     has_user_part,
-    join_samples,
-    lost_count,
+    lost_counts,
     throttled_while_busy,
     walk,
 )
-from exhume.collect.perf.rings import CpuRings, RingSet
+from exhume.collect.perf.rings import RingSet
 from exhume.collect.perf.stackbook import Chain, Stack, StackBook
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
 from exhume.collect.perf.tasks import Image, Tasks
@@ -31,7 +30,16 @@ from exhume.collect.processes import ProcessReader
 from exhume.collect.source import TickRows
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import Missing
-from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
+from exhume.model.tables import Columns, Losses, to_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A tick's records of all rings; `cpus` are the rings' cores, in their order."""
+
+    cpus: list[int]
+    samples: Records
+    tasks: Records
 
 
 class Sampler:
@@ -87,22 +95,17 @@ class Sampler:
             self._started = True
             self._rings.start()
             return {}
-        gone = self._rings.follow_hotplug()
-        drained = [(rings, walk(rings.samples.read()), walk(rings.tasks.read())) for rings in [*self._rings, *gone]]
-        for rings in gone:
-            rings.close()
-        samples = join_samples([decode_samples(records) for _, records, _ in drained]) if drained else None
-        if samples is None:
-            return {}
-        self._follow_tasks([tasks for _, _, tasks in drained], samples)
+        drained = self._drain()
+        samples = decode_samples(drained.samples)
+        self._follow_tasks(drained, samples)
         rows: dict[str, Columns] = {}
-        losses = self._losses(tick, drained)
         stacks = self._stacks(samples)
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
         self._add_samples(rows, tick, samples, stacks, idle)
         self._add_counts(rows, tick, drained, samples, idle)
         rows.update(self._book.take_rows())
-        self._add_traced(rows, [tasks for _, _, tasks in drained])
+        self._add_traced(rows, drained.tasks)
+        losses = self._losses(tick, drained)
         if losses:
             rows["losses"] = to_columns("losses", losses)
         self._tasks.settle()
@@ -111,15 +114,24 @@ class Sampler:
             self._kernel_generation = self._symbolizer.kernel_generation
             self._book.forget()
         self.sampled = len(samples) - int(idle.sum())
-        self.ring_fill = max(
-            (len(records.data) * 1000 // rings.samples.size for rings, records, _ in drained), default=0
-        )
         return rows
 
-    def _follow_tasks(self, drained: list[Records], samples: RawSamples) -> None:
-        if any(lost_count(records) for records in drained):
+    def _drain(self) -> Drained:
+        gone = self._rings.follow_hotplug()
+        rings = [*self._rings, *gone]
+        parts = [each.samples.read() for each in rings]
+        tasks = [each.tasks.read() for each in rings]
+        self.ring_fill = max(
+            (len(part) * 1000 // each.samples.size for part, each in zip(parts, rings, strict=True)), default=0
+        )
+        for each in gone:
+            each.close()
+        return Drained([each.samples.cpu for each in rings], walk(*parts), walk(*tasks))
+
+    def _follow_tasks(self, drained: Drained, samples: RawSamples) -> None:
+        if any(lost_counts(drained.tasks)):
             self._tasks.forget()
-        self._tasks.apply(drained, np.unique(samples.pid))
+        self._tasks.apply([drained.tasks], np.unique(samples.pid))
         self._processes.changed(self._tasks.take_execed())
 
     def _stacks(self, samples: RawSamples) -> list[Stack]:
@@ -216,11 +228,11 @@ class Sampler:
         self,
         rows: dict[str, Columns],
         tick: Tick,
-        drained: list[tuple[CpuRings, Records, Records]],
+        drained: Drained,
         samples: RawSamples,
         idle: npt.NDArray[np.bool_],
     ) -> None:
-        cpus = [rings.samples.cpu for rings, _, _ in drained]
+        cpus = drained.cpus
         size = max(cpus) + 1
         # A sample taken while its CPU went offline may carry a number beyond the ones that are left.
         inside = samples.cpu < size
@@ -231,36 +243,28 @@ class Sampler:
             "cpu": np.array(cpus, dtype=np.uint16),
             "busy": busy_counts.astype(np.uint32),
             "idle": idle_counts.astype(np.uint32),
-            "lost": np.array([lost_count(records) for _, records, _ in drained], dtype=np.uint32),
+            "lost": np.array(lost_counts(drained.samples), dtype=np.uint32),
         }
 
-    def _losses(self, tick: Tick, drained: list[tuple[CpuRings, Records, Records]]) -> list[Losses]:
-        losses: list[Losses] = []
-        for rings, records, tasks in drained:
-            cpu = rings.samples.cpu
-            counts = Counter(
-                {
-                    "lost-samples": lost_count(records),
-                    "lost-task-records": lost_count(tasks),
-                    "damaged-bytes": records.damaged + tasks.damaged,
-                    "throttled": throttled_while_busy(records),
-                }
-            )
-            losses.extend(
-                Losses(tick.start, self.name, kind, count, _LOSS_TEXT[kind], cpu)
-                for kind, count in counts.items()
-                if count
-            )
-        return losses
+    def _losses(self, tick: Tick, drained: Drained) -> list[Losses]:
+        counts = {
+            "lost-samples": lost_counts(drained.samples),
+            "lost-task-records": lost_counts(drained.tasks),
+            "damaged-bytes": drained.samples.damaged,
+            "damaged-task-bytes": drained.tasks.damaged,
+            "throttled": throttled_while_busy(drained.samples),
+        }
+        return [
+            Losses(tick.start, self.name, kind, count, _LOSS_TEXT[kind], cpu)
+            for kind, by_ring in counts.items()
+            for cpu, count in zip(drained.cpus, by_ring, strict=True)
+            if count
+        ]
 
-    def _add_traced(self, rows: dict[str, Columns], drained: list[Records]) -> None:
-        cgroups: list[CgroupEvents] = []
-        events: list[Events] = []
-        for records in drained:
-            if RecordType.SAMPLE in records.types:
-                more_cgroups, more_events = self._tracepoints.decode(records, self._tasks.name_at)
-                cgroups.extend(more_cgroups)
-                events.extend(more_events)
+    def _add_traced(self, rows: dict[str, Columns], records: Records) -> None:
+        if RecordType.SAMPLE not in records.types:
+            return
+        cgroups, events = self._tracepoints.decode(records, self._tasks.name_at)
         if cgroups:
             cgroups.sort(key=lambda row: row.time)
             rows["cgroup_events"] = to_columns("cgroup_events", cgroups)
@@ -271,6 +275,7 @@ class Sampler:
 _LOSS_TEXT = {
     "lost-samples": "the ring was full: stack samples were not written",
     "lost-task-records": "the ring was full: forks, execs, mappings or cgroup events were not written",
-    "damaged-bytes": "bytes of a ring that made no sense",
+    "damaged-bytes": "bytes of a ring that made no sense: stack samples",
+    "damaged-task-bytes": "bytes of a ring that made no sense: forks, execs, mappings or cgroup events",
     "throttled": "the kernel held back sampling on this core (kernel.perf_cpu_time_max_percent)",
 }

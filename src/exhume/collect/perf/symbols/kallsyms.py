@@ -72,6 +72,17 @@ class _Lines:
     blob: bytes
 
 
+def kallsyms_hidden(path: str) -> bool:
+    """Whether the kernel shows only zeros to us, by the first page. Raises OSError where there is no kallsyms."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(fd, 4096).splitlines()
+    finally:
+        os.close(fd)
+    # Per-CPU symbols come first on some kernels, and one of them is at zero: all have to be.
+    return bool(lines) and not any(line.split(b" ", 1)[0].strip(b"0") for line in lines)
+
+
 def load_kallsyms(path: str) -> KernelTable:
     """Read kallsyms. Raises OSError where there is none. `hidden` tells that the kernel shows only zeros."""
     parts: list[_Lines] = []

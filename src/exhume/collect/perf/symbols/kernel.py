@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.frame import KERNEL, Frame, make_frame
-from exhume.collect.perf.symbols.kallsyms import BPF_MODULE, KERNEL_MODULE, KernelTable, load_kallsyms
+from exhume.collect.perf.symbols.kallsyms import BPF_MODULE, KERNEL_MODULE, KernelTable, kallsyms_hidden, load_kallsyms
 from exhume.collect.perf.symbols.memory import release_freed_memory
 from exhume.model.errors import Missing
 
@@ -28,7 +28,7 @@ class KernelSymbols:
         self._frames: dict[int, Frame] = {}
         self._unknown: set[int] = set()
         self.generation = 0
-        self.missing: Missing | None = None
+        self.missing: Missing | None = self._look_for_names()
 
     @property
     def nbytes(self) -> int:
@@ -87,21 +87,25 @@ class KernelSymbols:
         self._table = None
         self._frames.clear()
         self._changed = False
-        self.missing = None
         try:
             table = load_kallsyms(f"{self._host.proc}/kallsyms")
-        except OSError as error:
+        except OSError:
             table = KernelTable(np.empty(0, np.uint64), np.empty(0, np.uint32), b"", hidden=False)
-            self.missing = Missing(
-                "kernel symbols", f"kallsyms can't be read ({error.strerror})", "needs a kernel with CONFIG_KALLSYMS"
-            )
-        if table.hidden:
-            self.missing = Missing("kernel symbols", "the kernel hides its addresses", self._remedy())
+        self.missing = self._look_for_names()
         release_freed_memory()
         self._table = table
         self.generation += 1
         self._loaded_at = self._clock()
         return table
+
+    def _look_for_names(self) -> Missing | None:
+        """What is missing for names: a look at the first symbols, so that it can be told before any is needed."""
+        try:
+            hidden = kallsyms_hidden(f"{self._host.proc}/kallsyms")
+        except OSError as error:
+            reason = f"kallsyms can't be read ({error.strerror})"
+            return Missing("kernel symbols", reason, "needs a kernel with CONFIG_KALLSYMS")
+        return Missing("kernel symbols", "the kernel hides its addresses", self._remedy()) if hidden else None
 
     def _remedy(self) -> str:
         try:

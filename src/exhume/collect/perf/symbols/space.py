@@ -123,6 +123,9 @@ def _overlaid(mappings: list[Mapping], made: Iterable[Mapping]) -> list[Mapping]
     return mappings
 
 
+_EMPTY = Layout()
+
+
 class _Image:
     """A layout, and the mappings made since, in order."""
 
@@ -157,7 +160,7 @@ class AddressSpace:
     def __init__(self, pid: int, lineage: tuple[int, ...] = ()) -> None:
         self.pid = pid
         self.lineage = lineage
-        self._image = _Image(Layout(), [])
+        self._image = _Image(_EMPTY, [])
         self._shared = False
 
     @classmethod

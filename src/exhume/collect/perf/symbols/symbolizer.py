@@ -53,11 +53,12 @@ class Symbolizer:
         self._files = FileSymbols(host)
         self._jit = JitSymbols(host)
         self._vdso = VdsoSymbols(host)
+        self._others_hidden = _look_at_others(host)
 
     @property
     def missing(self) -> list[Missing]:
         """What could not be used, and what would bring it back."""
-        return [self._kernel.missing] if self._kernel.missing else []
+        return [missing for missing in (self._kernel.missing, self._others_hidden) if missing]
 
     @property
     def nbytes(self) -> int:
@@ -143,3 +144,18 @@ class Symbolizer:
         if file.maybe_jit or not file.module.startswith("["):
             return _ANONYMOUS
         return make_frame(USER, file.module, file.module)  # [vsyscall], [uprobes]
+
+
+def _look_at_others(host: Host) -> Missing | None:
+    """Whether the maps and files of other users' processes can be read: those of the first process stand for all."""
+    try:
+        (host.proc / "1/root").readlink()
+    except PermissionError:
+        return Missing(
+            "user symbols",
+            "programs of other users can't be looked into, so their functions have no names",
+            "run as root or add CAP_SYS_PTRACE",
+        )
+    except OSError:
+        return None
+    return None
