@@ -32,15 +32,20 @@ class Watched:
 
     def note_rss(self) -> None:
         """Remember the resident memory of this moment, in bytes."""
-        line = next(line for line in self._proc("status").splitlines() if line.startswith("VmRSS:"))
-        self.rss.append(int(line.split()[1]) * 1024)
+        lines = [line for line in self._proc("status").splitlines() if line.startswith("VmRSS:")]
+        if not lines:
+            raise self._ended()
+        self.rss.append(int(lines[0].split()[1]) * 1024)
 
     def _proc(self, name: str) -> str:
         try:
             return Path(f"/proc/{self.process.pid}/{name}").read_text()
-        except (OSError, StopIteration) as error:
-            said = self.output.read_text(errors="replace")[-500:]
-            raise BenchError(f"{self.name} ended while it was measured: {said}") from error
+        except OSError as error:
+            raise self._ended() from error
+
+    def _ended(self) -> BenchError:
+        said = self.output.read_text(errors="replace")[-500:]
+        return BenchError(f"{self.name} ended while it was measured: {said}")
 
     def finish(self, seconds: float = 60.0) -> float:
         """Ask it to stop if it has not, wait for it, and tell the CPU seconds of its whole life."""

@@ -6,6 +6,7 @@ Exit code 1 when a bound is missed, 2 when something could not be measured.
 """
 
 import argparse
+import fcntl
 import os
 import shutil
 import sys
@@ -37,6 +38,16 @@ def main() -> int:
     if problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
+    with (ROOT / "build" / "bench.lock").open("w") as alone:
+        try:
+            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("bench: another benchmark is running; both would measure each other", file=sys.stderr)
+            return 2
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     sections: list[Section] = []
     failed = False
     for name in arguments.only or BENCHMARKS:

@@ -70,6 +70,12 @@ def test_cpu_and_memory_of_a_process_are_counted(tmp_path: Path):
 
 def test_a_process_that_ends_while_it_is_measured_is_told_with_its_last_words(tmp_path: Path):
     ended = start("short", [sys.executable, "-c", "print('my last words')"], tmp_path / "log")
+    deadline = time.monotonic() + 10
+    while "my last words" not in ended.output.read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    # First it is a zombie, without memory; then it is gone.
+    with pytest.raises(BenchError, match="my last words"):
+        watch(5, ended)
     ended.process.wait()
     with pytest.raises(BenchError, match="my last words"):
         ended.cpu()
