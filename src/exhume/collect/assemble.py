@@ -63,7 +63,7 @@ def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None) -> 
         lambda: KernelLogSource(host, log_position, sources.log_clock.offset_ns),
     ]
     if sources.sampler is None or not sources.sampler.traces_cgroups:
-        sources.missing.append(_no_tracepoints())
+        sources.missing.append(_no_tracepoints(host, sources.sampler))
         memory = sources.cgroups.v1 if sources.cgroups else None
         makers.append(lambda: ChurnSource(memory))
     for make in makers:
@@ -86,8 +86,16 @@ def _open(make: Callable[[], _S], missing: list[Missing]) -> _S | None:
     return source
 
 
-def _no_tracepoints() -> Missing:
-    remedy = "mount tracefs: mount -t tracefs tracefs /sys/kernel/tracing"
-    if os.geteuid() != 0:
-        remedy = "run as root, or add CAP_PERFMON and make /sys/kernel/tracing readable"
-    return Missing("cgroup-events", "cgroup tracepoints can't be opened", remedy)
+def _no_tracepoints(host: Host, sampler: Sampler | None) -> Missing:
+    mounted = [p for p in (host.sys / "kernel/tracing", host.sys / "kernel/debug/tracing") if (p / "events").exists()]
+    if sampler is None:
+        reason, remedy = "tracepoints need perf_event_open", "add CAP_PERFMON and mount tracefs, see stacks"
+    elif not mounted:
+        reason = "tracefs is neither mounted nor can it be mounted for the recorder alone"
+        remedy = "run mount -t tracefs tracefs /sys/kernel/tracing, or add CAP_SYS_ADMIN"
+    elif not os.access(mounted[0] / "events", os.R_OK | os.X_OK):
+        reason, remedy = f"{mounted[0]} can't be read", "run as root, or give this user read access to tracefs"
+    else:
+        reason = "the cgroup tracepoints can't be opened"
+        remedy = "add CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), or set kernel.perf_event_paranoid to -1"
+    return Missing("cgroup-events", reason, remedy)

@@ -57,12 +57,13 @@ class Recorder:
         self._account = _Account()
         self._paused: dict[str, int] = {}
         self._hierarchy: int | None = None
+        self._failed_at_first: list[Losses] = []
 
     def run(
         self, sink: RowSink, stop: Stop, until: int | None = None, on_tick: Callable[[TickSummary], None] | None = None
     ) -> RecordingSummary:
         """Record until told to stop, or until the monotonic time `until`. The sink is closed by whoever opened it."""
-        start = self._clock.monotonic_ns()
+        began = start = self._clock.monotonic_ns()
         began_wall = self._clock.wall_ns()
         self._prime(start)
         totals = _Totals()
@@ -78,7 +79,9 @@ class Recorder:
             start, index = now, index + 1
             if until is not None and now >= until:
                 break
-        return totals.summary(began_wall, self._clock.wall_ns(), self._account, self._rate())
+        # Not the wall clock again: it may have been set meanwhile.
+        ended_wall = began_wall + self._clock.monotonic_ns() - began
+        return totals.summary(began_wall, ended_wall, self._account, self._rate())
 
     def _to_next_second(self) -> float:
         return (NANOS - self._clock.wall_ns() % NANOS) / NANOS
@@ -89,11 +92,14 @@ class Recorder:
         gathered = Gathered()
         for source in self._sources.in_order():
             self._read(source, tick, gathered)
+        self._failed_at_first = gathered.losses
         if self._sources.cgroups and self._sources.cgroups.v1:
             self._hierarchy = self._sources.cgroups.v1.hierarchy_id
 
     def _turn(self, tick: Tick, sink: RowSink) -> TickSummary:
         gathered = Gathered()
+        while self._failed_at_first:
+            gathered.lose(self._failed_at_first.pop())
         if tick.nanos > LATE_NS:
             missed = round(tick.seconds) - 1
             gathered.lose(
@@ -164,7 +170,7 @@ class _Account:
     def __init__(self) -> None:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._page_kb = resource.getpagesize() // 1024
-        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._written = 0
         self.peak_rss_kb = 0
 
@@ -189,7 +195,8 @@ class _Account:
 
     @property
     def cpu_seconds(self) -> float:
-        return self._usage.ru_utime + self._usage.ru_stime
+        """What recording took; loading the program is not part of it."""
+        return self._usage.ru_utime + self._usage.ru_stime - self._began.ru_utime - self._began.ru_stime
 
     @property
     def written(self) -> int:

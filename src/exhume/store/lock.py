@@ -1,5 +1,6 @@
 """One recorder a directory: a lock that the kernel gives back when the recorder dies, however it dies."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 from exhume.model.errors import DirectoryBusy, RecordingError
 
 LOCK_NAME = "recorder.lock"
+# What the kernel says when there is no room, on the disk or in a quota.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DirectoryLock:
@@ -50,6 +53,5 @@ class DirectoryLock:
 def cannot_write(directory: Path, error: OSError) -> RecordingError:
     """The sentence for a directory that can't be recorded to."""
     reason = (error.strerror or str(error)).lower()
-    return RecordingError(
-        f"cannot record to {directory}: {reason}; make the directory writable or choose another one with --dir"
-    )
+    remedy = "free some space" if error.errno in FULL else "make the directory writable"
+    return RecordingError(f"cannot record to {directory}: {reason}; {remedy} or choose another one with --dir")

@@ -1,6 +1,5 @@
 """Sealing in the background, so that no tick waits for compression or for the disk."""
 
-import errno
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
-from exhume.store.lock import cannot_write
+from exhume.store.lock import FULL, cannot_write
 from exhume.store.memory import give_back
 from exhume.store.retention import Retention
 from exhume.store.seal import discard, seal
@@ -122,7 +121,7 @@ class Sealer:
                 # Damaged in a way that its checks let through: it stays as it is, for readers and for the next start.
                 return True
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in FULL:
                     raise
                 with self._changed:
                     if not self._retention.drop_oldest():

@@ -1,6 +1,5 @@
 """The recorder's end of the store: takes the rows of each tick, and cuts them into segments that stand alone."""
 
-import errno
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ from exhume.model.facts import RecordingFacts
 from exhume.model.tables import TABLES, Columns
 from exhume.store.batches import to_batch
 from exhume.store.live import LIVE_DIRECTORY, LiveTable
-from exhume.store.lock import DirectoryLock, cannot_write
+from exhume.store.lock import FULL, DirectoryLock, cannot_write
 from exhume.store.memory import use_one_arena
 from exhume.store.names import SegmentName, boot_part
 from exhume.store.retention import Retention
@@ -23,7 +22,6 @@ from exhume.store.sealer import Sealer
 # more than this, the next one begins. Slewing (at most 30 ms a minute by the kernel's own hand) stays below it.
 CLOCK_STEP_NS = 250 * MILLIS
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Explanations before what they explain, and the anchor last: who sees a sample can also see its stack.
 _WRITE_ORDER = (*DIMENSIONS, *(table for table in TABLES if table not in (*DIMENSIONS, "anchors")), "anchors")
 
@@ -158,7 +156,7 @@ class SegmentWriter:
                 self._written += self._file(table).write(whole)
                 return True
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in FULL:
                     raise cannot_write(self._directory, error) from error
             try:
                 if not self._sealer.make_room():

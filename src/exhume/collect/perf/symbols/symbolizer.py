@@ -45,6 +45,10 @@ class _Group:
         self.places.append((frames, at))
 
 
+# Bit 19 of a capability set.
+_SYS_PTRACE = 1 << 19
+
+
 class Symbolizer:
     """Names addresses of the kernel and of processes."""
 
@@ -147,15 +151,17 @@ class Symbolizer:
 
 
 def _look_at_others(host: Host) -> Missing | None:
-    """Whether the maps and files of other users' processes can be read: those of the first process stand for all."""
+    """Whether the maps and files of everybody's processes can be read. No single process can stand for all (some are
+    closed even to root), so the capability is looked at."""
     try:
-        (host.proc / "1/root").readlink()
-    except PermissionError:
-        return Missing(
-            "user symbols",
-            "programs of other users can't be looked into, so their functions have no names",
-            "run as root or add CAP_SYS_PTRACE",
-        )
+        lines = (host.proc / "self/status").read_text(errors="replace").splitlines()
     except OSError:
         return None
-    return None
+    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), _SYS_PTRACE)
+    if effective & _SYS_PTRACE:
+        return None
+    return Missing(
+        "user symbols",
+        "programs of other users can't be looked into, so their functions have no names",
+        "run as root or add CAP_SYS_PTRACE",
+    )
