@@ -1,0 +1,107 @@
+"""The recorder killed without warning, fifty times: what is recorded can be read, and what is sealed stays as it is."""
+
+import hashlib
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from recorder_process import RecorderProcess, clean_words, monotonic, rows, seconds
+
+from exhume.store.query import Recording
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+DIRECTORIES = 5
+KILLS = 10
+GONE_AT_MOST_S = 2.0
+
+
+@dataclass
+class Killed:
+    """What became of one directory."""
+
+    kills: int = 0
+    ticks_at_kill: list[int] = field(default_factory=list)
+
+
+def sealed_files(directory: Path) -> dict[Path, str]:
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("2*/*.parquet")}
+
+
+def anchors(directory: Path) -> list[int]:
+    return [row["time"] for row in rows(directory, "anchors")]
+
+
+def kill_again_and_again(directory: Path, start: Callable[..., RecorderProcess], chance: random.Random) -> Killed:
+    told = Killed()
+    sealed: dict[Path, str] = {}
+    for _ in range(KILLS):
+        began = monotonic()
+        recorder = start(directory)
+        recording_since = None
+        # Some die while they start (and seal what the one before left), most while they record.
+        if chance.random() < 0.7:
+            recorder.recording()
+            recording_since = monotonic()
+        time.sleep(chance.uniform(0.0, 2.5))
+        assert not recorder.ended, recorder.err
+        killed_at = monotonic()
+        recorder.send(signal.SIGKILL)
+        recorder.wait()
+        clean_words(recorder)
+        told.kills += 1
+        if directory.exists() and (directory / "recorder.lock").exists():
+            of_this_run = [time for time in anchors(directory) if time >= began]
+            told.ticks_at_kill.append(len(of_this_run))
+            assert Recording.open(directory).skipped == []
+        else:
+            of_this_run = []
+        if recording_since is not None:
+            last = of_this_run[-1] if of_this_run else recording_since
+            assert seconds(killed_at - last) <= GONE_AT_MOST_S
+        now = sealed_files(directory)
+        assert sealed.items() <= now.items(), "something that was sealed has changed"
+        sealed = now
+    return told
+
+
+def test_killed_fifty_times_at_random(tmp_path: Path, start: Callable[..., RecorderProcess]) -> None:
+    lock = threading.Lock()
+
+    def start_one(directory: Path) -> RecorderProcess:
+        with lock:
+            return start(directory)
+
+    directories = [tmp_path / f"recording-{number}" for number in range(DIRECTORIES)]
+    with ThreadPoolExecutor(DIRECTORIES) as pool:
+        work = [
+            pool.submit(kill_again_and_again, directory, start_one, random.Random(seed))
+            for seed, directory in enumerate(directories)
+        ]
+        told = [each.result() for each in work]
+    assert sum(each.kills for each in told) == DIRECTORIES * KILLS
+    # Of some the first tick was not over, others had some: both sides were met.
+    counts = [count for each in told for count in each.ticks_at_kill]
+    assert 0 in counts
+    assert max(counts) >= 2
+
+    for directory in directories:
+        before = anchors(directory)
+        sealed = sealed_files(directory)
+        recorder = start(directory).ticks(1)
+        assert recorder.stop() == 0, recorder.err
+        clean_words(recorder)
+        assert before == anchors(directory)[: len(before)], "what could be read after a kill is still there"
+        assert sealed.items() <= sealed_files(directory).items()
+        recording = Recording.open(directory)
+        assert all(segment.sealed for segment in recording.segments)
+        assert list((directory / "live").iterdir()) == []
+        assert recording.info().skipped == []
+        stacks = set(recording.read("stacks").column("stack").to_pylist())
+        assert set(recording.read("samples").column("stack").to_pylist()) <= stacks, "every sample has its stack"
