@@ -43,6 +43,7 @@ class Flag(IntFlag):
     MMAP2 = 1 << 23
     COMM_EXEC = 1 << 24
     USE_CLOCKID = 1 << 25
+    KSYMBOL = 1 << 29
 
 
 class _Attr(ctypes.Structure):
@@ -118,14 +119,24 @@ def sampling_event(hardware: bool, rate_hz: int) -> EventSpec:
     return EventSpec(EventType.SOFTWARE, SW_CPU_CLOCK, 1_000_000_000 // rate_hz, sample_type, Flag.DISABLED)
 
 
-def task_event() -> EventSpec:
-    """The event that tells of forks, exits, execs, names and executable mappings, and never samples."""
+def task_event(*, kernel_code: bool) -> EventSpec:
+    """The event that tells of forks, exits, execs, names and executable mappings, and never samples.
+
+    `kernel_code`: also of BPF programs and other code that comes to the kernel or leaves it (not before Linux 5.1).
+    """
     return EventSpec(
         EventType.SOFTWARE,
         SW_DUMMY,
         0,
         SampleType.TID | SampleType.TIME | SampleType.CPU,
-        Flag.DISABLED | Flag.MMAP | Flag.MMAP2 | Flag.COMM | Flag.COMM_EXEC | Flag.TASK | Flag.SAMPLE_ID_ALL,
+        Flag.DISABLED
+        | Flag.MMAP
+        | Flag.MMAP2
+        | Flag.COMM
+        | Flag.COMM_EXEC
+        | Flag.TASK
+        | Flag.SAMPLE_ID_ALL
+        | (Flag.KSYMBOL if kernel_code else Flag(0)),
     )
 
 

@@ -15,6 +15,7 @@ from exhume.collect.perf.attr import SW_DUMMY, EventSpec, EventType, Flag, Sampl
 from exhume.collect.perf.records import RecordType, walk
 from exhume.collect.perf.ring import Ring, load_fence
 from exhume.collect.perf.syscalls import set_thread_name
+from exhume.model.errors import SourceUnavailable
 
 
 class KernelLogClock:
@@ -41,7 +42,7 @@ class KernelLogClock:
                 ring.enable()
             set_thread_name(self._comm.read_bytes().strip())
             stamps = [_stamp(ring.read()) for ring in rings]
-        except OSError:
+        except (OSError, SourceUnavailable):
             return False
         finally:
             for ring in rings:

@@ -26,6 +26,8 @@ _PLACE = np.uint64(0xD6E8FEB86659FD93)
 _USER_FUNCTION = np.uint64(0xA0761D6478BD642F)
 _KERNEL_FUNCTION = np.uint64(0xE7037ED1A0B428DB)
 _UNMAPPED = np.uint64(1)
+# The lowest bit of a meaning: it belongs to one process alone.
+_OWN = np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,10 @@ class Places:
         kept = np.flatnonzero(low)
         self._starts = high + starts[low]
         self._ends = high + _column([layout.ends for layout in layouts])[low]
-        self._shifts = (starts - _column([layout.offsets for layout in layouts]))[low]
         self.meanings: U64Array = np.array(meanings, dtype=np.uint64)[low]
+        # Memory without a file has no offsets to go by: there the address itself is the place.
+        shifts = (starts - _column([layout.offsets for layout in layouts]))[low]
+        self._shifts = np.where(self.meanings & _OWN, np.uint64(0), shifts)
         self.files: list[MappedFile] = [files[place] for place in kept.tolist()]
 
     def locate(self, samples: RawSamples, at: I64Array, space_of: npt.NDArray[np.int64]) -> Located:
@@ -87,7 +91,9 @@ def links_of(samples: RawSamples, places: Places, space_of: npt.NDArray[np.int64
     running = np.zeros(len(links), dtype=np.bool_)
     running[1:] = markers[:-1] & ~markers[1:]
     # By what the last marker said, not by the address: a frame pointer that led astray gives any number.
-    last_marker = np.maximum.accumulate(np.where(markers, np.arange(len(links)), 0))
+    anchors = np.where(markers, np.arange(len(links)), 0)
+    anchors[samples.first] = samples.first
+    last_marker = np.maximum.accumulate(anchors)
     user = (links[last_marker] == np.uint64(CONTEXT_USER)) & ~markers
     kernel_at = np.flatnonzero(running & ~user)
     functions = symbolizer.kernel_functions(links[kernel_at])
@@ -98,7 +104,9 @@ def links_of(samples: RawSamples, places: Places, space_of: npt.NDArray[np.int64
     links[located.at] = places.meanings[located.row] * _PLACE + located.offset
     # All but the running ones are return addresses: the call is the instruction before.
     offsets = located.offset - (~running[located.at]).astype(np.uint64)
-    for group in groups_of(places.meanings[located.row]):
+    meanings = places.meanings[located.row]
+    shared = np.flatnonzero((meanings & _OWN) == 0)
+    for group in (shared[places_of] for places_of in groups_of(meanings[shared])):
         number, functions = symbolizer.file_functions(places.files[located.row[group[0]]], offsets[group])
         known = functions >= 0
         meaning = np.uint64(number << 32) + functions[known].astype(np.uint64)

@@ -20,10 +20,15 @@ class ProcessBook:
         self._told: set[int] = set()
 
     def changed(self, pids: Iterable[int]) -> None:
-        """These run another program now."""
+        """These are new, or run another program now."""
         for pid in pids:
             self._known.pop(pid, None)
             self._told.discard(pid)
+
+    def forget(self) -> None:
+        """A number may by now belong to another process."""
+        self._known.clear()
+        self._told.clear()
 
     def begin_segment(self) -> None:
         self._told.clear()

@@ -26,6 +26,7 @@ class RecordType(IntEnum):
     SAMPLE = 9
     MMAP2 = 10
     LOST_SAMPLES = 13
+    KSYMBOL = 17
 
 
 # Values from here up in a callchain are no addresses: they say whether kernel or user addresses follow.
@@ -35,6 +36,22 @@ CONTEXT_USER = 2**64 - 512
 
 SAMPLE_WORDS = 5
 TRAILER_BYTES = 24
+
+# The least size in words of a record of each type, that its fields can be read. Types that are not read have none.
+_LEAST_WORDS = np.zeros(32, dtype=np.uint64)
+for _kind, _words in {
+    RecordType.LOST: 3,
+    RecordType.COMM: 6,
+    RecordType.EXIT: 7,
+    RecordType.FORK: 7,
+    RecordType.SAMPLE: SAMPLE_WORDS,
+    RecordType.MMAP2: 13,
+    RecordType.LOST_SAMPLES: 2,
+    RecordType.KSYMBOL: 7,
+}.items():
+    _LEAST_WORDS[_kind] = _words
+# No ring loses more in a tick than a column of a row can hold.
+LOST_AT_MOST = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +84,18 @@ class Records:
 
 def walk(*parts: bytes) -> Records:
     """Find the records in what was drained from some rings. One that claims an impossible size ends the walk of its
-    ring; what remains there is counted as damaged."""
-    parts = tuple(part + bytes(-len(part) % 8) for part in parts)
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    ring; what remains there is counted as damaged, and so is a record that is too short for its type."""
+    data = b"".join(part + bytes(-len(part) % 8) for part in parts)
     sizes = memoryview(data).cast("H")
     starts: list[int] = []
     append = starts.append
     bounds: list[int] = []
     damaged: list[int] = []
-    offset = end = 0
+    offset = begin = 0
     for part in parts:
-        offset = end
-        end += len(part)
-        bounds.append(offset >> 3)
+        offset = begin
+        end = begin + (len(part) & ~7)
+        bounds.append(begin >> 3)
         # The one loop over all records: each one's place depends on the size of the one before it.
         while offset < end:
             size = sizes[(offset >> 1) + 3]
@@ -87,11 +103,20 @@ def walk(*parts: bytes) -> Records:
                 break
             append(offset >> 3)
             offset += size
-        damaged.append(end - offset)
+        damaged.append(begin + len(part) - offset)
+        begin += -(-len(part) // 8) * 8
     words = np.frombuffer(data, dtype="<u8")
     at = np.array(starts, dtype=np.int64)
-    types = (words[at] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    return Records(data, words, at, types, np.array(bounds, dtype=np.int64), damaged)
+    heads = words[at]
+    types = (heads & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    lengths = heads >> np.uint64(51)
+    short = lengths < _LEAST_WORDS[np.minimum(types, len(_LEAST_WORDS) - 1)]
+    records = Records(data, words, at, types, np.array(bounds, dtype=np.int64), damaged)
+    if not short.any():
+        return records
+    too_short = records.per_ring(at[short], lengths[short] << np.uint64(3))
+    damaged = [count + more for count, more in zip(damaged, too_short, strict=True)]
+    return Records(data, words, at[~short], types[~short], records.bounds, damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +143,7 @@ def decode_samples(records: Records) -> RawSamples:
     """All stack samples of a drain, but for those without a callchain or whose callchain runs past its record."""
     at = records.of(RecordType.SAMPLE)
     words = records.words
-    sizes = (words[at] >> np.uint64(48)).astype(np.int64) >> 3
-    at = at[sizes >= SAMPLE_WORDS]
-    sizes = sizes[sizes >= SAMPLE_WORDS]
+    sizes = (words[at] >> np.uint64(51)).astype(np.int64)
     # An absurd count must not wrap into a small one: clip before it becomes signed.
     depth = np.minimum(words[at + 4], np.uint64(1 << 20)).astype(np.int64)
     sound = (depth > 0) & (depth + SAMPLE_WORDS <= sizes)
@@ -145,7 +168,7 @@ def lost_counts(records: Records) -> list[int]:
     lost, also = records.of(RecordType.LOST), records.of(RecordType.LOST_SAMPLES)
     counts = records.per_ring(lost, records.words[lost + 2])
     more = records.per_ring(also, records.words[also + 1])
-    return [count + other for count, other in zip(counts, more, strict=True)]
+    return [min(count + other, LOST_AT_MOST) for count, other in zip(counts, more, strict=True)]
 
 
 def groups_of(values: npt.NDArray[np.int32] | U64Array) -> list[I64Array]:

@@ -50,6 +50,7 @@ class RingSet:
         self._listed = b""
         self._started = False
         self._task_bytes = 0
+        self._kernel_code = True
         self.rings: dict[int, CpuRings] = {}
         self.tracing = bool(tracepoints)
         _raise_descriptor_limit()
@@ -85,7 +86,7 @@ class RingSet:
         wanted = HELD_SECONDS * self._rate * SAMPLE_BYTES
         samples = Ring(open_event(sampling_event(self.hardware, self._rate), pid=-1, cpu=cpu), cpu, wanted, self._fence)
         try:
-            tasks = Ring(open_event(task_event(), pid=-1, cpu=cpu), cpu, self._task_bytes, self._fence)
+            tasks = Ring(self._open_task_event(cpu), cpu, self._task_bytes, self._fence)
         except OSError:
             samples.close()
             raise
@@ -98,6 +99,16 @@ class RingSet:
         if self._started:
             rings.enable()
         return rings
+
+    def _open_task_event(self, cpu: int) -> int:
+        if self._kernel_code:
+            try:
+                return open_event(task_event(kernel_code=True), pid=-1, cpu=cpu)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._kernel_code = False
+        return open_event(task_event(kernel_code=False), pid=-1, cpu=cpu)
 
     def start(self) -> None:
         """Begin to sample; until then nothing can overflow."""

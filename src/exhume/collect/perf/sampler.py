@@ -1,11 +1,13 @@
 """The stack sampler as a source: drains the rings once a second and turns records into rows."""
 
-from dataclasses import dataclass
+import platform
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.host import Host
+from exhume.collect.perf.kernel_changes import KernelChanges
 from exhume.collect.perf.places import Places, links_of
 from exhume.collect.perf.processbook import ProcessBook
 from exhume.collect.perf.records import (
@@ -22,6 +24,7 @@ from exhume.collect.perf.records import (
 )
 from exhume.collect.perf.rings import RingSet
 from exhume.collect.perf.stackbook import Chain, Stack, StackBook
+from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
 from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.perf.tracefs import find_tracefs
@@ -32,14 +35,19 @@ from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import Missing
 from exhume.model.tables import Columns, Losses, to_columns
 
+# The longest record that tells of a task: a mapping, with the longest path.
+TASK_RECORD_BYTES = 4352
+
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A tick's records of all rings; `cpus` are the rings' cores, in their order."""
+    """A tick's records of all rings; `cpus` are the rings' cores, in their order; `whole` is False when task records
+    are missing, or may be: the kernel tells of a loss only once there is room again."""
 
     cpus: list[int]
     samples: Records
     tasks: Records
+    whole: bool
 
 
 class Sampler:
@@ -59,7 +67,12 @@ class Sampler:
         self._processes = ProcessBook(ProcessReader(host))
         self.rate_hz = rate_hz
         self._started = False
+        # Whether every task record was taken in: else what is known of processes may be stale.
+        self._followed = True
+        self._changes = KernelChanges()
         self._kernel_generation = 0
+        # Only there do addresses come with something else in their upper bits.
+        self._va_bits = user_va_bits(host) if platform.machine() == "aarch64" else None
         self.sampled = 0
         self.ring_fill = 0
         self.traces_cgroups = self._rings.tracing and any(t.name == "cgroup_mkdir" for t in tracepoints)
@@ -95,9 +108,16 @@ class Sampler:
             self._started = True
             self._rings.start()
             return {}
+        followed, self._followed = self._followed, False
         drained = self._drain()
         samples = decode_samples(drained.samples)
-        self._follow_tasks(drained, samples)
+        if self._va_bits:
+            samples = replace(samples, addresses=strip_tags(samples.addresses, self._va_bits))
+        if not followed or not drained.whole:
+            self._distrust()
+        self._tasks.apply([drained.tasks], np.unique(samples.pid))
+        self._processes.changed(self._tasks.take_began())
+        self._changes.note(drained.tasks)
         rows: dict[str, Columns] = {}
         stacks = self._stacks(samples)
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
@@ -109,12 +129,22 @@ class Sampler:
         if losses:
             rows["losses"] = to_columns("losses", losses)
         self._tasks.settle()
+        self._follow_kernel()
+        self.sampled = len(samples) - int(idle.sum())
+        # A loss may lie before or behind what was taken in: nothing of this tick may stay either.
+        self._followed = drained.whole
+        return rows
+
+    def _follow_kernel(self) -> None:
+        """Drop what was concluded from the kernel's functions as they were before they were read anew."""
         if self._symbolizer.kernel_generation != self._kernel_generation:
-            # A module or BPF program may now lie where another did.
             self._kernel_generation = self._symbolizer.kernel_generation
             self._book.forget()
-        self.sampled = len(samples) - int(idle.sum())
-        return rows
+
+    def _distrust(self) -> None:
+        """Forks, execs or ends were missed: another process or program may be behind any number."""
+        self._tasks.forget()
+        self._processes.forget()
 
     def _drain(self) -> Drained:
         gone = self._rings.follow_hotplug()
@@ -124,23 +154,27 @@ class Sampler:
         self.ring_fill = max(
             (len(part) * 1000 // each.samples.size for part, each in zip(parts, rings, strict=True)), default=0
         )
+        full = any(len(part) + TASK_RECORD_BYTES > each.tasks.size for part, each in zip(tasks, rings, strict=True))
         for each in gone:
             each.close()
-        return Drained([each.samples.cpu for each in rings], walk(*parts), walk(*tasks))
-
-    def _follow_tasks(self, drained: Drained, samples: RawSamples) -> None:
-        if any(lost_counts(drained.tasks)):
-            self._tasks.forget()
-        self._tasks.apply([drained.tasks], np.unique(samples.pid))
-        self._processes.changed(self._tasks.take_execed())
+        records = walk(*tasks)
+        whole = not (full or any(records.damaged) or any(lost_counts(records)))
+        return Drained([each.samples.cpu for each in rings], walk(*parts), records, whole)
 
     def _stacks(self, samples: RawSamples) -> list[Stack]:
         """The stack of each sample."""
-        images, image_of = self._images(samples, has_user_part(samples))
+        user = has_user_part(samples)
+        images, image_of = self._images(samples, user)
+        if self._changes.touched(samples.addresses):
+            self._symbolizer.kernel_changed()
         links = links_of(samples, Places([(i.space, i.salt) for i in images]), image_of, self._symbolizer)
-        # Chains of the idle task are apart: only there does an idle leaf mean idle.
+        # What is known goes by the numbers of functions, which were just given anew if the kernel was read anew.
+        self._follow_kernel()
+        # Chains of the idle task are apart: only there does an idle leaf mean idle. So are those of unknown programs,
+        # whose addresses say nothing.
         idle_task = samples.pid == 0
-        keys = chain_keys(samples, links, idle_task.astype(np.uint64))
+        unknown = user & (image_of < 0)
+        keys = chain_keys(samples, links, (idle_task + 2 * unknown).astype(np.uint64))
         unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         known = [self._book.find(key) for key in unique.tolist()]
         new: dict[int, Chain] = {}

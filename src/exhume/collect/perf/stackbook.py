@@ -94,13 +94,17 @@ class Chain:
         self.kernel: list[int] = []
         self.user: list[int] = []
         part: list[int] | None = self.kernel
+        running = True
         for address in addresses:
             if address >= _MARKER:
                 part = self.kernel if address == CONTEXT_KERNEL else self.user if address == CONTEXT_USER else None
-            elif part is not None and address:
+                running = True
+                continue
+            if part is not None and address:
                 # A frame pointer that led astray may give a zero: that is no frame. All but a part's first are
                 # return addresses: the call is the instruction before.
-                part.append(address - 1 if part else address)
+                part.append(address if running else address - 1)
+            running = False
 
 
 class StackBook:

@@ -28,12 +28,15 @@ _THREADS = struct.Struct("<II")
 _time_of = itemgetter(0)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_EXEC = np.uint64(MISC_COMM_EXEC << 32)
 # Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
 # which they end. Those that live on can always be read from /proc instead.
 UNSAMPLED_KEPT = 512
 # The name of a thread that was sampled when it no longer had one.
 EXITING = "(exiting)"
 SAMPLED_KEPT = 2048
+# A thread's name is asked for again where it was dropped; more than this would be a leak, not a node.
+NAMES_KEPT = 32768
 
 
 @dataclass(slots=True)
@@ -48,6 +51,17 @@ class Image:
 _UNKNOWN = Image(AddressSpace(0), 0)
 
 
+class Unasked:
+    """An image that nobody has asked about yet. A process shares it with its children until one of them changes
+    its own; any that still has it can tell what it is."""
+
+    __slots__ = ("holder", "image")
+
+    def __init__(self, holder: int) -> None:
+        self.holder = holder
+        self.image: Image | None = None
+
+
 class Tasks:
     """Names and images of threads, by time within the current tick."""
 
@@ -55,22 +69,25 @@ class Tasks:
         self._host = host
         self._salts = count(1)
         self._map_runs = MapRuns()
-        # Newest last. More than one entry only within the tick of an exec.
-        self._images: OrderedDict[int, list[tuple[int, Image | None]]] = OrderedDict()
+        # With the time from which on, newest last; the first goes back for ever. More than one only within a tick.
+        self._images: OrderedDict[int, list[tuple[int, Image | Unasked]]] = OrderedDict()
         self._names: dict[int, list[tuple[int, str]]] = {}
         self._parents: dict[int, int] = {}
         self._sampled: set[int] = set()
-        self._ended: list[tuple[int, int]] = []
-        self._execed: list[int] = []
+        self._ended_threads: set[int] = set()
+        # Threads that changed their name in this tick: /proc can't tell what they were called before.
+        self._renamed: set[int] = set()
+        self._began: list[int] = []
         # Processes that ended in this tick: /proc need not be asked about them.
         self.gone: set[int] = set()
 
     def apply(self, drained: Iterable[Records], sampled_pids: npt.NDArray[np.int32]) -> None:
         """Take in the task records of a tick, in the order of their time."""
         parts = [part for part in drained if len(part.starts)]
-        relevant = _relevant_pids(parts, sampled_pids)
-        self.gone = relevant[1]
-        kept = [(part, _task_records(part, relevant)) for part in parts]
+        self.gone, self._ended_threads = _ended(parts)
+        keep = _relevant_pids(parts, sampled_pids)
+        kept = [(part, _task_records(part, keep, self.gone)) for part in parts]
+        self._renamed = _renamed(kept)
         told: list[tuple[int, int, bytes, MapRun | None]] = [
             (run.time, 0, b"", run) for run in self._map_runs.decode(kept)
         ]
@@ -89,42 +106,61 @@ class Tasks:
     def _take(self, time: int, start: int, data: bytes) -> None:
         kind, misc, size, pid, other = _HEAD.unpack_from(data, start)
         if kind == RecordType.FORK:
-            self._fork(pid, other, *_THREADS.unpack_from(data, start + 16))
-        elif kind == RecordType.EXIT:
-            self._ended.append((pid, _THREADS.unpack_from(data, start + 16)[0]))
+            self._fork(time, pid, other, *_THREADS.unpack_from(data, start + 16))
         elif kind == RecordType.COMM:
             name = _text(data[start + 16 : start + size - TRAILER_BYTES])
-            self._names.setdefault(other, []).append((time, name))
+            names = self._names.get(other)
+            if names is None:
+                names = self._names[other] = [(0, f":{other}")]
+            names.append((time, name))
             if misc & MISC_COMM_EXEC:
                 self._exec(time, pid)
 
     def _exec(self, time: int, pid: int) -> None:
-        images = self._images.setdefault(pid, [])
-        before = images[-1][1] if images else None
-        parent = self._parents.get(pid)
-        space = (
-            before.space.exec() if before and before is not _UNKNOWN else AddressSpace(pid, (parent,) if parent else ())
-        )
+        images = self._images.get(pid)
+        if images is None:
+            # What it ran before can't be asked about any more.
+            images = self._images[pid] = [(0, _UNKNOWN)]
+        before = images[-1][1]
+        if isinstance(before, Unasked) or before is _UNKNOWN:
+            parent = self._parents.get(pid)
+            space = AddressSpace(pid, (parent,) if parent else ())
+        else:
+            space = before.space.exec()
         images.append((time, Image(space, next(self._salts))))
-        self._execed.append(pid)
+        self._began.append(pid)
 
-    def _fork(self, pid: int, parent: int, tid: int, parent_tid: int) -> None:
+    def _fork(self, time: int, pid: int, parent: int, tid: int, parent_tid: int) -> None:
         names = self._names.get(parent_tid)
-        if names is None:
-            names = self._names[parent_tid] = [(0, self._name_from_proc(parent, parent_tid))]
-        self._names[tid] = [(0, names[-1][1])]
+        if names is None and (name := self._name_from_proc(parent, parent_tid)) is not None:
+            names = self._names[parent_tid] = [(0, name)]
+        if names is not None:
+            # What is there already belongs to another thread, which had this number earlier in the tick.
+            self._names.setdefault(tid, []).append((time, names[-1][1]))
         if pid == parent:
             return
         self._parents[pid] = parent
         images = self._images.get(parent)
-        image = images[-1][1] if images else None
-        child = Image(image.space.fork(pid), image.salt) if image and image is not _UNKNOWN else None
-        self._images[pid] = [(0, child)]
+        if images is None:
+            images = self._images[parent] = [(0, Unasked(parent))]
+        image = images[-1][1]
+        if image is _UNKNOWN:
+            child: Image | Unasked = Unasked(pid)
+        else:
+            child = image if isinstance(image, Unasked) else Image(image.space.fork(pid), image.salt)
+        self._images.setdefault(pid, []).append((time, child))
+        self._began.append(pid)
 
     def _map(self, run: MapRun) -> None:
         images = self._images.get(run.pid)
-        image = images[-1][1] if images else None
-        if image is None or image is _UNKNOWN:
+        if images is None:
+            return
+        began, image = images[-1]
+        if isinstance(image, Unasked):
+            # From here on it is another image than that of its relatives.
+            images[-1] = (began, Unasked(run.pid))
+            return
+        if image is _UNKNOWN:
             return
         image.space.add(run.mappings)
         # What the addresses mean has changed, so what was concluded from them before must not be reused.
@@ -138,12 +174,24 @@ class Tasks:
             images = self._images[pid] = [(0, self._from_proc(pid) or _UNKNOWN)]
         index = _last_before(images, time)
         began, image = images[index]
-        if image is None:
-            # A child of a process that had not been sampled. Its own maps tell, unless it has changed since.
-            image = self._from_proc(pid) if index == len(images) - 1 else None
-            image = image or self._from_parent(pid) or _UNKNOWN
+        if isinstance(image, Unasked):
+            image = self._ask(image, pid)
             images[index] = (began, image)
         return image if image is not _UNKNOWN else None
+
+    def _ask(self, unasked: Unasked, pid: int) -> Image:
+        """What an image is, from one that still has it."""
+        if unasked.image is None:
+            for holder in dict.fromkeys((pid, unasked.holder)):
+                images = self._images.get(holder)
+                image = self._from_proc(holder) if images and images[-1][1] is unasked else None
+                if image is not None:
+                    unasked.image = image
+                    break
+            else:
+                return _UNKNOWN
+        # A copy: what the others map from now on is theirs.
+        return Image(unasked.image.space.fork(pid), unasked.image.salt)
 
     def changed_image(self, pid: int) -> bool:
         """Whether the process ran more than one program within the current tick."""
@@ -153,16 +201,20 @@ class Tasks:
         """Whether the thread had more than one name within the current tick."""
         return len(self._names.get(tid, ())) > 1
 
-    def take_execed(self) -> list[int]:
-        """The processes that began another program since this was last asked."""
-        execed, self._execed = self._execed, []
-        return execed
+    def take_began(self) -> list[int]:
+        """The processes that began, or began another program, since this was last asked."""
+        began, self._began = self._began, []
+        return began
 
     def name_at(self, pid: int, tid: int, time: int) -> str:
         """The name that a thread had at `time`."""
         names = self._names.get(tid)
         if names is None:
-            names = self._names[tid] = [(0, self._name_from_proc(pid, tid))]
+            name = self._name_from_proc(pid, tid)
+            if name is None:
+                leader = self._names.get(pid)
+                name = leader[-1][1] if leader else f":{tid}"
+            names = self._names[tid] = [(0, name)]
         return names[_last_before(names, time)][1]
 
     def parent(self, pid: int) -> int | None:
@@ -170,20 +222,20 @@ class Tasks:
 
     def settle(self) -> None:
         """End of the tick: forget the threads that ended and keep the newest of what changed."""
-        for pid, tid in self._ended:
-            self._names.pop(tid, None)
-            if pid == tid:
-                self._images.pop(pid, None)
-                self._parents.pop(pid, None)
-                self._sampled.discard(pid)
-        self._ended.clear()
+        for tid in self._names.keys() & self._ended_threads:
+            del self._names[tid]
+        for pid in self.gone & self._images.keys():
+            del self._images[pid]
+        for pid in self.gone & self._parents.keys():
+            del self._parents[pid]
+        self._sampled -= self.gone
         for names in self._names.values():
             if len(names) > 1:
                 names[:] = [(0, names[-1][1])]
         for images in self._images.values():
             if len(images) > 1:
                 images[:] = [(0, images[-1][1])]
-        if len(self._images) > SAMPLED_KEPT + UNSAMPLED_KEPT:
+        if len(self._images) > SAMPLED_KEPT + UNSAMPLED_KEPT or len(self._names) > NAMES_KEPT:
             self.forget()
         elif len(self._images) - len(self._sampled) > UNSAMPLED_KEPT:
             self._drop_unsampled()
@@ -204,27 +256,16 @@ class Tasks:
         space = None if pid in self.gone else AddressSpace.from_proc(self._host, pid)
         return Image(space, next(self._salts)) if space else None
 
-    def _from_parent(self, pid: int) -> Image | None:
-        parent = self._parents.get(pid)
-        if parent is None:
-            return None
-        images = self._images.get(parent)
-        image = images[0][1] if images else self._from_proc(parent)
-        if image is None or image is _UNKNOWN:
-            return None
-        return Image(image.space.fork(pid), image.salt if images else next(self._salts))
-
-    def _name_from_proc(self, pid: int, tid: int) -> str:
+    def _name_from_proc(self, pid: int, tid: int) -> str | None:
         if tid <= 0:
             return "swapper" if tid == 0 else EXITING
-        if pid not in self.gone:
+        if pid not in self.gone and tid not in self._renamed:
             with contextlib.suppress(OSError):
                 return _text((self._host.proc / f"{pid}/task/{tid}/comm").read_bytes().rstrip(b"\n"))
-        leader = self._names.get(pid)
-        return leader[-1][1] if leader else f":{tid}"
+        return None
 
 
-def _last_before(entries: list[tuple[int, Image | None]] | list[tuple[int, str]], time: int) -> int:
+def _last_before(entries: list[tuple[int, Image | Unasked]] | list[tuple[int, str]], time: int) -> int:
     index = len(entries) - 1
     while index > 0 and entries[index][0] > time:
         index -= 1
@@ -240,11 +281,47 @@ def _pids(part: Records, kind: RecordType) -> npt.NDArray[np.uint64]:
     return result
 
 
-def _relevant_pids(parts: list[Records], sampled_pids: npt.NDArray[np.int32]) -> tuple[set[int], set[int]]:
-    """Pids to keep in any case (sampled, and the parents they were forked from), and pids that ended in this tick."""
+def _times(part: Records, at: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The time in each record's trailer."""
+    times: npt.NDArray[np.uint64] = part.words[at + (part.words[at] >> np.uint64(51)).astype(np.int64) - 2]
+    return times
+
+
+def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
+    """The processes and the threads that ended in this tick.
+
+    When a thread other than the first calls exec, the first one ends and the process goes on under its number; a
+    number may also have been given to a new process. Neither is gone.
+    """
+    threads: set[int] = set()
+    exits: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = []
+    births: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = []
+    for part in parts:
+        at = part.of(RecordType.EXIT)
+        pids, tids = part.words[at + 1] & _LOW, part.words[at + 2] & _LOW
+        threads.update(tids.tolist())
+        leaders = at[pids == tids]
+        exits.append((part.words[leaders + 1] & _LOW, _times(part, leaders)))
+        forked, named = part.of(RecordType.FORK), part.of(RecordType.COMM)
+        began = np.concatenate([forked, named[(part.words[named] & _EXEC) != 0]])
+        births.append((part.words[began + 1] & _LOW, _times(part, began)))
+    if not threads:
+        return set(), set()
+    pids, times = (np.concatenate(column) for column in zip(*exits, strict=True))
+    order = np.lexsort((times, pids))
+    pids, times = pids[order], times[order]
+    born, born_times = (np.concatenate(column) for column in zip(*births, strict=True))
+    last = np.searchsorted(pids, born, side="right") - 1
+    found = last >= 0
+    born, born_times, last = born[found], born_times[found], last[found]
+    alive = set(born[(pids[last] == born) & (times[last] < born_times)].tolist())
+    return set(pids.tolist()) - alive, threads - alive
+
+
+def _relevant_pids(parts: list[Records], sampled_pids: npt.NDArray[np.int32]) -> set[int]:
+    """Pids to keep in any case: those that were sampled, and the parents that they were forked from."""
     # A task that is being reaped is sampled with the pid -1.
     keep = {int(pid) for pid in sampled_pids if pid >= 0}
-    ended: set[int] = set()
     forks = [_pids(part, RecordType.FORK) for part in parts]
     if forks:
         ids = np.concatenate(forks)
@@ -252,21 +329,24 @@ def _relevant_pids(parts: list[Records], sampled_pids: npt.NDArray[np.int32]) ->
         # A sampled child may have forked from one that did: two generations cover a shell's pipelines.
         for _ in range(2):
             mask = np.isin(children, np.fromiter(keep, dtype=np.uint64, count=len(keep)))
-            keep.update(int(pid) for pid in np.unique(parents[mask]))
-    for part in parts:
-        at = part.of(RecordType.EXIT)
-        ids, threads = part.words[at + 1], part.words[at + 2]
-        leaders = (ids & _LOW) == (threads & _LOW)
-        ended.update(int(pid) for pid in ids[leaders] & _LOW)
-    return keep, ended
+            keep.update(np.unique(parents[mask]).tolist())
+    return keep
 
 
-def _task_records(part: Records, relevant: tuple[set[int], set[int]]) -> npt.NDArray[np.int64]:
+def _task_records(part: Records, keep: set[int], ended: set[int]) -> npt.NDArray[np.int64]:
     """Where the records lie that matter: all of a sampled process, and those of any other that lives on."""
-    keep, ended = relevant
-    kinds = (RecordType.FORK, RecordType.EXIT, RecordType.COMM, RecordType.MMAP2)
+    kinds = (RecordType.FORK, RecordType.COMM, RecordType.MMAP2)
     at = part.starts[np.isin(part.types, np.array(kinds, dtype=np.uint32))]
     pids = part.words[at + 1] & _LOW
     kept = np.isin(pids, np.fromiter(keep, dtype=np.uint64, count=len(keep)))
     dead = np.isin(pids, np.fromiter(ended, dtype=np.uint64, count=len(ended)))
     return at[kept | ~dead]
+
+
+def _renamed(kept: list[tuple[Records, npt.NDArray[np.int64]]]) -> set[int]:
+    """The threads that some records give a new name."""
+    renamed: set[int] = set()
+    for part, at in kept:
+        named = at[(part.words[at] & _LOW) == RecordType.COMM]
+        renamed.update((part.words[named + 1] >> _HALF).tolist())
+    return renamed
