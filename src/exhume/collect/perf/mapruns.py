@@ -106,7 +106,10 @@ def _runs(pids: U64Array, times: U64Array, parts: list[tuple[Records, I64Array]]
         named = _of_kind(records, at, RecordType.COMM)
         forked = _of_kind(records, at, RecordType.FORK)
         enders.append((records.words[named + 1] & _LOW, _times(records, named)))
-        enders.append((records.words[forked + 1] >> _HALF, _times(records, forked)))
+        forked_times = _times(records, forked)
+        enders.append((records.words[forked + 1] >> _HALF, forked_times))
+        # The child's number may have been another's earlier in the tick.
+        enders.append((records.words[forked + 1] & _LOW, forked_times))
     all_pids = np.concatenate([pids, *(ender[0] for ender in enders)])
     order = np.lexsort((np.concatenate([times, *(ender[1] for ender in enders)]), all_pids))
     is_map = order < len(pids)
