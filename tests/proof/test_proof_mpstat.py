@@ -1,0 +1,102 @@
+"""Shares of each core beside mpstat's, over the same seconds of the same machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from side_by_side import SOURCES, await_recorded, await_wall, next_second, recorder
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.window import Window
+from exhume.store.query import Recording
+
+SECONDS = 25
+POINTS = 3.0
+AGREEING = 0.95
+STATES = {
+    "usr": "user",
+    "nice": "nice",
+    "sys": "system",
+    "irq": "irq",
+    "soft": "softirq",
+    "iowait": "iowait",
+    "steal": "steal",
+    "guest": "guest",
+    "idle": "idle",
+}
+
+
+def mpstat(begin: int) -> list[dict[str, Any]]:
+    """mpstat's seconds from `begin` (a full second, wall nanoseconds) on.
+
+    exhume reads the counters at the full second, mpstat at the moment it was started and every second after. So it is
+    started at a full second: both then describe the same seconds, to the few milliseconds that it takes to start. It
+    sets its timer anew each time it wakes, so under load every late wake-up would push it further; with a real-time
+    priority it wakes when it asked to. What either of them reads is not touched by this.
+    """
+    await_wall(begin)
+    done = subprocess.run(
+        ["chrt", "--fifo", "1", "mpstat", "-P", "ALL", "1", str(SECONDS), "-o", "JSON"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "LC_ALL": "C", "TZ": "UTC", "S_TIME_FORMAT": "ISO"},
+    )
+    told: list[dict[str, Any]] = json.loads(done.stdout)["sysstat"]["hosts"][0]["statistics"]
+    return told
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.needs("mpstat", "chrt")
+def test_shares_of_every_core_and_second_agree_with_mpstat(tmp_path: Path) -> None:
+    directory = tmp_path / "recording"
+    with recorder(directory):
+        begin = next_second(1.0)
+        words = [sys.executable, str(SOURCES / "slow_load.py"), str(SECONDS + 2)]
+        load = subprocess.Popen(words, start_new_session=True)
+        try:
+            theirs = mpstat(begin)
+            ended = time.time_ns()
+        finally:
+            os.killpg(load.pid, signal.SIGKILL)
+            load.wait()
+        window = Window(begin - 500 * MILLIS, begin + SECONDS * NANOS)
+        await_recorded(directory, window.until)
+    # Its last second ended when it did: it kept the pace of the wall clock throughout.
+    assert abs(ended - window.until) < 50 * MILLIS, (
+        "mpstat did not stay at full seconds, so there is nothing to compare"
+    )
+    ours = {
+        (round((row["wall"] - begin) / NANOS), row["cpu"]): row
+        for row in Recording.open(directory).read("cpu", window).to_pylist()
+    }
+    differences = {}
+    for second, told in enumerate(theirs):
+        for core in told["cpu-load"]:
+            if core["cpu"] != "all":
+                row = ours.get((second, int(core["cpu"])))
+                differences[second, int(core["cpu"])] = (
+                    100.0
+                    if row is None
+                    else max(abs(row[name] / 10 - _share(core, state)) for state, name in STATES.items())
+                )
+    assert len(differences) == SECONDS * os.cpu_count()
+    beyond = {place: round(points, 1) for place, points in differences.items() if points > POINTS}
+    largest = max(differences.values())
+    print(f"{len(differences)} core-seconds, largest difference {largest:.1f} points, beyond {POINTS}: {beyond}")
+    assert len(beyond) <= (1 - AGREEING) * len(differences), beyond
+    # The load was a varied one: agreeing on steady cores would prove nothing.
+    for state in ("user", "system", "nice"):
+        shares = [row[state] for row in ours.values()]
+        assert max(shares) - min(shares) > 300, f"{state} hardly changed"
+
+
+def _share(core: dict[str, Any], state: str) -> float:
+    """mpstat tells guests of a low priority apart; exhume counts all of them as guests."""
+    return float(core[state]) + (float(core["gnice"]) if state == "guest" else 0.0)
