@@ -26,7 +26,7 @@ _LITTLE_ENDIAN = 1
 _CLASS_32, _CLASS_64 = 1, 2
 _PT_LOAD = 1
 _PF_X = 1
-_SHT_SYMTAB, _SHT_NOTE, _SHT_NOBITS, _SHT_DYNSYM = 2, 7, 8, 11
+_SHT_SYMTAB, _SHT_RELA, _SHT_NOTE, _SHT_NOBITS, _SHT_DYNSYM = 2, 4, 7, 8, 11
 _SHF_EXECINSTR = 4
 _STT_NOTYPE, _STT_FUNC, _STT_IFUNC = 0, 2, 10
 _STB_LOCAL, _STB_GLOBAL, _STB_WEAK = 0, 1, 2
@@ -53,6 +53,8 @@ _SYMBOL = {
 }
 _SYMBOL[_CLASS_64].names = ("name", "info", "other", "section", "value", "size")
 _SYMBOL[_CLASS_32].names = ("name", "value", "size", "info", "other", "section")
+_RELOCATION = np.dtype("<u8,<u4,<u4,<u8")
+_RELOCATION.names = ("address", "kind", "symbol", "addend")
 
 
 class NotElf(ValueError):
@@ -66,6 +68,15 @@ class Segment:
     offset: int
     size: int
     vaddr: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A named stretch of the file, and the address it is loaded at."""
+
+    address: int
+    offset: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +137,45 @@ class ElfFile:
             return b""
         return self._read(int(header["offset"]), int(header["size"]))
 
+    def _named(self, name: bytes) -> int | None:
+        for index, at in enumerate(self._sections["name"].tolist()):
+            if self._section_names[at : at + len(name) + 1] == name + b"\0":
+                return index
+        return None
+
     def section(self, name: bytes) -> bytes:
         """The content of a small section; empty when it is not there."""
-        for index, header in enumerate(self._sections):
-            at = int(header["name"])
-            if self._section_names[at : at + len(name) + 1] == name + b"\0":
-                return self._small_section(index)
-        return b""
+        index = self._named(name)
+        return self._small_section(index) if index is not None else b""
+
+    def place(self, name: bytes) -> Section | None:
+        """Where a section lies; None when it is not there or has no content."""
+        index = self._named(name)
+        if index is None or self._sections[index]["type"] == _SHT_NOBITS:
+            return None
+        header = self._sections[index]
+        return Section(int(header["addr"]), int(header["offset"]), int(header["size"]))
+
+    def pointer(self, section: Section, at: int) -> int:
+        """A pointer inside a section, as the loader completes it (before it adds where the file is loaded)."""
+        content = self._read(section.offset + at, 8 if self._class == _CLASS_64 else 4)
+        return int.from_bytes(content, "little") or self._relocation(section.address + at)
+
+    def _relocation(self, address: int) -> int:
+        """What the loader puts at an address: position-independent files often hold zeros there. 0 for nothing."""
+        if self._class != _CLASS_64:
+            return 0  # 32-bit files hold the value itself
+        for header in self._sections[self._sections["type"] == _SHT_RELA]:
+            end = int(header["offset"]) + int(header["size"])
+            for offset in range(int(header["offset"]), end, _CHUNK * _RELOCATION.itemsize):
+                content = self._read(offset, min(_CHUNK * _RELOCATION.itemsize, end - offset))
+                entries = np.frombuffer(content, _RELOCATION, len(content) // _RELOCATION.itemsize)
+                found = entries["addend"][(entries["address"] == address) & (entries["symbol"] == 0)]
+                if len(found):
+                    return int(found[0])
+                if not content:
+                    break
+        return 0
 
     def build_id(self) -> bytes:
         """The identity that the linker gave this program; empty when it has none."""

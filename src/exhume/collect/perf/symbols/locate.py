@@ -18,6 +18,9 @@ from exhume.collect.perf.symbols.space import AddressSpace, FileKey, Mapping, pa
 
 Identity = tuple[int, int, int, int]
 
+_MAX_OFFSET = 2**63 - 1  # what a damaged file says may be larger than the kernel takes
+_STRING_READ = 256  # enough for nearly every name
+_MAX_STRING = 4096
 _FS_IOC_GETVERSION = 0x80087601
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -31,7 +34,14 @@ class OpenFile:
     identity: Identity
 
     def read(self, offset: int, size: int) -> bytes:
-        return os.pread(self.fd, size, offset) if size > 0 else b""
+        return os.pread(self.fd, size, offset) if size > 0 and offset <= _MAX_OFFSET else b""
+
+    def string(self, offset: int) -> bytes:
+        """The text at an offset, up to the first zero byte."""
+        content = self.read(offset, _STRING_READ)
+        if b"\0" not in content:
+            content = self.read(offset, _MAX_STRING)
+        return content.partition(b"\0")[0]
 
     def close(self) -> None:
         os.close(self.fd)

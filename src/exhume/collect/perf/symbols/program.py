@@ -1,37 +1,54 @@
 """The functions of one program or library, ready to be looked up by file offset."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.perf.symbols.elf import ElfFile, NotElf, Segment, StringTable
+from exhume.collect.perf.symbols.elfnames import ElfNames
+from exhume.collect.perf.symbols.gopclntab import read_go_functions
 from exhume.collect.perf.symbols.locate import Identity, OpenFile, open_regular
-from exhume.collect.perf.symbols.table import FunctionTable, RawSymbols
+from exhume.collect.perf.symbols.outlines import read_outlines
+from exhume.collect.perf.symbols.table import U64, FunctionTable, RawSymbols, Spans
 
 # Names of small files are kept; of larger ones they are read from the file when a function is first hit.
 _STRINGS_KEPT = 128 << 10
-_NAME_READ = 256
-_MAX_NAME = 4096
-
 
 _numbers = count(1)
 
 
+class NamedFunctions(Protocol):
+    """Functions that some table of a file names, known by their index in `spans`."""
+
+    @property
+    def spans(self) -> Spans: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def needs_file(self) -> bool:
+        """Whether names have to be read from the source file."""
+        ...
+
+    def name(self, index: int, file: OpenFile | None) -> bytes: ...
+
+
 class Program:
-    """Functions by file offset, and their names."""
+    """Functions by file offset, and their names.
 
-    __slots__ = ("_segments", "_strings", "_strings_at", "identity", "number", "source", "source_path", "table")
+    They come from one table or several, of which an earlier one wins where both know an address. After them come
+    the outlines, once they are known: functions without a name. Indexes run on from table to table.
+    """
 
-    def __init__(
-        self, segments: tuple[Segment, ...], table: FunctionTable, strings: bytes | None, at: StringTable
-    ) -> None:
+    __slots__ = ("_outlines", "_segments", "_tables", "identity", "number", "source", "source_path")
+
+    def __init__(self, segments: tuple[Segment, ...], tables: Sequence[NamedFunctions]) -> None:
         self._segments = segments
-        self._strings = strings
-        self._strings_at = at
-        self.table = table
+        self._tables = tuple(tables)
+        self._outlines: Spans | None = None
         # Never used again: conclusions about callchains are kept by it.
         self.number = next(_numbers)
         self.identity: Identity = (0, 0, 0, 0)
@@ -40,43 +57,81 @@ class Program:
 
     @property
     def nbytes(self) -> int:
-        return self.table.nbytes + len(self._strings or b"") + 500
+        outlines = 0 if self._outlines is None else self._outlines.nbytes
+        return sum(table.nbytes for table in self._tables) + outlines + 500
 
     @property
     def needs_file(self) -> bool:
         """Whether names have to be read from the source file."""
-        return self._strings is None
+        return any(table.needs_file for table in self._tables)
 
-    def find(self, offsets: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    @property
+    def is_outlined(self) -> bool:
+        """Whether functions without a name are known."""
+        return self._outlines is not None
+
+    def outline(self, starts: U64, ends: U64) -> None:
+        """Tell where functions are. Those that lie wholly inside a named one are never asked for."""
+        unnamed = np.ones(len(starts), np.bool_)
+        for table in self._tables:
+            unnamed &= ~table.spans.enclose(starts, ends)
+        self._outlines = Spans.of(starts[unnamed], ends[unnamed])
+
+    def find(self, offsets: U64) -> npt.NDArray[np.intp]:
         """The index of the function at each file offset; -1 where none is known."""
         found = np.full(len(offsets), -1, np.intp)
         for segment in self._segments:
             inside = (offsets >= np.uint64(segment.offset)) & (offsets < np.uint64(segment.offset + segment.size))
             if inside.any():
                 vaddrs = offsets[inside] + np.uint64((segment.vaddr - segment.offset) % 2**64)
-                found[inside] = self.table.find(vaddrs)
+                found[inside] = self._find(vaddrs)
         return found
 
+    def _find(self, addresses: U64) -> npt.NDArray[np.intp]:
+        spans = self._spans()
+        first = next(spans)
+        found = first.find(addresses)
+        passed = len(first)
+        for following in spans:
+            missing = np.flatnonzero(found < 0)
+            if not len(missing):
+                break
+            at = following.find(addresses[missing])
+            found[missing] = np.where(at >= 0, at + passed, -1)
+            passed += len(following)
+        return found
+
+    def _spans(self) -> Iterator[Spans]:
+        for table in self._tables:
+            yield table.spans
+        if self._outlines is not None:
+            yield self._outlines
+
     def name(self, index: int, file: OpenFile | None) -> bytes:
-        """The name of a function, chosen among its aliases as perf does."""
-        names = [self._string(int(self.table.names[alias]), file) for alias in self.table.aliases(index)]
-        return min(names, key=_preference)
+        """The name of a function; empty when it has none."""
+        for table in self._tables:
+            if index < len(table.spans):
+                return table.name(index, file)
+            index -= len(table.spans)
+        return b""
 
-    def _string(self, at: int, file: OpenFile | None) -> bytes:
-        if self._strings is not None:
-            end = self._strings.find(b"\0", at)
-            return self._strings[at : end if end >= 0 else None]
-        if file is None or at >= self._strings_at.size:
-            return b""
-        content = file.read(self._strings_at.offset + at, _NAME_READ)
-        if b"\0" not in content:
-            content = file.read(self._strings_at.offset + at, _MAX_NAME)
-        return content.partition(b"\0")[0]
+    def has_name(self, index: int) -> bool:
+        return index < sum(len(table.spans) for table in self._tables)
 
+    def start(self, index: int) -> int:
+        """The file offset that a function starts at."""
+        address = self._start_address(index)
+        for segment in self._segments:
+            if segment.vaddr <= address < segment.vaddr + segment.size:
+                return address - segment.vaddr + segment.offset
+        return address
 
-def _preference(name: bytes) -> tuple[bool, int, int, bytes]:
-    """Aliases: the one with the fewest leading underscores, then the longest."""
-    return not name, len(name) - len(name.lstrip(b"_")), -len(name), name
+    def _start_address(self, index: int) -> int:
+        for spans in self._spans():
+            if index < len(spans):
+                return spans.start(index)
+            index -= len(spans)
+        raise IndexError(index)
 
 
 def load_program(file: OpenFile, debug_roots: Iterable[str]) -> Program | None:
@@ -88,6 +143,14 @@ def load_program(file: OpenFile, debug_roots: Iterable[str]) -> Program | None:
         return None
     program.identity = file.identity
     return program
+
+
+def load_outlines(file: OpenFile) -> tuple[U64, U64]:
+    """Where the functions in a file start and end, by address, whether they have a name or not."""
+    try:
+        return read_outlines(ElfFile(file.read), file.read)
+    except (NotElf, OSError):
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
 
 
 def _best_program(file: OpenFile, elf: ElfFile, debug_roots: Iterable[str]) -> Program:
@@ -104,7 +167,12 @@ def _best_program(file: OpenFile, elf: ElfFile, debug_roots: Iterable[str]) -> P
 def _from_file(file: OpenFile, elf: ElfFile, segments: tuple[Segment, ...]) -> Program:
     symbols, strings_at = elf.functions()
     strings = file.read(strings_at.offset, strings_at.size) if strings_at.size <= _STRINGS_KEPT else None
-    program = Program(segments, FunctionTable(symbols), strings, strings_at)
+    tables: list[NamedFunctions] = []
+    if not elf.has_symtab and (go := read_go_functions(elf, file.read)) is not None:
+        tables.append(go)
+        symbols = symbols.select(go.spans.find(symbols.start) < 0)
+    tables.append(ElfNames(FunctionTable(symbols), strings, strings_at))
+    program = Program(segments, tables)
     program.source, program.source_path = file.identity, file.path
     return program
 
@@ -124,7 +192,7 @@ def _with_mini_debug(elf: ElfFile, mini: bytes) -> Program:
     packed.name += np.uint32(len(strings))
     strings += unpacked(packed_strings.offset, packed_strings.size)
     table = FunctionTable(RawSymbols.concatenate([dynamic, packed]))
-    return Program(elf.code, table, strings, StringTable(0, len(strings)))
+    return Program(elf.code, [ElfNames(table, strings, StringTable(0, len(strings)))])
 
 
 def _open_debug(elf: ElfFile, path: str, roots: Iterable[str]) -> tuple[OpenFile, ElfFile] | None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 U64 = npt.NDArray[np.uint64]
-_Unsigned = npt.NDArray[np.unsignedinteger[Any]]
+Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
 
 # Code without a size in the symbol table (hand-written assembly) reaches to the next symbol, but no further
@@ -18,6 +18,7 @@ Bools = npt.NDArray[np.bool_]
 UNSIZED_REACH = 4096
 # How many symbols back one is looked for that encloses an address.
 _MAX_NESTED = 64
+_AT_ONCE = 32768
 
 
 @dataclass(slots=True)
@@ -59,25 +60,29 @@ class RawSymbols:
         return len(self.start)
 
 
-class FunctionTable:
-    """Functions sorted by address. A symbol is known by its index; `names` are offsets into a string table."""
+class Spans:
+    """Stretches of addresses sorted by where they start, known by their index. One may lie inside another."""
 
-    __slots__ = ("_base", "_ends", "_limit", "_reach", "_starts", "names")
+    __slots__ = ("_ends", "_limit", "_reach", "_starts", "base")
 
-    def __init__(self, symbols: RawSymbols) -> None:
-        symbols = _best_of_each_address(symbols)
-        symbols, ends = _bounded(symbols)
-        self._base = int(symbols.start[0]) if len(symbols) else 0
-        top = int(ends.max()) - self._base if len(symbols) else 0
-        self._limit = 2**32 if top < 2**32 else 2**64
+    def __init__(self, base: int, starts: Unsigned, ends: Unsigned) -> None:
+        """Starts and ends are relative to the base and of one type."""
+        self.base = base
+        self._starts = starts
+        self._ends = ends
+        self._limit = 2 ** (8 * starts.itemsize)
+        # How far any stretch up to here reaches: tells whether an earlier one may enclose an address. Only
+        # tables with stretches inside stretches need it.
+        nested = bool(np.any(ends[:-1] > starts[1:]))
+        self._reach = np.maximum.accumulate(ends) if nested else None
+
+    @classmethod
+    def of(cls, starts: U64, ends: U64) -> "Spans":
+        """From sorted addresses, which are kept in half the bytes where they are close together."""
+        base = int(starts[0]) if len(starts) else 0
+        top = int(ends.max()) - base if len(starts) else 0
         narrow = np.dtype(np.uint32 if top < 2**32 else np.uint64)
-        self._starts: _Unsigned = (symbols.start - np.uint64(self._base)).astype(narrow)
-        self._ends: _Unsigned = (ends - np.uint64(self._base)).astype(narrow)
-        self.names = symbols.name
-        # How far any symbol up to here reaches: tells whether an earlier one may enclose an address. Only
-        # tables with symbols inside symbols need it.
-        nested = bool(np.any(self._ends[:-1] > self._starts[1:]))
-        self._reach = np.maximum.accumulate(self._ends) if nested else None
+        return cls(base, (starts - np.uint64(base)).astype(narrow), (ends - np.uint64(base)).astype(narrow))
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -85,42 +90,78 @@ class FunctionTable:
     @property
     def nbytes(self) -> int:
         reach = 0 if self._reach is None else self._reach.nbytes
-        return self._starts.nbytes + self._ends.nbytes + self.names.nbytes + reach
+        return self._starts.nbytes + self._ends.nbytes + reach
+
+    def start(self, index: int) -> int:
+        return self.base + int(self._starts[index])
 
     def find(self, addresses: U64) -> npt.NDArray[np.intp]:
-        """The index of the innermost symbol that covers each address; -1 where none does."""
+        """The index of the innermost stretch that covers each address; -1 where none does."""
         if not len(self):
             return np.full(len(addresses), -1, np.intp)
-        below = addresses < np.uint64(self._base)
-        relative = addresses - np.uint64(self._base)
+        below = addresses < np.uint64(self.base)
+        relative = addresses - np.uint64(self.base)
         relative[below] = 0
         at = np.searchsorted(self._starts, relative.astype(self._starts.dtype), side="right") - 1
-        beyond = below | (relative >= np.uint64(self._limit - 1)) | (self._ends[at] <= relative)
+        beyond = below | (at < 0) | (relative >= np.uint64(self._limit - 1)) | (self._ends[at] <= relative)
         if self._reach is not None:
-            for i in np.nonzero(beyond & ~below & (self._reach[at] > relative))[0]:
+            for i in np.nonzero(beyond & ~below & (at >= 0) & (self._reach[at] > relative))[0]:
                 outer = self._enclosing(int(at[i]), int(relative[i]))
                 at[i], beyond[i] = outer, outer < 0
         at[beyond] = -1
         return at
 
     def _enclosing(self, index: int, relative: int) -> int:
-        """The nearest earlier symbol that covers an address; -1 when there is none nearby."""
+        """The nearest earlier stretch that covers an address; -1 when there is none nearby."""
         for outer in range(index, max(index - _MAX_NESTED, -1), -1):
             if self._ends[outer] > relative:
                 return outer
         return -1
 
+    def enclose(self, starts: U64, ends: U64) -> Bools:
+        """Which of these stretches lie wholly inside one of ours (some that do may be missed where ours nest)."""
+        enclosed = np.zeros(len(starts), np.bool_)
+        for first in range(0, len(starts), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            at = self.find(starts[part])
+            found = np.flatnonzero(at >= 0)
+            enclosed[first + found] = self._ends[at[found]] >= ends[part][found] - np.uint64(self.base)
+        return enclosed
+
+    def same(self, one: int, other: int) -> bool:
+        return bool(self._starts[one] == self._starts[other] and self._ends[one] == self._ends[other])
+
+
+class FunctionTable:
+    """Functions sorted by address. A symbol is known by its index; `names` are offsets into a string table."""
+
+    __slots__ = ("names", "spans")
+
+    def __init__(self, symbols: RawSymbols) -> None:
+        symbols = _best_of_each_address(symbols)
+        symbols, ends = _bounded(symbols)
+        self.spans = Spans.of(symbols.start, ends)
+        self.names = symbols.name
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def nbytes(self) -> int:
+        return self.spans.nbytes + self.names.nbytes
+
+    def find(self, addresses: U64) -> npt.NDArray[np.intp]:
+        """The index of the innermost symbol that covers each address; -1 where none does."""
+        return self.spans.find(addresses)
+
     def aliases(self, index: int) -> range:
         """The indexes of all symbols that start and end where this one does (equally good names for it)."""
         first = last = index
-        while first and self._same(first - 1, index):
+        while first and self.spans.same(first - 1, index):
             first -= 1
-        while last + 1 < len(self) and self._same(last + 1, index):
+        while last + 1 < len(self) and self.spans.same(last + 1, index):
             last += 1
         return range(first, last + 1)
-
-    def _same(self, one: int, other: int) -> bool:
-        return bool(self._starts[one] == self._starts[other] and self._ends[one] == self._ends[other])
 
 
 def _best_of_each_address(symbols: RawSymbols) -> RawSymbols:

@@ -6,6 +6,7 @@ import numpy as np
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.elf import ElfFile, NotElf
+from exhume.collect.perf.symbols.elfnames import ElfNames
 from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.perf.symbols.program import Program
 from exhume.collect.perf.symbols.space import Mapping, parse_maps
@@ -64,4 +65,4 @@ class VdsoSymbols:
         except NotElf:
             return
         self._size = len(image)
-        self._program = Program(elf.code, FunctionTable(symbols), elf.strings(strings), strings)
+        self._program = Program(elf.code, [ElfNames(FunctionTable(symbols), elf.strings(strings), strings)])
