@@ -90,3 +90,10 @@ def map_file(  # noqa: PLR0917 - in the order of the kernel's record
 ) -> None:
     """Tell a space of one executable mapping, as the kernel's record does."""
     space.add([Mapping(start, end, offset, mapped_file(FileKey(major, minor, inode, generation, path)))])
+
+
+def mapped(path: Path) -> list[tuple[AddressSpace, Mapping]]:
+    """Our own process, as if it mapped a whole file: offsets in the file are what is looked up."""
+    status = path.stat()
+    key = FileKey(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino, 0, str(path))
+    return [(AddressSpace(os.getpid()), Mapping(0, status.st_size, 0, mapped_file(key)))]

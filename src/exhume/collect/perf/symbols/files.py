@@ -15,8 +15,9 @@ from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.perf.symbols.locate import Identity, OpenFile, identity_of, open_mapped, open_regular
 from exhume.collect.perf.symbols.memory import release_freed_memory
 from exhume.collect.perf.symbols.patience import Patience
-from exhume.collect.perf.symbols.program import Program, load_program
+from exhume.collect.perf.symbols.program import Program, load_outlines, load_program
 from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
+from exhume.collect.perf.symbols.table import U64
 
 _T = TypeVar("_T")
 # Processes that map a file, each with its mapping of it: never none.
@@ -36,13 +37,14 @@ _TRIM_EVERY = 512 << 10
 class _Known:
     """What is known about one mapped file. A program of None means that it could not be read."""
 
-    __slots__ = ("backoff", "checked", "frames", "program")
+    __slots__ = ("backoff", "checked", "frames", "outline_from", "program")
 
     def __init__(self, program: Program | None, now: float) -> None:
         self.program = program
         self.frames: dict[int, Frame] = {}
         self.checked = now
         self.backoff = _RETRY_FIRST_S
+        self.outline_from = now
 
 
 class FileSymbols:
@@ -68,17 +70,29 @@ class FileSymbols:
         """A frame for each offset in a file, which any of the processes that map it may let us reach."""
         file = views[0][1].file
         known = self._known_file(views)
-        if known.program is None:
+        program = known.program
+        if program is None:
             return [_nameless(file, offset) for offset in offsets]
-        at = known.program.find(np.array(offsets, np.uint64)).tolist()
-        frames = known.frames
-        fresh = {index for index in at if index >= 0 and index not in frames}
+        wanted = np.array(offsets, np.uint64)
+        at = program.find(wanted)
+        if not program.is_outlined and (at < 0).any() and self._outline(views, known, program):
+            at = program.find(wanted)
+        fresh = {index for index in at.tolist() if index >= 0 and index not in known.frames}
         if fresh:
-            self._name(views, known, known.program, fresh)
-        return [frames.get(index) or _nameless(file, offset) for index, offset in zip(at, offsets, strict=True)]
+            self._name(views, known, program, fresh)
+        # A function whose name can't be read now has one frame all the same, since it has one number.
+        frames = [
+            known.frames.get(index) or _nameless(file, program.start(index) if index >= 0 else offset)
+            for index, offset in zip(at.tolist(), offsets, strict=True)
+        ]
+        if self._named > _NAMES_UNCHECKED:
+            self._named = 0
+            self._keep_budget()
+        return frames
 
     def functions(self, file: MappedFile, offsets: npt.NDArray[np.uint64]) -> tuple[int, npt.NDArray[np.intp]]:
-        """The number of the program that was read from a file, and those of the functions at some of its offsets."""
+        """The number of the program that was read from a file, and those of the functions at some of its offsets.
+        What has one number has one frame; a function without a name has a number once it was asked for by name."""
         known = self._known.get(file)
         if known is None or known.program is None:
             return 0, np.full(len(offsets), -1, np.intp)
@@ -126,12 +140,36 @@ class FileSymbols:
         program = self._patiently(views, lambda: self._read_program(views), otherwise=None)
         if program is not None and program.identity not in self._programs:
             self._programs[program.identity] = program
-            # Loading takes several times the memory of what stays.
-            self._loaded_bytes += program.nbytes
-            if self._loaded_bytes > _TRIM_EVERY:
-                self._loaded_bytes = 0
-                release_freed_memory()
+            self._trim_after(program.nbytes)
         return program
+
+    def _trim_after(self, loaded: int) -> None:
+        """Loading takes several times the memory of what stays."""
+        self._loaded_bytes += loaded
+        if self._loaded_bytes > _TRIM_EVERY:
+            self._loaded_bytes = 0
+            release_freed_memory()
+
+    def _outline(self, views: Views, known: _Known, program: Program) -> bool:
+        """Find out where a file's functions without a name are, now that one was hit."""
+        now = self._clock()
+        if now < known.outline_from:
+            return False
+        known.outline_from = now + _RETRY_AT_MOST_S
+        outlines = self._patiently(views, lambda: self._read_outlines(views, program), otherwise=None)
+        if outlines is None:
+            return False
+        program.outline(*outlines)
+        self._trim_after(outlines[0].nbytes)
+        self._keep_budget()
+        return True
+
+    def _read_outlines(self, views: Views, program: Program) -> tuple[U64, U64] | None:
+        opened = self._open(views)
+        if opened is None:
+            return None
+        with opened:
+            return load_outlines(opened) if opened.identity == program.identity else None
 
     def _read_program(self, views: Views) -> Program | None:
         opened = self._open(views)
@@ -146,19 +184,21 @@ class FileSymbols:
 
     def _name(self, views: Views, known: _Known, program: Program, indexes: set[int]) -> None:
         """Make frames for functions that are hit for the first time."""
+        file = views[0][1].file
+        named = {index for index in indexes if program.has_name(index)}
         names: dict[int, bytes] = {}
-        if program.needs_file:
-            names = self._patiently(views, lambda: self._read_names(views, program, indexes), otherwise=names)
-        else:
-            names = {index: program.name(index, None) for index in indexes}
-        module = views[0][1].file.module
+        if not program.needs_file:
+            names = {index: program.name(index, None) for index in named}
+        elif named:
+            names = self._patiently(views, lambda: self._read_names(views, program, named), otherwise=names)
+        names.update(dict.fromkeys(indexes - named, b""))
         for index, name in names.items():
-            if name:
-                known.frames[index] = make_frame(USER, module, demangle(readable(name)))
-        self._named += len(names)
-        if self._named > _NAMES_UNCHECKED:
-            self._named = 0
-            self._keep_budget()
+            known.frames[index] = (
+                make_frame(USER, file.module, demangle(readable(name)))
+                if name
+                else _nameless(file, program.start(index))
+            )
+        self._named += len(indexes)
 
     def _read_names(self, views: Views, program: Program, indexes: set[int]) -> dict[int, bytes]:
         file = self._open_names(views, program)
