@@ -65,10 +65,10 @@ class RecorderProcess:
         return self.process.poll() is not None
 
     def ticks(self, count: int, patience: float = PATIENCE_S) -> "RecorderProcess":
-        """Wait until so many ticks more can be read."""
+        """Wait until so many ticks from now can be read."""
         self.recording()
-        wanted = anchor_count(self.directory) + count
-        until(f"{count} ticks", lambda: anchor_count(self.directory) >= wanted or self.ended, patience)
+        now = monotonic()
+        until(f"{count} ticks", lambda: anchor_count(self.directory, now) >= count or self.ended, patience)
         assert not self.ended, self.err
         return self
 
@@ -90,8 +90,11 @@ class RecorderProcess:
             self.process.wait(timeout=10)
 
 
-def anchor_count(directory: Path) -> int:
-    return Recording.open(directory).read("anchors", None, ["time"]).num_rows if directory.exists() else 0
+def anchor_count(directory: Path, since: int = 0) -> int:
+    """Ticks that can be read, of those that ended after `since`."""
+    if not (directory / "recorder.lock").exists():
+        return 0
+    return sum(time > since for time in Recording.open(directory).read("anchors").column("time").to_pylist())
 
 
 def rows(directory: Path, table: str, *columns: str) -> list[dict[str, Any]]:
