@@ -15,6 +15,7 @@ from exhume.collect.netdev import NetdevSource
 from exhume.collect.node import NodeSource
 from exhume.collect.perf.kernel_clock import KernelLogClock
 from exhume.collect.perf.sampler import Sampler
+from exhume.collect.perf.tracefs_instance import CgroupTraceSource
 from exhume.collect.softnet import SoftnetSource
 from exhume.collect.source import PartialSource, Source
 from exhume.collect.stat import StatFile
@@ -27,17 +28,19 @@ _S = TypeVar("_S", bound=Source)
 
 @dataclass(slots=True)
 class Sources:
-    """What the loop reads. The sampler and the cgroup counts are also known by name: one feeds the other."""
+    """What the loop reads. Some are also known by name: what is traced of cgroups keeps their counts current."""
 
     log_clock: KernelLogClock
     sampler: Sampler | None = None
     cgroups: CgroupSource | None = None
+    # Tells of every cgroup that is made or removed: the sampler, or a source for this alone.
+    traced: Source | None = None
     others: list[Source] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
 
     def in_order(self) -> list[Source]:
         """The sampler first: what it drains is what the kernel has to hold meanwhile."""
-        named: list[Source | None] = [self.sampler, self.cgroups]
+        named: list[Source | None] = [self.sampler, None if self.traced is self.sampler else self.traced, self.cgroups]
         return [source for source in named if source is not None] + self.others
 
     def close(self) -> None:
@@ -62,17 +65,28 @@ def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None) -> 
         lambda: NetdevSource(host),
         lambda: KernelLogSource(host, log_position, sources.log_clock.offset_ns),
     ]
-    if sources.sampler is None or not sources.sampler.traces_cgroups:
-        sources.missing.append(_no_tracepoints(host, sources.sampler))
-        memory = sources.cgroups.v1 if sources.cgroups else None
+    memory = sources.cgroups.v1 if sources.cgroups else None
+    sources.traced = _trace_cgroups(host, sources)
+    if sources.traced is None:
         makers.append(lambda: ChurnSource(memory))
     for make in makers:
         source = _open(make, sources.missing)
         if source is not None:
             sources.others.append(source)
-    if sources.sampler and sources.sampler.traces_cgroups and sources.cgroups and sources.cgroups.v1:
-        sources.cgroups.v1.follow_from_now()
+    if sources.traced and memory:
+        memory.follow_from_now()
     return sources
+
+
+def _trace_cgroups(host: Host, sources: Sources) -> Source | None:
+    """Who tells of cgroups: the sampler through perf, else a tracing instance of our own; None where neither can."""
+    if sources.sampler is not None and sources.sampler.traces_cgroups:
+        return sources.sampler
+    unheard: list[Missing] = []
+    instance = _open(lambda: CgroupTraceSource(host), unheard)
+    if instance is None:
+        sources.missing.append(_no_tracepoints(host, sources.sampler))
+    return instance
 
 
 def _open(make: Callable[[], _S], missing: list[Missing]) -> _S | None:

@@ -31,9 +31,6 @@ class Gathered:
     def lose(self, loss: Losses) -> None:
         self.losses.append(loss)
 
-    def lost(self, kind: str) -> bool:
-        return any(loss.kind == kind for loss in self.losses)
-
     def loss_counts(self) -> Counter[str]:
         counts: Counter[str] = Counter()
         for loss in self.losses:

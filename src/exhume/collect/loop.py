@@ -1,6 +1,5 @@
 """The one-second tick: read every source, mark incidents, account for ourselves, commit."""
 
-import os
 import resource
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import numpy as np
 from exhume.collect.assemble import Sources
 from exhume.collect.budget import Budget
 from exhume.collect.gather import Gathered
+from exhume.collect.host import ProcFile
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.perf.sampler import Sampler
 from exhume.collect.source import NOTHING, Source, TickRows
@@ -26,6 +26,10 @@ LATE_NS = NANOS * 3 // 2
 RETRY_TICKS = 10
 CLOCK_TICKS = 60
 MEMORY_TICKS = 30
+# After a start, or when the wall clock was set, the next full second may be next to nothing away.
+SHORTEST_NS = NANOS // 5
+# Losses of a source that traces cgroups by which a mkdir or rmdir may have been missed.
+UNTOLD = frozenset(("lost-task-records", "damaged-task-bytes", "lost-cgroup-events", "source-failed"))
 
 
 class Stop(Protocol):
@@ -54,7 +58,7 @@ class Recorder:
         self._clock = clock or SystemClock()
         self._marks = IncidentMarks()
         self._budget = Budget(options.cpu_budget, options.rate_hz)
-        self._account = _Account()
+        self._account = _Account(self._clock)
         self._paused: dict[str, int] = {}
         self._hierarchy: int | None = None
         self._failed_at_first: list[Losses] = []
@@ -69,7 +73,7 @@ class Recorder:
         totals = _Totals()
         index = 0
         while not stop.is_set():
-            stop.wait(self._to_next_second())
+            stop.wait(self._to_next_second(start))
             now = self._clock.monotonic_ns()
             tick = Tick(index, start, now, self._clock.wall_ns())
             summary = self._turn(tick, sink)
@@ -83,8 +87,11 @@ class Recorder:
         ended_wall = began_wall + self._clock.monotonic_ns() - began
         return totals.summary(began_wall, ended_wall, self._account, self._rate())
 
-    def _to_next_second(self) -> float:
-        return (NANOS - self._clock.wall_ns() % NANOS) / NANOS
+    def _to_next_second(self, start: int) -> float:
+        remaining = NANOS - self._clock.wall_ns() % NANOS
+        if self._clock.monotonic_ns() + remaining - start < SHORTEST_NS:
+            remaining += NANOS
+        return remaining / NANOS
 
     def _prime(self, now: int) -> None:
         """A first look at everything, for the counters that later ones are measured against."""
@@ -109,10 +116,11 @@ class Recorder:
             self._sources.log_clock.measure()
         for source in self._sources.in_order():
             self._read(source, tick, gathered)
-            if source is self._sources.sampler:
-                self._follow_cgroups(gathered)
+            if source is self._sources.traced:
+                self._follow_cgroups(source, gathered)
         gathered.add(self._marks.observe(tick, gathered.given))
-        spent = self._account.close_tick(tick, sink.written_bytes(), self._rate(), self._sources.sampler)
+        samples = sum(len(columns["time_ms"]) for columns in gathered.of("samples"))
+        spent = self._account.close_tick(tick, sink.written_bytes(), samples, self._sources.sampler)
         self._keep_budget(tick, spent, gathered)
         gathered.add({"self": to_columns("self", [spent])})
         for table, columns in gathered.items():
@@ -122,7 +130,7 @@ class Recorder:
         return _summary(tick, gathered, spent)
 
     def _read(self, source: Source, tick: Tick, gathered: Gathered) -> None:
-        if self._paused.get(source.name, 0) > tick.index:
+        if self._paused.get(source.name, -1) > tick.index:
             return
         try:
             rows: TickRows = source.read(tick)
@@ -133,12 +141,12 @@ class Recorder:
             gathered.lose(Losses(tick.start, source.name, "source-failed", 1, text))
         gathered.add(rows)
 
-    def _follow_cgroups(self, gathered: Gathered) -> None:
+    def _follow_cgroups(self, source: Source, gathered: Gathered) -> None:
         """What the tracepoints told keeps the count of visible cgroups current without walking them."""
         memory = self._sources.cgroups.v1 if self._sources.cgroups else None
         if memory is None:
             return
-        if gathered.lost("lost-task-records"):
+        if any(loss.source == source.name and loss.kind in UNTOLD for loss in gathered.losses):
             memory.lost_track()
             memory.follow_from_now()
         for columns in gathered.of("cgroup_events"):
@@ -152,9 +160,12 @@ class Recorder:
             return
         change = self._budget.observe((spent.user_us + spent.system_us) / 1e6, tick.seconds)
         if change:
-            kind = "rate-lowered" if change.rate_hz < sampler.rate_hz else "rate-raised"
-            sampler.set_rate(change.rate_hz)
-            gathered.lose(Losses(tick.end, sampler.name, kind, change.rate_hz, change.reason))
+            kind, reason = "rate-lowered" if change.rate_hz < sampler.rate_hz else "rate-raised", change.reason
+            try:
+                sampler.set_rate(change.rate_hz)
+            except OSError as error:
+                kind, reason = "rate-refused", f"the kernel refused {change.rate_hz} Hz: {error.strerror}"
+            gathered.lose(Losses(tick.end, sampler.name, kind, change.rate_hz, reason))
         if spent.rss_kb * 1024 > self._options.memory_budget and tick.index % MEMORY_TICKS == MEMORY_TICKS - 1:
             sampler.release_memory()
             text = f"the recorder held {spent.rss_kb // 1024} MiB, over its budget: what it had looked up was dropped"
@@ -167,25 +178,26 @@ class Recorder:
 class _Account:
     """What the recorder itself costs."""
 
-    def __init__(self) -> None:
-        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._statm = ProcFile("/proc/self/statm")
         self._page_kb = resource.getpagesize() // 1024
         self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._written = 0
         self.peak_rss_kb = 0
 
-    def close_tick(self, tick: Tick, written: int, rate_hz: int, sampler: Sampler | None) -> Self:
+    def close_tick(self, tick: Tick, written: int, samples: int, sampler: Sampler | None) -> Self:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        rss = int(os.pread(self._statm, 256, 0).split()[1]) * self._page_kb
+        rss = int(self._statm.read().split()[1]) * self._page_kb
         row = Self(
             time=tick.start,
             span_ms=tick.nanos // MILLIS,
             user_us=int((usage.ru_utime - self._usage.ru_utime) * 1e6),
             system_us=int((usage.ru_stime - self._usage.ru_stime) * 1e6),
             rss_kb=rss,
-            rate_hz=rate_hz,
-            samples=sampler.sampled if sampler else 0,
-            tick_us=max(0, (SystemClock().monotonic_ns() - tick.end) // 1000),
+            rate_hz=sampler.rate_hz if sampler else 0,
+            samples=samples,
+            tick_us=max(0, (self._clock.monotonic_ns() - tick.end) // 1000),
             written_bytes=written - self._written,
             ring_fill=sampler.ring_fill if sampler else 0,
         )

@@ -70,7 +70,6 @@ class RingSet:
         if listed == self._listed:
             return []
         online = set(parse_cpu_list(listed.decode()))
-        gone = [self.rings.pop(cpu) for cpu in list(self.rings) if cpu not in online]
         self._task_bytes = min(max(TASK_BYTES_IN_ALL // len(online), TASK_BYTES_LEAST), TASK_BYTES_MOST)
         for cpu in sorted(online - self.rings.keys()):
             try:
@@ -80,7 +79,7 @@ class RingSet:
                 if error.errno != errno.ENODEV:
                     raise
         self._listed = listed
-        return gone
+        return [self.rings.pop(cpu) for cpu in list(self.rings) if cpu not in online]
 
     def _open(self, cpu: int) -> CpuRings:
         wanted = HELD_SECONDS * self._rate * SAMPLE_BYTES

@@ -28,7 +28,7 @@ from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
 from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.perf.tracefs import find_tracefs
-from exhume.collect.perf.tracepoints import WANTED, TracepointRows, load_tracepoint
+from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, WANTED, TracepointRows, load_tracepoint
 from exhume.collect.processes import ProcessReader
 from exhume.collect.source import TickRows
 from exhume.model.clock import MILLIS, Tick
@@ -60,7 +60,6 @@ class Sampler:
         found = [load_tracepoint(tracefs, name) for name in WANTED] if tracefs else []
         tracepoints = [tracepoint for tracepoint in found if tracepoint]
         self._rings = RingSet(host, rate_hz, tracepoints)
-        self._tracepoints = TracepointRows(tracepoints)
         self._symbolizer = Symbolizer(host)
         self._book = StackBook(self._symbolizer)
         self._tasks = Tasks(host)
@@ -73,9 +72,12 @@ class Sampler:
         self._kernel_generation = 0
         # Only there do addresses come with something else in their upper bits.
         self._va_bits = user_va_bits(host) if platform.machine() == "aarch64" else None
-        self.sampled = 0
         self.ring_fill = 0
         self.traces_cgroups = self._rings.tracing and any(t.name == "cgroup_mkdir" for t in tracepoints)
+        if not self.traces_cgroups:
+            # On some cores they may be open all the same; another source tells of them now, and of all.
+            tracepoints = [tracepoint for tracepoint in tracepoints if tracepoint.name not in CGROUP_OPERATIONS]
+        self._tracepoints = TracepointRows(tracepoints)
 
     @property
     def event_source(self) -> str:
@@ -130,7 +132,6 @@ class Sampler:
             rows["losses"] = to_columns("losses", losses)
         self._tasks.settle()
         self._follow_kernel()
-        self.sampled = len(samples) - int(idle.sum())
         # A loss may lie before or behind what was taken in: nothing of this tick may stay either.
         self._followed = drained.whole
         return rows

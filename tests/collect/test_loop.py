@@ -1,0 +1,324 @@
+"""The one-second loop: every source once a tick, each failure and each missed second a row."""
+
+import itertools
+
+import numpy as np
+import pytest
+from recorder_parts import WALL, KeepingSink, MadeUpRecorder, MadeUpSampler, MadeUpSource
+
+from exhume.collect import loop
+from exhume.collect.assemble import Sources
+from exhume.collect.budget import AVERAGED_TICKS, SETTLING_TICKS
+from exhume.collect.loop import CLOCK_TICKS, MEMORY_TICKS, RETRY_TICKS, RecorderOptions
+from exhume.model.clock import MILLIS, NANOS, Tick
+
+
+def anchors(tick: Tick) -> dict[str, dict[str, list[int]]]:
+    return {"anchors": {"time": [tick.start], "wall": [tick.wall]}}
+
+
+def samples(count: int):
+    def rows(tick: Tick):
+        return {
+            "samples": {"time_ms": [tick.start // MILLIS] * count, "pid": [7] * count},
+            "sampling": {"time": [tick.start], "cpu": [0], "busy": [count], "idle": [0], "lost": [2]},
+        }
+
+    return rows
+
+
+def test_ticks_end_on_full_seconds_of_the_wall_clock_and_leave_no_gap() -> None:
+    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made.clock.pass_ns(300 * MILLIS)
+    made.run(4)
+    rows = made.sink.rows("anchors")
+    assert [row["wall"] % NANOS for row in rows] == [0, 0, 0, 0]
+    assert made.stop.waits == [0.7, 1, 1, 1]
+    ticks = [tick for tick, _ in made.sink.ticks]
+    assert [tick.index for tick in ticks] == [0, 1, 2, 3]
+    assert [after.start - before.end for before, after in itertools.pairwise(ticks)] == [0, 0, 0]
+
+
+def test_the_first_tick_is_never_next_to_nothing() -> None:
+    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made.clock.pass_ns(995 * MILLIS)
+    made.run(2)
+    assert made.stop.waits == [pytest.approx(1.005), 1]
+    assert made.sink.rows("losses") == []
+
+
+def test_a_turn_that_takes_nearly_a_second_is_no_reason_to_skip_one() -> None:
+    made = MadeUpRecorder()
+
+    def slow(tick: Tick):
+        made.clock.pass_ns(900 * MILLIS)
+        return {}
+
+    made.sources.others.append(MadeUpSource("slow", slow))
+    made.run(4)
+    assert [tick.nanos for tick, _ in made.sink.ticks[1:]] == [NANOS] * 3
+
+
+def test_sources_are_read_in_order_and_primed_first() -> None:
+    order = []
+
+    def noting(name: str):
+        return MadeUpSource(name, lambda tick: order.append((tick.index, name)) or {})
+
+    sampler = MadeUpSampler(rows=lambda tick: order.append((tick.index, "stacks")) or {})
+    made = MadeUpRecorder(noting("cpu"), noting("node"), sampler=sampler)
+    made.run(1)
+    assert order == [(-1, "stacks"), (-1, "cpu"), (-1, "node"), (0, "stacks"), (0, "cpu"), (0, "node")]
+    assert made.sink.ticks[0][0].index == 0, "what the first look gave is not recorded"
+
+
+def test_who_traces_cgroups_comes_right_after_the_sampler_and_before_their_counts() -> None:
+    sampler, traced, counts, cpu = (MadeUpSource(name) for name in ("stacks", "cgroup-trace", "cgroups", "cpu"))
+    sources = Sources(None, sampler=sampler, cgroups=counts, traced=traced, others=[cpu])
+    assert sources.in_order() == [sampler, traced, counts, cpu]
+    sources.traced = sampler
+    assert sources.in_order() == [sampler, counts, cpu]
+    sources.close()
+    assert sampler.closed and counts.closed and cpu.closed
+
+
+def test_a_source_that_fails_is_left_alone_recorded_as_a_loss_and_comes_back() -> None:
+    def fails_once(tick: Tick):
+        if tick.index == 2:
+            raise FileNotFoundError(2, "No such file", "/proc/net/softnet_stat")
+        return anchors(tick)
+
+    broken = MadeUpSource("softnet", fails_once)
+    steady = MadeUpSource("steady")
+    made = MadeUpRecorder(broken, steady)
+    summary = made.run(2 + RETRY_TICKS + 3)
+    (loss,) = made.sink.rows("losses")
+    assert (loss["tick"], loss["source"], loss["kind"], loss["count"]) == (2, "softnet", "source-failed", 1)
+    assert "FileNotFoundError" in loss["text"] and "/proc/net/softnet_stat" in loss["text"]
+    assert broken.ticks == [-1, 0, 1, 2, *range(2 + RETRY_TICKS, 2 + RETRY_TICKS + 3)]
+    assert steady.ticks == list(range(-1, 2 + RETRY_TICKS + 3))
+    assert summary.losses == {"source-failed": 1}
+
+
+def test_a_source_that_keeps_failing_is_told_each_time() -> None:
+    def fails(tick: Tick):
+        raise ValueError("nonsense")
+
+    made = MadeUpRecorder(MadeUpSource("node", fails))
+    made.run(2 * RETRY_TICKS)
+    assert [loss["tick"] for loss in made.sink.rows("losses")] == [0, RETRY_TICKS - 1, 2 * RETRY_TICKS - 1]
+
+
+def test_a_late_tick_is_a_loss() -> None:
+    made = MadeUpRecorder()
+    summary = made.run(6, delays={1: 0.4, 3: 29.0})
+    (loss,) = made.sink.rows("losses")
+    assert (loss["tick"], loss["source"], loss["kind"], loss["count"]) == (3, "recorder", "late-tick", 29)
+    assert loss["time"] == made.sink.ticks[3][0].start
+    assert summary.losses == {"late-tick": 29}
+    assert [tick.nanos for tick, _ in made.sink.ticks] == [NANOS, 1.4 * NANOS, 0.6 * NANOS, 30 * NANOS, NANOS, NANOS]
+
+
+@pytest.mark.parametrize("step", [3600.25, -3600.25])
+def test_a_wall_clock_that_is_set_moves_no_row_and_misses_no_second(step) -> None:
+    made = MadeUpRecorder()
+
+    def sets(tick: Tick):
+        if tick.index == 2:
+            made.clock.wall += round(step * NANOS)
+        return anchors(tick)
+
+    made.sources.others.append(MadeUpSource("anchors", sets))
+    summary = made.run(6)
+    times = [row["time"] for row in made.sink.rows("anchors")]
+    assert all(200 * MILLIS <= after - before <= 1200 * MILLIS for before, after in itertools.pairwise(times))
+    assert made.sink.rows("losses") == []
+    assert summary.until - summary.since == made.clock.monotonic - 500 * NANOS
+
+
+def test_it_ends_when_the_time_is_over() -> None:
+    made = MadeUpRecorder()
+    made.run(100, until=made.clock.monotonic + 5 * NANOS)
+    assert len(made.sink.ticks) == 5
+
+
+def test_what_is_there_when_a_stop_is_asked_for_is_recorded() -> None:
+    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made.run(1)
+    assert len(made.sink.rows("anchors")) == 1
+
+
+def test_it_accounts_for_itself() -> None:
+    made = MadeUpRecorder(sampler=MadeUpSampler(rows=samples(11)))
+    summary = made.run(3)
+    rows = made.sink.rows("self")
+    assert [row["samples"] for row in rows] == [11, 11, 11]
+    assert [row["written_bytes"] for row in rows] == [0, 1000, 1000]
+    assert all(row["span_ms"] == 1000 and row["rate_hz"] == 97 and row["ring_fill"] == 3 for row in rows)
+    assert all(row["rss_kb"] > 1000 and 0 <= row["tick_us"] < 2**32 for row in rows)
+    assert (summary.samples, summary.rate_hz, summary.written_bytes) == (33, 97, 2000)
+    assert summary.peak_rss_bytes == max(row["rss_kb"] for row in rows) * 1024
+    assert (summary.since, summary.until) == (WALL, WALL + 3 * NANOS)
+
+
+def test_a_sampler_that_is_left_alone_has_no_samples() -> None:
+    def fails_in_the_second(tick: Tick):
+        if tick.index == 1:
+            raise OSError(5, "broken")
+        return samples(4)(tick)
+
+    made = MadeUpRecorder(sampler=MadeUpSampler(rows=fails_in_the_second))
+    summary = made.run(4)
+    assert [row["samples"] for row in made.sink.rows("self")] == [4, 0, 0, 0]
+    assert summary.samples == 4
+
+
+def test_each_tick_is_told_as_it_happens() -> None:
+    told = []
+    cpu = {"cpu": {"time": np.array([1]), "cpu": np.array([0], np.uint16)}}
+    for column in ("system", "irq", "softirq"):
+        cpu["cpu"][column] = np.array([0], np.uint16)
+    made = MadeUpRecorder(MadeUpSource("cpu", lambda tick: cpu), sampler=MadeUpSampler(rows=samples(5)))
+    made.run(2, delays={1: 4.0}, on_tick=told.append)
+    assert [summary.samples for summary in told] == [5, 5]
+    assert [summary.lost for summary in told] == [2, 2]
+    assert told[0].cpu is cpu["cpu"]
+    assert told[0].losses == []
+    assert told[1].loss_counts == {"late-tick": 4}
+    assert "5.0 s instead of one" in told[1].losses[0]
+
+
+def test_losses_of_sources_are_summed() -> None:
+    lost = {"losses": {"time": [1], "source": ["kernel-log"], "kind": ["log-gap"], "count": [3], "text": ["gap"]}}
+    made = MadeUpRecorder(MadeUpSource("kernel-log", lambda tick: lost if tick.index in (0, 2) else {}))
+    summary = made.run(3)
+    assert summary.losses == {"log-gap": 6}
+    assert [loss["tick"] for loss in made.sink.rows("losses")] == [0, 2]
+    assert all(loss["cpu"] is None for loss in made.sink.rows("losses"))
+
+
+def test_a_new_segment_has_to_stand_alone() -> None:
+    sampler = MadeUpSampler()
+    made = MadeUpRecorder(sampler=sampler)
+    made.sink = KeepingSink(cuts=frozenset((1, 2)))
+    made.run(5)
+    assert sampler.segments == 2
+
+
+def test_the_log_clock_is_measured_every_minute() -> None:
+    made = MadeUpRecorder()
+    made.run(2 * CLOCK_TICKS + 1)
+    assert made.log_clock.measured_times == 3
+
+
+class TestBudget:
+    """The rate follows the cost, and every change of it is a row."""
+
+    def spends(self, monkeypatch, share: float):
+        """The process uses this share of a core, by the tick."""
+        used = [0.0]
+
+        def usage(_: int):
+            used[0] += share
+            return type("Usage", (), {"ru_utime": used[0], "ru_stime": 0.0})()
+
+        monkeypatch.setattr(loop.resource, "getrusage", usage)
+
+    def test_a_change_of_rate_is_a_loss(self, monkeypatch) -> None:
+        self.spends(monkeypatch, 0.2)
+        sampler = MadeUpSampler()
+        made = MadeUpRecorder(sampler=sampler)
+        summary = made.run(SETTLING_TICKS + AVERAGED_TICKS)
+        (loss,) = made.sink.rows("losses")
+        assert (loss["source"], loss["kind"], loss["count"]) == ("stacks", "rate-lowered", 48)
+        assert "20.0% of one core, over its budget of 8.0%" in loss["text"]
+        assert sampler.rates == [48]
+        assert summary.rate_hz == 48
+
+    def test_the_rate_comes_back(self, monkeypatch) -> None:
+        sampler = MadeUpSampler()
+        made = MadeUpRecorder(sampler=sampler)
+        self.spends(monkeypatch, 0.2)
+        made.run(SETTLING_TICKS + AVERAGED_TICKS)
+        self.spends(monkeypatch, 0.01)
+        made.run(2 * AVERAGED_TICKS)
+        assert [loss["kind"] for loss in made.sink.rows("losses")] == ["rate-lowered", "rate-raised", "rate-raised"]
+        assert sampler.rates == [48, 96, 97]
+
+    def test_a_rate_that_the_kernel_refuses_does_not_end_the_recording(self, monkeypatch) -> None:
+        self.spends(monkeypatch, 0.2)
+        sampler = MadeUpSampler()
+        sampler.refuses = OSError(22, "Invalid argument")
+        made = MadeUpRecorder(sampler=sampler)
+        made.run(SETTLING_TICKS + AVERAGED_TICKS + 3)
+        (loss,) = made.sink.rows("losses")
+        assert (loss["kind"], loss["count"]) == ("rate-refused", 48)
+        assert made.sink.rows("self")[-1]["rate_hz"] == 97
+
+    def test_too_much_memory_makes_the_sampler_forget(self) -> None:
+        sampler = MadeUpSampler()
+        made = MadeUpRecorder(sampler=sampler, options=RecorderOptions(memory_budget=1))
+        made.run(2 * MEMORY_TICKS)
+        assert sampler.released == 2
+        assert [loss["kind"] for loss in made.sink.rows("losses")] == ["memory-released"] * 2
+
+
+class FollowedCgroups(MadeUpSource):
+    """The counts of cgroups, as far as what is traced is told to them."""
+
+    class Memory:
+        hierarchy_id = 4
+
+        def __init__(self) -> None:
+            self.calls: list[tuple[str, ...]] = []
+
+        def follow(self, op: str, path: str) -> None:
+            self.calls.append((op, path))
+
+        def lost_track(self) -> None:
+            self.calls.append(("lost",))
+
+        def follow_from_now(self) -> None:
+            self.calls.append(("from-now",))
+
+    def __init__(self) -> None:
+        super().__init__("cgroups")
+        self.v1 = self.Memory()
+
+
+def cgroup_events(*events: tuple[int, str, str]):
+    hierarchies, ops, paths = zip(*events, strict=True)
+    return {"cgroup_events": {"time": [1] * len(events), "hierarchy": hierarchies, "op": ops, "path": paths}}
+
+
+@pytest.mark.parametrize("own_source", [False, True])
+def test_traced_cgroups_keep_the_counts_current(own_source) -> None:
+    events = cgroup_events((4, "mkdir", "/a"), (9, "mkdir", "/other"), (4, "rmdir", "/a"))
+    sampler = MadeUpSampler(rows=lambda tick: {} if own_source else events)
+    made = MadeUpRecorder(sampler=sampler)
+    made.sources.cgroups = cgroups = FollowedCgroups()
+    if own_source:
+        made.sources.traced = MadeUpSource("cgroup-trace", lambda tick: events)
+    made.run(1)
+    assert cgroups.v1.calls == [("mkdir", "/a"), ("rmdir", "/a")]
+
+
+@pytest.mark.parametrize("kind", ["lost-task-records", "damaged-task-bytes", "lost-cgroup-events"])
+def test_lost_records_lose_track_of_cgroups(kind) -> None:
+    lost = {"losses": {"time": [1], "source": ["stacks"], "kind": [kind], "count": [3], "text": ["full"]}}
+    made = MadeUpRecorder(sampler=MadeUpSampler(rows=lambda tick: lost if tick.index == 1 else {}))
+    made.sources.cgroups = cgroups = FollowedCgroups()
+    made.run(3)
+    assert cgroups.v1.calls == [("lost",), ("from-now",)]
+
+
+def test_a_sampler_that_fails_loses_track_of_cgroups() -> None:
+    def fails(tick: Tick):
+        if tick.index == 1:
+            raise OSError(5, "broken")
+        return {}
+
+    made = MadeUpRecorder(sampler=MadeUpSampler(rows=fails))
+    made.sources.cgroups = cgroups = FollowedCgroups()
+    made.run(3)
+    assert cgroups.v1.calls == [("lost",), ("from-now",)]
