@@ -1,0 +1,215 @@
+"""The sampler on the real kernel: a busy process is seen where it is, under its name, through its execs."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cgroup_life import CgroupLife
+
+from exhume.collect.host import Host
+from exhume.collect.perf.kernel_clock import KernelLogClock
+from exhume.collect.perf.sampler import Sampler
+from exhume.collect.perf.tracefs import find_tracefs
+from exhume.collect.perf.tracepoints import load_tracepoint
+from exhume.model.clock import NANOS, Tick
+from exhume.model.errors import SourceUnavailable
+
+pytestmark = pytest.mark.root
+
+BUSY = "while True: pass"
+# Busy, then another program of the same process, begun by a thread that is not the first.
+THREAD_EXECS = """
+import os, sys, threading, time
+def run():
+    end = time.monotonic() + 0.7
+    while time.monotonic() < end: pass
+    os.execv(sys.argv[1], [sys.argv[1], "-c", "while True: pass"])
+threading.Thread(target=run).start()
+time.sleep(60)
+"""
+
+
+@contextmanager
+def pinned(cpu: int, *command: str):
+    """A process on one core."""
+    with subprocess.Popen(command, preexec_fn=lambda: os.sched_setaffinity(0, {cpu})) as process:  # noqa: PLW1509
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class RunningSampler:
+    """A sampler and everything that it gave."""
+
+    def __init__(self, rate_hz: int) -> None:
+        try:
+            self.sampler = Sampler(Host(), rate_hz)
+        except SourceUnavailable as error:
+            pytest.skip(str(error))
+        self.tables: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        self.sampler.read(Tick(-1, self._start, self._start, 0))
+
+    def read(self) -> None:
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        for table, columns in self.sampler.read(Tick(0, self._start, now, 0)).items():
+            rows = zip(*(columns[name] for name in columns), strict=True)
+            self.tables[table] += [dict(zip(columns, row, strict=True)) for row in rows]
+        self._start = now
+
+    def read_for(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+            self.read()
+
+    def of(self, pid: int, table: str = "samples") -> list[dict[str, Any]]:
+        return [row for row in self.tables[table] if row["pid"] == pid]
+
+    def function_names(self, stack: int) -> list[str]:
+        names = {row["frame"]: row["name"] for row in self.tables["frames"]}
+        return next([names[frame] for frame in row["frames"]] for row in self.tables["stacks"] if row["stack"] == stack)
+
+
+@pytest.fixture
+def running():
+    made = RunningSampler(497)
+    yield made
+    made.sampler.close()
+
+
+def test_a_busy_process_is_seen_on_its_core_under_its_name(running) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    with pinned(cpu, sys.executable, "-c", BUSY) as process:
+        comm = Path(f"/proc/{process.pid}/comm").read_text().strip()
+        running.read_for(2.5)
+    ended = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    samples = running.of(process.pid)
+    assert len(samples) > 100
+    assert {(row["cpu"], row["tid"]) for row in samples[10:]} == {(cpu, process.pid)}
+    assert {row["comm"] for row in samples[len(samples) // 2 :]} == {comm}
+    assert all(began <= (row["time_ms"] + 1) * 1_000_000 and row["time_ms"] * 1_000_000 <= ended for row in samples)
+    assert {row["weight_us"] for row in samples} == {1_000_000 // 497}
+    described = running.of(process.pid, "processes")[-1]
+    assert described["comm"] == comm
+    assert described["cmdline"] == f"{sys.executable} -c {BUSY}"
+    assert described["ppid"] == os.getpid()
+    assert described["cgroup"]
+    deepest = max((running.function_names(row["stack"]) for row in samples), key=len)
+    assert len(deepest) > 2
+    told = {row["stack"] for row in running.tables["stacks"]}
+    assert {row["stack"] for row in running.tables["samples"]} <= told
+    counted = sum(row["busy"] for row in running.tables["sampling"])
+    assert counted == len(running.tables["samples"])
+    assert {row["cpu"] for row in running.tables["sampling"]} == os.sched_getaffinity(0)
+
+
+def test_an_exec_by_a_thread_changes_name_program_and_command_line(running, tmp_path) -> None:
+    renamed = tmp_path / "another-name"
+    renamed.symlink_to(sys.executable)
+    cpu = max(os.sched_getaffinity(0))
+    with pinned(cpu, sys.executable, "-c", THREAD_EXECS, str(renamed)) as process:
+        before = Path(f"/proc/{process.pid}/comm").read_text().strip()
+        running.read_for(3.0)
+        assert Path(f"/proc/{process.pid}/comm").read_text().strip() == "another-name"
+    names = [row["comm"] for row in sorted(running.of(process.pid), key=lambda row: row["time_ms"])]
+    changes = [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
+    assert changes[-1] == "another-name"
+    assert before in changes[:-1]
+    assert changes.count("another-name") == 1
+    rows = running.of(process.pid, "processes")
+    assert rows[-1]["cmdline"] == f"{renamed} -c {BUSY}"
+    assert rows[-1]["start"] is not None
+
+
+def test_the_life_of_a_cgroup_through_perf(running) -> None:
+    if not running.sampler.traces_cgroups:
+        pytest.skip("tracepoints can't be opened")
+    with CgroupLife() as life:
+
+        def read():
+            running.tables.pop("cgroup_events", None)
+            running.read()
+            rows = running.tables["cgroup_events"]
+            return {name: [row[name] for row in rows] for name in rows[0]} if rows else None
+
+        life.check(life.collect(read))
+
+
+def test_this_kernels_tracepoints_have_the_fields_that_are_read() -> None:
+    tracefs = find_tracefs(Host())
+    if tracefs is None:
+        pytest.skip("tracefs can't be reached")
+    for name in ("cgroup_mkdir", "cgroup_rmdir", "cgroup_release"):
+        tracepoint = load_tracepoint(tracefs, name)
+        assert tracepoint is not None
+        assert tracepoint.id > 0
+        assert {"root", "id", "level", "path"} <= tracepoint.fields.keys()
+        assert tracepoint.fields["path"].text
+
+
+def test_the_kernel_logs_clock_is_measured_to_the_millisecond() -> None:
+    clock = KernelLogClock()
+    assert clock.measure()
+    assert clock.measured
+    text = f"exhume test of the clock {os.getpid()}"
+    try:
+        log = os.open("/dev/kmsg", os.O_RDWR | os.O_NONBLOCK)
+    except OSError as error:
+        pytest.skip(f"/dev/kmsg can't be written ({error.strerror})")
+    try:
+        os.lseek(log, 0, os.SEEK_END)
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        os.write(log, f"{text}\n".encode())
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        stamp_us = None
+        while stamp_us is None:
+            line = os.read(log, 8192).decode()
+            if text in line:
+                stamp_us = int(re.match(r"\d+,\d+,(\d+),", line)[1])
+    finally:
+        os.close(log)
+    stamp = stamp_us * 1000 - clock.offset_ns()
+    assert before - 1_000_000 <= stamp <= after + 1_000_000
+
+
+def test_measuring_the_clock_leaves_nothing_open() -> None:
+    clock = KernelLogClock()
+    clock.measure()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    name = Path("/proc/thread-self/comm").read_text()
+    offsets = []
+    for _ in range(5):
+        assert clock.measure()
+        offsets.append(clock.offset_ns())
+    assert max(offsets) - min(offsets) < NANOS // 1000
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert Path("/proc/thread-self/comm").read_text() == name
+
+
+def test_a_closed_sampler_leaves_nothing_open() -> None:
+    find_tracefs(Host())
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    made = RunningSampler(97)
+    made.read()
+    made.sampler.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_another_rate_is_taken_at_once(running) -> None:
+    running.read_for(0.5)
+    running.sampler.set_rate(97)
+    running.tables.clear()
+    running.read_for(1.0)
+    taken = sum(row["busy"] + row["idle"] for row in running.tables["sampling"]) / len(os.sched_getaffinity(0))
+    assert taken < 200
+    assert {row["weight_us"] for row in running.tables["samples"]} <= {1_000_000 // 97}
