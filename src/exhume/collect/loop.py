@@ -125,8 +125,14 @@ class Recorder:
         gathered.add({"self": to_columns("self", [spent])})
         for table, columns in gathered.items():
             sink.append(table, columns)
+        dropped = -sink.dropped_rows()
         if sink.commit(tick) and self._sources.sampler:
             self._sources.sampler.begin_segment()
+        dropped += sink.dropped_rows()
+        if dropped:
+            # For whoever watches: in the recording the store counts them itself, as soon as there is room.
+            text = f"{dropped} rows were dropped because the disk was full"
+            gathered.lose(Losses(tick.start, "store", "disk-full", dropped, text))
         return _summary(tick, gathered, spent)
 
     def _read(self, source: Source, tick: Tick, gathered: Gathered) -> None:

@@ -22,6 +22,10 @@ class RowSink(Protocol):
         """Bytes written since the recorder began."""
         ...
 
+    def dropped_rows(self) -> int:
+        """Rows that could not be written since the recorder began, for want of room."""
+        ...
+
     def close(self) -> None:
         """Seal what is there."""
         ...

@@ -11,18 +11,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS
-from exhume.model.facts import RecordingFacts
+from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES
 from exhume.model.window import Window
 from exhume.store.index import FOREIGN, Segment, Skipped
 from exhume.store.live import LiveStream
 from exhume.store.names import SegmentName
-from exhume.store.schema import DIMENSIONS, UnreadableFile, conform, facts_in, time_column
+from exhume.store.schema import DIMENSIONS, FORMAT, UnreadableFile, conform, facts_in, time_column
 from exhume.store.seal import PARQUET_SUFFIX
 
 DAMAGED = "truncated or damaged"
 FORBIDDEN = "permission denied"
 _MAGIC = b"PAR1"
+_TAIL = 4096
 _CPU_NUMBERS = range(1 << 16)
 
 
@@ -132,23 +133,34 @@ def damaged_files(segment: Segment) -> list[Skipped]:
     for path in sorted(segment.path.glob("*")):
         if path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
             found.append(Skipped(path, FOREIGN))
-        elif not _whole(path):
-            found.append(Skipped(path, DAMAGED))
+        elif trouble := _trouble(path):
+            found.append(Skipped(path, trouble))
     return found
 
 
-def _whole(path: Path) -> bool:
+def _trouble(path: Path) -> str | None:
+    """Why a Parquet file can't be used, by its ends; None where it can."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            ends = (
-                os.pread(file.fileno(), len(_MAGIC), 0),
-                os.pread(file.fileno(), len(_MAGIC), max(0, size - len(_MAGIC))),
-            )
+            head = os.pread(file.fileno(), len(_MAGIC), 0)
+            tail = os.pread(file.fileno(), _TAIL, max(0, size - _TAIL))
     except (FileNotFoundError, PermissionError):
         # Removed meanwhile, or found out when it is read.
-        return True
-    return ends == (_MAGIC, _MAGIC)
+        return None
+    if head != _MAGIC or not tail.endswith(_MAGIC):
+        return DAMAGED
+    # The facts stand at the very end, and the format closes them: the whole footer is only read where it is another.
+    formats = FORMAT.findall(tail)
+    if formats and int(formats[-1]) <= FORMAT_VERSION:
+        return None
+    try:
+        facts_in(_open_parquet(str(path)).metadata.metadata)
+    except UnreadableFile as error:
+        return str(error)
+    except (FileNotFoundError, PermissionError):
+        pass
+    return None
 
 
 def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:

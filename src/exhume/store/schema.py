@@ -1,5 +1,6 @@
 """Arrow schemas of the tables, derived from the model, and the facts that every file carries."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
@@ -9,6 +10,8 @@ from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES, columns_of
 
 FACTS_KEY = b"exhume"
+# The format that a file says it has, in the JSON of its facts.
+FORMAT = re.compile(rb'"format_version":\s*(\d+)')
 
 # Tables that explain others: each segment tells them again, and a row holds for its whole segment.
 DIMENSIONS = ("frames", "stacks", "processes")
@@ -52,15 +55,16 @@ def facts_in(metadata: Mapping[bytes, bytes] | None) -> RecordingFacts:
     text = (metadata or {}).get(FACTS_KEY)
     if text is None:
         raise UnreadableFile("not written by exhume")
+    # Before anything else: a later format may tell its facts in other words.
+    told = FORMAT.search(text)
+    if told and int(told[1]) > FORMAT_VERSION:
+        raise UnreadableFile(
+            f"format {int(told[1])} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
+        )
     try:
-        facts = _parse_facts(text)
+        return _parse_facts(text)
     except ValueError as error:
         raise UnreadableFile("not written by exhume") from error
-    if facts.format_version > FORMAT_VERSION:
-        raise UnreadableFile(
-            f"format {facts.format_version} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
-        )
-    return facts
 
 
 # The files of a recording say the same words over and over.

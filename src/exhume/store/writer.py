@@ -22,6 +22,8 @@ from exhume.store.sealer import Sealer
 # more than this, the next one begins. Slewing (at most 30 ms a minute by the kernel's own hand) stays below it.
 CLOCK_STEP_NS = 250 * MILLIS
 
+# Ticks whose losses are kept in memory while the disk has no room for them.
+_LOSSES_OWED = 600
 # Explanations before what they explain, and the anchor last: who sees a sample can also see its stack.
 _WRITE_ORDER = (*DIMENSIONS, *(table for table in TABLES if table not in (*DIMENSIONS, "anchors")), "anchors")
 
@@ -61,7 +63,9 @@ class SegmentWriter:
         self._files: dict[str, LiveTable] = {}
         self._offset: int | None = None
         self._written = 0
-        self._dropped_rows = 0
+        # Those that no row of the losses table tells of yet, and all.
+        self._dropped_rows = self._dropped_in_all = 0
+        self._counted: pa.RecordBatch | None = None
         self._closed = False
 
     def append(self, table: str, columns: Columns) -> None:
@@ -74,8 +78,7 @@ class SegmentWriter:
 
     def commit(self, tick: Tick) -> bool:
         """Make the tick's rows readable. True when a new segment begins with the next tick."""
-        if self._lock.vanished():
-            raise RecordingError(f"{self._directory} was deleted while it was being recorded; start the recorder again")
+        self._raise_if_vanished()
         self._sealer.raise_failure()
         offset = tick.wall - tick.end
         before = offset if self._offset is None else self._offset
@@ -86,8 +89,7 @@ class SegmentWriter:
         if not stepped:
             # After a step the pair does not belong to this segment's clock.
             self._take("anchors", {"time": [tick.end], "wall": [tick.wall]})
-        if self._dropped_rows:
-            self._take("losses", self._loss(tick))
+        self._counted = self._take("losses", self._loss(tick)) if self._dropped_rows else None
         lost_dimension = self._write_pending()
         if stepped or lost_dimension or self._crosses_boundary(tick):
             self._end_segment(tick)
@@ -97,6 +99,9 @@ class SegmentWriter:
     def written_bytes(self) -> int:
         return self._written + self._sealer.written_bytes()
 
+    def dropped_rows(self) -> int:
+        return self._dropped_in_all
+
     def close(self) -> None:
         """Seal what is there and let go of the directory. Closing twice is once."""
         if self._closed:
@@ -105,9 +110,14 @@ class SegmentWriter:
         try:
             self._end_segment()
             self._sealer.close()
+            self._raise_if_vanished()
             self._sealer.raise_failure()
         finally:
             self._lock.close()
+
+    def _raise_if_vanished(self) -> None:
+        if self._lock.vanished():
+            raise RecordingError(f"{self._directory} was deleted while it was being recorded; start the recorder again")
 
     def _begin(self, tick: Tick, offset: int) -> SegmentName:
         start_ms = tick.start // MILLIS
@@ -118,10 +128,11 @@ class SegmentWriter:
         begun = self._segment.wall_ms * MILLIS // self._segment_ns
         return tick.wall // self._segment_ns != begun
 
-    def _take(self, table: str, columns: Columns) -> None:
+    def _take(self, table: str, columns: Columns) -> pa.RecordBatch:
         batch = to_batch(table, columns)
         assert batch is not None
         self._pending.setdefault(table, []).append(batch)
+        return batch
 
     def _loss(self, tick: Tick) -> Columns:
         return {
@@ -143,10 +154,19 @@ class SegmentWriter:
                 if table == "losses":
                     self._dropped_rows = 0
                 continue
-            # The row that counts dropped rows is made anew each tick until it can be written.
-            self._dropped_rows += sum(b.num_rows for b in batches if table != "losses")
+            if table == "losses":
+                # What was lost must not get lost itself. The row that counts dropped rows is made anew with each tick.
+                batches = self._owe([batch for batch in batches if batch is not self._counted])
+            dropped = sum(batch.num_rows for batch in batches)
+            self._dropped_rows += dropped
+            self._dropped_in_all += dropped
             lost_dimension = lost_dimension or table in DIMENSIONS
         return lost_dimension
+
+    def _owe(self, losses: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Keep losses for the next tick; returns the ones that there are too many of."""
+        self._pending["losses"] = losses[-_LOSSES_OWED:]
+        return losses[:-_LOSSES_OWED]
 
     def _write(self, table: str, batches: list[pa.RecordBatch]) -> bool:
         """Write the batches of one table; on a full disk the oldest segment goes first. False: dropped."""
