@@ -207,7 +207,10 @@ def test_a_closed_sampler_leaves_nothing_open() -> None:
 
 def test_another_rate_is_taken_at_once(running) -> None:
     running.read_for(0.5)
+    # The first read loads symbols, which takes a while in which samples are taken.
+    running.read()
     running.sampler.set_rate(97)
+    running.read()
     running.tables.clear()
     running.read_for(1.0)
     taken = sum(row["busy"] + row["idle"] for row in running.tables["sampling"]) / len(os.sched_getaffinity(0))
