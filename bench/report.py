@@ -4,11 +4,14 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+# More work than this beside the measures, and they say more about that work.
+QUIET = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,21 @@ def as_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def as_document(sections: list[Section], quick: bool) -> str:
+def others_busy(seconds: float = 3.0) -> float:
+    """The share of the machine that is busy while nothing is measured."""
+    before = _cpu_times()
+    time.sleep(seconds)
+    spent = [after - start for after, start in zip(_cpu_times(), before, strict=True)]
+    idle = spent[3] + spent[4]
+    return 1 - idle / max(1, sum(spent))
+
+
+def _cpu_times() -> list[int]:
+    # Guest time is part of user time already.
+    return [int(value) for value in _read("/proc/stat").split("\n", 1)[0].split()[1:9]]
+
+
+def as_document(sections: list[Section], quick: bool, busy: float) -> str:
     bound = [row for section in sections for row in section.rows if row.must is not None]
     parts = [
         "# Costs and speeds",
@@ -103,6 +120,8 @@ def as_document(sections: list[Section], quick: bool) -> str:
     ]
     if quick:
         parts.append("**A quick run**: shorter and smaller than the real one, for a first look, not for comparing.")
+    if busy > QUIET:
+        parts.append(f"**Not a quiet machine**: other work took up to {busy:.0%} of it between the measures.")
     parts.append("\n".join(f"- {name}: {value}" for name, value in machine_facts().items()))
     parts += ["## All at once", as_table(bound)]
     for section in sections:

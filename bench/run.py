@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import command_start, disk, flame_query, high_rate, recorder_cost
 from bench.processes import EXHUME, BenchError
-from bench.report import RESULTS, Section, as_document, as_table
+from bench.report import QUIET, RESULTS, Section, as_document, as_table, others_busy
 
 BENCHMARKS = {
     "recorder-cost": recorder_cost.measure,
@@ -50,9 +50,11 @@ def main() -> int:
 def _run(arguments: argparse.Namespace) -> int:
     sections: list[Section] = []
     failed = False
+    busy = 0.0
     for name in arguments.only or BENCHMARKS:
         print(f"{name} ..", flush=True)
         _clear()
+        busy = max(busy, others_busy())
         try:
             section = BENCHMARKS[name](WORK, arguments.quick)
         except BenchError as error:
@@ -65,8 +67,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.only and not failed:
         # Figures of a quick run are not for keeping.
         results = QUICK_RESULTS if arguments.quick else RESULTS
-        results.write_text(as_document(sections, arguments.quick))
+        results.write_text(as_document(sections, arguments.quick, busy))
         print(f"written to {results}")
+    if busy > QUIET:
+        print(f"other work took up to {busy:.0%} of the machine: measure again when it is quiet", file=sys.stderr)
     missed = [row.measure for section in sections for row in section.rows if row.missed]
     for measure in missed:
         print(f"MISSED: {measure}", file=sys.stderr)

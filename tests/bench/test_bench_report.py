@@ -11,7 +11,7 @@ import pytest
 from bench.flame_query import collapse
 from bench.load import load
 from bench.processes import BenchError, start, watch
-from bench.report import RESULTS, Row, Section, as_document, machine_facts
+from bench.report import RESULTS, Row, Section, as_document, machine_facts, others_busy
 from bench.run import BENCHMARKS
 
 SCRIPT = """\
@@ -42,7 +42,7 @@ def test_a_row_without_a_bound_only_informs():
 
 def test_the_document_tells_every_row_and_nothing_that_names_the_machine():
     rows = [Row("first measure", 1.5, "ms", 2.0, 1.0), Row("for information", 3.0, "s", note="why")]
-    text = as_document([Section("Title", "how  it\n was taken", rows)], quick=True)
+    text = as_document([Section("Title", "how  it\n was taken", rows)], quick=True, busy=0.0)
     assert text.count("| first measure | 2.00 ms | 1.00 ms | 1.50 ms | 0.75 | must met |") == 2
     assert "- for information: why" in text and "how it was taken" in text and "A quick run" in text
     assert socket.gethostname() not in " ".join(machine_facts().values()).split()
@@ -53,6 +53,14 @@ def test_the_results_that_are_kept_come_from_a_whole_run():
     assert "QUICK" not in text
     bound = text.partition("## All at once")[2].partition("\n## ")[0]
     assert bound.count("\n| ") == 1 + 8, "the heading and the eight measures"
+
+
+def test_other_work_on_the_machine_is_told():
+    assert "Not a quiet machine" not in as_document([], quick=False, busy=0.01)
+    assert "other work took up to 40% of it" in as_document([], quick=False, busy=0.4)
+    with load(1):
+        time.sleep(0.5)
+        assert others_busy(0.5) > 0.5
 
 
 def test_perf_script_is_folded_by_command_and_function():
