@@ -1,0 +1,55 @@
+"""What recording costs, beside perf in the same minute under the same load."""
+
+import time
+from pathlib import Path
+
+import pytest
+from bench.load import load
+from bench.processes import start_exhume, start_perf, watch
+from side_by_side import recorder, stop
+
+from exhume.store.query import Recording
+
+RATE_HZ = 97
+SECONDS = 60
+LARGEST_RATIO = 1.0
+LARGEST_RSS = 150_000_000
+
+
+def compile_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """perf was compiled when it was built; exhume is when it first runs, if Python may keep what it compiled."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(work / "compiled"))
+    with recorder(work / "first"):
+        pass
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.needs("perf")
+def test_it_takes_no_more_cpu_than_perf_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU from start to exit as the kernel counts it, of both: imports and symbol tables of the one, the last pass over
+    its data of the other."""
+    directory = tmp_path / "recording"
+    compile_once(tmp_path, monkeypatch)
+    with load():
+        time.sleep(1)
+        exhume = start_exhume(directory, RATE_HZ)
+        perf = start_perf(tmp_path / "perf.data", RATE_HZ)
+        try:
+            time.sleep(0.5)
+            watch(SECONDS, exhume, perf)
+            ours, theirs = exhume.finish(), perf.finish()
+        finally:
+            stop(exhume)
+            stop(perf)
+    assert exhume.process.returncode == 0, exhume.output.read_text()
+    recording = Recording.open(directory)
+    rates = set(recording.read("self")["rate_hz"].to_pylist())
+    largest = max(exhume.rss)
+    print(f"exhume {ours:.2f} s, perf {theirs:.2f} s of CPU: {ours / theirs:.2f}; {largest / 1e6:.0f} MB resident")
+    # It did what it was asked to: neither fewer samples nor fewer seconds.
+    assert rates == {RATE_HZ}
+    assert recording.info().recorded_seconds >= SECONDS - 3
+    assert ours <= LARGEST_RATIO * theirs
+    assert largest <= LARGEST_RSS
