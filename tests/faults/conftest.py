@@ -73,6 +73,10 @@ def load() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             start_new_session=True,
         )
         running.append(process)
+        # Where sessions share the cores as groups, it is the group's priority that counts.
+        group = Path(f"/proc/{process.pid}/autogroup")
+        if nice and group.exists():
+            group.write_text(str(nice))
         return process
 
     yield start_one

@@ -1,5 +1,6 @@
 """The real recorder as a process, watched from outside, and what its recordings are asked for."""
 
+import json
 import signal
 import subprocess
 import sysconfig
@@ -129,3 +130,10 @@ def share_sums(directory: Path) -> set[int]:
     """The sums of the shares of every core and tick: each has to be 1000, but for rounding."""
     states = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "guest", "idle")
     return {sum(row[state] for state in states) for row in rows(directory, "cpu", *states)}
+
+
+def exhume(*words: str | Path) -> dict[str, Any]:
+    """What another command of the program says, as JSON."""
+    told = subprocess.run([PROGRAM, *map(str, words), "--json"], capture_output=True, text=True, check=True, timeout=30)
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found

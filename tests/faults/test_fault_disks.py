@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from recorder_process import (
     RecorderProcess,
     anchor_count,
     clean_words,
+    exhume,
     losses,
     monotonic,
     rows,
@@ -54,12 +56,8 @@ def refused(recorder: RecorderProcess) -> str:
     return said[0]
 
 
-def info(directory: Path) -> dict[str, object]:
-    told = subprocess.run(
-        [PROGRAM, "info", "--dir", directory, "--json"], capture_output=True, text=True, check=True, timeout=30
-    )
-    found: dict[str, object] = json.loads(told.stdout)
-    return found
+def info(directory: Path) -> dict[str, Any]:
+    return exhume("info", "--dir", directory)
 
 
 def wait_for(duration: float) -> int:

@@ -1,0 +1,142 @@
+"""Time that misbehaves: a wall clock that is set, and a recorder that is held."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recorder_process import RecorderProcess, clean_words, exhume, losses, monotonic, rows, seconds
+
+from exhume.cli.wiring import facts_of
+from exhume.collect.assemble import open_sources
+from exhume.collect.host import Host
+from exhume.collect.loop import Recorder, RecorderOptions
+from exhume.model.clock import MILLIS, NANOS, SystemClock, read_boot_id
+from exhume.model.progress import RecordingSummary, TickSummary
+from exhume.model.stop import Stop
+from exhume.model.times import format_moment
+from exhume.store.query import Recording
+from exhume.store.writer import SegmentWriter
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+Start = Callable[..., RecorderProcess]
+Load = Callable[..., subprocess.Popen[str]]
+
+HOUR = 3600 * NANOS
+
+
+class SetClock(SystemClock):
+    """The node's clocks, with a wall clock that can be set without anybody else noticing."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + self.ahead
+
+
+def record_with(
+    clock: SetClock, directory: Path, on_tick: Callable[[TickSummary], None], ticks: int
+) -> RecordingSummary:
+    """The real sources and the real store, on a clock of our own."""
+    with closing(open_sources(Host(), 97, None)) as sources:
+        facts = facts_of(read_boot_id(), sources, 97)
+        with closing(SegmentWriter(directory, facts, max_bytes=None, max_age_s=None)) as store, closing(Stop()) as stop:
+
+            def tick(summary: TickSummary) -> None:
+                on_tick(summary)
+                if summary.tick.index == ticks:
+                    stop.set()
+
+            return Recorder(sources, RecorderOptions(), clock).run(store, stop, None, tick)
+
+
+@pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["forward", "back"])
+def test_a_wall_clock_that_is_set_and_set_right_again(tmp_path: Path, step: int) -> None:
+    clock = SetClock()
+    directory = tmp_path / "recording"
+    marks: dict[str, int] = {}
+    began = clock.monotonic_ns()
+
+    def on_tick(summary: TickSummary) -> None:
+        # Set between two ticks, right and wrong: two ticks each, and a line in the kernel log in each part.
+        index = summary.tick.index
+        if index in (2, 5):
+            clock.ahead = step - clock.ahead
+        if index in (1, 4, 7):
+            text = f"exhume fault test {os.getpid()} {step} {index}"
+            Path("/dev/kmsg").write_text(f"<6>{text}\n")
+            marks[text] = clock.wall_ns()
+
+    summary = record_with(clock, directory, on_tick, 9)
+    elapsed = clock.monotonic_ns() - began
+    assert abs(summary.until - summary.since - elapsed) < NANOS, "the length is not the wall clock's"
+
+    recording = Recording.open(directory)
+    assert len(recording.segments) >= 3, "the clock was set twice"
+    # By the true difference between the clocks, each row lies where the wall clock showed it.
+    true = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    for table in ("cpu", "node", "sampling", "self"):
+        moved = {round((row["wall"] - row["time"] - true) / NANOS, 1) for row in rows(directory, table, "wall")}
+        assert moved == {0.0, step / NANOS}, table
+    samples = recording.read("samples", None, ["time_ms", "wall"]).to_pylist()
+    assert {round((row["wall"] - row["time_ms"] * MILLIS - true) / NANOS, 1) for row in samples} <= {0.0, step / NANOS}
+    assert losses(directory).get("late-tick") is None, "no second was missed"
+    anchors = [row["time"] for row in rows(directory, "anchors")]
+    assert len(anchors) == len(set(anchors))
+
+    for text, wall in marks.items():
+        since, until_ = (format_moment(moment) for moment in (wall - NANOS // 2, wall + NANOS // 2))
+        found = exhume("events", "--dir", directory, "--since", since, "--until", until_)["events"]
+        assert text in [event["text"] for event in found], "found at the time that the wall clock showed"
+        everywhere = exhume("events", "--dir", directory)["events"]
+        assert sum(event["text"] == text for event in everywhere) == 1
+    wrong = sorted(marks.values())[-1 if step > 0 else 0]
+    grid = recording.cores(Recording.open(directory).span(), 3600)
+    assert (grid.values >= 0).any()
+    window = (format_moment(wrong - 2 * NANOS), format_moment(wrong + 2 * NANOS))
+    cells = exhume("cores", "--dir", directory, "--since", window[0], "--until", window[1])
+    assert cells["cores"], "the wrong hour can be looked at"
+
+
+@pytest.mark.needs("gcc", "taskset")
+def test_a_recorder_that_is_held_for_half_a_minute(
+    tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path]
+) -> None:
+    held_s = 25
+    directory = tmp_path / "recording"
+    recorder = start(directory).ticks(2)
+    deep = load(compiled("deep_stack"), held_s + 6, core=1)
+    time.sleep(1.2)
+    recorder.send(signal.SIGSTOP)
+    held_from = monotonic()
+    time.sleep(held_s)
+    held_until = monotonic()
+    recorder.send(signal.SIGCONT)
+    recorder.ticks(3)
+    assert recorder.stop() == 0
+    clean_words(recorder)
+
+    lost = losses(directory)
+    assert held_s - 3 <= lost["late-tick"] <= held_s + 1, "the seconds that have no row of their own"
+    walls = [row["wall"] - row["time"] for row in rows(directory, "anchors", "wall")]
+    assert max(walls) - min(walls) < 20 * MILLIS, "no time is wrong"
+    spans = [row["span_ms"] for row in rows(directory, "cpu", "span_ms", "cpu") if row["cpu"] == 0]
+    assert max(spans) > (held_s - 2) * 1000, "what the cores did meanwhile is one long row"
+
+    samples = Recording.open(directory).read("samples").to_pylist()
+    mine = [row["time_ms"] * MILLIS for row in samples if row["pid"] == deep.pid]
+    meanwhile = [moment for moment in mine if held_from + NANOS < moment < held_until - NANOS]
+    assert len(meanwhile) > 97 * 3, "the kernel went on sampling while the recorder was held"
+    assert max(meanwhile) - min(meanwhile) > 3 * NANOS
+    # The ring of the core with the large stacks overflowed: each sample is there or counted.
+    assert lost["lost-samples"] > 0
+    on_core = [row for row in rows(directory, "sampling", "cpu", "busy", "idle", "lost") if row["cpu"] == 1]
+    taken = sum(row["busy"] + row["idle"] + row["lost"] for row in on_core)
+    length = seconds(rows(directory, "anchors")[-1]["time"] - on_core[0]["time"])
+    assert 0.85 < taken / (97 * length) < 1.15, f"{taken} samples in {length:.1f} s"

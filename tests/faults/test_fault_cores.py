@@ -1,0 +1,111 @@
+"""Cores that go, come back, or are taken by the kernel."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recorder_process import RecorderProcess, clean_words, exhume, losses, monotonic, rows, share_sums, until
+
+from exhume.collect.perf.hotplug import HotplugWatch
+from exhume.model.clock import MILLIS, NANOS
+from exhume.store.query import Recording
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+Start = Callable[..., RecorderProcess]
+Load = Callable[..., subprocess.Popen[str]]
+
+SPIN = "while :; do :; done"
+CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
+
+
+@pytest.fixture
+def core_one() -> Iterator[Callable[[bool], None]]:
+    """Take core 1 away or bring it back; at the end it is back."""
+    if not CPU1.exists():
+        pytest.skip("core 1 can't be taken offline here")
+    yield lambda online: CPU1.write_text("1" if online else "0") and None
+    CPU1.write_text("1")
+
+
+@pytest.mark.needs("taskset")
+def test_a_core_that_goes_and_comes_back(
+    tmp_path: Path, start: Start, load: Load, core_one: Callable[[bool], None]
+) -> None:
+    directory = tmp_path / "recording"
+    recorder = start(directory).ticks(3)
+    core_one(False)
+    gone_at = monotonic()
+    recorder.ticks(3)
+    core_one(True)
+    back_at = monotonic()
+    first = load("sh", "-c", SPIN, core=1, nice=-20)
+    recorder.ticks(4)
+    # Away and back within a second: nobody who looks once a second can see it.
+    core_one(False)
+    core_one(True)
+    blinked_at = monotonic()
+    # The load before was driven off to another core, and stays there.
+    first.kill()
+    busy = (first.pid, load("sh", "-c", SPIN, core=1, nice=-20).pid)
+    recorder.ticks(4)
+    assert recorder.stop() == 0
+    clean_words(recorder)
+
+    def times(table: str, since: int, until_: int, cpu: int = 1, margin: int = NANOS * 11 // 10) -> list[int]:
+        found = rows(directory, table, "cpu")
+        return [row["time"] for row in found if row["cpu"] == cpu and since + margin < row["time"] < until_ - margin]
+
+    end = monotonic()
+    assert times("cpu", 0, gone_at)
+    assert times("cpu", gone_at - NANOS, back_at) == [], "no row for a core that is not there"
+    assert len(times("cpu", back_at, blinked_at)) >= 2
+    anchors = len(rows(directory, "anchors"))
+    assert len(times("cpu", 0, end, cpu=0, margin=0)) >= anchors - 1, "the other core has a row for every tick"
+    assert all(990 <= total <= 1010 for total in share_sums(directory)), "no share is wrong"
+    assert "source-failed" not in losses(directory)
+
+    recording = Recording.open(directory)
+    samples = recording.read("samples").to_pylist()
+
+    def samples_of_load(since: int, until_: int) -> int:
+        return sum(
+            row["cpu"] == 1 and row["pid"] in busy and since < row["time_ms"] * MILLIS < until_ for row in samples
+        )
+
+    assert samples_of_load(back_at, blinked_at) > 97, "samples come from the core again"
+    assert samples_of_load(blinked_at + 2 * NANOS, end) > 60, "also after it was away for a blink"
+    during = [row for row in samples if row["cpu"] == 1 and gone_at < row["time_ms"] * MILLIS < back_at]
+    assert during == []
+
+
+def test_a_suspended_machine_took_all_of_its_cores_away() -> None:
+    suspended = [5 * NANOS]
+    with closing(HotplugWatch(lambda: suspended[0])) as watch:
+        suspended[0] += MILLIS
+        assert watch.went([0, 1]) == set(), "the clocks are not read in the same moment"
+        suspended[0] += 10 * NANOS
+        assert watch.went([0, 1]) == {0, 1}
+        assert watch.went([0, 1]) == set(), "told once"
+
+
+@pytest.mark.needs("dd", "taskset")
+def test_a_core_that_is_busy_in_the_kernel_is_marked_once(tmp_path: Path, start: Start, load: Load) -> None:
+    directory = tmp_path / "recording"
+    recorder = start(directory).ticks(2)
+    wall = time.time_ns()
+    busy = load("dd", "if=/dev/zero", "of=/dev/null", "bs=1M", core=1, nice=-20)
+    until("the incident is marked", lambda: "incident: core 1" in recorder.out)
+    recorder.ticks(3)
+    busy.kill()
+    recorder.ticks(2)
+    assert recorder.stop() == 0
+    found = exhume("incidents", "--dir", directory)["incidents"]
+    mine = [each for each in found if each["cpu"] == 1 and "in the kernel" in str(each["text"])]
+    assert len(mine) == 1, "one mark for one episode, however long"
+    marked = Recording.open(directory).events(None, ["incident"])
+    begin = next(each.wall for each in marked if each.cpu == 1 and "in the kernel" in each.text)
+    assert abs(begin - wall) < 1.5 * NANOS, "at the second in which it began"
