@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from exhume.collect.cpulist import parse_cpu_list
 from exhume.collect.host import Host, ProcFile
 from exhume.collect.perf.attr import open_event, sampling_event, task_event, tracepoint_event
+from exhume.collect.perf.hotplug import HotplugWatch
 from exhume.collect.perf.ring import Ring, load_fence
 from exhume.collect.perf.tracepoints import Tracepoint
 from exhume.model.errors import SourceUnavailable
@@ -48,6 +49,8 @@ class RingSet:
         self._tracepoints = tracepoints
         self._fence = load_fence()
         self._listed = b""
+        self._watch = HotplugWatch()
+        self._gone: list[CpuRings] = []
         self._started = False
         self._task_bytes = 0
         self._kernel_code = True
@@ -66,10 +69,14 @@ class RingSet:
 
     def follow_hotplug(self) -> list[CpuRings]:
         """Open rings for CPUs that came; give back those of CPUs that went, for a last drain and close."""
+        # Asked before the list is read: a CPU that goes in between is missed by neither.
+        went = self._watch.went(self.rings.keys())
         listed = self._online.read()
-        if listed == self._listed:
+        if listed == self._listed and not went:
             return []
+        self._listed = b""
         online = set(parse_cpu_list(listed.decode()))
+        self._gone += [self.rings.pop(cpu) for cpu in list(self.rings) if cpu not in online or cpu in went]
         self._task_bytes = min(max(TASK_BYTES_IN_ALL // len(online), TASK_BYTES_LEAST), TASK_BYTES_MOST)
         for cpu in sorted(online - self.rings.keys()):
             try:
@@ -79,7 +86,8 @@ class RingSet:
                 if error.errno != errno.ENODEV:
                     raise
         self._listed = listed
-        return [self.rings.pop(cpu) for cpu in list(self.rings) if cpu not in online]
+        gone, self._gone = self._gone, []
+        return gone
 
     def _open(self, cpu: int) -> CpuRings:
         wanted = HELD_SECONDS * self._rate * SAMPLE_BYTES
@@ -127,10 +135,12 @@ class RingSet:
         return smallest / (SAMPLE_BYTES * self._rate)
 
     def close(self) -> None:
-        for rings in self:
+        for rings in (*self, *self._gone):
             rings.close()
         self.rings.clear()
+        self._gone.clear()
         self._online.close()
+        self._watch.close()
 
 
 def _has_cycles(rate_hz: int) -> bool:

@@ -148,7 +148,10 @@ class Sampler:
         self._processes.forget()
 
     def _drain(self) -> Drained:
+        before = list(self._rings)
         gone = self._rings.follow_hotplug()
+        # A core that came back has forked and execed unwatched until now.
+        moved = before != list(self._rings)
         rings = [*self._rings, *gone]
         parts = [each.samples.read() for each in rings]
         tasks = [each.tasks.read() for each in rings]
@@ -159,7 +162,7 @@ class Sampler:
         for each in gone:
             each.close()
         records = walk(*tasks)
-        whole = not (full or any(records.damaged) or any(lost_counts(records)))
+        whole = not (moved or full or any(records.damaged) or any(lost_counts(records)))
         return Drained([each.samples.cpu for each in rings], walk(*parts), records, whole)
 
     def _stacks(self, samples: RawSamples) -> list[Stack]:
@@ -267,8 +270,9 @@ class Sampler:
         samples: RawSamples,
         idle: npt.NDArray[np.bool_],
     ) -> None:
-        cpus = drained.cpus
-        size = max(cpus) + 1
+        # A core that was away for a blink has two rings, and one row.
+        cpus = sorted(set(drained.cpus))
+        size = cpus[-1] + 1
         # A sample taken while its CPU went offline may carry a number beyond the ones that are left.
         inside = samples.cpu < size
         idle_counts = np.bincount(samples.cpu[inside & idle], minlength=size)[cpus]
@@ -278,7 +282,7 @@ class Sampler:
             "cpu": np.array(cpus, dtype=np.uint16),
             "busy": busy_counts.astype(np.uint32),
             "idle": idle_counts.astype(np.uint32),
-            "lost": np.array(lost_counts(drained.samples), dtype=np.uint32),
+            "lost": np.bincount(drained.cpus, lost_counts(drained.samples), size)[cpus].astype(np.uint32),
         }
 
     def _losses(self, tick: Tick, drained: Drained) -> list[Losses]:
