@@ -104,7 +104,8 @@ def cgroup_raw(number: int, root: int, level: int, identity: int, path: str) -> 
 @dataclass
 class SimulatedRing:
     """What the kernel does to a ring: writes whole records while there is room, counts those for which there is
-    none, and tells their number as soon as there is room again."""
+    none, and tells their number as soon as there is room again. `content` is all that it ever held, its own records of
+    losses included."""
 
     size: int
     position: int = 0
@@ -112,6 +113,9 @@ class SimulatedRing:
     head: int = field(init=False)
     tail: int = field(init=False)
     unwritten: int = 0
+    refused: int = 0
+    accepted: list[bytes] = field(default_factory=list)
+    content: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.data = bytearray(b"\xee" * self.size)
@@ -122,8 +126,11 @@ class SimulatedRing:
             told = lost(self.unwritten) if self.unwritten else b""
             if self.head - self.tail + len(told) + len(each) > self.size:
                 self.unwritten += 1
+                self.refused += 1
                 continue
             self.unwritten = 0
+            self.accepted.append(each)
+            self.content += [told, each] if told else [each]
             self._put(told + each)
 
     def _put(self, content: bytes) -> None:
