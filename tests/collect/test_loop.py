@@ -197,6 +197,15 @@ def test_losses_of_sources_are_summed() -> None:
     assert all(loss["cpu"] is None for loss in made.sink.rows("losses"))
 
 
+def test_a_disk_that_is_full_is_told_to_whoever_watches() -> None:
+    told = []
+    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made.sink.commit = lambda tick: setattr(made.sink, "dropped", made.sink.dropped + 4) or False
+    summary = made.run(2, on_tick=told.append)
+    assert [each.loss_counts for each in told] == [{"disk-full": 4}, {"disk-full": 4}]
+    assert summary.losses == {"disk-full": 8}
+
+
 def test_a_new_segment_has_to_stand_alone() -> None:
     sampler = MadeUpSampler()
     made = MadeUpRecorder(sampler=sampler)
