@@ -1,0 +1,105 @@
+"""The processes that were sampled: told once a segment, again after an exec, and never under another's name."""
+
+from typing import Any
+
+import pytest
+
+from exhume.collect.perf import processbook
+from exhume.collect.perf.processbook import ProcessBook
+
+
+class Reader:
+    """In place of /proc."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, dict[str, Any]] = {}
+        self.asked: list[int] = []
+
+    def lives(self, pid: int, comm: str, **more: Any) -> None:
+        self.known[pid] = {"pid": pid, "comm": comm, "start": 5, "cmdline": f"/bin/{comm}", **more}
+
+    def describe(self, pid: int) -> dict[str, Any]:
+        self.asked.append(pid)
+        return dict(self.known.get(pid, {"pid": pid}))
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()
+
+
+@pytest.fixture
+def book(reader) -> ProcessBook:
+    return ProcessBook(reader)
+
+
+def told(book: ProcessBook, *seen: tuple[int, int | None, str], gone: set[int] | None = None) -> list[dict[str, Any]]:
+    columns = book.rows(1000, seen, gone or set())
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else []
+
+
+def test_each_is_told_once_a_segment(book, reader) -> None:
+    reader.lives(10, "nginx")
+    (row,) = told(book, (10, 1, "nginx"))
+    assert (row["comm"], row["cmdline"], row["time"]) == ("nginx", "/bin/nginx", 1000)
+    assert told(book, (10, 1, "nginx")) == []
+    book.begin_segment()
+    assert [row["comm"] for row in told(book, (10, 1, "nginx"))] == ["nginx"]
+    assert reader.asked == [10], "what is known is not asked again"
+
+
+def test_another_program_is_told_again(book, reader) -> None:
+    reader.lives(10, "sh")
+    told(book, (10, 1, "sh"))
+    reader.lives(10, "server")
+    book.changed([10, 99])
+    assert [row["comm"] for row in told(book, (10, 1, "server"))] == ["server"]
+
+
+def test_a_number_that_was_given_again_is_not_the_old_process(book, reader) -> None:
+    """A fork without an exec: only the fork itself tells that it is another."""
+    reader.lives(10, "old", cgroup="/old")
+    told(book, (10, 1, "old"))
+    book.changed([10])
+    book.begin_segment()
+    (row,) = told(book, (10, 7, "young"), gone={10})
+    assert (row["comm"], row["cmdline"], row["cgroup"], row["ppid"]) == ("young", None, None, 7)
+
+
+def test_what_is_gone_inherits_the_place_of_its_parent(book, reader) -> None:
+    reader.lives(7, "kubelet", cgroup="/kubelet", container="c", pod="p", runtime="docker")
+    told(book, (7, 1, "kubelet"))
+    (row,) = told(book, (10, 7, "true"), gone={10})
+    assert (row["comm"], row["ppid"], row["cgroup"], row["start"]) == ("true", 7, "/kubelet", None)
+    assert (row["container"], row["pod"], row["runtime"]) == ("c", "p", "docker")
+    assert reader.asked == [7], "nobody is asked about what has ended"
+
+
+def test_what_goes_while_it_is_asked_about_keeps_the_name_that_the_records_told(book) -> None:
+    (row,) = told(book, (10, None, "true"))
+    assert (row["comm"], row["ppid"], row["cmdline"]) == ("true", None, None)
+
+
+def test_after_a_loss_everything_is_asked_again(book, reader) -> None:
+    reader.lives(10, "old")
+    told(book, (10, 1, "old"))
+    reader.lives(10, "new")
+    book.forget()
+    assert [row["comm"] for row in told(book, (10, 1, "new"))] == ["new"]
+
+
+def test_a_storm_is_described_a_tick_at_a_time(book, reader, monkeypatch) -> None:
+    monkeypatch.setattr(processbook, "DESCRIBED_PER_TICK", 3)
+    for pid in range(10, 15):
+        reader.lives(pid, f"p{pid}")
+    seen = [(pid, 1, f"p{pid}") for pid in range(10, 15)]
+    assert [row["pid"] for row in told(book, *seen)] == [10, 11, 12]
+    assert [row["pid"] for row in told(book, *seen)] == [13, 14]
+
+
+def test_what_is_kept_is_bounded(book, reader, monkeypatch) -> None:
+    monkeypatch.setattr(processbook, "KNOWN", 5)
+    for pid in range(1, 30):
+        reader.lives(pid, "p")
+        told(book, (pid, 1, "p"))
+        assert len(book._known) <= 6
