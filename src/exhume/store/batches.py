@@ -1,11 +1,12 @@
 """Columns -> Arrow record batches, checked on the way in so that a batch that was taken can always be sealed."""
 
-from collections.abc import Sized
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.model.tables import Columns
@@ -64,22 +65,40 @@ def _arrays(plan: _Plan, columns: Columns, rows: int) -> list[pa.Array]:
     return [_array(kind, columns.get(name), rows) for name, kind in plan.types]
 
 
-def _array(kind: pa.DataType, values: Sized | None, rows: int) -> pa.Array:
+def _array(kind: pa.DataType, values: Iterable[Any] | None, rows: int) -> pa.Array:
     if values is None:
         return pa.nulls(rows, kind)
     if isinstance(values, pa.Array):
         return values.cast(kind)
-    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
-        return pa.array([text.decode("utf-8", "replace") for text in values.tolist()], kind)
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind in "iuf" and pa.types.is_primitive(kind):
+            return _numbers(kind, values)
+        values = _plain(values)
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
         # A process may call itself anything, also what is not text.
-        return pa.array([_as_text(value) for value in _plain(values)], kind)
+        return pa.array([_as_text(value) for value in values], kind)
 
 
-def _plain(values: Any) -> list[Any]:
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+def _numbers(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    """A numeric array without a copy where its type fits. Not through pa.array, which loads numpy's masked arrays when
+    it is first given a numpy array: 40 ms and 4 MB at the recorder's start."""
+    wanted = np.ascontiguousarray(values, dtype=_numpy_type(kind))
+    if wanted.dtype != values.dtype and not np.array_equal(wanted, values):
+        raise OverflowError(f"a value is beyond {kind}")
+    return pa.Array.from_buffers(kind, len(wanted), [None, pa.py_buffer(wanted)])
+
+
+@cache
+def _numpy_type(kind: pa.DataType) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    return found
+
+
+def _plain(values: npt.NDArray[Any]) -> list[Any]:
+    texts = values.tolist()
+    return [text.decode("utf-8", "replace") for text in texts] if values.dtype.kind == "S" else texts
 
 
 def _as_text(value: Any) -> Any:

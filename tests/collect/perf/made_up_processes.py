@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from exhume.collect.host import Host
 from exhume.collect.perf.records import walk
 from exhume.collect.perf.tasks import Image, Tasks
@@ -31,7 +29,7 @@ class MadeUpProcesses:
 
     def tick(self, *rings: bytes, sampled: tuple[int, ...] = ()) -> None:
         """The records of a tick, ring by ring; the tick is not over until it is settled."""
-        self.tasks.apply([walk(*rings)], np.array(sampled, dtype=np.int32))
+        self.tasks.apply([walk(*rings)], sampled)
 
     def over(self) -> None:
         self.tasks.settle()

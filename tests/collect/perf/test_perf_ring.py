@@ -138,7 +138,7 @@ def read_everything(*parts: bytes) -> list[int]:
     np.array(counts, dtype=np.uint32)
     throttled_while_busy(records)
     tasks = Tasks(Host(proc=Host().proc / "does-not-exist"))
-    tasks.apply([records], np.unique(samples.pid))
+    tasks.apply([records], set(samples.pid.tolist()))
     for index in range(len(samples)):
         tasks.image_at(int(samples.pid[index]), int(samples.time[index]))
     TracepointRows([]).decode(records, tasks.name_at)

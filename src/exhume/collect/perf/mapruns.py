@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from exhume.collect.perf.distinct import distinct
 from exhume.collect.perf.records import TRAILER_BYTES, I64Array, Records, RecordType, U64Array, row_keys
 from exhume.collect.perf.symbols.space import FileKey, MappedFile, Mapping, mapped_file
 
@@ -70,7 +71,7 @@ class MapRuns:
         gather = np.repeat(at + _PATH_AT - first, depth) + np.arange(int(depth.sum()), dtype=np.int64)
         identity = words[at + 5] * np.uint64(31) + words[at + 6] * np.uint64(1_000_003) + words[at + 7]
         keys = row_keys(words[gather], first, depth, identity)
-        unique, index, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        unique, index, inverse = distinct(keys)
         if len(self._files) > _FILES_KEPT:
             self._files.clear()
         files = [

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, I64Array, RawSamples, U64Array, groups_of
+from exhume.collect.perf.distinct import groups_of
+from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, I64Array, RawSamples, U64Array
 from exhume.collect.perf.symbols.space import AddressSpace, MappedFile
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
 

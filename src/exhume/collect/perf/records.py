@@ -171,16 +171,6 @@ def lost_counts(records: Records) -> list[int]:
     return [min(count + other, LOST_AT_MOST) for count, other in zip(counts, more, strict=True)]
 
 
-def groups_of(values: npt.NDArray[np.int32] | U64Array) -> list[I64Array]:
-    """Where each distinct value stands: one array of places a value, each in ascending order."""
-    if not len(values):
-        return []
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    return np.split(order, cuts)
-
-
 def throttled_while_busy(records: Records) -> list[int]:
     """How often the kernel held sampling back on a core that had work, for each ring.
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.host import Host
+from exhume.collect.perf.distinct import distinct, groups_of
 from exhume.collect.perf.kernel_changes import KernelChanges
 from exhume.collect.perf.places import Places, links_of
 from exhume.collect.perf.processbook import ProcessBook
@@ -16,7 +17,6 @@ from exhume.collect.perf.records import (
     RecordType,
     chain_keys,
     decode_samples,
-    groups_of,
     has_user_part,
     lost_counts,
     throttled_while_busy,
@@ -117,7 +117,7 @@ class Sampler:
             samples = replace(samples, addresses=strip_tags(samples.addresses, self._va_bits))
         if not followed or not drained.whole:
             self._distrust()
-        self._tasks.apply([drained.tasks], np.unique(samples.pid))
+        self._tasks.apply([drained.tasks], set(samples.pid.tolist()))
         self._processes.changed(self._tasks.take_began())
         self._changes.note(drained.tasks)
         rows: dict[str, Columns] = {}
@@ -179,7 +179,7 @@ class Sampler:
         idle_task = samples.pid == 0
         unknown = user & (image_of < 0)
         keys = chain_keys(samples, links, (idle_task + 2 * unknown).astype(np.uint64))
-        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        unique, first, inverse = distinct(keys)
         known = [self._book.find(key) for key in unique.tolist()]
         new: dict[int, Chain] = {}
         idle_keys: set[int] = set()
@@ -252,12 +252,8 @@ class Sampler:
             "stack": np.fromiter((stack.id for stack in stacks if not stack.idle), dtype=np.uint64, count=kept),
             "weight_us": np.full(kept, 1_000_000 // self.rate_hz, dtype=np.uint32),
         }
-        unique, first = np.unique(pids, return_index=True)
-        seen = [
-            (pid, self._tasks.parent(pid), str(names[place]))
-            for pid, place in zip(unique.tolist(), first.tolist(), strict=True)
-            if pid > 0
-        ]
+        first = {pid: place for place, pid in reversed(list(enumerate(pids.tolist())))}
+        seen = [(pid, self._tasks.parent(pid), str(names[place])) for pid, place in first.items() if pid > 0]
         processes = self._processes.rows(tick.start, seen, self._tasks.gone)
         if processes:
             rows["processes"] = processes

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.host import Host
+from exhume.collect.perf.distinct import is_among
 from exhume.collect.perf.mapruns import MapRun, MapRuns
 from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType
 from exhume.collect.perf.symbols.space import AddressSpace
@@ -81,7 +82,7 @@ class Tasks:
         # Processes that ended in this tick: /proc need not be asked about them.
         self.gone: set[int] = set()
 
-    def apply(self, drained: Iterable[Records], sampled_pids: npt.NDArray[np.int32]) -> None:
+    def apply(self, drained: Iterable[Records], sampled_pids: Iterable[int]) -> None:
         """Take in the task records of a tick, in the order of their time."""
         parts = [part for part in drained if len(part.starts)]
         self.gone, self._ended_threads = _ended(parts)
@@ -318,29 +319,26 @@ def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
     return set(pids.tolist()) - alive, threads - alive
 
 
-def _relevant_pids(parts: list[Records], sampled_pids: npt.NDArray[np.int32]) -> set[int]:
+def _relevant_pids(parts: list[Records], sampled_pids: Iterable[int]) -> set[int]:
     """Pids to keep in any case: those that were sampled, and the parents that they were forked from."""
     # A task that is being reaped is sampled with the pid -1.
-    keep = {int(pid) for pid in sampled_pids if pid >= 0}
+    keep = {pid for pid in sampled_pids if pid >= 0}
     forks = [_pids(part, RecordType.FORK) for part in parts]
     if forks:
         ids = np.concatenate(forks)
         children, parents = ids & _LOW, ids >> _HALF
         # A sampled child may have forked from one that did: two generations cover a shell's pipelines.
         for _ in range(2):
-            mask = np.isin(children, np.fromiter(keep, dtype=np.uint64, count=len(keep)))
-            keep.update(np.unique(parents[mask]).tolist())
+            keep.update(parents[is_among(children, keep)].tolist())
     return keep
 
 
 def _task_records(part: Records, keep: set[int], ended: set[int]) -> npt.NDArray[np.int64]:
     """Where the records lie that matter: all of a sampled process, and those of any other that lives on."""
     kinds = (RecordType.FORK, RecordType.COMM, RecordType.MMAP2)
-    at = part.starts[np.isin(part.types, np.array(kinds, dtype=np.uint32))]
+    at = part.starts[is_among(part.types, kinds)]
     pids = part.words[at + 1] & _LOW
-    kept = np.isin(pids, np.fromiter(keep, dtype=np.uint64, count=len(keep)))
-    dead = np.isin(pids, np.fromiter(ended, dtype=np.uint64, count=len(ended)))
-    return at[kept | ~dead]
+    return at[is_among(pids, keep) | ~is_among(pids, ended)]
 
 
 def _renamed(kept: list[tuple[Records, npt.NDArray[np.int64]]]) -> set[int]:
