@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
+from exhume.model.memory import give_back
 from exhume.store.lock import FULL, cannot_write
-from exhume.store.memory import give_back
 from exhume.store.retention import Retention
 from exhume.store.seal import discard, seal
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import RecordingError
 from exhume.model.facts import RecordingFacts
+from exhume.model.memory import use_one_arena
 from exhume.model.tables import TABLES, Columns
 from exhume.store.batches import to_batch
 from exhume.store.live import LIVE_DIRECTORY, LiveTable
 from exhume.store.lock import FULL, DirectoryLock, cannot_write
-from exhume.store.memory import use_one_arena
 from exhume.store.names import SegmentName, boot_part
 from exhume.store.retention import Retention
 from exhume.store.schema import DIMENSIONS

@@ -13,11 +13,11 @@ from exhume.collect.host import Host
 from exhume.collect.perf.symbols.demangle import demangle
 from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.perf.symbols.locate import Identity, OpenFile, identity_of, open_mapped, open_regular
-from exhume.collect.perf.symbols.memory import release_freed_memory
 from exhume.collect.perf.symbols.patience import Patience
 from exhume.collect.perf.symbols.program import Program, load_outlines, load_program
 from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
 from exhume.collect.perf.symbols.table import U64
+from exhume.model.memory import give_back
 
 _T = TypeVar("_T")
 # Processes that map a file, each with its mapping of it: never none.
@@ -148,7 +148,7 @@ class FileSymbols:
         self._loaded_bytes += loaded
         if self._loaded_bytes > _TRIM_EVERY:
             self._loaded_bytes = 0
-            release_freed_memory()
+            give_back()
 
     def _outline(self, views: Views, known: _Known, program: Program) -> bool:
         """Find out where a file's functions without a name are, now that one was hit."""

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.frame import KERNEL, Frame, make_frame
 from exhume.collect.perf.symbols.kallsyms import BPF_MODULE, KERNEL_MODULE, KernelTable, kallsyms_hidden, load_kallsyms
-from exhume.collect.perf.symbols.memory import release_freed_memory
 from exhume.model.errors import Missing
+from exhume.model.memory import give_back
 
 _RELOAD_AFTER_S = 60.0
 _MAX_UNKNOWN = 4096
@@ -92,7 +92,7 @@ class KernelSymbols:
         except OSError:
             table = KernelTable(np.empty(0, np.uint64), np.empty(0, np.uint32), b"", hidden=False)
         self.missing = self._look_for_names()
-        release_freed_memory()
+        give_back()
         self._table = table
         self.generation += 1
         self._loaded_at = self._clock()
