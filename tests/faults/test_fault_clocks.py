@@ -64,16 +64,16 @@ def test_a_wall_clock_that_is_set_and_set_right_again(tmp_path: Path, step: int)
     began = clock.monotonic_ns()
 
     def on_tick(summary: TickSummary) -> None:
-        # Set between two ticks, right and wrong: two ticks each, and a line in the kernel log in each part.
+        # Set wrong and set right again, each time just after a tick, and a line in the kernel log in each part.
         index = summary.tick.index
-        if index in (2, 5):
+        if index in (1, 3):
             clock.ahead = step - clock.ahead
-        if index in (1, 4, 7):
+        if index in (0, 2, 4):
             text = f"exhume fault test {os.getpid()} {step} {index}"
             Path("/dev/kmsg").write_text(f"<6>{text}\n")
             marks[text] = clock.wall_ns()
 
-    summary = record_with(clock, directory, on_tick, 9)
+    summary = record_with(clock, directory, on_tick, 5)
     elapsed = clock.monotonic_ns() - began
     assert abs(summary.until - summary.since - elapsed) < NANOS, "the length is not the wall clock's"
 
@@ -139,4 +139,4 @@ def test_a_recorder_that_is_held_for_half_a_minute(
     on_core = [row for row in rows(directory, "sampling", "cpu", "busy", "idle", "lost") if row["cpu"] == 1]
     taken = sum(row["busy"] + row["idle"] + row["lost"] for row in on_core)
     length = seconds(rows(directory, "anchors")[-1]["time"] - on_core[0]["time"])
-    assert 0.85 < taken / (97 * length) < 1.15, f"{taken} samples in {length:.1f} s"
+    assert 0.75 < taken / (97 * length) < 1.1, f"{taken} samples in {length:.1f} s"

