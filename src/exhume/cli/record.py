@@ -1,6 +1,6 @@
 """Record this node until it is stopped.
 
-Ctrl-C or SIGTERM seals what is there and tells what was recorded, lost and spent.
+Ctrl-C, SIGTERM or a closed terminal seals what is there and tells what was recorded, lost and spent.
 """
 
 from argparse import ArgumentParser, Namespace
