@@ -147,7 +147,7 @@ class MadeUpRecorder:
         self.log_clock = MadeUpLogClock()
         self.sources = Sources(self.log_clock, sampler=sampler, traced=sampler, others=list(sources))
         self.sink = KeepingSink()
-        self.recorder = Recorder(self.sources, options or RecorderOptions(), self.clock)
+        self.recorder = Recorder(self.sources, options or RecorderOptions(memory_budget=1 << 40), self.clock)
 
     def run(self, ticks: int, delays: dict[int, float] | None = None, until: int | None = None, on_tick: Any = None):
         self.stop = StopAfter(self.clock, ticks, delays)

@@ -93,12 +93,20 @@ class Symbols:
 @cache
 def symbols_of(module: str) -> Symbols:
     names: dict[str, int] = {}
-    for table in ("--dynamic", "--debug-syms"):
+    for table, file in (("--dynamic", module), ("--debug-syms", module), ("--debug-syms", _debug_file(module))):
         # A module without a file ([vdso]) or without that table has no such names.
-        told = subprocess.run(["nm", table, module], capture_output=True, text=True, check=False).stdout
+        told = subprocess.run(["nm", table, file], capture_output=True, text=True, check=False).stdout
         for line in told.splitlines():
             address, _, rest = line.partition(" ")
             kind, _, name = rest.partition(" ")
             if kind in FUNCTION_KINDS and address:
                 names[name.partition("@")[0]] = int(address, 16)
     return Symbols(names)
+
+
+def _debug_file(module: str) -> str:
+    """Where the symbols of a stripped file lie, if they are installed: both perf and exhume read them there."""
+    notes = subprocess.run(["readelf", "--notes", module], capture_output=True, text=True, check=False).stdout
+    _, _, build_id = notes.partition("Build ID: ")
+    digits = build_id[:40].strip()
+    return f"/usr/lib/debug/.build-id/{digits[:2]}/{digits[2:]}.debug"

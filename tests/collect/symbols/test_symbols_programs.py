@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 from symbol_programs import SOURCE, Compile, map_file, need, running
 
 from exhume.collect.host import Host
-from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer
+from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, files
 from exhume.collect.perf.symbols.patience import Patience
 
 NAMES = ("alpha", "hidden_beta", "gamma_last", "main")
@@ -102,7 +102,8 @@ def test_a_replaced_program_never_lends_its_names_to_the_old_one(compile_c: Comp
         assert os.geteuid() != 0 or frame.name == "alpha"
 
 
-def test_a_program_rewritten_in_place_is_read_again(compile_c: Compile, tmp_path: Path) -> None:
+def test_a_program_rewritten_in_place_is_read_again(compile_c: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_CHECK_EVERY_S", 0.0)
     library = compile_c("int before(int x) { return x + 1; }", "-shared", "-fPIC", name="libchange.so")
     after = compile_c("int behind(int x) { return x + 1; }", "-shared", "-fPIC", name="libafter.so")
     offset = sizes_at(library, "before")
@@ -124,7 +125,6 @@ def test_a_program_rewritten_in_place_is_read_again(compile_c: Compile, tmp_path
     assert symbolizer.user(space, address)[0].name == "before"
     shutil.copyfile(after, library)
     os.utime(library, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
-    time.sleep(2.1)
     assert symbolizer.user(space, address)[0].name == "behind"
 
 
