@@ -56,15 +56,15 @@ class Run:
 def measure(work: Path, quick: bool) -> Section:
     # On 96 cores the short-lived processes have a 48th of the share of samples that they have on 2: so many fewer.
     few = FORKS_PER_SECOND * len(os.sched_getaffinity(0)) / 96
-    large = _record(work / "large-node", 60 if quick else 900, few)
-    forking = _record(work / "forking-node", 40 if quick else 120, FORKS_PER_SECOND)
+    large = _record(work / "large-node", 60 if quick else 300, few)
+    forking = _record(work / "forking-node", 40 if quick else 60, FORKS_PER_SECOND)
     return Section(
         "Recording a large node",
         f"""
         `exhume record --rate {rate_hz()}` for {large.seconds} s while every core compresses, with its budgets
         lifted so that it does not save itself by lowering its rate. {few:.0f} processes a second come and go:
         short-lived ones then have the share of samples that {FORKS_PER_SECOND} a second would have on 96 cores.
-        With all {FORKS_PER_SECOND} on these few cores (the last rows) every third sample lies in a process that
+        With all {FORKS_PER_SECOND} on these few cores (the last rows) every other sample lies in a process that
         lives for a millisecond: harder than any real node. Resident memory is read every second; an hour's
         figure is the highest that was seen, plus what the trend of the last half would add in an hour if it
         rises.
