@@ -1,6 +1,8 @@
 """The heatmap: pooling keeps maxima, the worst cell is named, and the terminal shows what is there."""
 
 import io
+import re
+from dataclasses import replace
 from datetime import UTC
 
 import numpy as np
@@ -11,7 +13,7 @@ from rich.console import Console
 
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
-from exhume.present.cores import cells_for, cores_json, pooled_rows, worst_cell
+from exhume.present.cores import axis_for, cores_json, grid_on, pooled_rows, worst_cell
 from exhume.present.palette import BY_NAME, channels
 from exhume.present.terminal.cores import draw_cores, worst_words
 from exhume.store.cores import GAP, STATES, CoreGrid
@@ -58,9 +60,42 @@ def test_pooling_cores_keeps_every_maximum(cores, cells, most, random):
 @settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(10, 400))
 def test_cells_fit_and_are_at_least_a_second(seconds, most):
-    cells = cells_for(Window(START, START + seconds * NANOS), most)
-    assert 1 <= cells <= min(most, seconds)
-    assert seconds > most or cells == seconds
+    axis = axis_for(Window(START, START + seconds * NANOS), most)
+    assert 1 <= axis.cells <= min(most, seconds)
+    assert seconds > most or axis.cells == seconds
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**10), st.integers(1, 10**14), st.integers(10, 400))
+def test_cells_are_whole_seconds_of_the_wall_clock(since, nanos, most):
+    window = Window(START + since, START + since + nanos)
+    axis = axis_for(window, most)
+    assert axis.since % NANOS == axis.cell_nanos % NANOS == 0
+    assert axis.cells <= most
+    assert axis.since <= window.since < axis.since + NANOS
+    assert axis.edge(axis.cells - 1) < window.until <= axis.edge(axis.cells)
+    parts = list(axis.parts())
+    assert sum(cells for _, cells in parts) == axis.cells
+    # The parts are the window, and meet at edges of cells.
+    assert [parts[0][0].since, *(part.until for part, _ in parts)] == [
+        *(part.since for part, _ in parts),
+        window.until,
+    ]
+    assert parts[0][0].since == window.since
+    assert all((part.until - axis.since) % axis.cell_nanos == 0 for part, _ in parts[:-1])
+
+
+def test_cores_that_are_in_only_one_part_of_a_window_are_gaps_in_the_others():
+    axis = axis_for(Window(START + 1, START + 3 * NANOS), 10)
+
+    def read(window, cells):
+        cpus = [2] if cells == 1 else [1, 2]
+        return CoreGrid(window, "busy", cpus, np.full((len(cpus), cells), 5), np.zeros((len(cpus), cells), np.int8))
+
+    shown = grid_on(axis, "busy", read)
+    assert (shown.window, shown.cpus) == (Window(START, START + 3 * NANOS), [1, 2])
+    assert shown.values.tolist() == [[GAP, 5, 5], [5, 5, 5]]
+    assert shown.dominant.tolist() == [[GAP, 0, 0], [0, 0, 0]]
 
 
 def test_the_worst_cell_is_the_busiest():
@@ -98,6 +133,41 @@ def test_the_kernel_log_marks_its_second():
     lines = drawn(grid([[0] * 60]), [log_line(30), log_line(31, "info")]).splitlines()
     marks = next(line for line in lines if line.lstrip().startswith("log"))
     assert marks[8:] == " " * 30 + "◆·"
+
+
+def test_warnings_have_a_diamond_and_the_legend_says_so():
+    lines = drawn(grid([[0] * 120]), [log_line(3, "warning")], width=160).splitlines()
+    assert next(line for line in lines if line.lstrip().startswith("log"))[8:] == "   ◆"
+    assert any("◆ kernel log: warning or worse (· routine)" in line for line in lines)
+
+
+@pytest.mark.parametrize(("nanos", "says"), [(NANOS, "cell 1 s"), (NANOS // 4, "cell 250 ms"), (8 * NANOS, "cell 8 s")])
+def test_the_legend_tells_how_long_a_cell_is(nanos, says):
+    shown = replace(grid([[0, 0]]), window=Window(START, START + 2 * nanos))
+    assert drawn(shown).splitlines()[-2].endswith(says)
+
+
+def test_a_terminal_without_colours_gets_no_escapes():
+    output = io.StringIO()
+    terminal = Console(file=output, force_terminal=True, color_system="truecolor", no_color=True, width=100, height=40)
+    shown = grid([[0, 500, 1000]])
+    draw_cores(terminal, shown, marks=[log_line(1)], worst=worst_cell(shown), heading="node", zone=UTC)
+    assert "◆" in output.getvalue()
+    assert "\x1b" not in output.getvalue()
+
+
+@pytest.mark.parametrize("state", ["system", "softirq", "irq", "steal"])
+def test_a_program_that_fills_a_core_does_not_hide_a_starved_one_in_its_row(state):
+    kernel = STATES.index(state)
+    values = np.full((48, 1), 300)
+    dominant = np.full((48, 1), USER)
+    values[24], values[30], dominant[30] = 1000, 910, kernel
+    row = next(row for row in pooled_rows(grid(values, dominant), 4) if row.cpus[0] == 24)
+    assert (row.worst_cpu, row.values.tolist(), row.dominant.tolist()) == (30, [1000], [kernel])
+    assert worst_cell(grid(values, dominant)).cpu == 30
+    # Two pooled rows in a line: the label is the worse one's, though the other is busier.
+    lines = drawn(grid(values, dominant), coloured=True, height=12).splitlines()
+    assert any(re.search(r" 30(\x1b\[0m)?$", line) for line in lines)
 
 
 @pytest.mark.parametrize(("cores", "height"), [(2, 24), (96, 60), (96, 30), (512, 40)])

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_rows import MONO, OFFSET, WALL, cpu_rows, recorder, seconds, tick_at
 
-from exhume.model.clock import NANOS, Tick
+from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import UsageError
 from exhume.model.window import Window
-from exhume.store.cores import GAP, STATES, build_grid
+from exhume.store.cores import GAP, STATES, build_grid, row_in_cell
 from exhume.store.names import SegmentName
 from exhume.store.query import Recording
 
@@ -97,6 +97,32 @@ def test_each_measure_shows_its_own_share(tmp_path: Path) -> None:
     assert recording.cores(window, 2, "wait").values.tolist() == [[2500, GAP]]
     with pytest.raises(UsageError, match="no measure nonsense"):
         recording.cores(window, 1, "nonsense")
+
+
+def test_a_busy_core_is_not_busy_with_waiting_for_a_disk(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    tick = tick_at(0)
+    writer.append("cpu", cpu_rows(tick, cores=1, iowait=600, softirq=200, user=100))
+    writer.commit(tick)
+    writer.close()
+    recording = Recording.open(tmp_path)
+    grid = recording.cores(Window(*seconds(0, 1)), 1)
+    assert (grid.values[0, 0], STATES[grid.dominant[0, 0]]) == (300, "softirq")
+    assert STATES[recording.cores(Window(*seconds(0, 1)), 1, "iowait").dominant[0, 0]] == "iowait"
+
+
+def test_the_row_that_gave_a_cell_its_value_is_found(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for index, user in enumerate((100, 900, 100)):
+        tick = tick_at(index, start=MONO + 966 * MILLIS)
+        writer.append("cpu", cpu_rows(tick, cores=1, user=user))
+        writer.commit(tick)
+    writer.close()
+    rows = Recording.open(tmp_path).read("cpu")
+    hot = Window(*seconds(1.966, 2.966))
+    assert row_in_cell(rows, "user", 900, Window(*seconds(1, 2))) == hot
+    assert row_in_cell(rows, "user", 900, Window(*seconds(2.2, 2.4))) == hot
+    assert row_in_cell(rows, "user", 900, Window(*seconds(3, 4))) is None
 
 
 @settings(max_examples=60, deadline=None)

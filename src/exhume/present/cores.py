@@ -1,6 +1,6 @@
 """The view model of the heatmap: cores x time, with the worst cell named and the kernel log's marks beside it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
@@ -24,7 +24,10 @@ NICE_SECONDS = (
 # Among cells that are about equally busy (within five percent), the state that is least likely to be wanted comes
 # first: programs are what a node is for.
 _ABOUT_EQUAL = 50
-_SUSPICION = {"system": 5, "softirq": 4, "irq": 4, "steal": 3, "iowait": 2, "user": 1}
+_SUSPICION = np.array([{"system": 5, "softirq": 4, "irq": 4, "steal": 3, "iowait": 2, "user": 1}[s] for s in STATES])
+# A core that is taken away from programs for nearly all of a second is worse than any that they fill.
+_STARVING = np.array([state in ("system", "softirq", "irq", "steal") for state in STATES])
+_NEARLY_ALL = 900
 
 Values = npt.NDArray[np.int32]
 
@@ -42,25 +45,72 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class CoreRow:
-    """A line of the heatmap: one core, or several pooled into their maximum, with the core that was worst overall."""
+    """A line of the heatmap: one core, or several pooled into their maximum, with the core that was worst overall.
+
+    `dominant` is the state of the worst core of each cell, and `rank` tells how bad the worst cell of the line is."""
 
     cpus: list[int]
     values: Values
     dominant: npt.NDArray[np.int8]
     worst_cpu: int
+    rank: int
 
     @property
     def label(self) -> str:
         return str(self.cpus[0]) if len(self.cpus) == 1 else f"{self.cpus[0]}-{self.cpus[-1]}"
 
 
-def cells_for(window: Window, most: int) -> int:
-    """How many cells to draw: one a second where there is room, else the nice length that fits."""
-    for seconds in NICE_SECONDS:
-        cells = -(-window.nanos // (seconds * NANOS))
-        if cells <= most:
-            return max(1, cells)
-    return max(1, most)
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Cells of whole seconds that begin where the wall clock's seconds do, and the window that they show.
+
+    The first and the last cell may reach past the window; nothing from outside of it is shown in them."""
+
+    window: Window
+    since: int
+    cells: int
+    cell_nanos: int
+
+    def edge(self, cell: int) -> int:
+        return self.since + cell * self.cell_nanos
+
+    def parts(self) -> Iterator[tuple[Window, int]]:
+        """The window in stretches of equal cells: one that is cut off at the beginning, whole ones, one at the end."""
+        first = -(-(self.window.since - self.since) // self.cell_nanos)
+        last = (self.window.until - self.since) // self.cell_nanos
+        if first > last:
+            yield self.window, 1
+            return
+        if first:
+            yield Window(self.window.since, self.edge(first)), first
+        if last > first:
+            yield Window(self.edge(first), self.edge(last)), last - first
+        if self.window.until > self.edge(last):
+            yield Window(self.edge(last), self.window.until), 1
+
+
+def axis_for(window: Window, most: int) -> Axis:
+    """One cell a second where there is room for them, else of the nice length that fits."""
+    since, until = window.since // NANOS, -(-window.until // NANOS)
+    fitting = -(-(until - since) // max(1, most))
+    seconds = next((nice for nice in NICE_SECONDS if nice >= fitting), fitting)
+    return Axis(window, since * NANOS, max(1, -(-(until - since) // seconds)), seconds * NANOS)
+
+
+def grid_on(axis: Axis, measure: str, read: Callable[[Window, int], CoreGrid]) -> CoreGrid:
+    """The cells of an axis, from the grids that `read` gives for its parts."""
+    grids = [read(window, cells) for window, cells in axis.parts()]
+    cpus = sorted({cpu for grid in grids for cpu in grid.cpus})
+    values = np.full((len(cpus), axis.cells), GAP, np.int32)
+    dominant = np.full((len(cpus), axis.cells), GAP, np.int8)
+    column = 0
+    for grid, (_, cells) in zip(grids, axis.parts(), strict=True):
+        if grid.cpus:
+            rows = np.searchsorted(cpus, grid.cpus)
+            values[rows, column : column + cells] = grid.values
+            dominant[rows, column : column + cells] = grid.dominant
+        column += cells
+    return CoreGrid(Window(axis.since, axis.edge(axis.cells)), measure, cpus, values, dominant)
 
 
 def state_of(grid: CoreGrid, dominant: int) -> str:
@@ -74,12 +124,22 @@ def worst_cell(grid: CoreGrid) -> Worst | None:
     """The busiest cell; None where nothing was recorded."""
     if not grid.values.size or int(grid.values.max()) == GAP:
         return None
-    suspicion = np.array([_SUSPICION[state] for state in STATES])[np.maximum(grid.dominant, 0)]
-    values = grid.values.astype(np.int64)
-    rank = (((values - 1) // _ABOUT_EQUAL) * 8 + suspicion) * (int(values.max()) + 2) + values
-    row, column = divmod(int(np.argmax(rank)), grid.cells)
+    row, column = divmod(int(np.argmax(_ranks(grid))), grid.cells)
     state = state_of(grid, int(grid.dominant[row, column]))
     return Worst(cell_window(grid, column), grid.cpus[row], grid.measure, state, int(grid.values[row, column]))
+
+
+def _ranks(grid: CoreGrid) -> npt.NDArray[np.int64]:
+    """How bad each cell is, as numbers that can be compared across the grid."""
+    values = grid.values.astype(np.int64)
+    if grid.measure != "busy":
+        return values
+    state = np.maximum(grid.dominant, 0)
+    starved = _STARVING[state] & (values >= _NEARLY_ALL)
+    alike = (values - 1) // _ABOUT_EQUAL * 8 + _SUSPICION[state]
+    # Busy is at most 1000 permille: ten bits hold it, and ten the group above.
+    ranks: npt.NDArray[np.int64] = (starved.astype(np.int64) << 20) + (alike << 10) + values
+    return ranks
 
 
 def cell_window(grid: CoreGrid, column: int) -> Window:
@@ -98,19 +158,16 @@ def column_of(grid: CoreGrid, wall: int) -> int | None:
 def pooled_rows(grid: CoreGrid, most: int) -> list[CoreRow]:
     """At most so many rows: neighbouring cores share one where there are more cores, and its maximum is kept."""
     size = max(1, -(-len(grid.cpus) // max(1, most)))
-    return [_row(grid, slice(start, start + size)) for start in range(0, len(grid.cpus), size)]
+    ranks = _ranks(grid)
+    return [_row(grid, ranks, slice(start, start + size)) for start in range(0, len(grid.cpus), size)]
 
 
-def _row(grid: CoreGrid, part: slice) -> CoreRow:
-    values, dominant, cpus = grid.values[part], grid.dominant[part], grid.cpus[part]
-    leader = np.argmax(values, axis=0)[np.newaxis]
-    worst = int(np.argmax(values.max(axis=1))) if values.shape[1] else 0
-    return CoreRow(
-        cpus,
-        np.take_along_axis(values, leader, axis=0)[0],
-        np.take_along_axis(dominant, leader, axis=0)[0],
-        cpus[worst],
-    )
+def _row(grid: CoreGrid, ranks: npt.NDArray[np.int64], part: slice) -> CoreRow:
+    ranks, cpus = ranks[part], grid.cpus[part]
+    leader = np.argmax(ranks, axis=0)[np.newaxis]
+    dominant = np.take_along_axis(grid.dominant[part], leader, axis=0)[0]
+    worst = int(np.argmax(ranks.max(axis=1)))
+    return CoreRow(cpus, grid.values[part].max(axis=0), dominant, cpus[worst], int(ranks.max()))
 
 
 def cores_json(

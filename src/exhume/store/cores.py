@@ -90,6 +90,44 @@ def build_grid(
     return pool.grid()
 
 
+def row_in_cell(rows: pa.Table, measure: str, permille: int, cell: Window) -> Window | None:
+    """The stretch of the row that gave a cell its value: one that begins inside, else the last that reaches into it.
+
+    `rows` are those of the cell's core, with their `wall` time, from LONGEST_ROW_NS before the cell."""
+    columns = _measured(rows, measure)
+    since = columns["wall"].astype(np.int64)
+    until = since + columns["span_ms"].astype(np.int64) * MILLIS
+    alike = (_scores(columns, measure) >> _STATE_BITS == permille) & (since < cell.until) & (until > cell.since)
+    begun = np.flatnonzero(alike & (since >= cell.since))
+    found = begun[:1] if len(begun) else np.flatnonzero(alike)[-1:]
+    return Window(int(since[found[0]]), int(until[found[0]])) if len(found) else None
+
+
+def _measured(rows: pa.Table, measure: str) -> dict[str, npt.NDArray[Any]]:
+    """The columns of the rows that tell of a measure."""
+    if measure == "wait":
+        # Not told is not zero: where the kernel keeps silent about waiting there is a gap.
+        rows = rows.filter(pc.is_valid(rows.column("wait_ns")))
+    return {column: rows.column(column).to_numpy() for column in rows.schema.names}
+
+
+def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[np.int32]:
+    """The permille of each row, and below it, in _STATE_BITS, the state that took most."""
+    states = np.stack([sum(columns[part].astype(np.int32) for part in _PARTS[state]) for state in STATES])
+    values: npt.NDArray[Any]
+    if measure == "busy":
+        values = 1000 - columns["idle"].astype(np.int32) - columns["iowait"]
+        # A core that waits for a disk is idle: what it did besides is what it was busy with.
+        states[STATES.index("iowait")] = GAP
+    elif measure == "wait":
+        values = columns["wait_ns"] / np.maximum(1, columns["span_ms"]) / 1000
+    else:
+        values = states[STATES.index(measure)]
+    limited = np.clip(values, 0, np.iinfo(np.int32).max >> _STATE_BITS).astype(np.int32)
+    scores: npt.NDArray[np.int32] = (limited << _STATE_BITS) | np.argmax(states, axis=0).astype(np.int32)
+    return scores
+
+
 class _Pool:
     """Two grids of maxima over one row a core number: of rows where they begin, and of rows wherever they cover."""
 
@@ -101,17 +139,14 @@ class _Pool:
         self._covered = np.full((0, cells), GAP, np.int32)
 
     def add(self, rows: pa.Table, name: SegmentName) -> None:
-        if self._measure == "wait":
-            # Not told is not zero: where the kernel keeps silent about waiting there is a gap.
-            rows = rows.filter(pc.is_valid(rows.column("wait_ns")))
-        if rows.num_rows == 0:
+        columns = _measured(rows, self._measure)
+        if not len(columns["cpu"]):
             return
-        columns = {column: rows.column(column).to_numpy() for column in rows.schema.names}
         cpu = columns["cpu"].astype(np.int64)
         self._grow(int(cpu.max()) + 1)
         start = columns["time"] + (name.offset - self._window.since)
         end = start + columns["span_ms"].astype(np.int64) * MILLIS
-        scores = self._scores(columns)
+        scores = _scores(columns, self._measure)
         first = self._cell(start)
         inside = (start >= 0) & (start < self._window.nanos)
         np.maximum.at(self._begun.reshape(-1), cpu[inside] * self._cells + first[inside], scores[inside])
@@ -132,20 +167,6 @@ class _Pool:
         cell = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths - first, lengths)
         place = np.repeat(cpu, lengths) * self._cells + cell
         np.maximum.at(self._covered.reshape(-1), place, np.repeat(scores, lengths))
-
-    def _scores(self, columns: dict[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int32]:
-        states = [sum(columns[part].astype(np.int32) for part in _PARTS[state]) for state in STATES]
-        dominant = np.argmax(np.stack(states), axis=0).astype(np.int32)
-        values: npt.NDArray[Any]
-        if self._measure == "busy":
-            values = 1000 - columns["idle"].astype(np.int32) - columns["iowait"]
-        elif self._measure == "wait":
-            values = columns["wait_ns"] / np.maximum(1, columns["span_ms"]) / 1000
-        else:
-            values = np.asarray(states[STATES.index(self._measure)])
-        limited = np.clip(values, 0, np.iinfo(np.int32).max >> _STATE_BITS).astype(np.int32)
-        scores: npt.NDArray[np.int32] = (limited << _STATE_BITS) | dominant
-        return scores
 
     def _grow(self, cpus: int) -> None:
         missing = cpus - len(self._begun)

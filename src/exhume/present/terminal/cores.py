@@ -7,13 +7,11 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from exhume.model.clock import MILLIS, NANOS
+from exhume.model.clock import NANOS
 from exhume.model.times import format_clock, format_day
-from exhume.model.window import Window
 from exhume.present.cores import (
     CoreRow,
     Worst,
-    cells_for,
     column_of,
     pooled_rows,
     state_of,
@@ -36,9 +34,9 @@ TICKS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 
 AROUND = 9
 
 
-def cells_that_fit(terminal: Console, window: Window) -> int:
-    """How many cells a heatmap of the window has on this terminal."""
-    return cells_for(window, max(10, terminal.width - GUTTER - 4))
+def cells_that_fit(terminal: Console) -> int:
+    """How many cells there is room for on this terminal."""
+    return max(10, terminal.width - GUTTER - 4)
 
 
 def draw_cores(
@@ -50,7 +48,7 @@ def draw_cores(
     heading: str,
     zone: tzinfo | None,
 ) -> None:
-    """Print the map of a grid that has `cells_that_fit` cells."""
+    """Print the map of a grid that has at most `cells_that_fit` cells."""
     coloured = colours_in(terminal)
     stretch = max(1, min(WIDEST_CELL, (terminal.width - GUTTER - 4) // max(1, grid.cells)))
     terminal.print(Text(heading, Style(bold=coloured)))
@@ -58,7 +56,7 @@ def draw_cores(
     for line in _body(terminal, grid, stretch, coloured):
         terminal.print(line)
     if marks:
-        terminal.print(_mark_row(grid, marks, stretch))
+        terminal.print(_mark_row(grid, marks, stretch, coloured))
     terminal.print(_legend(grid, bool(marks), coloured))
     terminal.print(Text(worst_words(worst, zone), Style(bold=coloured)))
 
@@ -67,7 +65,8 @@ def worst_words(worst: Worst | None, zone: tzinfo | None) -> str:
     """The worst cell in words: time, core, state, share."""
     if worst is None:
         return "worst: nothing was recorded in this window"
-    when = f"{format_day(worst.window.since, zone)} {format_clock(worst.window.since, zone)}"
+    since = worst.window.since
+    when = f"{format_day(since, zone)} {format_clock(since, zone, digits=3 if since % NANOS else 0)}"
     share = percent(worst.permille / 1000, 0)
     what = "busy, mostly " if worst.measure == "busy" else ""
     return f"worst: {when} core {worst.cpu} {share} {what}{worst.state} ({_hue_of(worst.state).meaning})"
@@ -100,7 +99,7 @@ def _labelled(row: CoreRow, cells: Text, lower: CoreRow | None = None) -> Text:
     line = Text(f"{label:>{GUTTER - 1}} ", QUIET)
     line.append_text(cells)
     if len(row.cpus) > 1:
-        worst = row if lower is None or row.values.max() >= lower.values.max() else lower
+        worst = row if lower is None or row.rank >= lower.rank else lower
         line.append(f" {worst.worst_cpu}", QUIET)
     return line
 
@@ -153,13 +152,13 @@ def _axis(grid: CoreGrid, stretch: int, zone: tzinfo | None) -> Text:
     return Text(" " * GUTTER + "".join(line).rstrip(), QUIET)
 
 
-def _mark_row(grid: CoreGrid, marks: Sequence[EventView], stretch: int) -> Text:
+def _mark_row(grid: CoreGrid, marks: Sequence[EventView], stretch: int, coloured: bool) -> Text:
     line = [" "] * (grid.cells * stretch)
     for mark in marks:
         column = column_of(grid, mark.wall)
         if column is not None and (mark.severity != "info" or line[column * stretch] == " "):
             line[column * stretch] = "·" if mark.severity == "info" else "◆"
-    return Text(f"{'log':>{GUTTER - 1}} ", QUIET).append("".join(line).rstrip(), Style(bold=True))
+    return Text(f"{'log':>{GUTTER - 1}} ", QUIET).append("".join(line).rstrip(), Style(bold=coloured))
 
 
 def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
@@ -174,7 +173,6 @@ def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
     else:
         text.append(f"levels: '{LEVELS}' from 0 to 100%  / not recorded  ", QUIET)
     if marked:
-        text.append("◆ kernel log (· routine)  ", QUIET)
-    # Ticks are a second long, give or take: a cell of a short recording is one of them, not 942 ms.
-    text.append(f"cell {duration(max(NANOS, round(grid.cell_nanos / 1e8) * 100 * MILLIS))}", QUIET)
+        text.append("◆ kernel log: warning or worse (· routine)  ", QUIET)
+    text.append(f"cell {duration(round(grid.cell_nanos))}", QUIET)
     return text
