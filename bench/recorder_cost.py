@@ -32,8 +32,8 @@ def measure(work: Path, quick: bool) -> Section:
         {seconds} s while every core compresses and {FORKS_PER_SECOND} processes a second come and go. CPU is the
         kernel's own count of each process, its threads and its children, from start to exit: perf only copies while it
         runs and reads everything again at its end, so its cost goes with the number of processes; exhume pays for
-        imports and symbol tables at its start, once in weeks, and has nothing left to do at its end. With fewer processes
-        perf's share falls faster than exhume's: at 600 a second the ratio was 0.73, at 400 it was above 1.
+        imports and symbol tables at its start, once in weeks, and has nothing left to do at its end. With fewer
+        processes perf's cost falls faster than exhume's: at 600 a second the ratio was 0.73, at 400 it was above 1.
         """,
         [
             Row("CPU of exhume record / CPU of perf record, 97 Hz", ours / perfs, "", 1.0, 0.4),
