@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from exhume.collect.loop import RecorderOptions
 from exhume.model.clock import NANOS
 from exhume.model.errors import UsageError
 from exhume.model.settings import SETTINGS, default_directory, setting, settings_table
@@ -27,13 +28,26 @@ def test_values():
 @pytest.mark.parametrize(
     ("name", "text"),
     [("rate", "0"), ("rate", "fast"), ("rate", "20000"), ("max-size", "big"), ("max-age", "7"), ("cpu-budget", "0"),
-     ("cpu-budget", "nan"), ("color", "red"), ("utc", "maybe"), ("for", "ever")],
+     ("cpu-budget", "nan"), ("color", "red"), ("utc", "maybe"), ("for", "ever"),
+     ("for", "-5s"), ("for", "0s"), ("max-size", "0"), ("max-size", "1023K"), ("max-age", "59s"),
+     ("memory-budget", "63M"), ("memory-budget", "-1G")],
 )  # fmt: skip
 def test_a_mistake_names_the_flag_and_the_variable(name, text):
     with pytest.raises(UsageError) as raised:
         setting(name).read(text)
     assert setting(name).flag in str(raised.value)
     assert setting(name).variable in str(raised.value)
+
+
+def test_what_is_too_little_says_how_much_it_takes():
+    for name, text, least in (("for", "-5s", "1s"), ("max-size", "1K", "1M"), ("memory-budget", "1M", "64M")):
+        with pytest.raises(UsageError, match=f"is too little: write {least} or more"):
+            setting(name).read(text)
+        setting(name).read(least)
+
+
+def test_the_recorder_and_the_registry_agree():
+    assert setting("cpu-budget").read(setting("cpu-budget").default) == pytest.approx(RecorderOptions().cpu_budget)
 
 
 def test_the_environment_is_used_and_an_empty_variable_is_none():

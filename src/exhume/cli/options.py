@@ -6,6 +6,7 @@ command a tenth of a second.
 
 import argparse
 import os
+import re
 from argparse import ArgumentParser
 from typing import Any, NoReturn
 
@@ -18,6 +19,8 @@ class Parser(ArgumentParser):
 
     def __init__(self, **words: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **words)
+        # `--for -5s` is a value that makes no sense, and is told as one; not a flag that nobody knows.
+        self._negative_number_matcher = re.compile(r"-\d")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")

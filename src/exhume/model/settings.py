@@ -24,8 +24,24 @@ def _directory(text: str) -> Path:
     return Path(text).expanduser() if text else default_directory()
 
 
-def _optional_duration(text: str) -> int | None:
-    return parse_duration(text) if text else None
+def _optional(reader: Callable[[str], int]) -> Callable[[str], int | None]:
+    """A value that need not be given."""
+
+    def read(text: str) -> int | None:
+        return reader(text) if text else None
+
+    return read
+
+
+def _at_least(least: str, reader: Callable[[str], int]) -> Callable[[str], int]:
+    """A value that has to be this much for a recorder to work with."""
+
+    def read(text: str) -> int:
+        if text.strip().startswith("-") or reader(text) < reader(least):
+            raise UsageError(f"{text!r} is too little: write {least} or more")
+        return reader(text)
+
+    return read
 
 
 def _limit(reader: Callable[[str], int]) -> Callable[[str], int | None]:
@@ -70,10 +86,10 @@ def _switch(text: str) -> bool:
 
 
 DIRECTORY = Kind("DIR", _directory)
-DURATION = Kind("DURATION", _optional_duration)
-AGE_LIMIT = Kind("DURATION", _limit(parse_duration))
-SIZE_LIMIT = Kind("SIZE", _limit(parse_size))
-SIZE = Kind("SIZE", parse_size)
+DURATION = Kind("DURATION", _optional(_at_least("1s", parse_duration)))
+AGE_LIMIT = Kind("DURATION", _limit(_at_least("1m", parse_duration)))
+SIZE_LIMIT = Kind("SIZE", _limit(_at_least("1M", parse_size)))
+MEMORY = Kind("SIZE", _at_least("64M", parse_size))
 RATE = Kind("HZ", _rate)
 PERCENT = Kind("PERCENT", _percent)
 COLOR = Kind("WHEN", _color)
@@ -119,12 +135,15 @@ SETTINGS: tuple[Setting, ...] = (
         "Directory of the recording.",
         shown_default="/var/lib/exhume as root, else $XDG_STATE_HOME/exhume (~/.local/state/exhume)",
     ),
-    Setting("for", DURATION, "", "Stop recording after this long.", shown_default="until stopped"),
+    Setting("for", DURATION, "", "Stop recording after this long, at least 1s.", shown_default="until stopped"),
     Setting("rate", RATE, "97", "Stack samples a second on each core."),
     Setting(
-        "max-size", SIZE_LIMIT, "5G", "Size that the recording may take; the oldest goes first. 'none' for no bound."
+        "max-size",
+        SIZE_LIMIT,
+        "5G",
+        "Size that the recording may take; the oldest goes first. At least 1M, 'none' for no bound.",
     ),
-    Setting("max-age", AGE_LIMIT, "7d", "Age at which recorded minutes are removed. 'none' for no bound."),
+    Setting("max-age", AGE_LIMIT, "7d", "Age at which recorded minutes are removed. At least 1m, 'none' for no bound."),
     Setting(
         "cpu-budget",
         PERCENT,
@@ -133,9 +152,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "memory-budget",
-        SIZE,
+        MEMORY,
         "150M",
-        "Memory that the recorder may use; it keeps it by dropping what it can look up again.",
+        "Memory that the recorder may use, at least 64M; it keeps it by dropping what it can look up again.",
     ),
     Setting("color", COLOR, "auto", "Colours: auto (on a terminal, unless NO_COLOR is set), always or never."),
     Setting("utc", SWITCH, "0", "Read and show times in UTC instead of the local zone."),
