@@ -50,11 +50,16 @@ def test_the_words_of_a_tick():
 
 def test_the_last_words():
     summary = RecordingSummary(WALL, WALL + 60 * NANOS, 12_345, {"late-tick": 2}, 1, 0.6, 80 << 20, 1 << 20, 97)
-    assert list(summary_lines(summary, "/here")) == [
-        "recorded 1 m 00 s into /here: 12,345 samples at 97 Hz, 1.0 MiB written, 1 incident",
+    assert list(summary_lines(summary, "/here", 300 << 10)) == [
+        "recorded 1 m 00 s into /here: 12,345 samples at 97 Hz, 1 incident, 300 KiB on disk",
         "lost: late-tick 2",
-        "cost: 1.0% of one core, 80.0 MiB of memory at most",
+        "cost: 1.0% of one core, 80.0 MiB of memory at most, 1.0 MiB written while recording",
     ]
+
+
+def test_the_last_words_without_a_sampler():
+    summary = RecordingSummary(WALL, WALL + 60 * NANOS, 0, {}, 0, 0.6, 80 << 20, 1 << 20, 0)
+    assert "/here: no stack samples, 0 incidents, " in next(summary_lines(summary, "/here", 0))
 
 
 def test_piped_it_is_a_line_a_minute_and_one_for_what_happens():

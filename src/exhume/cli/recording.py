@@ -6,14 +6,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
-from exhume.cli.speaking import directory_words, say, suggest
+from exhume.cli.speaking import directory_words, say
 from exhume.cli.wiring import node_recorder
+from exhume.model.clock import MILLIS, SystemClock, read_boot_id
 from exhume.model.progress import TickSummary
 from exhume.model.stop import Stop
 from exhume.present.status import summary_lines
 from exhume.present.terminal.status import status_for
+from exhume.store.index import sealed_segments
+from exhume.store.names import boot_part
 
 # A closed terminal (SIGHUP) ends a recording as orderly as Ctrl-C does.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,6 +27,7 @@ def record_node(values: Mapping[str, Any]) -> None:
     """Record with these settings (their names as in the registry) until the time is over or a signal comes."""
     zone = UTC if values["utc"] else None
     directory = values["dir"]
+    began_ms = SystemClock().monotonic_ns() // MILLIS
     with _stopped_by_signals() as stop, node_recorder(values) as recorder:
         with suppress(OSError):
             for source in recorder.missing:
@@ -30,13 +35,20 @@ def record_node(values: Mapping[str, Any]) -> None:
         summary = recorder.run(stop, _heard_or_not(lambda: status_for(values["color"], str(directory), zone).tick))
     where = directory_words(directory)
     try:
-        for line in summary_lines(summary, str(directory)):
+        for line in summary_lines(summary, str(directory), _size_on_disk(directory, began_ms)):
             print(line)
-        suggest(f"exhume incidents{where}" if summary.incidents else f"exhume cores{where}")
+        print(f"next: exhume {'incidents' if summary.incidents else 'cores'}{where}")
         sys.stdout.flush()
     except OSError:
         # Nobody hears it, and it must not be tried again when the interpreter ends: what was recorded is sealed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _size_on_disk(directory: Path, began_ms: int) -> int:
+    """What this recorder has left behind, sealed; an earlier one's segments may lie beside it."""
+    boot = boot_part(read_boot_id())
+    mine = (s for s in sealed_segments(directory) if s.name.boot == boot and s.name.start_ms >= began_ms)
+    return sum(segment.size() for segment in mine)
 
 
 def _heard_or_not(start: Callable[[], Callable[[TickSummary], None]]) -> Callable[[TickSummary], None]:

@@ -57,16 +57,18 @@ def happenings(summary: TickSummary, zone: tzinfo | None) -> Iterator[str]:
         yield f"{when} lost: {text}"
 
 
-def summary_lines(summary: RecordingSummary, directory: str) -> Iterator[str]:
-    """What was recorded, what was lost, what it cost."""
+def summary_lines(summary: RecordingSummary, directory: str, on_disk: int) -> Iterator[str]:
+    """What was recorded, what was lost, what it cost. More is written on the way than is left on disk."""
     span = duration(max(0, summary.until - summary.since))
-    yield (
-        f"recorded {span} into {directory}: {count(summary.samples, 'sample')} at {summary.rate_hz} Hz, "
-        f"{size(summary.written_bytes)} written, {count(summary.incidents, 'incident')}"
-    )
+    samples = f"{count(summary.samples, 'sample')} at {summary.rate_hz} Hz" if summary.rate_hz else "no stack samples"
+    incidents = count(summary.incidents, "incident")
+    yield f"recorded {span} into {directory}: {samples}, {incidents}, {size(on_disk)} on disk"
     lost = ", ".join(f"{name} {number:,}" for name, number in summary.losses.items())
     yield f"lost: {lost or 'nothing'}"
-    yield f"cost: {percent(summary.own_cpu)} of one core, {size(summary.peak_rss_bytes)} of memory at most"
+    yield (
+        f"cost: {percent(summary.own_cpu)} of one core, {size(summary.peak_rss_bytes)} of memory at most, "
+        f"{size(summary.written_bytes)} written while recording"
+    )
 
 
 def _plain(column: object) -> list[int]:
