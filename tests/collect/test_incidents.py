@@ -33,7 +33,8 @@ def test_a_core_in_the_kernel_for_two_seconds() -> None:
     assert incident["kind"] == "incident"
     assert incident["cpu"] == 39
     assert incident["time"] == tick(2).start
-    assert "core 39" in incident["text"]
+    assert "core 39 has spent " in incident["text"]
+    assert " in the kernel so far" in incident["text"]
 
 
 def test_one_second_is_not_enough() -> None:

@@ -81,7 +81,8 @@ class IncidentMarks:
                 run = self._hot[core] = _HotRun(share)
             nanos = run.extend(tick, share)
             if nanos and self._opens(("core", core), tick.end):
-                text = f"core {core} spent {nanos / NANOS:.1f} s in the kernel, {HOT_PERMILLE // 10}% of it or more"
+                length = f"{nanos / NANOS:.1f} s"
+                text = f"core {core} has spent {length} in the kernel so far, {HOT_PERMILLE // 10}% of it or more"
                 opened.append(Incident(run.start, text, cpu=core, value=nanos / NANOS))
         for core in self._hot.keys() - seen:
             del self._hot[core]
