@@ -115,7 +115,7 @@ def test_filters_narrow_and_are_told(exhume, small_recording, incident, tmp_path
     root = ElementTree.parse(target).getroot()
     names = [title.text.split("\n")[0] for title in root.iter("{http://www.w3.org/2000/svg}title")]
     assert names[:2] == ["all", incident.comm]
-    assert f"process {incident.comm}" in target.read_text()
+    assert f"thread {incident.comm}" in target.read_text()
     nothing = exhume(*words, "--comm", "no-such-process", check=False)
     assert nothing.returncode == 1
     assert_one_sentence(nothing.stderr)
@@ -133,6 +133,24 @@ def test_a_difference_names_what_grew(exhume, small_recording, incident, tmp_pat
     assert any(now == 0 and base > 0 for now, base in zip(data["nodes"]["weight"], data["nodes"]["base"], strict=True))
 
 
+@pytest.mark.parametrize("empty", ["window", "baseline"])
+def test_a_side_without_samples_is_not_compared(exhume, small_recording, incident, tmp_path, empty):
+    """The culprit ran in the incident only, so that one side has samples and the other has none."""
+    target = tmp_path / "difference.html"
+    ranges = {
+        "incident": (incident.since, incident.until),
+        "quiet": (incident.since - 20 * NANOS, incident.since - NANOS),
+    }
+    window, before = (ranges[name] for name in (("quiet", "incident") if empty == "window" else ("incident", "quiet")))
+    asked = ("--since", moment(window[0]), "--until", moment(window[1]), "--stack", f"^{incident.function}$")
+    compared = ("--baseline", f"{moment(before[0])}..{moment(before[1])}", "-o", str(target))
+    result = exhume("flame", "--dir", str(small_recording), *asked, *compared, check=False)
+    assert result.returncode == 1
+    assert_one_sentence(result.stderr)
+    assert f"no samples that match in the {empty} (" in result.stderr
+    assert not target.exists()
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -141,7 +159,10 @@ def test_a_difference_names_what_grew(exhume, small_recording, incident, tmp_pat
         (("-o", "x.svg", "--since", "yesterday"), "not a time"),
         (("-o", "x.svg", "--baseline", "03:00"), "S..U"),
         (("-o", "x.svg", "--cpu", "one"), "not a core"),
-        (("-o", "x.svg", "--stack", "("), "regular expression"),
+        (("-o", "x.svg", "--cpu", "3-1"), "write the smaller number first, 1-3"),
+        (("-o", "x.svg", "--cpu", "²"), "not a core"),
+        (("-o", "x.svg", "--cpu", "1-"), "not a core"),
+        (("-o", "x.svg", "--stack", "("), "; put \\ before what is meant literally"),
         (("-o", "/no/such/place/x.svg"), "can't write"),
     ],
 )
@@ -207,3 +228,38 @@ def test_synth_and_list(exhume, tmp_path):
     again = exhume("lab", "synth", "--dir", str(tmp_path / "made"), "--cores", "2", "--hours", "0.02", check=False)
     assert again.returncode == 2
     assert_one_sentence(again.stderr)
+
+
+def test_synth_without_a_directory_says_where_it_wrote(exhume, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert exhume("lab", "synth", "--cores", "2", "--hours", "0.02").stdout.startswith("exhume-synth: 2 cores")
+    assert exhume("info", "--dir", "exhume-synth").stdout
+
+
+def test_a_kind_that_is_not_there_gets_those_that_are(exhume, small_recording):
+    result = exhume("events", "--dir", str(small_recording), "--kind", "nosuch", check=False)
+    assert result.returncode == 1
+    assert_one_sentence(result.stderr)
+    assert "no events of kind nosuch" in result.stderr
+    assert "nic-tx-paused" in result.stderr
+
+
+def test_a_directory_of_something_else_is_not_to_be_recorded_into(exhume, tmp_path):
+    (tmp_path / "passwd").touch()
+    result = exhume("info", "--dir", str(tmp_path), check=False)
+    assert result.returncode == 2
+    assert_one_sentence(result.stderr)
+    assert "holds no recording" in result.stderr
+    assert "exhume record" not in result.stderr
+
+
+@pytest.mark.parametrize("words", [("--for", "-5s"), ("--for=-5s",)])
+def test_a_negative_time_is_a_sentence(exhume, tmp_path, words):
+    result = exhume("record", "--dir", str(tmp_path / "none"), *words, check=False)
+    assert result.returncode == 2
+    assert_one_sentence(result.stderr)
+    assert "'-5s' is too little: write 1s or more" in result.stderr
+
+
+def test_help_says_that_comm_is_a_thread(exhume):
+    assert "Only threads of this name." in exhume("flame", "--help").stdout

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,9 @@ def test_a_signal_seals_what_is_there(number, tmp_path):
     assert "recorded " in output
     assert "lost: " in output
     assert "cost: " in output
+    assert output.splitlines()[-1].startswith("next: exhume ")
+    assert " on disk\n" in output
+    assert "0 B on disk" not in output
     found = json.loads(run("info", "--dir", str(directory), "--json").stdout)
     assert found["live"] is False
     assert found["recorded_seconds"] >= 2
@@ -101,3 +105,23 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path):
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
     assert result.stderr.splitlines()[-1].startswith("exhume: ")
+    assert run("record", "--dir", str(blocked)).stderr.endswith(f"{blocked} is a file; name a directory with --dir\n")
+
+
+@pytest.mark.parametrize("words", [("info",), ("cores", "--json", "--cells", "100000"), ("--help",)])
+def test_a_full_disk_under_the_output_is_one_sentence(small_recording, words):
+    where = () if words == ("--help",) else ("--dir", str(small_recording))
+    # Without buffers argparse would keep to itself that help could not be written.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        words = [*PROGRAM, *words, *where]
+        result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    assert result.returncode == 2
+    assert result.stderr == "exhume: can't write the output: no space left on device; send it somewhere else\n"
+
+
+def test_a_terminal_without_unicode_gets_what_it_can_show(small_recording):
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    result = run("cores", "--dir", str(small_recording), env=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "core" in result.stdout

@@ -49,6 +49,7 @@ def test_info_tells_the_recording(tmp_path: Path) -> None:
         assert info.cost.cpu_percent_max == 5.0
         assert round(info.cost.cpu_percent_mean, 4) == round(1 + 4 / 90, 4)
         assert info.cost.rss_kb_max == 90_089
+        assert info.cost.written_bytes == sum(1_000 * index for index in range(90))
         assert info.skipped == []
         assert info.bytes > 0
     assert recording.self_cost(Window(*seconds(70, 71))).cpu_percent_mean == 5.0

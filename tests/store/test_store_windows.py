@@ -116,6 +116,8 @@ def test_what_is_not_a_recording_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is not a recording"):
         Recording.open(tmp_path)
     (tmp_path / "file").touch()
+    with pytest.raises(RecordingError, match=r"holds no recording; name .* with --dir"):
+        Recording.open(tmp_path)
     with pytest.raises(RecordingError, match="is a file"):
         Recording.open(tmp_path / "file")
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exhume.present.flame import FlameTree
     from exhume.present.flame_page import FlamePage
 
+STACKS = "stacks"  # the source of samples, as recordings name it
 DEFAULT_SPAN = 600 * 1_000_000_000
 FORMATS = {".svg": "svg", ".html": "html", ".htm": "html", ".folded": "folded", ".txt": "folded"}
 
@@ -35,7 +36,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--cpu", action="append", metavar="N", help="Only these cores: 39, 0-3 or 0,2; can be repeated."
     )
-    parser.add_argument("--comm", metavar="NAME", help="Only processes of this name.")
+    parser.add_argument("--comm", metavar="NAME", help="Only threads of this name.")
     parser.add_argument("--pid", type=whole_number(0, 2**31 - 1), metavar="PID", help="Only this process.")
     parser.add_argument("--stack", metavar="REGEX", help="Only stacks with a frame that matches.")
     parser.add_argument("--baseline", metavar="S..U", help="Show the difference to this range of time.")
@@ -61,17 +62,24 @@ def run(options: Namespace) -> int:
     with patience("reading stacks"):
         current = look.recording.profile(window, wanted)
         reference = look.recording.profile(before, wanted) if before is not None else None
-        tree = build_tree(current, reference)
+    filters = _filters(options)
+    sides = {"that window": (window, current)}
+    if before is not None and reference is not None:
+        sides = {"the window": (window, current), "the baseline": (before, reference)}
+    for named, (side, profile) in sides.items():
+        # A side without samples can't be compared: everything would seem to have come or gone.
+        if not profile.samples:
+            what = "samples that match" if filters else "samples"
+            say(f"exhume: {look.nothing_in(side, what, sources=[STACKS], named=named)}")
+            return exits.NOTHING
+    tree = build_tree(current, reference)
     page = FlamePage(
         title=f"{look.recording.facts.node} · CPU flame graph",
         window=look.shown(window),
         baseline=look.shown(before) if before is not None else "",
-        filters=_filters(options),
+        filters=filters,
         blind_spots=list(dict.fromkeys(current.blind_spots + (reference.blind_spots if reference else []))),
     )
-    if tree.empty:
-        say(f"exhume: {look.nothing_in(window, 'samples that match' if page.filters else 'samples')}")
-        return exits.NOTHING
     with patience("drawing"):
         _write(output, _render(chosen, tree, page))
     _conclude(output, tree, page)
@@ -95,7 +103,7 @@ def _format_of(output: Path, asked: str | None) -> str:
 def _filters(options: Namespace) -> list[str]:
     named = [
         ("core", ",".join(options.cpu or [])),
-        ("process", options.comm),
+        ("thread", options.comm),
         ("pid", options.pid),
         ("stacks matching", options.stack),
     ]

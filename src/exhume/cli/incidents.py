@@ -8,6 +8,9 @@ from argparse import ArgumentParser, Namespace
 from exhume.cli import exits
 from exhume.cli.options import add_looking, value_of
 
+# Sources that a node may lack and in which the recorder finds incidents, as recordings name them.
+SOURCES = ("threads", "kernel-log", "netdev", "cgroups")
+
 
 def add_options(parser: ArgumentParser) -> None:
     add_looking(parser)
@@ -22,13 +25,13 @@ def run(options: Namespace) -> int:
     from exhume.model.times import format_moment
 
     look = Look.into(options)
-    window = look.window(options.since, options.until)
     with patience("reading events"):
-        found = look.recording.events(window, [INCIDENT])
+        found = look.recording.events(look.moments(options.since, options.until), [INCIDENT])
     print_listing(look, found, "incidents", options.json, value_of(options, "color"))
     where = directory_words(look.recording.directory)
     if not found:
-        say(f"exhume: {look.nothing_in(window, 'incidents')}")
+        window = look.window(options.since, options.until)
+        say(f"exhume: {look.nothing_in(window, 'incidents', sources=SOURCES)}")
         suggest(f"exhume cores{where}")
         return exits.NOTHING
     first = found[0]

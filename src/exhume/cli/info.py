@@ -15,17 +15,19 @@ def run(options: Namespace) -> int:
     from exhume.cli.speaking import directory_words, patience, suggest
     from exhume.present.events_view import visible
     from exhume.present.info_view import info_json, info_lines
+    from exhume.store.lock import being_recorded
 
     look = Look.into(options)
     with patience("reading the recording"):
         found = look.recording.info()
-    live = any(not segment.sealed for segment in look.recording.segments)
+    live = being_recorded(look.recording.directory)
+    sealed = all(segment.sealed for segment in look.recording.segments)
     if options.json:
         import json
 
-        print(json.dumps(info_json(found, live, look.zone)))
+        print(json.dumps(info_json(found, look.zone, live=live, sealed=sealed)))
         return exits.OK
-    for what, value in info_lines(found, live, look.zone):
+    for what, value in info_lines(found, look.zone, live=live, sealed=sealed):
         print(f"{what:<10} {visible(value)}")
     suggest(f"exhume cores{directory_words(look.recording.directory)}")
     return exits.OK

@@ -1,6 +1,7 @@
 """What the commands that look at a recording share: opening it, and turning what was asked into a window."""
 
 from argparse import Namespace
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
@@ -12,6 +13,7 @@ from exhume.model.window import Window
 from exhume.store.query import Recording
 
 EMPTY = Window(0, 0)
+ALWAYS = Window(0, 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Look:
         begin, end = parse_window(since, until, self.reference)
         return self._clamped(begin, end, at_most)
 
+    def moments(self, since: str | None, until: str | None) -> Window:
+        """The window that was asked for, as it is: the kernel log reaches back to before the recording began."""
+        begin, end = parse_window(since, until, self.reference)
+        return Window(ALWAYS.since if begin is None else begin, ALWAYS.until if end is None else end)
+
     def range(self, text: str) -> Window:
         """A window written as S..U."""
         begin, end = parse_range(text, self.reference)
@@ -59,14 +66,21 @@ class Look:
         end = end if days[0] == days[1] else f"{days[1]} {end}"
         return f"{days[0]} {begin} – {end} {format_offset(window.since, zone)}"
 
-    def nothing_in(self, window: Window, what: str) -> str:
-        """Why a window shows nothing, and what there is instead."""
+    def nothing_in(
+        self, window: Window, what: str, *, sources: Collection[str] = (), named: str = "that window"
+    ) -> str:
+        """Why a window shows nothing, and what there is instead. `sources` are those that it would come from: one that
+        the recorder had to do without is the likeliest reason."""
         if self.span.empty:
             return f"{self.recording.directory} holds no {what} yet; let the recorder run for a few seconds"
-        if window == self.span:
-            return f"there are no {what} in the recording ({self.shown(window)}); the recorder may not have met any"
         where = "outside of what is recorded" if window.empty else self.shown(window)
-        return f"no {what} in that window ({where}); the recording holds {self.shown(self.span)}"
+        named = "the recording" if window == self.span else named
+        missing = [line for line in self.recording.facts.sources_missing if line.partition(":")[0] in sources]
+        if missing and not window.empty:
+            return f"no {what} in {named} ({where}); the recorder had to do without {'; and without '.join(missing)}"
+        if window == self.span:
+            return f"there are no {what} in {named} ({where}); the recorder may not have met any"
+        return f"no {what} in {named} ({where}); the recording holds {self.shown(self.span)}"
 
     def _clamped(self, begin: int | None, end: int | None, at_most: int | None) -> Window:
         until = self.span.until if end is None else end
@@ -84,7 +98,10 @@ def core_numbers(texts: list[str]) -> set[int] | None:
     found: set[int] = set()
     for part in (part.strip() for text in texts for part in text.split(",")):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or len(part) > 11:
+        last = last if dash else first
+        if not all(number.isascii() and number.isdigit() and len(number) <= 5 for number in (first, last)):
             raise UsageError(f"{part!r} is not a core: write a number, a range (0-3) or a list (0,2,4-7)")
-        found.update(range(int(first), int(last or first) + 1))
+        if int(last) < int(first):
+            raise UsageError(f"{part!r} is a range without cores: write the smaller number first, {last}-{first}")
+        found.update(range(int(first), int(last) + 1))
     return found or None

@@ -1,10 +1,13 @@
 """The command line: one verb per file, loaded when it is called for; and the edge where errors become one sentence."""
 
 import argparse
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from exhume import __version__
 from exhume.cli import exits
@@ -13,6 +16,9 @@ from exhume.model.errors import ExhumeError
 
 # numpy's linear algebra is not used; its threads would cost CPU and memory at every start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# What the kernel says when output can't be written: a full disk, a quota, a limit, a device that is gone.
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 # Every verb and what it does. The file of that name has `add_options(parser)` and `run(options) -> exit code`.
 COMMANDS = {
@@ -61,19 +67,51 @@ def main(words: Sequence[str]) -> int:
 
 def run() -> None:
     """The entry point: errors that a person can do something about are one sentence, and exit with 2."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal without Unicode gets question marks, not an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    code: int | str | None
     try:
-        code = main(sys.argv[1:])
-        sys.stdout.flush()
+        code = _run_to_the_end()
     except ExhumeError as error:
-        print(f"exhume: {error}", file=sys.stderr)
+        _complain(str(error))
         code = exits.FAILED
     except BrokenPipeError:
-        # Whoever read our output has gone. Nothing more can be written, also not by the interpreter at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has gone.
+        _give_up_output()
+        code = exits.FAILED
+    except OSError as error:
+        # Files are named by whoever fails to open them; what is left is the output.
+        if error.filename is not None or error.errno not in UNWRITABLE:
+            raise
+        _complain(f"can't write the output: {(error.strerror or str(error)).lower()}; send it somewhere else")
+        _give_up_output()
         code = exits.FAILED
     except KeyboardInterrupt:
         code = exits.INTERRUPTED
     sys.exit(code)
+
+
+def _run_to_the_end() -> int | str | None:
+    """Until the output is written, too; help and the version end by themselves."""
+    try:
+        code: int | str | None = main(sys.argv[1:])
+    except SystemExit as ended:
+        code = ended.code
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return code
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):
+        print(f"exhume: {text}", file=sys.stderr)
+
+
+def _give_up_output() -> None:
+    """Nothing more can be written, also not by the interpreter at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from exhume.store.info import RecordingInfo
 JSON_VERSION = 1
 
 
-def info_json(info: RecordingInfo, live: bool, zone: tzinfo | None) -> dict[str, Any]:
+def info_json(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: bool) -> dict[str, Any]:
     """The documented shape of `exhume info --json`."""
     facts, cost, span = info.facts, info.cost, info.span
     return {
@@ -27,6 +27,7 @@ def info_json(info: RecordingInfo, live: bool, zone: tzinfo | None) -> dict[str,
         "format_version": facts.format_version,
         "timezone": facts.timezone,
         "live": live,
+        "sealed": sealed,
         "span": span and {"since": format_moment(span.since, zone), "until": format_moment(span.until, zone)},
         "recorded_seconds": info.recorded_seconds,
         "segments": info.segments,
@@ -46,10 +47,10 @@ def info_json(info: RecordingInfo, live: bool, zone: tzinfo | None) -> dict[str,
     }
 
 
-def info_lines(info: RecordingInfo, live: bool, zone: tzinfo | None) -> Iterator[tuple[str, str]]:
+def info_lines(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: bool) -> Iterator[tuple[str, str]]:
     """The same for people: what, and its value."""
     facts, cost = info.facts, info.cost
-    yield "recording", f"{info.directory}{' (being recorded now)' if live else ''}"
+    yield "recording", f"{info.directory}{_state(live, sealed)}"
     yield "node", f"{facts.node}, {count(facts.cores, 'core')}, Linux {facts.kernel} on {facts.arch}"
     if info.span is None:
         yield "span", "nothing recorded yet"
@@ -59,17 +60,32 @@ def info_lines(info: RecordingInfo, live: bool, zone: tzinfo | None) -> Iterator
         gaps = f", {duration(spanned - recorded)} not recorded" if spanned - recorded > 2 * NANOS else ""
         yield "span", f"{begin} to {end} ({duration(recorded)}{gaps})"
     yield "size", f"{size(info.bytes)} in {count(info.segments, 'segment')}{_per_sample(info)}"
-    yield "samples", f"{info.samples:,} at {info.rate_hz} Hz on each core, by {info.event_source or 'no sampler'}"
+    yield "samples", _samples(info)
     yield "losses", ", ".join(f"{name} {number:,}" for name, number in info.losses.items()) or "none"
     yield (
         "own cost",
         f"{percent(cost.cpu_percent_mean / 100)} of one core (at most {percent(cost.cpu_percent_max / 100)}), "
-        f"{size(cost.rss_kb_max * 1024)} of memory",
+        f"{size(cost.rss_kb_max * 1024)} of memory, {size(cost.written_bytes)} written",
     )
     for missing in info.sources_missing:
         yield "missing", missing
     for skipped in info.skipped:
         yield "skipped", f"{skipped.path}: {skipped.reason}"
+
+
+def _state(live: bool, sealed: bool) -> str:
+    if live:
+        return " (being recorded now)"
+    return "" if sealed else " (not sealed: the recorder was stopped; the next one seals it)"
+
+
+def _samples(info: RecordingInfo) -> str:
+    if info.rate_hz:
+        return f"{info.samples:,} at {info.rate_hz} Hz on each core, by {info.event_source}"
+    # The newest part was recorded without a sampler; an older one may have had it.
+    return (
+        f"{info.samples:,} from earlier, none now (see missing)" if info.samples else "no stack samples (see missing)"
+    )
 
 
 def _per_sample(info: RecordingInfo) -> str:

@@ -79,6 +79,8 @@ def list_recording(directory: Path) -> Listing:
     done = {segment.name.key for segment in sealed}
     segments = sealed + [segment for segment in live if segment.name.key not in done]
     if not segments and not (directory / LOCK_NAME).exists():
+        if skipped:
+            raise RecordingError(f"{directory} holds no recording; name the directory of one with --dir")
         raise RecordingError(f"{directory} is not a recording; record with exhume record --dir {directory}")
     return Listing(in_recorded_order(segments), skipped)
 

@@ -13,7 +13,7 @@ from exhume.store.index import Skipped
 
 @dataclass(frozen=True, slots=True)
 class SelfCost:
-    """The recorder's own cost: CPU in percent of one core, memory in KiB."""
+    """The recorder's own cost: CPU in percent of one core, memory in KiB, and all the bytes that it wrote."""
 
     seconds: float
     cpu_percent_mean: float
@@ -52,5 +52,5 @@ def self_cost(rows: pa.Table) -> SelfCost:
         cpu_percent_mean=100 * float(used_us.sum()) / float(span_us.sum()),
         cpu_percent_max=100 * float((used_us / span_us).max()),
         rss_kb_max=int(rows.column("rss_kb").to_numpy().max()),
-        written_bytes=int(rows.column("written_bytes").to_numpy().max()),
+        written_bytes=int(rows.column("written_bytes").to_numpy().sum()),
     )

@@ -50,8 +50,29 @@ class DirectoryLock:
         os.close(self._fd)
 
 
+def being_recorded(directory: Path) -> bool:
+    """Whether a recorder holds the directory now; whoever may read the lock can ask. A recorder that was killed holds
+    nothing any more."""
+    try:
+        fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
 def cannot_write(directory: Path, error: OSError) -> RecordingError:
     """The sentence for a directory that can't be recorded to."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        at = next((path for path in (directory, *directory.parents) if path.is_file()), directory)
+        return RecordingError(f"cannot record to {directory}: {at} is a file; name a directory with --dir")
     reason = (error.strerror or str(error)).lower()
     remedy = "free some space" if error.errno in FULL else "make the directory writable"
     return RecordingError(f"cannot record to {directory}: {reason}; {remedy} or choose another one with --dir")

@@ -215,4 +215,6 @@ def compile_stack_regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise UsageError(f"{text!r} is not a regular expression: {error}") from None
+        raise UsageError(
+            f"{text!r} is not a regular expression ({error}); put \\ before what is meant literally"
+        ) from None
