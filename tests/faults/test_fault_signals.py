@@ -28,8 +28,8 @@ def test_a_signal_seals_and_summarises(tmp_path: Path, start: Start, number: sig
     assert recorder.stop(number) == 0
     clean_words(recorder)
     assert sealed_whole(recorder.directory)
-    last = recorder.out.splitlines()[-3:]
-    assert [line.split()[0] for line in last] == ["recorded", "lost:", "cost:"]
+    last = recorder.out.splitlines()[-4:]
+    assert [line.split()[0] for line in last] == ["recorded", "lost:", "cost:", "next:"]
 
 
 def test_impatient_signals_change_nothing(tmp_path: Path, start: Start) -> None:
