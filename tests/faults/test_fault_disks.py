@@ -166,7 +166,7 @@ def test_a_directory_that_is_a_file_is_one_sentence(tmp_path: Path, start: Start
     file = tmp_path / "recording"
     file.write_text("mine")
     assert "--dir" in refused(start(file))
-    assert "not a directory" in refused(start(file / "below"))
+    assert f"{file} is a file; name a directory with --dir" in refused(start(file / "below"))
     assert file.read_text() == "mine"
 
 
