@@ -1,9 +1,11 @@
 """What goes wrong around a recording: full, read-only and vanished disks, a second recorder, foreign files."""
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from store_rows import FACTS, cpu_rows, recorder, sample_rows, tick_at
 
 from exhume.model.errors import DirectoryBusy, RecordingError
 from exhume.model.window import Window
+from exhume.store.lock import LOCK_NAME, DirectoryLock
 from exhume.store.query import Recording
 from exhume.store.schema import FACTS_KEY
 from exhume.store.writer import SegmentWriter
@@ -323,3 +326,12 @@ def test_a_segment_that_found_no_room_is_sealed_when_the_recorder_ends(small_dis
     writer.close()
     assert recorded_ticks(directory) == [0, 1, 2]
     assert all(segment.sealed for segment in Recording.open(directory).segments)
+
+
+def test_a_reader_that_asks_in_that_instant_does_not_keep_a_recorder_out(tmp_path: Path) -> None:
+    first = DirectoryLock(tmp_path)
+    first.close()
+    asking = os.open(tmp_path / LOCK_NAME, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    threading.Timer(0.03, os.close, (asking,)).start()
+    DirectoryLock(tmp_path).close()

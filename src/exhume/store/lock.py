@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from exhume.model.errors import DirectoryBusy, RecordingError
@@ -10,6 +11,7 @@ from exhume.model.errors import DirectoryBusy, RecordingError
 LOCK_NAME = "recorder.lock"
 # What the kernel says when there is no room, on the disk or in a quota.
 FULL = (errno.ENOSPC, errno.EDQUOT)
+_TRIES, _PAUSE_S = 5, 0.02
 
 
 class DirectoryLock:
@@ -24,7 +26,7 @@ class DirectoryLock:
         except OSError as error:
             raise cannot_write(directory, error) from error
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._fd)
         except BlockingIOError:
             holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
@@ -48,6 +50,16 @@ class DirectoryLock:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _lock(fd: int) -> None:
+    """Take the lock for a recorder. Somebody who only asks (`being_recorded`) holds it for an instant: tried again."""
+    for _ in range(_TRIES - 1):
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+    return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def being_recorded(directory: Path) -> bool:
