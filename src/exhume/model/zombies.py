@@ -1,0 +1,97 @@
+"""The words for zombies: memory cgroups whose directory is gone, but which the kernel keeps because pages are charged to
+them. Counted by the census, explained by residuals (which parent, what kind of page) and pins (which files, who holds
+them)."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+PAGE = 4096
+
+
+class PinKind(StrEnum):
+    """What keeps a removed cgroup alive."""
+
+    FILE = "file"  # cached file data
+    MAPPED = "mapped"  # cached file data that a live process has mapped
+    MLOCKED = "mlocked"  # pages that a live process locked in memory
+    SHMEM = "shmem"  # tmpfs, shared memory, memfd
+    ANON = "anon"
+    SWAP = "swap"
+    METADATA = "metadata"  # blocks of a filesystem: directories, inode tables
+
+
+@dataclass(frozen=True, slots=True)
+class HierarchyCensus:
+    """One hierarchy. `dying` is None where it can't be known (the mount shows only a part); `memory_bytes` is the kernel
+    memory that the dying hold, `memory_measured` whether that was measured or is estimated from their number."""
+
+    name: str
+    version: int
+    path: str
+    controller: str
+    kernel: int | None
+    visible: int | None
+    dying: int | None
+    memory_bytes: int | None = None
+    memory_measured: bool = False
+    growth_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """All hierarchies that have memory cgroups, and what could not be counted."""
+
+    hierarchies: list[HierarchyCensus]
+    blind_spots: list[str] = field(default_factory=list)
+
+    @property
+    def dying(self) -> int | None:
+        """Dying memory cgroups of the node; None when not known."""
+        known = [each.dying for each in self.hierarchies if each.controller == "memory"]
+        return None if not known or None in known else sum(count or 0 for count in known)
+
+
+@dataclass(frozen=True, slots=True)
+class ParentResidual:
+    """What is charged to removed children of a live cgroup. `path` is its directory; `dying` is None where the kernel
+    doesn't count them for each cgroup (v1). `file_bytes` includes what is dirty, mapped, and filesystem metadata."""
+
+    path: str
+    version: int
+    dying: int | None
+    file_bytes: int = 0
+    shmem_bytes: int = 0
+    anon_bytes: int = 0
+    swap_bytes: int = 0
+    metadata_bytes: int = 0
+    dirty_bytes: int = 0
+    mapped_bytes: int = 0
+    unevictable_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that keeps pages in memory: `how` is mlocked or mapped."""
+
+    pid: int
+    comm: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFile:
+    """A file whose cached pages are charged to removed cgroups."""
+
+    path: str
+    kind: PinKind
+    pages: int
+    bytes: int
+    holders: list[Holder] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PinReport:
+    """The likely pins, most pages first, and what the search can't see."""
+
+    files: list[PinnedFile] = field(default_factory=list)
+    blind_spots: list[str] = field(default_factory=list)
