@@ -1,0 +1,146 @@
+"""The memory cgroups of this machine, v1 or v2, as the lab uses them: a parent of its own, and an exact count."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies, parse_controllers
+from exhume.collect.cgroups import read_cgroup_stat
+from exhume.collect.host import Host
+from exhume.model.errors import LabError
+
+_SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released
+_SETTLING_S = 5.0
+_LOCK_PATIENCE_S = 120.0
+_RACES_AT_MOST = 50
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHierarchy:
+    """Where memory cgroups are made, and the names of the files that differ between the versions."""
+
+    version: int
+    root: Path
+    host: Host
+
+    @property
+    def join_file(self) -> str:
+        """The file that takes a process in. On v1 it takes one thread, which is quicker for a process that has one."""
+        return "tasks" if self.version == 1 else "cgroup.procs"
+
+    @property
+    def reclaim_file(self) -> str:
+        return "memory.force_empty" if self.version == 1 else "memory.reclaim"
+
+    @property
+    def reclaim_words(self) -> str:
+        return "0" if self.version == 1 else "1G"
+
+    def home_below(self, parent: Path) -> Path:
+        """Where the maker is between two cgroups. On v2 processes live in leaves only."""
+        return parent if self.version == 1 else parent / "maker"
+
+    def make_parent(self, parent: Path) -> int:
+        """Make a cgroup for zombies to be below of; its inode. Raises FileExistsError."""
+        parent.mkdir()
+        if self.version == 2:
+            (parent / "cgroup.subtree_control").write_text("+memory")
+            self.home_below(parent).mkdir()
+        return parent.stat().st_ino
+
+    def dying(self, parent: Path) -> int:
+        """Zombies now: below the parent on v2; on v1, where the kernel has no such count, in the whole hierarchy."""
+        if self.version == 2:
+            counts = read_cgroup_stat(parent)
+            if counts is None:
+                raise LabError(f"{parent / 'cgroup.stat'} can't be read")
+            return counts[1]
+        for _ in range(_RACES_AT_MOST):
+            kernel = self._kernel_count()
+            visible = sum(1 for _ in os.walk(self.root))
+            # Only if nothing came or went meanwhile are the two of the same moment.
+            if kernel == self._kernel_count():
+                return kernel - visible
+        raise LabError("memory cgroups come and go too quickly here for an exact count; try on a quieter machine")
+
+    def settled(self, parent: Path) -> int:
+        """Zombies once those that nothing holds are gone: two counts in a row that agree."""
+        deadline = time.monotonic() + _SETTLING_S
+        before = self.dying(parent)
+        while True:
+            time.sleep(_SAMPLES_APART_S)
+            now = self.dying(parent)
+            if now == before or time.monotonic() > deadline:
+                return now
+            before = now
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other lab makes or removes zombies meanwhile: on v1 only the whole hierarchy can be counted."""
+        # A lock on the directory itself leaves no trace, and ends with the process.
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            deadline = time.monotonic() + _LOCK_PATIENCE_S
+            while not _locked(fd):
+                if time.monotonic() > deadline:
+                    raise LabError("another lab has been at work for two minutes; stop it or wait for it to end")
+                time.sleep(0.05)
+            yield
+        finally:
+            os.close(fd)
+
+    def _kernel_count(self) -> int:
+        return parse_controllers((self.host.proc / "cgroups").read_bytes())["memory"].cgroups
+
+
+def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
+    """The hierarchy with the memory controller. Raises LabError where the lab can't count zombies."""
+    layout = hierarchies(host)
+    found = find_v1(layout, "memory") or next(
+        (each for each in (find_v2(layout),) if each and "memory" in each.controllers), None
+    )
+    if found is None:
+        raise LabError("no hierarchy with the memory controller is mounted; mount cgroup2 at /sys/fs/cgroup")
+    if not found.whole:
+        raise LabError(
+            f"{found.path} shows only a part of the memory cgroups; run in the node's cgroup namespace (cgroupns=host)"
+        )
+    if found.version == 2:
+        # At the root it would turn the controller on for others too: not the lab's to do.
+        if "memory" not in (found.path / "cgroup.subtree_control").read_text().split():
+            raise LabError(f"memory cgroups are off; turn them on: echo +memory > {found.path}/cgroup.subtree_control")
+    elif "memory" not in parse_controllers((host.proc / "cgroups").read_bytes()):
+        raise LabError("the kernel has no count of memory cgroups in /proc/cgroups")
+    return MemoryHierarchy(found.version, found.path, host)
+
+
+def remove_below(parent: Path, inode: int | None) -> None:
+    """Remove a lab's cgroup and those below it. Another one that has its name by now stays."""
+    try:
+        found = parent.stat().st_ino
+    except FileNotFoundError:
+        return
+    if inode is not None and found != inode:
+        return
+    try:
+        if inode is not None:
+            for directory, _, _ in os.walk(parent, topdown=False):
+                Path(directory).rmdir()
+        else:
+            parent.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LabError(f"{error.filename} can't be removed ({error.strerror}); move its processes elsewhere") from None
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
