@@ -69,7 +69,8 @@ class Census:
 class ParentResidual:
     """What is charged to removed children of a live cgroup. `path` is its directory, `name` its path in the hierarchy;
     `dying` is None where the kernel doesn't count them for each cgroup (v1). `file_bytes` includes what is dirty and
-    mapped, and filesystem metadata. Where `exact` is False (v2), pages of the cgroup itself may be among them."""
+    mapped, and filesystem metadata. Where `exact` is False (v2), pages of the cgroup itself may be among them;
+    else those are `own_bytes`, beside the others."""
 
     path: str
     version: int
@@ -85,6 +86,7 @@ class ParentResidual:
     name: str = ""
     exact: bool = True
     populated: bool = False
+    own_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -103,18 +105,26 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file whose cached pages are charged to removed cgroups."""
+    """A file whose cached pages are charged to removed cgroups below `parent` (a directory), or to that itself where
+    `certain` is False."""
 
     path: str
     kind: PinKind
     pages: int
     bytes: int
     holders: list[Holder] = field(default_factory=list)
+    parent: str = ""
+    certain: bool = True
+    dirty_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PinReport:
-    """The likely pins, most pages first, and what the search can't see."""
+    """The likely pins, most pages first, and what the search can't see. `expected_bytes` is what the cgroups say is
+    held by pages of files in memory, to compare with what was found."""
 
     files: list[PinnedFile] = field(default_factory=list)
     blind_spots: list[str] = field(default_factory=list)
+    expected_bytes: int = 0
+    looked_at: int = 0
+    seconds: float = 0.0

@@ -8,7 +8,7 @@ are read, so a rest counts only as far as three looks agree on it.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from exhume.collect.cgroup_layout import Hierarchy, find_v1, find_v2, hierarchies
@@ -235,14 +235,5 @@ class _Survey:
             name=name or "/",
             exact=self._reader.version == 1,
             populated=self._reader.populated(name),
+            own_bytes=own[0]["cached"] if (own := self._amounts(name)) else 0,
         )
-
-
-def with_metadata(parents: list[ParentResidual], pages: dict[str, int]) -> list[ParentResidual]:
-    """The parents with filesystem metadata told apart from other cached pages: bytes of it by parents' directories."""
-    return [
-        replace(parent, metadata_bytes=min(parent.file_bytes, pages.get(parent.path, 0)))
-        if parent.path in pages
-        else parent
-        for parent in parents
-    ]
