@@ -1,6 +1,5 @@
 """The memory cgroups of this machine, v1 or v2, as the lab uses them: a parent of its own, and an exact count."""
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -11,12 +10,15 @@ from pathlib import Path
 from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies, parse_controllers
 from exhume.collect.cgroups import read_cgroup_stat
 from exhume.collect.host import Host
+from exhume.lab.traces import lock_directory
 from exhume.model.errors import LabError
 
 _SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released
 _SETTLING_S = 5.0
 _LOCK_PATIENCE_S = 120.0
 _RACES_AT_MOST = 50
+# The locks that this process holds: descriptor and number of labs, by hierarchy.
+_ALONE: dict[Path, list[int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,11 @@ class MemoryHierarchy:
         """Where the maker is between two cgroups. On v2 processes live in leaves only."""
         return parent if self.version == 1 else parent / "maker"
 
-    def make_parent(self, parent: Path) -> int:
-        """Make a cgroup for zombies to be below of; its inode. Raises FileExistsError."""
-        parent.mkdir()
+    def prepare(self, parent: Path) -> None:
+        """Make a new cgroup ready for others below it."""
         if self.version == 2:
             (parent / "cgroup.subtree_control").write_text("+memory")
             self.home_below(parent).mkdir()
-        return parent.stat().st_ino
 
     def dying(self, parent: Path) -> int:
         """Zombies now: below the parent on v2; on v1, where the kernel has no such count, in the whole hierarchy."""
@@ -69,29 +69,38 @@ class MemoryHierarchy:
 
     def settled(self, parent: Path) -> int:
         """Zombies once those that nothing holds are gone: two counts in a row that agree."""
+        before = least = self.dying(parent)
         deadline = time.monotonic() + _SETTLING_S
-        before = self.dying(parent)
         while True:
             time.sleep(_SAMPLES_APART_S)
             now = self.dying(parent)
             if now == before or time.monotonic() > deadline:
                 return now
+            if now < least:
+                # Many take their time to go.
+                least, deadline = now, time.monotonic() + _SETTLING_S
             before = now
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """No other lab makes or removes zombies meanwhile: on v1 only the whole hierarchy can be counted."""
-        # A lock on the directory itself leaves no trace, and ends with the process.
-        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        # A lock on the directory itself leaves no trace, and ends with the process. Labs of one process share it.
+        if self.root not in _ALONE:
             deadline = time.monotonic() + _LOCK_PATIENCE_S
-            while not _locked(fd):
+            while (lock := lock_directory(self.root)) < 0:
                 if time.monotonic() > deadline:
                     raise LabError("another lab has been at work for two minutes; stop it or wait for it to end")
                 time.sleep(0.05)
+            _ALONE[self.root] = [lock, 0]
+        held = _ALONE[self.root]
+        held[1] += 1
+        try:
             yield
         finally:
-            os.close(fd)
+            held[1] -= 1
+            if held[1] == 0:
+                del _ALONE[self.root]
+                os.close(held[0])
 
     def _kernel_count(self) -> int:
         return parse_controllers((self.host.proc / "cgroups").read_bytes())["memory"].cgroups
@@ -136,11 +145,3 @@ def remove_below(parent: Path, inode: int | None) -> None:
         return
     except OSError as error:
         raise LabError(f"{error.filename} can't be removed ({error.strerror}); move its processes elsewhere") from None
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -65,13 +65,16 @@ def mount_ext4(image: Path, at: Path) -> None:
         os.close(device)
 
 
-def unmount(at: Path) -> None:
-    """Unmount whatever is mounted at a place, as often as something is; if it is busy, it goes when that ends."""
+def unmount(at: Path) -> bool:
+    """Unmount what is mounted at a place. False when a process uses it: then it goes when that process lets go."""
+    unused = True
     while is_mounted(at):
         if _libc.umount2(os.fsencode(at), 0) != 0:
             number = ctypes.get_errno()
             if number != errno.EBUSY or _libc.umount2(os.fsencode(at), _MNT_DETACH) != 0:
                 raise LabError(f"{at} can't be unmounted: {os.strerror(number)}")
+            unused = False
+    return unused
 
 
 def is_mounted(at: Path) -> bool:

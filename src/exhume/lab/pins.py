@@ -113,12 +113,16 @@ class Stage:
         return 2 * self.count * mmap.PAGESIZE + 32 * _MIB
 
 
-def take_down(directory: Path) -> None:
-    """Let go of every page below a lab's directory, whatever its kind of pin is and however far it got."""
-    unmount(directory / "tmpfs")
+def take_down(directory: Path) -> list[Path]:
+    """Let go of every page below a lab's directory, whatever its kind of pin is and however far it got.
+
+    The mounts that some process still uses are returned: their pages go when it lets go.
+    """
+    mounts = [directory / "tmpfs", directory / "ext4"]
+    used = [at for at in mounts if not unmount(at)]
     swap_off(directory / "swapfile")
-    unmount(directory / "ext4")
     detach(directory / "ext4.img")
+    return used
 
 
 def _write_uncached(path: Path, size: int) -> None:

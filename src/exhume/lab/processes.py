@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.lab import holder, maker
+from exhume.lab import holder, maker, spinner
 from exhume.model.errors import LabError
 
-_HOLDER, _MAKER = Path(str(holder.__file__)), Path(str(maker.__file__))
+_HOLDER, _MAKER, _SPINNER = (Path(str(program.__file__)) for program in (holder, maker, spinner))
 _PATIENCE_S = 5.0
 # Isolated: neither the directory it is started in nor the environment have a say in what a root process imports.
 _PYTHON = (sys.executable, "-I", "-S")
@@ -37,19 +37,9 @@ class Process:
 
     def kill(self) -> bool:
         """Kill it if it is still the same one; True once it is gone."""
-        try:
-            fd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            # Looked at after the descriptor: from here on the number can't come to mean another process.
-            if not self.alive:
-                return True
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
-        except ProcessLookupError:
-            return True
-        finally:
-            os.close(fd)
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         deadline = time.monotonic() + _PATIENCE_S
         while self.alive and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -88,6 +78,10 @@ class Started:
         for line in self._popen.stdout:
             yield line.rstrip("\n")
 
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
     def complaint(self) -> str:
         """Wait for its end; what it complained about, empty when all went well."""
         assert self._popen.stderr is not None
@@ -101,6 +95,11 @@ class Started:
         for stream in (self._popen.stdout, self._popen.stderr):
             assert stream is not None
             stream.close()
+
+
+def spinner_on(core: int, seconds: float, path: Path, words: str) -> Started:
+    """A process that will keep one core busy with a file of a cgroup."""
+    return Started(_SPINNER, str(core), str(seconds), os.fspath(path), words)
 
 
 def maker_of_zombies() -> Started:

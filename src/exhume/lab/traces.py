@@ -5,9 +5,11 @@ cgroup, processes). The directory is locked while a process works on the lab; th
 process dies.
 """
 
+import errno
 import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from exhume.model.errors import LabError
 
 DEFAULT_WORK = Path("/var/lib/exhume-lab")
 _LIST = "traces.json"
+_ASIDE = ".exhume-lab-"
 _VERSION = 1
 
 
@@ -42,11 +45,17 @@ class Traces:
     def begin(cls, directory: Path, pin: str, cgroup: Path, cgroup_version: int) -> Self:
         """Claim a directory. Raises FileExistsError when there is one already."""
         directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(mode=0o700)
-        traces = cls(directory, boot_id(Host()), pin, cgroup, cgroup_version)
+        if directory.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(directory))
+        # Made aside and renamed: however early it is killed, what it leaves can be told from other people's files.
+        aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=directory.parent))
+        aside.chmod(0o755)
+        traces = cls(aside, boot_id(Host()), pin, cgroup, cgroup_version)
         if not traces.lock():
-            raise LabError(f"{directory} is being cleaned; try again")
+            raise LabError(f"{directory.parent} is being cleaned; try again")
         traces.save()
+        aside.rename(directory)
+        traces.directory = directory
         return traces
 
     @classmethod
@@ -72,18 +81,12 @@ class Traces:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
-        beside.rename(self.directory / _LIST)
+        beside.rename(self.path)
 
     def lock(self) -> bool:
         """Take the lab for this process; False when another one has it."""
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return False
-        self._lock = fd
-        return True
+        self._lock = lock_directory(self.directory)
+        return self._lock >= 0
 
     def unlock(self) -> None:
         if self._lock >= 0:
@@ -91,15 +94,31 @@ class Traces:
             self._lock = -1
 
     @property
+    def path(self) -> Path:
+        """Where the list is."""
+        return self.directory / _LIST
+
+    @property
     def of_this_boot(self) -> bool:
         """A reboot takes everything but the files."""
         return self.boot == boot_id(Host())
 
 
+def lock_directory(directory: Path) -> int:
+    """A descriptor that holds the lock of a directory while it is open; -1 when another process has it."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return -1
+    return fd
+
+
 def labs_in(work: Path) -> Iterator[Path]:
     """The directories of the labs below a work directory, oldest first."""
     try:
-        found = [entry for entry in work.iterdir() if (entry / _LIST).exists() or (entry / f".{_LIST}").exists()]
+        found = [entry for entry in work.iterdir() if entry.name.startswith(_ASIDE) or (entry / _LIST).is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return
     yield from sorted(found, key=lambda directory: directory.stat().st_mtime_ns)

@@ -49,12 +49,11 @@ def make_zombies(
     hierarchy = find_memory_hierarchy(Host())
     work = (work or DEFAULT_WORK).absolute()
     refuse_without_room(count, Stage(work, PINS[pin], count).disk_bytes, work)
-    lab = ZombieLab(hierarchy, work, pin, count, parent)
-    try:
+    with ExitStack() as undo:
+        lab = undo.enter_context(ZombieLab(hierarchy, work, pin, count, parent))
         lab.make(progress or (lambda done, total: None))
-    except BaseException:  # also Ctrl-C: nothing half-made stays
-        lab.close()
-        raise
+        # Only now: Ctrl-C, too, leaves nothing half-made.
+        undo.pop_all()
     return lab
 
 
@@ -63,15 +62,12 @@ class ZombieLab:
 
     def __init__(self, hierarchy: MemoryHierarchy, work: Path, pin: str, count: int, parent: str | None) -> None:
         self._hierarchy = hierarchy
-        self._resources = ExitStack()
-        self._resources.enter_context(hierarchy.alone())
         self.made = 0
-        self.holder_pid: int | None = None
-        try:
+        self._holder: Started | None = None
+        with ExitStack() as resources:
+            resources.enter_context(hierarchy.alone())
             self._traces = self._claim(work, pin, parent)
-        except BaseException:
-            self._resources.close()
-            raise
+            self._resources = resources.pop_all()
         self._stage = Stage(self._traces.directory, PINS[pin], count)
         self._before = 0
 
@@ -93,6 +89,11 @@ class ZombieLab:
     def files(self) -> list[Path]:
         """The files whose pages pin (for metadata: the directories)."""
         return self._stage.files
+
+    @property
+    def holder_pid(self) -> int | None:
+        """The process that keeps the file in memory, if the pin has one."""
+        return self._holder.process.pid if self._holder else None
 
     def pinned(self) -> int:
         """How many of its zombies there are now, once the count has settled."""
@@ -117,7 +118,7 @@ class ZombieLab:
     def free(self) -> int:
         """Take the pins away; how many zombies are left."""
         clean.release(self._traces)
-        self.holder_pid = None
+        self._forget_holder()
         return self.pinned()
 
     def keep(self) -> None:
@@ -128,6 +129,7 @@ class ZombieLab:
     def close(self) -> None:
         """Remove everything."""
         clean.remove(self._traces)
+        self._forget_holder()
         self._resources.close()
 
     def __enter__(self) -> Self:
@@ -151,8 +153,13 @@ class ZombieLab:
                 raise LabError(
                     f"cannot write to {work}: {error.strerror}; choose another directory with --work"
                 ) from None
-            traces.cgroup_inode = self._hierarchy.make_parent(cgroup)
-            traces.save()
+            with ExitStack() as undo:
+                undo.callback(clean.remove, traces)
+                cgroup.mkdir()
+                traces.cgroup_inode = cgroup.stat().st_ino
+                traces.save()
+                self._hierarchy.prepare(cgroup)
+                undo.pop_all()
             return traces
         raise LabError(
             f"the cgroup or the lab {names[0]} exists already; choose another --parent, or run exhume lab clean"
@@ -189,8 +196,12 @@ class ZombieLab:
         holder.tell("hold\n")
         if next(holder.lines(), "") != "holding":
             raise LabError(f"cannot keep {self.files[0]} in memory: {holder.complaint()}")
-        self.holder_pid = holder.process.pid
-        self._resources.callback(holder.stop)
+        self._holder = holder
+
+    def _forget_holder(self) -> None:
+        if self._holder is not None:
+            self._holder.stop()
+            self._holder = None
 
     def _started(self, program: Started) -> None:
         self._traces.processes.append(program.process)
