@@ -9,6 +9,8 @@ import contextlib
 import ctypes
 import mmap
 import os
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -65,6 +67,24 @@ def cached_pages(fd: int, offset: int = 0, length: int = 0) -> int | None:
     return int(told[0])
 
 
+def cached_runs(fd: int, size: int, deadline: float) -> Iterator[tuple[int, int]]:
+    """The stretches (offset, length) of a file that are cached, found by halving; until time.monotonic() says so much.
+
+    For block devices, of which mincore doesn't see what a file system reads through its buffers.
+    """
+    pending = [(0, -(-size // PAGE))]
+    while pending and time.monotonic() < deadline:
+        first, pages = pending.pop()
+        cached = cached_pages(fd, first * PAGE, pages * PAGE)
+        if not cached:
+            continue
+        if cached >= pages:
+            yield first * PAGE, pages * PAGE
+        else:
+            half = pages // 2
+            pending += [(first + half, pages - half), (first, half)]
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A stretch of a file: how many of its pages are in memory, and of those that are charged to one of the cgroups
@@ -75,6 +95,16 @@ class Piece:
     cgroups: U64
     flags: U64
     mapped: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Where a stretch of a file lies in the arena, in pages."""
+
+    owner: int
+    start: int
+    pages: int
+    all_cached: bool
 
 
 class PageReader:
@@ -96,14 +126,14 @@ class PageReader:
         self._base = _reserve()
         self._files.callback(_libc.munmap, self._base, ARENA_PAGES * PAGE)
         self._used = 0
-        self._pieces: list[tuple[int, int, int]] = []
+        self._pieces: list[_Placed] = []
 
     @property
     def room(self) -> int:
         """Bytes that still fit in."""
         return 0 if len(self._pieces) >= ARENA_PIECES else (ARENA_PAGES - self._used) * PAGE
 
-    def add(self, owner: int, fd: int, offset: int, length: int) -> bool:
+    def add(self, owner: int, fd: int, offset: int, length: int, *, all_cached: bool = False) -> bool:
         """Put a stretch of a file in; `owner` is what the caller knows it by. False when it can't be mapped."""
         pages = -(-length // PAGE)
         address = self._base + self._used * PAGE
@@ -111,7 +141,7 @@ class PageReader:
             # What was reserved there may be gone: take it back.
             _reserve(address, pages * PAGE)
             return False
-        self._pieces.append((owner, self._used, pages))
+        self._pieces.append(_Placed(owner, self._used, pages, all_cached))
         self._used += pages
         return True
 
@@ -140,9 +170,9 @@ class PageReader:
         self._files.callback(os.close, fd)
         return fd
 
-    def _look(self, pieces: list[tuple[int, int, int]], used: int, charged_to: U64) -> list[Piece]:
+    def _look(self, pieces: list[_Placed], used: int, charged_to: U64) -> list[Piece]:
         _libc.madvise(self._base, used * PAGE, _MADV_RANDOM)
-        resident = self._resident(used)
+        resident = self._resident(pieces, used)
         self._touch(resident)
         entries = np.frombuffer(os.pread(self._pagemap, used * 8, self._base // PAGE * 8), np.uint64)
         seen = resident[resident < len(entries)]
@@ -155,17 +185,20 @@ class PageReader:
         flags = self._of_frames(self._flags, frames)
         # This process maps each of them once.
         mapped = self._of_frames(self._counts, frames) > 1
-        starts = np.array([start for _, start, _ in pieces] + [used])
+        starts = np.array([piece.start for piece in pieces] + [used])
         bounds, counts = np.searchsorted(seen, starts), np.diff(np.searchsorted(resident, starts))
         return [
-            Piece(owner, int(count), cgroups[begin:end], flags[begin:end], mapped[begin:end])
-            for (owner, _, _), count, begin, end in zip(pieces, counts, bounds[:-1], bounds[1:], strict=True)
+            Piece(piece.owner, int(count), cgroups[begin:end], flags[begin:end], mapped[begin:end])
+            for piece, count, begin, end in zip(pieces, counts, bounds[:-1], bounds[1:], strict=True)
         ]
 
-    def _resident(self, used: int) -> npt.NDArray[np.intp]:
+    def _resident(self, pieces: list[_Placed], used: int) -> npt.NDArray[np.intp]:
         states = np.zeros(used, np.uint8)
         if _libc.mincore(self._base, used * PAGE, states.ctypes.data) != 0:
-            return np.zeros(0, np.intp)
+            states[:] = 0
+        for piece in pieces:
+            if piece.all_cached:
+                states[piece.start : piece.start + piece.pages] = 1
         return np.flatnonzero(states & 1)
 
     def _touch(self, pages: npt.NDArray[np.intp]) -> None:

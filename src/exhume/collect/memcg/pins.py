@@ -9,7 +9,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,17 @@ import numpy as np
 from exhume.collect.host import Host
 from exhume.collect.memcg.candidates import Candidate, blind_spots, candidates
 from exhume.collect.memcg.holders import FileKey, ProcessFiles, holders_of, scan_processes
-from exhume.collect.memcg.pages import DIRTY, MLOCKED, PAGE, SWAPBACKED, UNEVICTABLE, PageReader, Piece, cached_pages
+from exhume.collect.memcg.pages import (
+    DIRTY,
+    MLOCKED,
+    PAGE,
+    SWAPBACKED,
+    UNEVICTABLE,
+    PageReader,
+    Piece,
+    cached_pages,
+    cached_runs,
+)
 from exhume.model.errors import SourceUnavailable
 from exhume.model.zombies import ParentResidual, PinKind, PinnedFile, PinReport
 
@@ -27,6 +37,7 @@ SECONDS = 8.0
 _PROCESSES_SHARE = 0.25
 _SLICE = 256 << 20
 _LOOK_EVERY_S = 0.5
+_DEVICE_S = 2.0
 _TMPFS_MAGIC = 0x01021994
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -188,17 +199,28 @@ class _Search:
             self._in_swap.append(found)
         if cached == 0:
             return
-        for offset in range(0, size, _SLICE):
-            length = min(_SLICE, size - offset)
-            if size > _SLICE and cached is not None and cached_pages(fd, offset, length) == 0:
-                continue
+        for offset, length in self._stretches(fd, size, cached, device):
             if self._reader.room < length:
                 self._look()
-            if self._reader.add(len(self._owners), fd, offset, length):
+            if self._reader.add(len(self._owners), fd, offset, length, all_cached=device):
                 self._owners.append(found)
             if time.monotonic() > self._deadline:
                 self._out_of_time = True
                 return
+
+    def _stretches(self, fd: int, size: int, cached: int | None, device: bool) -> Iterator[tuple[int, int]]:
+        """The parts of a file that are worth mapping: those with anything cached."""
+        if device and cached is None:
+            self._closed_devices.append("this kernel (before 6.5) has no cachestat")
+        elif device:
+            limit = min(self._deadline, time.monotonic() + _DEVICE_S)
+            for offset, length in cached_runs(fd, size, limit):
+                yield from ((at, min(_SLICE, offset + length - at)) for at in range(offset, offset + length, _SLICE))
+        else:
+            for offset in range(0, size, _SLICE):
+                length = min(_SLICE, size - offset)
+                if cached is None or size <= _SLICE or cached_pages(fd, offset, length) != 0:
+                    yield offset, length
 
     def _look(self) -> None:
         owners, self._owners = self._owners, []
@@ -226,7 +248,8 @@ class _Search:
 
     def _complete(self) -> bool:
         """Whether nothing is left to find (as far as it has been looked up)."""
-        return bool(self.expected_bytes) and not self._swap and not self.missing_bytes()
+        in_swap = sum(max(0, found.allocated - found.resident) for found in self._in_swap)
+        return not self.missing_bytes() and in_swap * PAGE >= self._swap
 
     def parent_of(self, found: _Found) -> ParentResidual:
         """The parent that most of a file's pages are charged below."""
