@@ -77,7 +77,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield f"{number}. {step.title}  [{step.id}]"
         yield from _indented(f"why: {step.why}")
-        yield from _indented(f"frees: {_frees(step)}; cost: {cost_words(step)}; risk: {step.risk.value}")
+        yield from _indented(f"frees: {_frees(step)}; risk: {step.risk.value}")
+        yield from _indented(f"cost: {cost_words(step)}")
         if step.harm:
             yield from _indented(f"harm: {step.harm}")
         yield from _indented(f"{'undo' if step.reversible else 'not reversible'}: {step.undo}")
