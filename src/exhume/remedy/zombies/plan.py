@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from exhume.diagnose.zombies import THRESHOLDS
 from exhume.model.remedy import Plan, Step
 from exhume.model.words import count
 from exhume.model.words import size as size_words
@@ -10,8 +11,6 @@ from exhume.remedy.zombies import steps
 from exhume.remedy.zombies.situation import Situation
 
 TARGET = "zombies"
-# A freshly booted machine has some twenty that come and go: nothing to act on when nothing holds them.
-NORMAL = 100
 
 
 def make_plan(situation: Situation) -> Plan:
@@ -60,7 +59,7 @@ def _nothing_holds_them(situation: Situation, dying: int | None) -> tuple[str, l
         )
     if situation.below:
         return f"{told}. There is nothing to free there.", []
-    if dying <= NORMAL:
+    if dying <= THRESHOLDS.normal:
         return f"{told}. That few come and go on any machine: there is nothing to do.", []
     return f"{told}: something that can't be seen from here holds them.", [
         steps.reboot("no pages are charged to them, so neither reclaim nor dropping caches can free them")
@@ -80,4 +79,5 @@ def _summary(situation: Situation, parents: Sequence[ParentResidual]) -> str:
     others = f" and {count(len(parents) - 1, 'other parent')}" if len(parents) > 1 else ""
     dying = situation.census.dying
     who = "An unknown number of zombies" if dying is None else count(dying, "zombie")
-    return f"{who}, held by {held} charged below {worst.path}{others}."
+    few = " So few are normal, and need no remedy." if dying is not None and dying <= THRESHOLDS.normal else ""
+    return f"{who}, held by {held} charged below {worst.path}{others}.{few}"
