@@ -19,7 +19,8 @@ CONTENT = b"exhume lab: this page keeps a removed memory cgroup alive.\n".ljust(
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SECONDS_BETWEEN_REPORTS = 0.1
 FILES_IN_A_DIRECTORY = 1000
-SWAP_ATTEMPTS = 20
+SWAPPED_TOGETHER = 32
+SECONDS_TO_SWAP = 30.0
 
 
 class Order(TypedDict):
@@ -126,6 +127,7 @@ def make(order: Order, report: Callable[[int], None]) -> None:
     home = os.open(f"{order['home']}/{order['join']}", os.O_WRONLY | os.O_CLOEXEC)
     os.write(home, b"0")
     reported = time.monotonic()
+    waiting: list[str] = []
     for done in range(order["count"]):
         number = order["first"] + done
         cgroup = f"{order['parent']}/z{number:07d}"
@@ -137,30 +139,49 @@ def make(order: Order, report: Callable[[int], None]) -> None:
         pin.charge(number)
         os.write(home, b"0")
         pin.after(number)
-        if order["pin"] == "swap":
-            swap_out(cgroup, order["reclaim"], order["reclaim_words"].encode())
-        os.rmdir(cgroup)  # noqa: PTH106
+        waiting.append(cgroup)
+        if order["pin"] == "swap" and (len(waiting) == SWAPPED_TOGETHER or done + 1 == order["count"]):
+            swap_out(waiting, order["reclaim"], order["reclaim_words"].encode())
+        elif order["pin"] == "swap":
+            continue
+        for each in waiting:
+            os.rmdir(each)  # noqa: PTH106
+        waiting.clear()
         if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
             reported = time.monotonic()
             report(done + 1)
     report(order["count"])
 
 
-def swap_out(cgroup: str, reclaim: str, words: bytes) -> None:
-    """Have the page written to swap while the cgroup is online: only then the entry is the cgroup's own."""
-    for _ in range(SWAP_ATTEMPTS):
-        fd = os.open(f"{cgroup}/{reclaim}", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, words)
-        except OSError as error:
-            # v2 says so when it got less than was asked for, as it does here: there is one page.
-            if error.errno not in (errno.EAGAIN, errno.EBUSY, errno.EINTR):
-                raise
-        finally:
-            os.close(fd)
-        if swapped(cgroup) >= PAGE:
-            return
-    raise OSError(errno.ENOSPC, "its page was not swapped out: the swapfile is full or swapping is off")
+def swap_out(cgroups: list[str], reclaim: str, words: bytes) -> None:
+    """Have their pages written to swap while they are online: only then an entry is the cgroup's own.
+
+    Reclaim starts the writing and takes the page away once it is written, so several wait for the disk together.
+    """
+    deadline = time.monotonic() + SECONDS_TO_SWAP
+    waiting = cgroups
+    while waiting:
+        for cgroup in waiting:
+            reclaim_all(f"{cgroup}/{reclaim}", words)
+        waiting = [cgroup for cgroup in waiting if swapped(cgroup) < PAGE]
+        if waiting and time.monotonic() > deadline:
+            raise OSError(
+                errno.ENOSPC, "pages are not swapped out: the swapfile is full, the disk too slow or swap off"
+            )
+        if waiting:
+            time.sleep(0.002)
+
+
+def reclaim_all(path: str, words: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, words)
+    except OSError as error:
+        # v2 says so when it got less than was asked for, as it does here: there is one page.
+        if error.errno not in (errno.EAGAIN, errno.EBUSY):
+            raise
+    finally:
+        os.close(fd)
 
 
 def swapped(cgroup: str) -> int:

@@ -1,5 +1,6 @@
 """The memory cgroups of this machine, v1 or v2, as the lab uses them: a parent of its own, and an exact count."""
 
+import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ _SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be re
 _SETTLING_S = 5.0
 _LOCK_PATIENCE_S = 120.0
 _RACES_AT_MOST = 50
+_LATEST_PAGES_S = 3.0
 # The locks that this process holds: descriptor and number of labs, by hierarchy.
 _ALONE: dict[Path, list[int]] = {}
 
@@ -80,6 +82,30 @@ class MemoryHierarchy:
                 # Many take their time to go.
                 least, deadline = now, time.monotonic() + _SETTLING_S
             before = now
+
+    def own_zombies(self, parent: Path, before: int, expected: int | None = None) -> int:
+        """How many zombies a lab has below its parent now, when there were so many before it made them.
+
+        On v1 the kernel counts those of the whole machine, where others may come and go. Each zombie of a lab keeps
+        one page, so its parent's pages tell how many are the lab's own; they may be told up to two seconds late. When
+        the kernel's count is the expected one, there is nothing to doubt.
+        """
+        deadline = time.monotonic() + _LATEST_PAGES_S
+        while True:
+            counted = self.settled(parent) - before
+            pages = self.residual_pages(parent)
+            if pages is None or counted in (pages, expected):
+                return counted
+            if time.monotonic() > deadline:
+                return pages
+
+    def residual_pages(self, parent: Path) -> int | None:
+        """Pages and swap entries below the parent that no visible cgroup has: its zombies'. None on v2."""
+        if self.version == 2:
+            return None
+        fields = dict(line.split() for line in (parent / "memory.stat").read_text().splitlines())
+        pages = [int(fields[f"total_{name}"]) - int(fields[name]) for name in ("cache", "swap") if name in fields]
+        return sum(pages) // mmap.PAGESIZE
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -62,13 +62,13 @@ def raise_storm(
         file, words = way_to_spin(hierarchy, traces.cgroup)
         if words and (reason := _freed_by_reclaim(traces.pin)):
             raise LabError(f"on this kernel the storm is made of reclaim, and {reason}; make zombies with --pin mlock")
-        before = hierarchy.settled(traces.cgroup)
+        before = hierarchy.settled(traces.cgroup) - traces.zombies
         spinner = spinner_on(core, seconds, file, words)
         spun = _watch(spinner, traces, seconds, progress or (lambda done, total: None))
-        lost = before - hierarchy.settled(traces.cgroup)
+        left = hierarchy.own_zombies(traces.cgroup, before, expected=traces.zombies)
     finally:
         traces.unlock()
-    return Storm(core, file, traces.zombies, traces.zombies - lost, **spun)
+    return Storm(core, file, traces.zombies, left, **spun)
 
 
 def way_to_spin(hierarchy: MemoryHierarchy, cgroup: Path) -> tuple[Path, str]:

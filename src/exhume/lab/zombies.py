@@ -96,8 +96,8 @@ class ZombieLab:
         return self._holder.process.pid if self._holder else None
 
     def pinned(self) -> int:
-        """How many of its zombies there are now, once the count has settled."""
-        return self._hierarchy.settled(self.parent) - self._before
+        """How many of its zombies there are now."""
+        return self._hierarchy.own_zombies(self.parent, self._before)
 
     def make(self, progress: Progress) -> None:
         self._stage.set_up()
@@ -106,11 +106,11 @@ class ZombieLab:
         self._stage.settle()
         if self._stage.pin.held:
             self._hold()
-        self.made = self.pinned()
+        self.made = self._hierarchy.own_zombies(self.parent, self._before, expected=self._stage.count)
         if self.made != self._stage.count:
             raise LabError(
-                f"{self._stage.count:,} zombies were made, but {self.made:,} are counted: "
-                "either this kernel doesn't keep them, or other cgroups came or went; try again on a quieter machine"
+                f"{self._stage.count:,} zombies were made, but {self.made:,} are there: this kernel doesn't keep them, "
+                "or other cgroups came and went meanwhile"
             )
         self._traces.zombies, self._traces.finished = self.made, True
         self._traces.save()
@@ -119,7 +119,7 @@ class ZombieLab:
         """Take the pins away; how many zombies are left."""
         clean.release(self._traces)
         self._forget_holder()
-        return self.pinned()
+        return self._hierarchy.own_zombies(self.parent, self._before, expected=0)
 
     def keep(self) -> None:
         """Leave everything in place when this process ends; `clean` removes it one day."""
@@ -128,9 +128,9 @@ class ZombieLab:
 
     def close(self) -> None:
         """Remove everything."""
-        clean.remove(self._traces)
-        self._forget_holder()
-        self._resources.close()
+        with self._resources:
+            clean.remove(self._traces)
+            self._forget_holder()
 
     def __enter__(self) -> Self:
         return self
