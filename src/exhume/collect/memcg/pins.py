@@ -227,7 +227,7 @@ class _Search:
         self._looked = time.monotonic()
         for piece in self._reader.look(self._suspects):
             self._take(owners[piece.owner], piece)
-        spent = (time.monotonic() - self._began) / (self._deadline - self._began)
+        spent = (self._looked - self._began) / max(self._deadline - self._began, 1e-3)
         known = 1 - self.missing_bytes() / self.expected_bytes if self.expected_bytes else 0.0
         self._progress(min(1.0, max(spent, known)))
 
