@@ -155,11 +155,14 @@ def _clean(options: Namespace) -> int:
     from exhume.cli.speaking import patience, say
     from exhume.lab.clean import clean
     from exhume.lab.traces import DEFAULT_WORK
+    from exhume.present.words import count
 
     with patience("removing what the lab made"):
         cleaned = clean(options.work or DEFAULT_WORK)
     for traces in cleaned.removed:
         print(f"removed {traces.cgroup} and {traces.directory}")
+    if cleaned.zombies:
+        print(f"{count(cleaned.zombies[0], 'zombie')} on this machine before, {cleaned.zombies[1]:,} now")
     for mount in cleaned.used:
         say(f"{mount} is in use; what it pins goes when the process that uses it lets go")
     if cleaned.busy:

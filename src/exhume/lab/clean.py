@@ -6,7 +6,8 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exhume.lab.memory_hierarchy import remove_below
+from exhume.collect.host import Host
+from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy, remove_below
 from exhume.lab.pins import take_down
 from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in, lock_directory
 from exhume.model.errors import LabError
@@ -15,25 +16,40 @@ from exhume.model.errors import LabError
 @dataclass(slots=True)
 class Cleaned:
     """What became of the labs of a work directory: those removed, those that a process still works on, mounts that go
-    only when whoever uses them lets go, and what could not be removed and why."""
+    only when whoever uses them lets go, and what could not be removed and why. `zombies` is how many memory cgroups of
+    the machine were dying before and are after it; None where that can't be counted."""
 
     removed: list[Traces] = field(default_factory=list)
     busy: list[Path] = field(default_factory=list)
     used: list[Path] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    zombies: tuple[int, int] | None = None
 
 
 def clean(work: Path) -> Cleaned:
     """Remove every lab below a work directory that no process works on."""
     cleaned = Cleaned()
-    for directory in labs_in(work.absolute()):
+    found = list(labs_in(work.absolute()))
+    hierarchy = _hierarchy() if found else None
+    before = hierarchy.dying(hierarchy.root) if hierarchy else 0
+    for directory in found:
         try:
             _clean_one(directory, cleaned)
         except LabError as error:
             cleaned.failed.append(str(error))
         except OSError as error:
             cleaned.failed.append(f"{error.filename or directory}: {error.strerror}")
+    if hierarchy:
+        freed = sum(traces.zombies for traces in cleaned.removed if traces.of_this_boot)
+        cleaned.zombies = before, hierarchy.settled(hierarchy.root, expected=before - freed)
     return cleaned
+
+
+def _hierarchy() -> MemoryHierarchy | None:
+    try:
+        return find_memory_hierarchy(Host())
+    except LabError:
+        return None
 
 
 def _clean_one(directory: Path, cleaned: Cleaned) -> None:

@@ -15,7 +15,7 @@ from exhume.lab.traces import lock_directory
 from exhume.model.errors import LabError
 
 _SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released
-_SETTLING_S = 5.0
+_SETTLING_S = 3.0  # without any that goes
 _LOCK_PATIENCE_S = 120.0
 _RACES_AT_MOST = 50
 _LATEST_PAGES_S = 3.0
@@ -69,18 +69,21 @@ class MemoryHierarchy:
                 return kernel - visible
         raise LabError("memory cgroups come and go too quickly here for an exact count; try on a quieter machine")
 
-    def settled(self, parent: Path) -> int:
-        """Zombies once those that nothing holds are gone: two counts in a row that agree."""
+    def settled(self, parent: Path, expected: int | None = None) -> int:
+        """Zombies once those that nothing holds are gone: two counts in a row that agree.
+
+        The kernel may take a second before it begins to let many go, so a lower count that is expected is waited for.
+        """
         before = least = self.dying(parent)
         deadline = time.monotonic() + _SETTLING_S
         while True:
             time.sleep(_SAMPLES_APART_S)
             now = self.dying(parent)
-            if now == before or time.monotonic() > deadline:
-                return now
             if now < least:
-                # Many take their time to go.
                 least, deadline = now, time.monotonic() + _SETTLING_S
+            agreed = now == before and (expected is None or now <= expected)
+            if agreed or time.monotonic() > deadline:
+                return now
             before = now
 
     def own_zombies(self, parent: Path, before: int, expected: int | None = None) -> int:
@@ -92,7 +95,7 @@ class MemoryHierarchy:
         """
         deadline = time.monotonic() + _LATEST_PAGES_S
         while True:
-            counted = self.settled(parent) - before
+            counted = self.settled(parent, None if expected is None else before + expected) - before
             pages = self.residual_pages(parent)
             if pages is None or counted in (pages, expected):
                 return counted
