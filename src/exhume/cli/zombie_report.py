@@ -103,7 +103,7 @@ def watched_reports(host: Host, every_s: float, stop: Stop) -> Iterator[ZombieRe
             seen = points.setdefault(f"{each.name} {each.controller}", [])
             seen.append((wall, each.dying))
             del seen[: max(0, len(seen) - WATCHED_AT_MOST)]
-            change = growth_between(seen, WATCHING, every_s)
+            change = growth_between(seen, WATCHING, every_s / 2)
             if change is not None:
                 growth[each.name, each.controller] = change
         yield ZombieReport(platform.node(), wall, census, judge(census, growth), growth)

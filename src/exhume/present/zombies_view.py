@@ -1,7 +1,7 @@
 """Zombies as programs read them: the documented shape of `exhume zombies --json`; and what both surfaces show."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import tzinfo
 from typing import Any
@@ -18,6 +18,7 @@ from exhume.model.zombies import Census, HierarchyCensus, ParentResidual, PinKin
 JSON_VERSION = 1
 FILES_IN_JSON = 100
 CONTAINERS_SHOWN = 5
+FILES_OF_A_DIRECTORY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,11 @@ class ZombieReport:
 
 @dataclass(frozen=True, slots=True)
 class PinPattern:
-    """Files that differ only in ids and numbers."""
+    """Files that differ only in ids and numbers, below one parent (its directory)."""
 
     pattern: str
     kind: PinKind
+    parent: str
     files: list[PinnedFile]
 
     @property
@@ -84,17 +86,42 @@ class PinPattern:
 
 
 def pin_patterns(files: Sequence[PinnedFile]) -> list[PinPattern]:
-    """Pinning files by their pattern, most pages first."""
-    groups: dict[tuple[str, PinKind], list[PinnedFile]] = {}
-    for file in files:
-        groups.setdefault(
-            (generalise(file.path) if file.kind is not PinKind.METADATA else file.path, file.kind), []
-        ).append(file)
-    patterns = [
-        PinPattern(pattern if len(found) > 1 else found[0].path, kind, found)
-        for (pattern, kind), found in groups.items()
-    ]
+    """Pinning files by their pattern, most pages first. Names that have nothing in common (as programs make them up for
+    temporary files) are told by their directory, where there are several."""
+    alone, together = _grouped(files, generalise)
+    in_directories, many = _grouped(alone, lambda path: f"{generalise(path.rpartition('/')[0])}/*")
+    few = [group for group in many if len(group.files) < FILES_OF_A_DIRECTORY]
+    singles = [*in_directories, *(file for group in few for file in group.files)]
+    patterns = [*together, *(group for group in many if group not in few)]
+    patterns += [PinPattern(file.path, file.kind, file.parent, [file]) for file in singles]
     return sorted(patterns, key=lambda each: (-each.pages, each.pattern))
+
+
+def _grouped(
+    files: Sequence[PinnedFile], pattern_of: Callable[[str], str]
+) -> tuple[list[PinnedFile], list[PinPattern]]:
+    """Files that no other shares its pattern with, and the groups of those that do."""
+    groups: dict[tuple[str, PinKind, str], list[PinnedFile]] = {}
+    for file in files:
+        # A block device is what it is, whatever its number.
+        pattern = file.path if file.kind is PinKind.METADATA else pattern_of(file.path)
+        groups.setdefault((pattern, file.kind, file.parent), []).append(file)
+    alone = [found[0] for found in groups.values() if len(found) == 1]
+    return alone, [PinPattern(*key, found) for key, found in groups.items() if len(found) > 1]
+
+
+def recorded_below(explanation: Explanation) -> Counter[str]:
+    """Recorded zombies by the parent that holds them: of those that are told, the closest above each."""
+    parents = {parent.name for parent in explanation.parents}
+    found: Counter[str] = Counter()
+    for leaker in explanation.leaks.leakers if explanation.leaks else ():
+        above = Counter(life.path.rpartition("/")[0] for life in leaker.lives)
+        for path, zombies in above.items():
+            name = path
+            while name and name not in parents:
+                name = name.rpartition("/")[0]
+            found[name or "/"] += zombies
+    return found
 
 
 def containers_of(leaker: Leaker, names: Mapping[str, ContainerName]) -> list[tuple[str, ContainerName | None, int]]:
@@ -161,8 +188,12 @@ def _hierarchy(each: HierarchyCensus, growth: Growth | None, zone: tzinfo | None
 def _explanation(explanation: Explanation, zone: tzinfo | None) -> dict[str, Any]:
     pins, recorded = explanation.pins, explanation.recorded
     patterns = pin_patterns(pins.files)
+    below = recorded_below(explanation)
     return {
-        "parents": [_parent(parent) for parent in explanation.parents],
+        "parents": [
+            {**_parent(parent), "recorded_zombies": below[parent.name] if explanation.leaks else None}
+            for parent in explanation.parents
+        ],
         "pins": {
             "expected_bytes": pins.expected_bytes,
             "found_bytes": sum(file.bytes for file in pins.files if file.kind is not PinKind.SWAP),
@@ -172,6 +203,7 @@ def _explanation(explanation: Explanation, zone: tzinfo | None) -> dict[str, Any
                 {
                     "pattern": each.pattern,
                     "kind": each.kind.value,
+                    "cgroup": each.parent or None,
                     "files": len(each.files),
                     "pages": each.pages,
                     "bytes": each.bytes,

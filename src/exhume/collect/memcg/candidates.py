@@ -1,7 +1,7 @@
 """Where the files that pin zombies are looked for, the likeliest places first.
 
-Files that processes have mapped come first, then tmpfs where tmpfs pages are missing, block devices (their cached pages
-are filesystem metadata), files that only a process leads to, the places where containers and services write, and last
+What takes least time comes first: files that processes have mapped, tmpfs, files that only a process leads to, block
+devices (their cached pages are filesystem metadata); then the places where containers and services write, and last
 whole file systems. Network and user-space file systems are left alone: a look at them may hang.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from exhume.collect.host import Host
 from exhume.collect.memcg.holders import ProcessFiles
 from exhume.collect.memcg.mounts import Mount, read_mounts
+from exhume.model.words import count
 
 TMPFS = frozenset({"tmpfs", "devtmpfs"})
 DISKS = frozenset(
@@ -52,17 +53,17 @@ class Candidate:
     cachestat: bool = True
 
 
-def candidates(
-    host: Host, roots: Sequence[Path], processes: ProcessFiles, shmem_first: bool
-) -> list[Iterator[Candidate]]:
+def candidates(host: Host, roots: Sequence[Path], processes: ProcessFiles) -> list[Iterator[Candidate]]:
     """Every file worth a look, lazily, place by place; some may come more than once."""
     mounts = read_mounts(host.proc / "self/mountinfo")
-    named = [*(below(str(root), str(root)) for root in roots), _mapped_files(processes)]
-    shared = [*_tmpfs_files(host, mounts, processes), _nameless_files(processes)]
-    disks = _disk_files(host, mounts)
-    if shmem_first:
-        return [*named, *shared, _block_devices(host, mounts), *disks]
-    return [*named, _block_devices(host, mounts), _nameless_files(processes), *disks, *shared]
+    return [
+        *(below(str(root), str(root)) for root in roots),
+        _mapped_files(processes),
+        *_tmpfs_files(host, mounts, processes),
+        _nameless_files(processes),
+        _block_devices(host, mounts),
+        *_disk_files(host, mounts),
+    ]
 
 
 def blind_spots(host: Host, processes: ProcessFiles) -> list[str]:
@@ -78,7 +79,9 @@ def blind_spots(host: Host, processes: ProcessFiles) -> list[str]:
     if other:
         found.append(f"files on {', '.join(other)} are not looked at: a look may hang")
     if processes.unread:
-        found.append(f"{processes.unread:,} processes could not be looked at (not permitted, or no time left)")
+        found.append(
+            f"{count(processes.unread, 'process', 'processes')} could not be looked at (not permitted, or no time left)"
+        )
     if _detached_segments(host):
         found.append("System V shared memory that no process has attached can't be looked into")
     return found

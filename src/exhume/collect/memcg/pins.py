@@ -63,8 +63,7 @@ def likely_pins(
     with reader:
         processes = scan_processes(host, seconds * _PROCESSES_SHARE)
         search = _Search(reader, parents, began + seconds, progress or (lambda _: None), began)
-        shmem_first = sum(p.shmem_bytes + p.swap_bytes for p in parents) >= sum(p.file_bytes for p in parents)
-        for place in candidates(host, roots, processes, shmem_first):
+        for place in candidates(host, roots, processes):
             if not search.through(place):
                 break
     files = [_pinned(host, found, search.parent_of(found), processes) for found in search.found.values()]

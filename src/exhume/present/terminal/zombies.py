@@ -14,7 +14,14 @@ from exhume.model.times import format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind
 from exhume.present.events_view import visible
 from exhume.present.words import count, duration, listing, percent, size
-from exhume.present.zombies_view import Explanation, PinPattern, ZombieReport, containers_of, pin_patterns
+from exhume.present.zombies_view import (
+    Explanation,
+    PinPattern,
+    ZombieReport,
+    containers_of,
+    pin_patterns,
+    recorded_below,
+)
 
 _BADGES = {WELL: "#009e73", GROWING: "#e69f00", MANY: "#d55e00", UNKNOWN: "#56b4e9"}
 _BOLD, _DIM, _PLAIN = Style(bold=True), Style(dim=True), Style()
@@ -112,7 +119,7 @@ def _findings(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
         seen = NANOS * 3600 / max(growth.seconds * NANOS, 1)
         lines.append(
             f"growth is from a sampling of {growth.seconds:.1f} s, which sees no pace below {seen:,.0f} an hour; "
-            "a recording would (exhume record)"
+            "a recording of a minute or more would (exhume record)"
         )
     elif growth is not None:
         since = format_moment(growth.since, zone, digits=0)
@@ -136,7 +143,8 @@ def _parents(explanation: Explanation) -> Iterator[Text]:
     if not explanation.parents:
         yield Text("  no cgroup has anything charged to removed children", _PLAIN)
         return
-    rows = [_parent_row(parent) for parent in explanation.parents[:PARENTS_SHOWN]]
+    below = recorded_below(explanation)
+    rows = [_parent_row(parent, below[parent.name]) for parent in explanation.parents[:PARENTS_SHOWN]]
     header = ("parent", "zombies", "file", "metadata", "tmpfs", "anon", "swap", "mapped", "locked")
     # Columns of which nobody has anything are left out, but for the parent itself.
     used = [0, *(i for i in range(1, len(header)) if any(row[i] != _NOTHING for row in rows))]
@@ -147,7 +155,7 @@ def _parents(explanation: Explanation) -> Iterator[Text]:
         yield Text("  on v2 pages of the parent itself are among these: they are at most so much", _DIM)
 
 
-def _parent_row(parent: ParentResidual) -> Row:
+def _parent_row(parent: ParentResidual, recorded: int) -> Row:
     amounts = (
         parent.file_bytes - parent.metadata_bytes,
         parent.metadata_bytes,
@@ -157,9 +165,11 @@ def _parent_row(parent: ParentResidual) -> Row:
         parent.mapped_bytes,
         parent.unevictable_bytes,
     )
+    # v1 doesn't count them by parent; a recording knows at least some.
+    zombies = f"{parent.dying:,}" if parent.dying is not None else f"≥ {recorded:,}" if recorded else _NOTHING
     return (
         _short(parent.name),
-        _NOTHING if parent.dying is None else f"{parent.dying:,}",
+        zombies,
         *(size(amount) if amount else _NOTHING for amount in amounts),
     )
 
@@ -177,11 +187,13 @@ def _pins(explanation: Explanation) -> Iterator[Text]:
     looked = f"{count(pins.looked_at, 'file')} looked at in {pins.seconds:.1f} s"
     yield from _heading("likely pins", f"{share}{looked}")
     patterns = pin_patterns(pins.files)
-    rows = [_pattern_row(pattern) for pattern in patterns[:PATTERNS_SHOWN]]
-    if rows:
-        yield from _table(("kind", "files", "held", "where"), rows, right=(1, 2))
-    if len(patterns) > PATTERNS_SHOWN:
-        rest = patterns[PATTERNS_SHOWN:]
+    shown = _of_each_parent(patterns)
+    if shown:
+        names = {parent.path: parent.name for parent in explanation.parents}
+        rows = [_pattern_row(pattern, names.get(pattern.parent, _NOTHING)) for pattern in shown]
+        yield from _table(("kind", "files", "held", "below", "where"), rows, right=(1, 2))
+    if len(patterns) > len(shown):
+        rest = [pattern for pattern in patterns if pattern not in shown]
         more = f"{count(sum(len(p.files) for p in rest), 'more file')} with {size(sum(p.bytes for p in rest))}"
         yield Text(f"  and {more}; --json names {'them' if len(pins.files) <= 100 else 'the first hundred'}", _DIM)
     yield from _holders(patterns)
@@ -202,9 +214,18 @@ def _holders(patterns: Sequence[PinPattern]) -> Iterator[Text]:
         yield Text(f"  {'locked' if manner == 'mlocked' else manner} by {listing(words, HOLDERS_SHOWN)}")
 
 
-def _pattern_row(pattern: PinPattern) -> Row:
+def _of_each_parent(patterns: Sequence[PinPattern]) -> list[PinPattern]:
+    """The largest patterns, but some of every parent: a zombie needs one page only, and the parent with most pages need
+    not be the one with most zombies."""
+    parents = list(dict.fromkeys(pattern.parent for pattern in patterns))
+    each = max(2, PATTERNS_SHOWN // max(1, len(parents)))
+    return [pattern for parent in parents for pattern in [one for one in patterns if one.parent == parent][:each]]
+
+
+def _pattern_row(pattern: PinPattern, below: str) -> Row:
     doubt = "" if pattern.certain else " (likely)"
-    return _KINDS[pattern.kind], f"{len(pattern.files):,}", size(pattern.bytes), f"{_short(pattern.pattern, 90)}{doubt}"
+    where = f"{_short(pattern.pattern, 80)}{doubt}"
+    return _KINDS[pattern.kind], f"{len(pattern.files):,}", size(pattern.bytes), _short(below, 30), where
 
 
 def _leakers(report: ZombieReport, explanation: Explanation, zone: tzinfo | None) -> Iterator[Text]:
@@ -270,7 +291,8 @@ def _blind_spots(report: ZombieReport) -> Iterator[Text]:
 
 def _heading(title: str, words: str) -> Iterator[Text]:
     yield Text()
-    line = Text(title, _BOLD)
+    line = Text()
+    line.append(title, _BOLD)
     if words:
         line.append(f"  {words}", _DIM)
     yield line
