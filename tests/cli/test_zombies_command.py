@@ -16,6 +16,7 @@ import pytest
 from exhume.collect.container_names import ContainerName, ContainerNames
 from exhume.collect.host import Host
 from exhume.collect.memcg.census import take_census
+from exhume.lab.memory_hierarchy import find_memory_hierarchy
 from exhume.lab.zombies import make_zombies
 from exhume.model.clock import NANOS, SystemClock, Tick, read_boot_id
 from exhume.model.facts import RecordingFacts
@@ -26,6 +27,7 @@ from exhume.store.writer import SegmentWriter
 PAGE = (Path(__file__).resolve().parents[2] / "docs/commands/zombies.md").read_text()
 CONTAINER = "0123456789abcdef" * 4
 MINUTES = 10
+COMING_AND_GOING = 3
 
 pytestmark = pytest.mark.skipif(take_census(Host()).memory is None, reason="no memory cgroups are mounted here")
 
@@ -220,19 +222,25 @@ def test_watching_prints_json_lines_when_asked(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_twenty_thousand_zombies_are_counted_in_a_second_and_explained_in_ten(tmp_path: Path) -> None:
-    before = take_census(Host()).dying or 0
+    hierarchy = find_memory_hierarchy(Host())
     with make_zombies(20_000, "tmpfs", work=tmp_path) as lab:
+        before = hierarchy.settled(hierarchy.root)
         seconds, report = timed("--json", "--dir", str(tmp_path / "none"))
+        after = hierarchy.settled(hierarchy.root)
         assert seconds < 1.0
-        assert abs(report["zombies"] - before - lab.made) <= 5
+        # Counted by the lab in its own way, while others on this machine come and go.
+        assert min(before, after) - COMING_AND_GOING <= report["zombies"] <= max(before, after) + COMING_AND_GOING
+        assert report["zombies"] >= lab.made
         assert report["verdict"] == "many"
+        counting = seconds
         seconds, report = timed("--json", "--explain", "--dir", str(tmp_path / "none"))
         assert seconds <= 10.0
         parents = {parent["path"]: parent for parent in report["explanation"]["parents"]}
         assert parents[str(lab.parent)]["shmem_bytes"] == 20_000 * os.sysconf("SC_PAGE_SIZE")
-        (pattern,) = [each for each in report["explanation"]["pins"]["patterns"] if each["kind"] == "shmem"]
-        assert pattern["files"] == 20_000
+        patterns = [each for each in report["explanation"]["pins"]["patterns"] if each["cgroup"] == str(lab.parent)]
+        assert [(each["kind"], each["files"]) for each in patterns] == [("shmem", 20_000)]
         assert lab.pinned() == lab.made
+    print(f"20,000 zombies: counted in {counting:.2f} s, explained in {seconds:.2f} s")
 
 
 def timed(*words: str) -> tuple[float, dict]:
