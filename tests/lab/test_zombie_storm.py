@@ -8,7 +8,6 @@ import pytest
 
 from exhume.collect.cpulist import online_cpus
 from exhume.collect.host import Host
-from exhume.lab.clean import clean
 from exhume.lab.memory_hierarchy import find_memory_hierarchy
 from exhume.lab.storm import raise_storm, way_to_spin
 from exhume.lab.traces import Traces
@@ -17,12 +16,6 @@ from exhume.model.errors import LabError, UsageError
 
 COUNT = 1500
 NAME = "exhume-lab-storm"
-
-
-@pytest.fixture
-def work(tmp_path: Path):
-    yield tmp_path
-    clean(tmp_path)
 
 
 @pytest.mark.root

@@ -57,9 +57,9 @@ EXPECTED_PAGES = {
 @pytest.mark.root
 @pytest.mark.needs("mkfs.ext4")
 @pytest.mark.parametrize("pin", PINS)
-def test_as_many_as_asked_for_pinned_as_asked_for_and_freed(pin: str, tmp_path: Path) -> None:
+def test_as_many_as_asked_for_pinned_as_asked_for_and_freed(pin: str, work: Path) -> None:
     reported: list[tuple[int, int]] = []
-    with make_zombies(COUNT, pin, work=tmp_path, parent=NAME, progress=lambda *p: reported.append(p)) as lab:
+    with make_zombies(COUNT, pin, work=work, parent=NAME, progress=lambda *p: reported.append(p)) as lab:
         assert lab.made == COUNT
         assert reported[-1] == (COUNT, COUNT)
         assert lab.parent.name == NAME
@@ -73,12 +73,12 @@ def test_as_many_as_asked_for_pinned_as_asked_for_and_freed(pin: str, tmp_path: 
         assert lab.free() == 0
         # The machine's own count agrees; cgroups of others come and go meanwhile.
         assert abs(dying() - (before - COUNT)) < OTHERS
-    assert left_by(tmp_path, NAME) == NOTHING
+    assert left_by(work, NAME) == NOTHING
 
 
 @pytest.mark.root
-def test_deleting_the_files_frees_those_on_tmpfs(tmp_path: Path) -> None:
-    with make_zombies(COUNT, "tmpfs", work=tmp_path, parent=NAME) as lab:
+def test_deleting_the_files_frees_those_on_tmpfs(work: Path) -> None:
+    with make_zombies(COUNT, "tmpfs", work=work, parent=NAME) as lab:
         assert len(lab.files) == COUNT
         for path in lab.files[:50]:
             path.unlink()
@@ -86,45 +86,45 @@ def test_deleting_the_files_frees_those_on_tmpfs(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_two_labs_of_a_process_have_names_of_their_own(tmp_path: Path) -> None:
-    with make_zombies(20, "tmpfs", work=tmp_path) as first, make_zombies(30, "tmpfs", work=tmp_path) as second:
+def test_two_labs_of_a_process_have_names_of_their_own(work: Path) -> None:
+    with make_zombies(20, "tmpfs", work=work) as first, make_zombies(30, "tmpfs", work=work) as second:
         assert first.parent != second.parent
         assert (first.made, second.made) == (20, 30)
         assert second.free() == 0
         assert first.pinned() == 20
-    assert left_by(tmp_path, first.parent.name) == left_by(tmp_path, second.parent.name) == NOTHING
+    assert left_by(work, first.parent.name) == left_by(work, second.parent.name) == NOTHING
 
 
 @pytest.mark.root
-def test_a_cgroup_of_someone_else_is_never_used_nor_removed(tmp_path: Path) -> None:
+def test_a_cgroup_of_someone_else_is_never_used_nor_removed(work: Path) -> None:
     theirs = find_memory_hierarchy(Host()).root / NAME
     theirs.mkdir()
     try:
         with pytest.raises(LabError, match="exists already"):
-            make_zombies(5, "tmpfs", work=tmp_path, parent=NAME)
+            make_zombies(5, "tmpfs", work=work, parent=NAME)
         assert theirs.is_dir()
-        assert not any(tmp_path.iterdir())
+        assert not any(work.iterdir())
     finally:
         theirs.rmdir()
 
 
 @pytest.mark.root
-def test_what_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_made_leaves_nothing(work: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_zombies(20, "swap", work=tmp_path, parent=NAME, progress=interrupt)
-    assert left_by(tmp_path, NAME) == NOTHING
+        make_zombies(20, "swap", work=work, parent=NAME, progress=interrupt)
+    assert left_by(work, NAME) == NOTHING
 
 
 @pytest.mark.root
-def test_more_than_fit_are_refused(tmp_path: Path) -> None:
+def test_more_than_fit_are_refused(work: Path) -> None:
     with pytest.raises(LabError, match="MiB can be spared; ask for fewer"):
-        make_zombies(1 << 40, "tmpfs", work=tmp_path)
+        make_zombies(1 << 40, "tmpfs", work=work)
     with pytest.raises(LabError, match="65,535"):
-        make_zombies(MOST_SWAPPED + 1, "swap", work=tmp_path)
-    assert not any(tmp_path.iterdir())
+        make_zombies(MOST_SWAPPED + 1, "swap", work=work)
+    assert not any(work.iterdir())
 
 
 def test_room_is_counted_for_every_cpu_there_could_be(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_room_is_counted_for_every_cpu_there_could_be(tmp_path: Path) -> None:
     ("pin", "parent", "complaint"),
     [("nfs", None, "no kind of pin"), ("tmpfs", "../other", "can't name"), ("tmpfs", "", "can't name")],
 )
-def test_names_that_mean_nothing_are_refused(pin: str, parent: str | None, complaint: str, tmp_path: Path) -> None:
+def test_names_that_mean_nothing_are_refused(pin: str, parent: str | None, complaint: str, work: Path) -> None:
     with pytest.raises(UsageError, match=complaint):
-        make_zombies(5, pin, work=tmp_path, parent=parent)
+        make_zombies(5, pin, work=work, parent=parent)
 
 
 @pytest.mark.root

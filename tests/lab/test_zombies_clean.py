@@ -39,12 +39,6 @@ def zombies_now() -> int:
         return hierarchy.settled(hierarchy.root)
 
 
-@pytest.fixture
-def work(tmp_path: Path):
-    yield tmp_path
-    clean(tmp_path)
-
-
 def zombies_below(parent: Path) -> int:
     hierarchy = find_memory_hierarchy(Host())
     if not parent.exists():
