@@ -26,6 +26,7 @@ SAMPLE_S = 0.4
 RESIDUAL_S, PINS_S = 2.5, 5.0
 GROWTH_NS, LONGEST_GROWTH_NS = 3600 * NANOS, 24 * 3600 * NANOS
 CREATORS_LOOKED_UP = 8
+LIVES_LOOKED_UP = 5
 # Two hours, looked at every two seconds.
 WATCHED_AT_MOST = 3600
 
@@ -192,20 +193,24 @@ def _gaps(recording: "Recording", window: Window, events: int) -> list[str]:
 
 
 def _creators(recording: "Recording", leakers: "list[Leaker]") -> Mapping[str, Creator]:
-    """The process that made the last zombie of each leaker."""
+    """A process that made one of the last zombies of each leaker: the last of which most is known."""
     found = {}
     for leaker in leakers:
-        life = next((life for life in reversed(leaker.lives) if life.pid and life.born), None)
-        if life is None or life.born is None or life.pid is None:
-            continue
-        around = Window(life.born - 60 * NANOS, life.born + 2 * NANOS)
-        rows = recording.read("processes", around, ["wall", "pid", "ppid", "comm", "cmdline"]).to_pylist()
-        process = _latest(rows, life.pid, around.until)
-        parent = _latest(rows, process["ppid"], around.until) if process and process["ppid"] else None
-        found[leaker.pattern] = Creator(
-            life.pid, life.comm, process["cmdline"] if process else None, parent["comm"] if parent else None
-        )
+        made = [(life.pid, life.comm, life.born) for life in reversed(leaker.lives)]
+        known = [(pid, comm, born) for pid, comm, born in made if pid and born][:LIVES_LOOKED_UP]
+        creators = [_creator(recording, pid, comm, born) for pid, comm, born in known]
+        if creators:
+            found[leaker.pattern] = max(creators, key=lambda each: (bool(each.cmdline), bool(each.parent_comm)))
     return found
+
+
+def _creator(recording: "Recording", pid: int, comm: str | None, born: int) -> Creator:
+    """What is recorded of the process that made a cgroup. A brief one may be gone before its command line is read."""
+    around = Window(born - 60 * NANOS, born + 2 * NANOS)
+    rows = recording.read("processes", around, ["wall", "pid", "ppid", "comm", "cmdline"]).to_pylist()
+    process = _latest(rows, pid, around.until)
+    parent = _latest(rows, process["ppid"], around.until) if process and process["ppid"] else None
+    return Creator(pid, comm, process["cmdline"] if process else None, parent["comm"] if parent else None)
 
 
 def _latest(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any] | None:
