@@ -171,7 +171,7 @@ def test_a_disk_that_turns_read_only_while_recording(tmp_path: Path, monkeypatch
 
 def test_a_place_where_no_directory_can_be_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RecordingError, match=r"cannot record to .*not a directory.*--dir"):
+    with pytest.raises(RecordingError, match=r"cannot record to .*/file is a file.*--dir"):
         recorder(tmp_path / "file" / "recording")
 
 

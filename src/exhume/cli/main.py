@@ -28,7 +28,9 @@ COMMANDS = {
     "cores": "Draw cores x seconds in the terminal.",
     "flame": "Write a flame graph to SVG, HTML or folded text.",
     "events": "List the kernel log and other events.",
-    "lab": "Make recordings to try the tools with.",
+    "zombies": "Count and explain cgroups that live on after their removal.",
+    "fix": "Propose what removes a finding, and do it when asked.",
+    "lab": "Make pathologies and recordings to try the tools with.",
 }
 
 ABOUT = """A flight recorder for CPU starvation: every core, every second, every stack.

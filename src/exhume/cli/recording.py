@@ -1,26 +1,22 @@
 """A recorder at work: signals, status and the last words. Shared by `exhume record` and bare `exhume`."""
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 from exhume.cli.speaking import directory_words, say
+from exhume.cli.stopping import stopped_by_signals
 from exhume.cli.wiring import node_recorder
 from exhume.model.clock import MILLIS, SystemClock, read_boot_id
 from exhume.model.progress import TickSummary
-from exhume.model.stop import Stop
 from exhume.present.status import summary_lines
 from exhume.present.terminal.status import status_for
 from exhume.store.index import sealed_segments
 from exhume.store.names import boot_part
-
-# A closed terminal (SIGHUP) ends a recording as orderly as Ctrl-C does.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def record_node(values: Mapping[str, Any]) -> None:
@@ -28,7 +24,7 @@ def record_node(values: Mapping[str, Any]) -> None:
     zone = UTC if values["utc"] else None
     directory = values["dir"]
     began_ms = SystemClock().monotonic_ns() // MILLIS
-    with _stopped_by_signals() as stop, node_recorder(values) as recorder:
+    with stopped_by_signals() as stop, node_recorder(values) as recorder:
         with suppress(OSError):
             for source in recorder.missing:
                 say(f"missing: {source}")
@@ -64,18 +60,3 @@ def _heard_or_not(start: Callable[[], Callable[[TickSummary], None]]) -> Callabl
                 tell(summary)
 
     return tick
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[Stop]:
-    """The signals ask for a stop: what is recorded gets sealed. A second one changes nothing, so that an
-    impatient Ctrl-C can't leave the recording half sealed. A recorder under nohup outlives its terminal."""
-    stop = Stop()
-    heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in heeded}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        stop.close()

@@ -83,6 +83,26 @@ class ProgressBar:
             _rewrite("")
 
 
+class Doing:
+    """Progress of work that goes through several stages, each a bar of its own."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._bar = ProgressBar("")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, stage: str, share: float) -> None:
+        if stage != self._stage:
+            self._bar.__exit__()
+            self._stage, self._bar = stage, ProgressBar(stage)
+        self._bar(share)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.__exit__()
+
+
 def _rewrite(text: str) -> None:
     """Replace the line that the cursor is on."""
     sys.stderr.write(f"\r\x1b[K{text}")

@@ -35,11 +35,14 @@ class CgroupTree:
         self._walk: Iterator[None] | None = None
         self._newest = (0, "")
         self.visible = 1
+        # Directories that may not be listed: what is below them is not in `visible`.
+        self.unreadable: set[str] = set()
 
     def begin(self) -> None:
         """Start a walk over the whole tree, unless one is under way."""
         if self._walk is None:
             self._newest = (0, "")
+            self.unreadable.clear()
             self._walk = self._steps()
 
     @property
@@ -61,6 +64,16 @@ class CgroupTree:
                 return False
         self._walk = None
         return True
+
+    def cgroups(self) -> Iterator[tuple[str, list[str]]]:
+        """Every known directory by its path in the hierarchy ("" is the root), with the names of its children; parents
+        come before their children."""
+        pending = [("", self._root)]
+        while pending:
+            path, directory = pending.pop()
+            children = directory.children or {}
+            yield path, list(children)
+            pending += [(f"{path}/{name}", child) for name, child in children.items()]
 
     def made(self, path: str) -> None:
         """A cgroup was made, says a tracepoint; known ones change nothing."""
@@ -111,6 +124,9 @@ class CgroupTree:
         try:
             # Names are looked up from here: a third cheaper than by their whole path.
             here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:
+            self.unreadable.add(path)
+            return
         except OSError:
             return
         try:
@@ -150,8 +166,10 @@ class CgroupTree:
                         names.add(entry.name)
                     if count % _NAMES_BETWEEN_LOOKS_AT_THE_CLOCK == _NAMES_BETWEEN_LOOKS_AT_THE_CLOCK - 1:
                         yield
-        except OSError:
+        except OSError as error:
             names.clear()
+            if isinstance(error, PermissionError):
+                self.unreadable.add(path)
         for name in set(directory.children or ()) - names:
             # One that a tracepoint told of while the listing had already passed its place is still there.
             if _links(f"{path}/{name}") == 0:

@@ -11,6 +11,7 @@ from typing import Any
 from exhume.collect.cgroup_layout import Hierarchy, find_v1, find_v2, hierarchies, parse_controllers
 from exhume.collect.cgroup_tree import CgroupTree
 from exhume.collect.host import Host, ProcFile, subdirectories
+from exhume.collect.memcg.flat_keyed import parse_flat_keyed
 from exhume.collect.pace import Pace
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
@@ -194,10 +195,7 @@ def read_cgroup_stat(path: Path) -> tuple[int, int] | None:
     content = ProcFile(path / "cgroup.stat").read_or_none()
     if content is None:
         return None
-    counts = {}
-    for line in content.splitlines():
-        name, _, value = line.partition(b" ")
-        counts[name] = int(value)
+    counts = parse_flat_keyed(content)
     if b"nr_subsys_memory" in counts and b"nr_dying_subsys_memory" in counts:
         return counts[b"nr_subsys_memory"], counts[b"nr_dying_subsys_memory"]
     if b"nr_descendants" in counts and b"nr_dying_descendants" in counts:

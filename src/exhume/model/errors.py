@@ -19,6 +19,10 @@ class DirectoryBusy(RecordingError):
     """Another recorder holds the directory."""
 
 
+class LabError(ExhumeError):
+    """The lab can't make, use or remove a pathology here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """Why a source is off, and the capability, mount or setting that would bring it back."""

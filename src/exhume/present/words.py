@@ -1,20 +1,9 @@
 """Numbers as people read them: with units, thousands separators and no false precision."""
 
 from exhume.model.clock import NANOS
+from exhume.model.words import count, size
 
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 sample`, `12,345 samples`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def size(amount: float) -> str:
-    """Bytes with a binary unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(amount) < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:,.1f} TiB"
+__all__ = ["count", "duration", "listing", "percent", "points", "size"]
 
 
 def duration(nanos: int) -> str:

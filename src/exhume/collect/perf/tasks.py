@@ -86,7 +86,7 @@ class Tasks:
         """Take in the task records of a tick, in the order of their time."""
         parts = [part for part in drained if len(part.starts)]
         self.gone, self._ended_threads = _ended(parts)
-        keep = _relevant_pids(parts, sampled_pids)
+        keep = _relevant_pids(parts, sampled_pids) | _traced_pids(parts)
         kept = [(part, _task_records(part, keep, self.gone)) for part in parts]
         self._renamed = _renamed(kept)
         told: list[tuple[int, int, bytes, MapRun | None]] = [
@@ -280,6 +280,11 @@ def _text(raw: bytes) -> str:
 def _pids(part: Records, kind: RecordType) -> npt.NDArray[np.uint64]:
     result: npt.NDArray[np.uint64] = part.words[part.of(kind) + 1]
     return result
+
+
+def _traced_pids(parts: list[Records]) -> set[int]:
+    """Those that did what a tracepoint records: its rows name them, also when they were too brief to be sampled."""
+    return {pid for part in parts for pid in (_pids(part, RecordType.SAMPLE) & _LOW).tolist()}
 
 
 def _times(part: Records, at: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:

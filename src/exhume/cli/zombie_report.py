@@ -1,0 +1,219 @@
+"""Where a report on zombies comes together: the node as it is now, and what was recorded of it."""
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exhume.collect.host import Host
+from exhume.collect.memcg.census import take_census
+from exhume.diagnose.zombies import RECORDING, SAMPLING, WATCHING, Growth, growth_between, judge
+from exhume.model.clock import NANOS, SystemClock, read_boot_id
+from exhume.model.errors import RecordingError
+from exhume.model.stop import Stop
+from exhume.model.window import Window
+from exhume.model.zombies import Census
+from exhume.present.zombies_view import Creator, Explanation, ZombieReport
+
+if TYPE_CHECKING:
+    from exhume.diagnose.leakers import Leaker
+    from exhume.store.query import Recording
+
+# Together with the start of the program well under a second.
+SAMPLE_S = 0.4
+RESIDUAL_S, PINS_S = 2.5, 5.0
+GROWTH_NS, LONGEST_GROWTH_NS = 3600 * NANOS, 24 * 3600 * NANOS
+CREATORS_LOOKED_UP = 8
+LIVES_LOOKED_UP = 5
+# Two hours, looked at every two seconds.
+WATCHED_AT_MOST = 3600
+
+Points = dict[str, list[tuple[int, int]]]
+Progress = Callable[[str, float], None]
+
+
+class RecordedBoot:
+    """The recording of this node's present boot, where there is one; else `note` says why not."""
+
+    def __init__(self, host: Host, directory: Path) -> None:
+        self.recording, self.note = _recording_of_this_boot(host, directory)
+        self.now = SystemClock().wall_ns()
+        self._booted = self.now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    def window(self, nanos: int) -> Window:
+        """The last so many nanoseconds, as far as they are of this boot."""
+        return Window(max(self.now - nanos, self._booted), self.now + NANOS)
+
+    def counts(self) -> Points:
+        """Recorded counts of the dying by hierarchy: of the last hour, or the last that there are of a day."""
+        if self.recording is None:
+            return {}
+        for nanos in (GROWTH_NS, LONGEST_GROWTH_NS):
+            rows = self.recording.read("cgroups", self.window(nanos), ["wall", "hierarchy", "parent", "dying"])
+            found: Points = {}
+            columns = (rows.column(name).to_pylist() for name in ("wall", "hierarchy", "parent", "dying"))
+            for wall, hierarchy, parent, dying in sorted(zip(*columns, strict=True), key=lambda row: row[0]):
+                if parent == "" and dying is not None:
+                    found.setdefault(hierarchy, []).append((wall, dying))
+            if found:
+                return found
+        return {}
+
+
+def _recording_of_this_boot(host: Host, directory: Path) -> "tuple[Recording | None, str]":
+    """The recording, or why there is none."""
+    # Loading what reads a recording takes a fifth of a second.
+    if not directory.is_dir():
+        return None, f"there is no recording in {directory}"
+    from exhume.store.query import Recording
+
+    try:
+        recording = Recording.open(directory)
+        boot = recording.facts.boot_id
+    except RecordingError as error:
+        return None, str(error)
+    if boot != read_boot_id(host.proc):
+        return None, f"the recording in {directory} is of another boot or node: it is not used"
+    return recording, ""
+
+
+def zombie_report(host: Host, boot: RecordedBoot) -> ZombieReport:
+    """Count, and judge."""
+    recorded = boot.counts()
+    enough = any(points[-1][0] - points[0][0] > GROWTH_NS // 60 for points in recorded.values())
+    census = take_census(host, 0.0 if enough else SAMPLE_S)
+    wall = SystemClock().wall_ns()
+    growth = _growth(census, recorded, wall)
+    notes = [boot.note] if boot.note else []
+    return ZombieReport(platform.node(), wall, census, judge(census, growth), growth, notes)
+
+
+def watched_reports(host: Host, every_s: float, stop: Stop) -> Iterator[ZombieReport]:
+    """A report every so many seconds until a stop is asked for; growth is over what was watched."""
+    points: Points = {}
+    while not stop.is_set():
+        began = time.monotonic()
+        census = take_census(host)
+        wall = SystemClock().wall_ns()
+        growth: dict[tuple[str, str], Growth] = {}
+        for each in census.hierarchies:
+            if each.dying is None:
+                continue
+            seen = points.setdefault(f"{each.name} {each.controller}", [])
+            seen.append((wall, each.dying))
+            del seen[: max(0, len(seen) - WATCHED_AT_MOST)]
+            change = growth_between(seen, WATCHING, every_s / 2)
+            if change is not None:
+                growth[each.name, each.controller] = change
+        yield ZombieReport(platform.node(), wall, census, judge(census, growth), growth)
+        stop.wait(every_s - (time.monotonic() - began))
+
+
+def explained(
+    report: ZombieReport, host: Host, boot: RecordedBoot, *, since: int, socket: Path | None, progress: Progress
+) -> ZombieReport:
+    """The same report with its explanation; the recording is read from a wall time on."""
+    from exhume.collect.memcg.pins import likely_pins, with_metadata
+    from exhume.collect.memcg.residuals import find_residuals
+
+    residuals = find_residuals(host, lambda share: progress("reading cgroups", share), RESIDUAL_S)
+    pins = likely_pins(
+        host, residuals.parents, progress=lambda share: progress("looking for pins", share), seconds=PINS_S
+    )
+    explanation = Explanation(with_metadata(residuals.parents, pins), pins, blind_spots=list(residuals.blind_spots))
+    if boot.recording is not None:
+        progress("reading the recording", 0.0)
+        explanation = _with_leakers(explanation, report.census, boot.recording, since, socket)
+    return replace(report, explanation=explanation)
+
+
+def _growth(census: Census, recorded: Points, wall: int) -> dict[tuple[str, str], Growth]:
+    found: dict[tuple[str, str], Growth] = {}
+    for each in census.hierarchies:
+        if each.dying is None:
+            continue
+        # The recorder counts memory cgroups, or on v2 all where they are not told apart.
+        points = recorded.get(each.name, []) if each.controller in ("memory", "all") else []
+        growth = growth_between([*points, (wall, each.dying)], RECORDING)
+        if growth is None and each.growth_per_hour is not None and each.sampled_s:
+            gained = round(each.growth_per_hour * each.sampled_s / 3600)
+            since = wall - int(each.sampled_s * NANOS)
+            growth = Growth(each.growth_per_hour, each.sampled_s, each.dying - gained, each.dying, since, SAMPLING)
+        if growth is not None:
+            found[each.name, each.controller] = growth
+    return found
+
+
+def _with_leakers(
+    explanation: Explanation, census: Census, recording: "Recording", since: int, socket: Path | None
+) -> Explanation:
+    import pyarrow.compute as pc
+
+    from exhume.collect.container_names import container_names, docker_socket
+    from exhume.diagnose.leakers import COLUMNS, find_leakers
+
+    span, memory = recording.span(), census.memory
+    if span is None or memory is None or memory.number is None:
+        return explanation
+    window = Window(since, span.until).clamp(span)
+    rows = recording.read("cgroup_events", window, [*COLUMNS, "hierarchy"])
+    rows = rows.filter(pc.equal(rows.column("hierarchy"), memory.number)).sort_by("wall")
+    leaks = find_leakers({name: rows.column(name).to_pylist() for name in COLUMNS}, span.until)
+    names = container_names(docker_socket(socket), since // NANOS)
+    spots = [*explanation.blind_spots, *names.blind_spots, *_gaps(recording, window, rows.num_rows)]
+    return replace(
+        explanation,
+        leaks=leaks,
+        recorded=window,
+        names=names.names,
+        creators=_creators(recording, leaks.leakers[:CREATORS_LOOKED_UP]),
+        blind_spots=spots,
+    )
+
+
+def _gaps(recording: "Recording", window: Window, events: int) -> list[str]:
+    """Why the recorded lives of cgroups may be incomplete."""
+    found = []
+    lost = sum(loss.count for loss in recording.losses(window) if loss.kind == "lost-task-records")
+    if lost:
+        found.append(
+            f"{lost:,} records were lost, among them maybe ends of cgroups: some leakers may have fewer zombies"
+        )
+    missing = sum(gap.seconds for gap in recording.gaps(window))
+    if missing >= 1:
+        found.append(f"nothing was recorded in {missing:,.0f} of the {window.seconds:,.0f} seconds that were read")
+    if not events:
+        found.append("the recording has no births and ends of cgroups: tracefs was not readable, or none were made")
+    behind = (SystemClock().wall_ns() - window.until) / NANOS
+    if behind > 10:
+        found.append(f"the recording ends {behind:,.0f} s ago: whoever made zombies since is not in it")
+    return found
+
+
+def _creators(recording: "Recording", leakers: "list[Leaker]") -> Mapping[str, Creator]:
+    """A process that made one of the last zombies of each leaker: the last of which most is known."""
+    found = {}
+    for leaker in leakers:
+        made = [(life.pid, life.comm, life.born) for life in reversed(leaker.lives)]
+        known = [(pid, comm, born) for pid, comm, born in made if pid and born][:LIVES_LOOKED_UP]
+        creators = [_creator(recording, pid, comm, born) for pid, comm, born in known]
+        if creators:
+            found[leaker.pattern] = max(creators, key=lambda each: (bool(each.cmdline), bool(each.parent_comm)))
+    return found
+
+
+def _creator(recording: "Recording", pid: int, comm: str | None, born: int) -> Creator:
+    """What is recorded of the process that made a cgroup. A brief one may be gone before its command line is read."""
+    around = Window(born - 60 * NANOS, born + 2 * NANOS)
+    rows = recording.read("processes", around, ["wall", "pid", "ppid", "comm", "cmdline"]).to_pylist()
+    process = _latest(rows, pid, around.until)
+    parent = _latest(rows, process["ppid"], around.until) if process and process["ppid"] else None
+    return Creator(pid, comm, process["cmdline"] if process else None, parent["comm"] if parent else None)
+
+
+def _latest(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any] | None:
+    """What a pid was when it was last seen before a moment."""
+    known = [row for row in rows if row["pid"] == pid and row["wall"] <= until]
+    return max(known, key=lambda row: row["wall"], default=None)

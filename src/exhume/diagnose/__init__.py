@@ -1,0 +1,1 @@
+"""Rows and counts -> what they mean. No files and no network here."""

@@ -1,0 +1,211 @@
+"""The program that makes zombies: one process walks through the cgroups, leaving a page in each. Standard library only.
+
+It is run by its path, in a process of its own: what the interpreter itself happens to allocate while it stands in a
+cgroup is charged there too, and has to go before the count is right. Moving one process from cgroup to cgroup is four
+times as fast as a new process for each (no fork, and writing 0 for oneself spares the kernel its heaviest lock).
+
+Standard input has one JSON object (see `Order`); standard output gets the number made so far, a line at a time.
+"""
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol, TypedDict
+
+CONTENT = b"exhume lab: this page keeps a removed memory cgroup alive.\n".ljust(100, b".")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+SECONDS_BETWEEN_REPORTS = 0.1
+FILES_IN_A_DIRECTORY = 1000
+SWAPPED_TOGETHER = 32
+SECONDS_TO_SWAP = 30.0
+
+
+class Order(TypedDict):
+    """What to make: cgroups `first` to `first + count` below `parent`, each charged by `pin`, from files below `files`.
+
+    `home` is the cgroup between two of them, `join` the file that takes a process in, and `reclaim` the file (and
+    `reclaim_words` what to write to it) that reclaims a cgroup."""
+
+    parent: str
+    home: str
+    join: str
+    reclaim: str
+    reclaim_words: str
+    pin: str
+    files: str
+    first: int
+    count: int
+
+
+def numbered(directory: str, number: int) -> str:
+    """Where the file or directory of a number is."""
+    return f"{directory}/{number // FILES_IN_A_DIRECTORY:04d}/{number:07d}"
+
+
+class Pin(Protocol):
+    """How a cgroup is charged: `before` and `after` are run outside of it, `charge` inside."""
+
+    def before(self, number: int, /) -> None: ...
+
+    def charge(self, number: int, /) -> None: ...
+
+    def after(self, number: int, /) -> None: ...
+
+
+class OwnFile:
+    """Each cgroup writes to a file of its own. The file is made outside, so that only its content is charged."""
+
+    def __init__(self, files: str) -> None:
+        self._files = files
+        self._fd = -1
+
+    def before(self, number: int) -> None:
+        path = numbered(self._files, number)
+        if number % FILES_IN_A_DIRECTORY == 0 or self._fd < 0:
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 (pathlib takes longer to load)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def charge(self, _: int) -> None:
+        os.write(self._fd, CONTENT)
+
+    def after(self, _: int) -> None:
+        os.close(self._fd)
+
+
+class SharedFile:
+    """Each cgroup reads one page of a file that all of them read."""
+
+    def __init__(self, files: str) -> None:
+        self._fd = os.open(f"{files}/shared", os.O_RDONLY | os.O_CLOEXEC)
+        # No read-ahead: it would charge the pages of others.
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def before(self, number: int) -> None:
+        pass
+
+    def charge(self, number: int) -> None:
+        os.pread(self._fd, 1, number * PAGE)
+
+    def after(self, number: int) -> None:
+        pass
+
+
+class DirectoryBlock:
+    """Each cgroup is the first to look into a directory, so its block is read, and charged, as metadata."""
+
+    def __init__(self, files: str) -> None:
+        self._files = files
+
+    def before(self, number: int) -> None:
+        # The inode, which shares a block with others, is charged outside.
+        os.stat(numbered(self._files, number))  # noqa: PTH116
+
+    def charge(self, number: int) -> None:
+        os.access(f"{numbered(self._files, number)}/nothing", os.F_OK)
+
+    def after(self, number: int) -> None:
+        pass
+
+
+PINS: dict[str, Callable[[str], Pin]] = {
+    "tmpfs": OwnFile,
+    "ext4": OwnFile,
+    "swap": OwnFile,
+    "shared": SharedFile,
+    "mlock": SharedFile,
+    "mapped": SharedFile,
+    "metadata": DirectoryBlock,
+}
+
+
+def make(order: Order, report: Callable[[int], None]) -> None:
+    """Make them all. An error leaves the cgroup that it happened in, without processes."""
+    pin = PINS[order["pin"]](order["files"])
+    home = os.open(f"{order['home']}/{order['join']}", os.O_WRONLY | os.O_CLOEXEC)
+    os.write(home, b"0")
+    reported = time.monotonic()
+    waiting: list[str] = []
+    for done in range(order["count"]):
+        number = order["first"] + done
+        cgroup = f"{order['parent']}/z{number:07d}"
+        os.mkdir(cgroup)  # noqa: PTH102
+        pin.before(number)
+        inside = os.open(f"{cgroup}/{order['join']}", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(inside, b"0")
+        os.close(inside)
+        pin.charge(number)
+        os.write(home, b"0")
+        pin.after(number)
+        waiting.append(cgroup)
+        if order["pin"] == "swap" and (len(waiting) == SWAPPED_TOGETHER or done + 1 == order["count"]):
+            swap_out(waiting, order["reclaim"], order["reclaim_words"].encode())
+        elif order["pin"] == "swap":
+            continue
+        for each in waiting:
+            os.rmdir(each)  # noqa: PTH106
+        waiting.clear()
+        if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
+            reported = time.monotonic()
+            report(done + 1)
+    report(order["count"])
+
+
+def swap_out(cgroups: list[str], reclaim: str, words: bytes) -> None:
+    """Have their pages written to swap while they are online: only then an entry is the cgroup's own.
+
+    Reclaim starts the writing and takes the page away once it is written, so several wait for the disk together.
+    """
+    deadline = time.monotonic() + SECONDS_TO_SWAP
+    waiting = cgroups
+    while waiting:
+        for cgroup in waiting:
+            reclaim_all(f"{cgroup}/{reclaim}", words)
+        waiting = [cgroup for cgroup in waiting if swapped(cgroup) < PAGE]
+        if waiting and time.monotonic() > deadline:
+            raise OSError(
+                errno.ENOSPC, "pages are not swapped out: the swapfile is full, the disk too slow or swap off"
+            )
+        if waiting:
+            time.sleep(0.002)
+
+
+def reclaim_all(path: str, words: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, words)
+    except OSError as error:
+        # v2 says so when it got less than was asked for, as it does here: there is one page.
+        if error.errno not in (errno.EAGAIN, errno.EBUSY):
+            raise
+    finally:
+        os.close(fd)
+
+
+def swapped(cgroup: str) -> int:
+    """Bytes of a cgroup that are in swap, by the counters that are never late (memory.stat may be, by seconds)."""
+    if os.access(f"{cgroup}/memory.swap.current", os.F_OK):
+        return number_in(f"{cgroup}/memory.swap.current")
+    return number_in(f"{cgroup}/memory.memsw.usage_in_bytes") - number_in(f"{cgroup}/memory.usage_in_bytes")
+
+
+def number_in(path: str) -> int:
+    with open(path, "rb") as file:  # noqa: PTH123
+        return int(file.read())
+
+
+def _report(done: int) -> None:
+    sys.stdout.write(f"{done}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    words = sys.stdin.read()
+    if not words:
+        sys.exit("not asked to make anything")
+    try:
+        make(json.loads(words), _report)
+    except OSError as error:
+        sys.exit(f"{error.strerror}{f' ({error.filename})' if error.filename else ''}")

@@ -1,0 +1,177 @@
+"""The memory cgroups of this machine, v1 or v2, as the lab uses them: a parent of its own, and an exact count."""
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies, parse_controllers
+from exhume.collect.cgroups import read_cgroup_stat
+from exhume.collect.host import Host
+from exhume.lab.traces import lock_directory
+from exhume.model.errors import LabError
+
+_SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released
+_SETTLING_S = 3.0  # without any that goes
+_LOCK_PATIENCE_S = 120.0
+_RACES_AT_MOST, _RACE_PAUSE_S = 200, 0.05
+_LATEST_PAGES_S = 3.0
+# The locks that this process holds: descriptor and number of labs, by hierarchy.
+_ALONE: dict[Path, list[int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHierarchy:
+    """Where memory cgroups are made, and the names of the files that differ between the versions."""
+
+    version: int
+    root: Path
+    host: Host
+
+    @property
+    def join_file(self) -> str:
+        """The file that takes a process in. On v1 it takes one thread, which is quicker for a process that has one."""
+        return "tasks" if self.version == 1 else "cgroup.procs"
+
+    @property
+    def reclaim_file(self) -> str:
+        return "memory.force_empty" if self.version == 1 else "memory.reclaim"
+
+    @property
+    def reclaim_words(self) -> str:
+        return "0" if self.version == 1 else "1G"
+
+    def home_below(self, parent: Path) -> Path:
+        """Where the maker is between two cgroups. On v2 processes live in leaves only."""
+        return parent if self.version == 1 else parent / "maker"
+
+    def prepare(self, parent: Path) -> None:
+        """Make a new cgroup ready for others below it."""
+        if self.version == 2:
+            (parent / "cgroup.subtree_control").write_text("+memory")
+            self.home_below(parent).mkdir()
+
+    def dying(self, parent: Path) -> int:
+        """Zombies now: below the parent on v2; on v1, where the kernel has no such count, in the whole hierarchy."""
+        if self.version == 2:
+            counts = read_cgroup_stat(parent)
+            if counts is None:
+                raise LabError(f"{parent / 'cgroup.stat'} can't be read")
+            return counts[1]
+        for _ in range(_RACES_AT_MOST):
+            kernel = self._kernel_count()
+            visible = sum(1 for _ in os.walk(self.root))
+            # Only if nothing came or went meanwhile are the two of the same moment.
+            if kernel == self._kernel_count():
+                return kernel - visible
+            time.sleep(_RACE_PAUSE_S)
+        raise LabError("memory cgroups come and go too quickly here for an exact count; try on a quieter machine")
+
+    def settled(self, parent: Path, expected: int | None = None) -> int:
+        """Zombies once those that nothing holds are gone: two counts in a row that agree.
+
+        The kernel may take a second before it begins to let many go, so a lower count that is expected is waited for.
+        """
+        before = least = self.dying(parent)
+        deadline = time.monotonic() + _SETTLING_S
+        while True:
+            time.sleep(_SAMPLES_APART_S)
+            now = self.dying(parent)
+            if now < least:
+                least, deadline = now, time.monotonic() + _SETTLING_S
+            agreed = now == before and (expected is None or now <= expected)
+            if agreed or time.monotonic() > deadline:
+                return now
+            before = now
+
+    def own_zombies(self, parent: Path, before: int, expected: int | None = None) -> int:
+        """How many zombies a lab has below its parent now, when there were so many before it made them.
+
+        On v1 the kernel counts those of the whole machine, where others may come and go. Each zombie of a lab keeps
+        one page, so its parent's pages tell how many are the lab's own; they may be told up to two seconds late. When
+        the kernel's count is the expected one, there is nothing to doubt.
+        """
+        deadline = time.monotonic() + _LATEST_PAGES_S
+        while True:
+            counted = self.settled(parent, None if expected is None else before + expected) - before
+            pages = self.residual_pages(parent)
+            if pages is None or counted in (pages, expected):
+                return counted
+            if time.monotonic() > deadline:
+                return pages
+
+    def residual_pages(self, parent: Path) -> int | None:
+        """Pages and swap entries below the parent that no visible cgroup has: its zombies'. None on v2."""
+        if self.version == 2:
+            return None
+        fields = dict(line.split() for line in (parent / "memory.stat").read_text().splitlines())
+        pages = [int(fields[f"total_{name}"]) - int(fields[name]) for name in ("cache", "swap") if name in fields]
+        return sum(pages) // mmap.PAGESIZE
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other lab makes or removes zombies meanwhile: on v1 only the whole hierarchy can be counted."""
+        # A lock on the directory itself leaves no trace, and ends with the process. Labs of one process share it.
+        if self.root not in _ALONE:
+            deadline = time.monotonic() + _LOCK_PATIENCE_S
+            while (lock := lock_directory(self.root)) < 0:
+                if time.monotonic() > deadline:
+                    raise LabError("another lab has been at work for two minutes; stop it or wait for it to end")
+                time.sleep(0.05)
+            _ALONE[self.root] = [lock, 0]
+        held = _ALONE[self.root]
+        held[1] += 1
+        try:
+            yield
+        finally:
+            held[1] -= 1
+            if held[1] == 0:
+                del _ALONE[self.root]
+                os.close(held[0])
+
+    def _kernel_count(self) -> int:
+        return parse_controllers((self.host.proc / "cgroups").read_bytes())["memory"].cgroups
+
+
+def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
+    """The hierarchy with the memory controller. Raises LabError where the lab can't count zombies."""
+    layout = hierarchies(host)
+    found = find_v1(layout, "memory") or next(
+        (each for each in (find_v2(layout),) if each and "memory" in each.controllers), None
+    )
+    if found is None:
+        raise LabError("no hierarchy with the memory controller is mounted; mount cgroup2 at /sys/fs/cgroup")
+    if not found.whole:
+        raise LabError(
+            f"{found.path} shows only a part of the memory cgroups; run in the node's cgroup namespace (cgroupns=host)"
+        )
+    if found.version == 2:
+        # At the root it would turn the controller on for others too: not the lab's to do.
+        if "memory" not in (found.path / "cgroup.subtree_control").read_text().split():
+            raise LabError(f"memory cgroups are off; turn them on: echo +memory > {found.path}/cgroup.subtree_control")
+    elif "memory" not in parse_controllers((host.proc / "cgroups").read_bytes()):
+        raise LabError("the kernel has no count of memory cgroups in /proc/cgroups")
+    return MemoryHierarchy(found.version, found.path, host)
+
+
+def remove_below(parent: Path, inode: int | None) -> None:
+    """Remove a lab's cgroup and those below it. Another one that has its name by now stays."""
+    try:
+        found = parent.stat().st_ino
+    except FileNotFoundError:
+        return
+    if inode is not None and found != inode:
+        return
+    try:
+        if inode is not None:
+            for directory, _, _ in os.walk(parent, topdown=False):
+                Path(directory).rmdir()
+        else:
+            parent.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LabError(f"{error.filename} can't be removed ({error.strerror}); move its processes elsewhere") from None

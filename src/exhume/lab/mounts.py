@@ -1,0 +1,135 @@
+"""File systems of the lab's own: a tmpfs, and an ext4 in an image file. Unmounting them frees every page they hold."""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+from exhume.collect.host import Host
+from exhume.model.errors import LabError
+
+_MNT_DETACH = 2
+_MS_NOATIME = 1024
+_LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_SET_DIRECT_IO = 0x4C00, 0x4C01, 0x4C04, 0x4C08
+_LO_FLAGS_AUTOCLEAR = 4
+_LOOP_INFO = struct.Struct("=52xI176x")  # struct loop_info64, of which only the flags matter here
+_ATTEMPTS = 10
+# Debian keeps it outside an ordinary user's path.
+_SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mount_tmpfs(at: Path, size: int, files: int) -> None:
+    """An empty tmpfs with room for so many bytes and files."""
+    at.mkdir(exist_ok=True)
+    _mount("exhume-lab", at, "tmpfs", 0, f"size={size},nr_inodes={files},mode=700")
+
+
+def make_ext4(image: Path, size: int, files: int) -> None:
+    """A file with an empty ext4 in it. It takes no room on disk until it is written to."""
+    program = shutil.which("mkfs.ext4", path=_SEARCH_PATH)
+    if program is None:
+        raise LabError("mkfs.ext4 is missing; install e2fsprogs, or choose --pin tmpfs")
+    with image.open("xb") as file:
+        file.truncate(size)
+    made = subprocess.run(
+        [program, "-q", "-F", "-b", "4096", "-m", "0", "-N", str(files), "-E", "nodiscard,lazy_itable_init=1", image],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        raise LabError(f"cannot make an ext4 in {image}: {made.stderr.strip()}")
+
+
+def mount_ext4(image: Path, at: Path) -> None:
+    """Mount an image through a loop device."""
+    at.mkdir(exist_ok=True)
+    try:
+        device = _loop_device(image)
+    except OSError as error:
+        raise LabError(
+            f"no loop device can be had ({error.strerror}); load the loop module, or choose --pin tmpfs"
+        ) from None
+    try:
+        # The kernel would fill in inode tables in the background, for minutes.
+        _mount(os.fspath(Path(f"/proc/self/fd/{device}").readlink()), at, "ext4", _MS_NOATIME, "noinit_itable")
+    finally:
+        os.close(device)
+
+
+def unmount(at: Path) -> bool:
+    """Unmount what is mounted at a place. False when a process uses it: then it goes when that process lets go."""
+    unused = True
+    while is_mounted(at):
+        if _libc.umount2(os.fsencode(at), 0) != 0:
+            number = ctypes.get_errno()
+            if number != errno.EBUSY or _libc.umount2(os.fsencode(at), _MNT_DETACH) != 0:
+                raise LabError(f"{at} can't be unmounted: {os.strerror(number)}")
+            unused = False
+    return unused
+
+
+def is_mounted(at: Path) -> bool:
+    """Whether something is mounted exactly there."""
+    # The mount table writes blanks and such in octal.
+    name = "".join(rf"\{ord(c):03o}" if c in " \t\n\\" else c for c in os.fspath(at.absolute()))
+    with (Host().proc / "self/mountinfo").open(errors="surrogateescape") as mounts:
+        return any(line.split(" ", 5)[4] == name for line in mounts)
+
+
+def _mount(source: str, at: Path, kind: str, flags: int, options: str) -> None:
+    words = (os.fsencode(word) for word in (source, os.fspath(at), kind))
+    if _libc.mount(*words, ctypes.c_ulong(flags), options.encode()) != 0:
+        raise LabError(f"cannot mount a {kind} at {at}: {os.strerror(ctypes.get_errno())}")
+
+
+def _loop_device(image: Path) -> int:
+    """A descriptor of a loop device that shows the image. The device is free again when nothing has it open."""
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_ATTEMPTS):
+            device = os.open(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}", os.O_RDWR | os.O_CLOEXEC)
+            if _bind(device, backing):
+                return device
+            os.close(device)
+    finally:
+        os.close(backing)
+        os.close(control)
+    raise OSError(errno.EBUSY, "all are in use")
+
+
+def _bind(device: int, backing: int) -> bool:
+    """Show an image on a device; False when another process was quicker to take the device."""
+    try:
+        fcntl.ioctl(device, _LOOP_SET_FD, backing)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        os.close(device)
+        raise
+    fcntl.ioctl(device, _LOOP_SET_STATUS64, _LOOP_INFO.pack(_LO_FLAGS_AUTOCLEAR))
+    # Else the image's own pages would be cached, and charged, a second time. Not every file system can.
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(device, _LOOP_SET_DIRECT_IO, 1)
+    return True
+
+
+def detach(image: Path) -> None:
+    """Take an image off the device that a process left it on when it was killed before it could mount it."""
+    for bound in Host().sys.glob("block/loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if bound.read_text().rstrip("\n") == os.fspath(image.absolute()):
+                device = os.open(f"/dev/{bound.parts[-3]}", os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.ioctl(device, _LOOP_CLR_FD)
+                finally:
+                    os.close(device)

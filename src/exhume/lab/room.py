@@ -1,0 +1,51 @@
+"""Whether a machine has room for zombies: each costs kernel memory, which only freeing it gives back."""
+
+import os
+import shutil
+from pathlib import Path
+
+from exhume.collect.cpulist import parse_cpu_list
+from exhume.collect.host import Host
+from exhume.model.errors import LabError
+
+_KIB = 1024
+# Measured: slab and page of each, and what each CPU's counters take.
+_BYTES_EACH = 18 * _KIB
+_BYTES_EACH_PER_CPU = 2 * _KIB
+_LEAST_LEFT = 256 << 20
+_SHARE_LEFT = 0.1
+
+
+def refuse_without_room(count: int, disk_bytes: int, work: Path, host: Host | None = None) -> None:
+    """Raise LabError unless that many zombies leave a tenth of the memory, and of the disk, to others."""
+    host = host or Host()
+    memory = _memory(host)
+    needed = memory_of(count, _possible_cpus(host))
+    spare = memory["MemAvailable"] - max(_LEAST_LEFT, int(memory["MemTotal"] * _SHARE_LEFT))
+    if needed > spare:
+        raise LabError(
+            f"{count:,} zombies take {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; "
+            "ask for fewer"
+        )
+    place = next(path for path in (work, *work.parents) if path.exists())
+    disk = shutil.disk_usage(place)
+    if disk_bytes > disk.free - disk.total * _SHARE_LEFT:
+        raise LabError(f"{place} has no room for {disk_bytes >> 20:,} MiB; choose another directory with --work")
+
+
+def memory_of(count: int, cpus: int) -> int:
+    """Bytes that so many zombies take."""
+    return count * (_BYTES_EACH + _BYTES_EACH_PER_CPU * cpus)
+
+
+def _memory(host: Host) -> dict[str, int]:
+    lines = (line.split() for line in (host.proc / "meminfo").read_text().splitlines())
+    return {fields[0].rstrip(":"): int(fields[1]) * _KIB for fields in lines}
+
+
+def _possible_cpus(host: Host) -> int:
+    """The kernel keeps counters for every CPU that there could be."""
+    try:
+        return len(parse_cpu_list((host.sys / "devices/system/cpu/possible").read_text()))
+    except (OSError, ValueError):
+        return os.cpu_count() or 1

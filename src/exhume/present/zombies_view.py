@@ -1,0 +1,281 @@
+"""Zombies as programs read them: the documented shape of `exhume zombies --json`; and what both surfaces show."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import tzinfo
+from typing import Any
+
+from exhume.collect.container_names import ContainerName
+from exhume.collect.containers import identify
+from exhume.diagnose.generalise import generalise
+from exhume.diagnose.leakers import Leaker, LeakReport
+from exhume.diagnose.zombies import Growth, Verdict
+from exhume.model.times import format_moment
+from exhume.model.window import Window
+from exhume.model.zombies import Census, HierarchyCensus, ParentResidual, PinKind, PinnedFile, PinReport
+
+JSON_VERSION = 1
+FILES_IN_JSON = 100
+CONTAINERS_SHOWN = 5
+FILES_OF_A_DIRECTORY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Creator:
+    """The process that made a leaker's last zombie, as the recording knows it."""
+
+    pid: int
+    comm: str | None
+    cmdline: str | None
+    parent_comm: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why the zombies are there. `leaks` is None without a recording of this boot; `recorded` is the part of it
+    that was read."""
+
+    parents: list[ParentResidual]
+    pins: PinReport
+    leaks: LeakReport | None = None
+    recorded: Window | None = None
+    names: Mapping[str, ContainerName] = field(default_factory=dict)
+    creators: Mapping[str, Creator] = field(default_factory=dict)
+    blind_spots: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ZombieReport:
+    """A census at a wall time, with its verdict. Growth is by (hierarchy, controller)."""
+
+    node: str
+    wall: int
+    census: Census
+    verdict: Verdict
+    growth: Mapping[tuple[str, str], Growth] = field(default_factory=dict)
+    blind_spots: list[str] = field(default_factory=list)
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PinPattern:
+    """Files that differ only in ids and numbers, below one parent (its directory)."""
+
+    pattern: str
+    kind: PinKind
+    parent: str
+    files: list[PinnedFile]
+
+    @property
+    def pages(self) -> int:
+        return sum(file.pages for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def certain(self) -> bool:
+        return all(file.certain for file in self.files)
+
+    @property
+    def holders(self) -> dict[int, tuple[str, str]]:
+        """Name and manner of every process that holds one of the files."""
+        return {holder.pid: (holder.comm, holder.how) for file in self.files for holder in file.holders}
+
+
+def pin_patterns(files: Sequence[PinnedFile]) -> list[PinPattern]:
+    """Pinning files by their pattern, most pages first. Names that have nothing in common (as programs make them up for
+    temporary files) are told by their directory, where there are several."""
+    alone, together = _grouped(files, generalise)
+    in_directories, many = _grouped(alone, lambda path: f"{generalise(path.rpartition('/')[0])}/*")
+    few = [group for group in many if len(group.files) < FILES_OF_A_DIRECTORY]
+    singles = [*in_directories, *(file for group in few for file in group.files)]
+    patterns = [*together, *(group for group in many if group not in few)]
+    patterns += [PinPattern(file.path, file.kind, file.parent, [file]) for file in singles]
+    return sorted(patterns, key=lambda each: (-each.pages, each.pattern))
+
+
+def _grouped(
+    files: Sequence[PinnedFile], pattern_of: Callable[[str], str]
+) -> tuple[list[PinnedFile], list[PinPattern]]:
+    """Files that no other shares its pattern with, and the groups of those that do."""
+    groups: dict[tuple[str, PinKind, str], list[PinnedFile]] = {}
+    for file in files:
+        # A block device is what it is, whatever its number.
+        pattern = file.path if file.kind is PinKind.METADATA else pattern_of(file.path)
+        groups.setdefault((pattern, file.kind, file.parent), []).append(file)
+    alone = [found[0] for found in groups.values() if len(found) == 1]
+    return alone, [PinPattern(*key, found) for key, found in groups.items() if len(found) > 1]
+
+
+def recorded_below(explanation: Explanation) -> Counter[str]:
+    """Recorded zombies by the parent that holds them: of those that are told, the closest above each."""
+    parents = {parent.name for parent in explanation.parents}
+    found: Counter[str] = Counter()
+    for leaker in explanation.leaks.leakers if explanation.leaks else ():
+        above = Counter(life.path.rpartition("/")[0] for life in leaker.lives)
+        for path, zombies in above.items():
+            name = path
+            while name and name not in parents:
+                name = name.rpartition("/")[0]
+            found[name or "/"] += zombies
+    return found
+
+
+def containers_of(leaker: Leaker, names: Mapping[str, ContainerName]) -> list[tuple[str, ContainerName | None, int]]:
+    """The containers of a leaker: id, name where it is known, and how many zombies, those with the most first."""
+    counted: Counter[tuple[str, ContainerName | None]] = Counter()
+    for life in leaker.lives:
+        identity = identify(life.path)
+        if identity is not None and identity.container is not None:
+            name = names.get(identity.container)
+            # Many ids of one name (a container that is made anew each time) are one container to a person.
+            counted["" if name else identity.container, name] += 1
+    ids = {name: number for number, name in names.items()}
+    return [
+        (number or (ids.get(name, "") if name else ""), name, count) for (number, name), count in counted.most_common()
+    ]
+
+
+def zombies_json(report: ZombieReport, zone: tzinfo | None) -> dict[str, Any]:
+    """The documented shape."""
+    verdict = report.verdict
+    return {
+        "version": JSON_VERSION,
+        "node": report.node,
+        "time": format_moment(report.wall, zone),
+        "verdict": verdict.level,
+        "summary": verdict.summary,
+        "reasons": verdict.reasons,
+        "thresholds": asdict(verdict.thresholds),
+        "zombies": report.census.dying,
+        "hierarchies": [
+            _hierarchy(each, report.growth.get((each.name, each.controller)), zone)
+            for each in report.census.hierarchies
+        ],
+        "kernel_memory": {"slab_bytes": report.census.slab_bytes, "percpu_bytes": report.census.percpu_bytes},
+        "blind_spots": [*report.census.blind_spots, *report.blind_spots],
+        "explanation": report.explanation and _explanation(report.explanation, zone),
+    }
+
+
+def _hierarchy(each: HierarchyCensus, growth: Growth | None, zone: tzinfo | None) -> dict[str, Any]:
+    return {
+        "hierarchy": each.name,
+        "cgroup_version": each.version,
+        "controller": each.controller,
+        "path": each.path,
+        "kernel": each.kernel,
+        "visible": each.visible,
+        "zombies": each.dying,
+        "memory_bytes": each.memory_bytes,
+        "memory_estimated": None if each.memory_bytes is None else not each.memory_measured,
+        "growth": growth
+        and {
+            "per_hour": round(growth.per_hour, 1),
+            "source": growth.source,
+            "seconds": round(growth.seconds, 3),
+            "since": format_moment(growth.since, zone),
+            "first": growth.first,
+            "last": growth.last,
+        },
+        "note": each.note or None,
+    }
+
+
+def _explanation(explanation: Explanation, zone: tzinfo | None) -> dict[str, Any]:
+    pins, recorded = explanation.pins, explanation.recorded
+    patterns = pin_patterns(pins.files)
+    below = recorded_below(explanation)
+    return {
+        "parents": [
+            {**_parent(parent), "recorded_zombies": below[parent.name] if explanation.leaks else None}
+            for parent in explanation.parents
+        ],
+        "pins": {
+            "expected_bytes": pins.expected_bytes,
+            "found_bytes": sum(file.bytes for file in pins.files if file.kind is not PinKind.SWAP),
+            "files_looked_at": pins.looked_at,
+            "seconds": round(pins.seconds, 3),
+            "patterns": [
+                {
+                    "pattern": each.pattern,
+                    "kind": each.kind.value,
+                    "cgroup": each.parent or None,
+                    "files": len(each.files),
+                    "pages": each.pages,
+                    "bytes": each.bytes,
+                    "certain": each.certain,
+                }
+                for each in patterns
+            ],
+            "files": [_file(file) for file in pins.files[:FILES_IN_JSON]],
+            "files_left_off": max(0, len(pins.files) - FILES_IN_JSON),
+        },
+        "recorded": recorded
+        and {"since": format_moment(recorded.since, zone), "until": format_moment(recorded.until, zone)},
+        "leakers": explanation.leaks and [_leaker(leaker, explanation, zone) for leaker in explanation.leaks.leakers],
+        "blind_spots": [*explanation.blind_spots, *pins.blind_spots],
+    }
+
+
+def _parent(parent: ParentResidual) -> dict[str, Any]:
+    return {
+        "cgroup": parent.name,
+        "path": parent.path,
+        "zombies": parent.dying,
+        "exact": parent.exact,
+        "populated": parent.populated,
+        "file_bytes": parent.file_bytes,
+        "metadata_bytes": parent.metadata_bytes,
+        "shmem_bytes": parent.shmem_bytes,
+        "anon_bytes": parent.anon_bytes,
+        "swap_bytes": parent.swap_bytes,
+        "dirty_bytes": parent.dirty_bytes,
+        "mapped_bytes": parent.mapped_bytes,
+        "unevictable_bytes": parent.unevictable_bytes,
+    }
+
+
+def _file(file: PinnedFile) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "kind": file.kind.value,
+        "pages": file.pages,
+        "bytes": file.bytes,
+        "cgroup": file.parent or None,
+        "certain": file.certain,
+        "holders": [{"pid": each.pid, "comm": each.comm, "how": each.how} for each in file.holders],
+    }
+
+
+def _leaker(leaker: Leaker, explanation: Explanation, zone: tzinfo | None) -> dict[str, Any]:
+    creator = explanation.creators.get(leaker.pattern)
+    return {
+        "pattern": leaker.pattern,
+        "zombies": leaker.zombies,
+        "made": leaker.made,
+        "per_hour": None if leaker.per_hour is None else round(leaker.per_hour, 1),
+        "first": format_moment(leaker.first, zone),
+        "last": format_moment(leaker.last, zone),
+        "example": leaker.lives[-1].path,
+        "creators": [{"comm": comm, "count": number} for comm, number in leaker.creators[:CONTAINERS_SHOWN]],
+        "creator": creator
+        and {
+            "pid": creator.pid,
+            "comm": creator.comm,
+            "cmdline": creator.cmdline,
+            "parent_comm": creator.parent_comm,
+        },
+        "containers": [
+            {
+                "id": number or None,
+                "name": name.name if name else None,
+                "image": name.image if name else None,
+                "count": counted,
+            }
+            for number, name, counted in containers_of(leaker, explanation.names)[:CONTAINERS_SHOWN]
+        ],
+    }

@@ -1,0 +1,166 @@
+"""What a worker does for a remedy: one small job with the kernel, in a process of its own.
+
+A worker can be killed at any moment, which is how a job is bounded in time: the kernel ends reclaim and swapoff when a
+signal comes, and loses nothing. It reads the job from its standard input and tells how far it is, one number a line.
+Only the standard library is needed, so that it starts quickly.
+"""
+
+import contextlib
+import ctypes
+import errno
+import json
+import mmap
+import os
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_SWAP_FLAG_PREFER = 0x8000
+_SIGNATURE = b"SWAPSPACE2"
+_LABEL = b"exhume"
+_TELL_EVERY = 256
+
+Job = dict[str, Any]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Do the job that comes on standard input. Exits with the number of an error, and tells its words."""
+    job: Job = json.loads(sys.stdin.buffer.read())
+    # Whoever asked for the job may be killed: then nobody is left to bound it.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        _settle(job)
+        JOBS[job["job"]](job)
+    except OSError as error:
+        number = error.errno or errno.EIO
+        _tell(f"error {number} {error.strerror}{f': {error.filename}' if error.filename else ''}")
+        sys.exit(1)
+
+
+def _settle(job: Job) -> None:
+    """Go to the core that can spare it, behind everybody else, in a cgroup that stays: what is charged meanwhile must
+    not hold the caller's."""
+    if job.get("core") is not None:
+        # A core that went offline, or is not ours to use, is no reason to fail.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {job["core"]})
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    if job.get("home"):
+        (Path(job["home"]) / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _reclaim(job: Job) -> None:
+    """Make the kernel reclaim below a cgroup."""
+    file = Path(job["file"])
+    # Reclaim decides by statistics that are gathered when somebody reads them. Stale ones make it overlook pages.
+    (file.parent / "memory.stat").read_bytes()
+    try:
+        _write(file, job["text"])
+    except OSError as error:
+        # An older kernel that doesn't know how to leave swap alone.
+        if error.errno != errno.EINVAL or not job.get("otherwise"):
+            raise
+        _write(file, job["otherwise"])
+
+
+def _fadvise(job: Job) -> None:
+    """Let go of the cached pages of files; those that are dirty are written first. A file that is gone, or can't be
+    opened, is passed over: one of thousands must not stop the others."""
+    for index, path in enumerate(job["files"]):
+        if index % _TELL_EVERY == 0:
+            _tell(str(index))
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME | os.O_NONBLOCK)
+            try:
+                os.fdatasync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
+    _tell(str(len(job["files"])))
+
+
+def _drop_caches(job: Job) -> None:
+    os.sync()
+    _write(Path(job["file"]), "1")
+
+
+def _swapfile(job: Job) -> None:
+    """Make a swapfile and turn it on before all others, so that what goes out goes there."""
+    path, pages = Path(job["path"]), job["size"] // mmap.PAGESIZE
+    header = bytearray(mmap.PAGESIZE)
+    # Version 1, last page, no bad pages, no identifier, a label; the signature ends the page.
+    struct.pack_into("=III16x16s", header, 1024, 1, pages - 1, 0, _LABEL)
+    header[-len(_SIGNATURE) :] = _SIGNATURE
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, pages * mmap.PAGESIZE)
+        os.pwrite(fd, header, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    _swapon({"path": job["path"], "priority": 0x7FFF})
+
+
+def _swapon(job: Job) -> None:
+    priority = job["priority"]
+    # Negative priorities are the kernel's own, given in the order of turning on.
+    flags = _SWAP_FLAG_PREFER | priority if priority >= 0 else 0
+    if _libc.swapon(os.fsencode(job["path"]), flags) != 0:
+        _raise(job["path"])
+
+
+def _swapoff(job: Job) -> None:
+    if _libc.swapoff(os.fsencode(job["path"])) != 0:
+        _raise(job["path"])
+
+
+def _settings(job: Job) -> None:
+    """Write values into files of cgroups. Cgroups that went meanwhile need none."""
+    for path, value in job["values"]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            try:
+                _write(Path(path), value)
+            except OSError as error:
+                # The directory went between opening and writing.
+                if error.errno != errno.ENODEV:
+                    raise
+
+
+def _tell(line: str) -> None:
+    os.write(1, line.encode(errors="replace") + b"\n")
+
+
+def _raise(path: str) -> None:
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number), path)
+
+
+def _write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+JOBS: dict[str, Callable[[Job], None]] = {
+    "reclaim": _reclaim,
+    "fadvise": _fadvise,
+    "drop-caches": _drop_caches,
+    "swapfile": _swapfile,
+    "swapon": _swapon,
+    "swapoff": _swapoff,
+    "settings": _settings,
+}
+
+if __name__ == "__main__":
+    main()

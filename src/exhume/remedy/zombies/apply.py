@@ -1,0 +1,130 @@
+"""Applying a plan against zombies: step by step, each bounded in time and cost, with the count after every batch."""
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.collect.host import Host
+from exhume.collect.memcg.census import take_census
+from exhume.model.remedy import Outcome, Plan, Report, Status, Step
+from exhume.model.stop import Stop
+from exhume.remedy.journal import Journal
+from exhume.remedy.spare_core import spare_core
+from exhume.remedy.worker import Crew, JobFailed
+from exhume.remedy.zombies.actions import ACTIONS, Bench
+from exhume.remedy.zombies.look import Watch
+from exhume.remedy.zombies.still_held import still_held, why_left
+
+# Between batches the core is left to others.
+REST_S = 0.2
+# Released cgroups take a moment to go, thousands of them some seconds.
+_SETTLE_LOOK_S = 0.15
+_SETTLE_AT_MOST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What whoever asked for it wants. `accept` says whether a step may cost the spike that is predicted; `only` are
+    the ids of the steps that may be taken (empty: all)."""
+
+    accept: Callable[[Step], bool]
+    only: Collection[str] = ()
+    step_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Who hears of it while it happens: a step begins, zombies are fewer now, a step ended."""
+
+    began: Callable[[Step, int | None], None] = lambda step, core: None
+    count: Callable[[Step, int | None], None] = lambda step, dying: None
+    ended: Callable[[Outcome], None] = lambda outcome: None
+
+
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """Carries out plans on a node. `home` is the cgroup that workers go to."""
+
+    host: Host
+    stop: Stop
+    journal: Journal
+    home: Path | None
+    watch: Watch
+    tell: Tell
+
+    def apply(self, plan: Plan, wishes: Wishes) -> Report:
+        """Take the steps in their order. A stop that is asked for ends it between two batches, with nothing lost."""
+        before = self.count()
+        outcomes: list[Outcome] = []
+        for step in plan.steps:
+            outcome = self._take(step, wishes)
+            outcomes.append(outcome)
+            self.tell.ended(outcome)
+        after = self.count()
+        left = why_left(self.watch.situation(), outcomes) if after is None or after > 0 else ()
+        return Report(plan, before, after, tuple(outcomes), left, self.stop.is_set())
+
+    def count(self) -> int | None:
+        """Zombies now, once the count stands still."""
+        until = time.monotonic() + _SETTLE_AT_MOST_S
+        last = take_census(self.host).dying
+        while time.monotonic() < until:
+            time.sleep(_SETTLE_LOOK_S)
+            now = take_census(self.host).dying
+            if now is None or last is None or now >= last:
+                return now
+            last = now
+        return last
+
+    def _take(self, step: Step, wishes: Wishes) -> Outcome:
+        count = self.count()
+        if (refusal := self._refusal(step, wishes)) is not None:
+            status, why = refusal
+            return Outcome(step, status, count, count, why=why)
+        core = spare_core(self.host)
+        self.tell.began(step, core)
+        crew = Crew(self.stop, core, self.home)
+        bench = Bench(crew, self.host, self.journal, lambda: self._counted(step))
+        began = time.monotonic()
+        status, why, cpu = Status.DONE, "", 0.0
+        batches = ACTIONS[step.action](step, bench)
+        try:
+            # Left early or not, what it changed for a while is undone at the end.
+            with closing(batches):
+                for done in batches:
+                    cpu += done.cpu_seconds
+                    self._counted(step)
+                    if self.stop.wait(0.0 if done.complete else REST_S):
+                        status, why = Status.INTERRUPTED, "a stop was asked for"
+                        break
+                    if time.monotonic() - began >= wishes.step_s:
+                        status, why = Status.TIMED_OUT, f"its {wishes.step_s:.0f} s are over; --max-time gives it more"
+                        break
+        except JobFailed as error:
+            status, why = Status.FAILED, str(error)
+        seconds = time.monotonic() - began
+        return Outcome(step, status, count, self.count(), seconds, cpu, core, why)
+
+    def _refusal(self, step: Step, wishes: Wishes) -> tuple[Status, str] | None:
+        """Why a step is not taken; None when it is."""
+        if self.stop.is_set():
+            return Status.INTERRUPTED, "a stop was asked for before it began"
+        if wishes.only and step.id not in wishes.only:
+            return Status.NOT_ASKED, "--only names other steps"
+        if not step.automatic:
+            return Status.MANUAL, "this is for a person to do"
+        if not still_held(self.watch.residuals(), step):
+            return Status.NOT_NEEDED, "nothing that it could free is left"
+        if step.spike and not wishes.accept(step):
+            return (
+                Status.REFUSED,
+                f"it may keep one core busy in the kernel for {step.cpu_seconds:.1f} s; --accept-cost allows that",
+            )
+        return None
+
+    def _counted(self, step: Step) -> int | None:
+        count = self.count()
+        self.tell.count(step, count)
+        return count

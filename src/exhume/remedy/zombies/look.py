@@ -1,0 +1,105 @@
+"""Seeing the situation: the census, what is charged below which parents, what pins it, and what the node can spare."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
+from exhume.collect.host import Host, ProcFile
+from exhume.collect.memcg.census import take_census
+from exhume.collect.memcg.flat_keyed import parse_flat_keyed
+from exhume.collect.memcg.mounts import read_mounts
+from exhume.collect.memcg.pins import likely_pins, with_metadata
+from exhume.collect.memcg.residuals import find_residuals
+from exhume.model.zombies import ParentResidual, PinReport
+from exhume.remedy.journal import Journal
+from exhume.remedy.swaps import swaps
+from exhume.remedy.zombies.situation import Situation, WorkPlace
+
+Progress = Callable[[float], None]
+PIN_SECONDS = 8.0
+# A second look this much later tells whether the count falls by itself.
+_WAIT_S = 0.5
+# File systems that a swapfile can't lie on.
+_NO_SWAPFILES = frozenset(
+    {"tmpfs", "devtmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "9p", "virtiofs", "zfs", "fuse"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Looks at one node, or with `below` at what is below one cgroup of it. `roots` are directories that likely hold
+    the files that pin."""
+
+    host: Host
+    place: Path
+    below: Path | None = None
+    roots: Sequence[Path] = ()
+    pin_seconds: float = PIN_SECONDS
+
+    def residuals(self) -> list[ParentResidual]:
+        """Parents that have something charged to removed children."""
+        return [parent for parent in find_residuals(self.host).parents if self._inside(parent)]
+
+    def situation(self, progress: Progress | None = None) -> Situation:
+        """Everything that a plan is made from."""
+        census = take_census(self.host)
+        began = time.monotonic()
+        report = find_residuals(self.host)
+        parents = [parent for parent in report.parents if self._inside(parent)]
+        pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds) if parents else PinReport()
+        if not parents:
+            time.sleep(_WAIT_S)
+        again = take_census(self.host)
+        fell = census.dying - again.dying if census.dying is not None and again.dying is not None else 0
+        memory = parse_flat_keyed(ProcFile(self.host.proc / "meminfo").read_or_none() or b"")
+        kib = {name: memory.get(name, 0) * 1024 for name in (b"MemAvailable", b"Cached", b"Buffers", b"Shmem")}
+        return Situation(
+            census=again,
+            residuals=tuple(with_metadata(parents, pins)),
+            pins=pins,
+            swaps=tuple(swaps(self.host)),
+            memory_available=kib[b"MemAvailable"],
+            page_cache=max(0, kib[b"Cached"] + kib[b"Buffers"] - kib[b"Shmem"]),
+            place=work_place(self.host, self.place),
+            fell=max(0, fell),
+            after_s=time.monotonic() - began,
+            leftovers=tuple(str(change) for change in Journal.read(self.place, self.host).changes),
+            unswappable=frozenset(parent.path for parent in parents if parent.version == 2 and _swap_is_barred(parent)),
+            below=self.below,
+            blind_spots=tuple(report.blind_spots),
+        )
+
+    def _inside(self, parent: ParentResidual) -> bool:
+        return self.below is None or Path(parent.path).is_relative_to(self.below)
+
+
+def memory_root(host: Host) -> Path | None:
+    """The root of the hierarchy with memory cgroups: a cgroup that stays."""
+    layout = hierarchies(host)
+    hierarchy = find_v1(layout, "memory") or find_v2(layout)
+    return hierarchy.path if hierarchy else None
+
+
+def work_place(host: Host, place: Path) -> WorkPlace:
+    """What there is for a swapfile at a place (or where it would be made)."""
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    real = existing.resolve()
+    mounts = [mount for mount in read_mounts(host.proc / "self/mountinfo") if real.is_relative_to(mount.point)]
+    # Of mounts over each other, the last one is seen.
+    kind = max(enumerate(mounts), key=lambda each: (len(each[1].point), each[0]))[1].kind if mounts else ""
+    why_not = ""
+    if kind in _NO_SWAPFILES or kind.startswith("fuse."):
+        why_not = f"{place} is on {kind}, which can't hold a swapfile; name a directory on a disk with --work-dir"
+    elif not os.access(existing, os.W_OK):
+        why_not = f"{existing} can't be written to; name another directory with --work-dir"
+    return WorkPlace(place, shutil.disk_usage(existing).free, why_not)
+
+
+def _swap_is_barred(parent: ParentResidual) -> bool:
+    """Whether a limit at a cgroup of v2 or above it leaves no swap."""
+    path = Path(parent.path)
+    return any((ProcFile(up / "memory.swap.max").read_or_none() or b"").strip() == b"0" for up in (path, *path.parents))

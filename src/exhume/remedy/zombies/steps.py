@@ -1,0 +1,308 @@
+"""The steps against zombies, each made from the situation it fits; None where it doesn't."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from exhume.model.remedy import Risk, Step
+from exhume.model.words import count
+from exhume.model.words import size as size_words
+from exhume.model.zombies import PAGE, ParentResidual, PinKind, PinnedFile
+from exhume.remedy.zombies import cost
+from exhume.remedy.zombies.situation import Situation, reclaim_file
+
+SWAPFILE = "zombies.swap"
+DROP_CACHES = "/proc/sys/vm/drop_caches"
+MIB = 1 << 20
+# Memory that stays free when a swap is taken off.
+SPARE_MEMORY = 256 * MIB
+SWAPFILE_LEAST = 16 * MIB
+
+
+def let_go_of_files(situation: Situation) -> Step | None:
+    """Only the named files lose their cached pages; everything else stays warm."""
+    files = _pins(situation, PinKind.FILE)
+    if not files:
+        return None
+    seconds = cost.fadvise_seconds(len(files))
+    return Step(
+        id="fadvise",
+        title=f"let go of the cached pages of {count(len(files), 'file')}",
+        why="their data is on disk; only its cached pages are charged to zombies",
+        action="fadvise",
+        targets=tuple(file.path for file in files),
+        commands=tuple(
+            f"sync {shlex.quote(file.path)}; dd if={shlex.quote(file.path)} iflag=nocache count=0 status=none"
+            for file in files
+        ),
+        frees_at_most=_at_most(situation, sum(file.pages for file in files) * PAGE),
+        cpu_seconds=seconds,
+        spike=cost.is_spike(seconds),
+        bytes=sum(file.bytes for file in files),
+        risk=Risk.NONE,
+        harm="these files are read from disk again when they are next used; what is dirty is written first",
+        undo="not needed: reading a file caches it again",
+    )
+
+
+def reclaim(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """Reclaim below the parents. It can let go of pages that a live process has mapped, which nothing else can."""
+    able = [parent for parent in parents if _reclaimable(parent) and reclaim_file(parent)]
+    if not able:
+        return None
+    seconds = sum(cost.reclaim_seconds(_zombies_below(situation, parent)) for parent in able)
+    spike = cost.is_spike(seconds)
+    mostly_stuck = sum(parent.shmem_bytes + parent.anon_bytes for parent in able) > sum(p.file_bytes for p in able)
+    return Step(
+        id="reclaim",
+        title=f"reclaim cached pages below {count(len(able), 'parent cgroup')}",
+        why="cached file pages, mapped ones too, are charged to zombies below"
+        + ("; most other pages there can't be reclaimed, which makes it slow" if mostly_stuck else ""),
+        action="reclaim",
+        targets=tuple(parent.path for parent in able),
+        commands=tuple(_reclaim_command(parent) for parent in able),
+        frees_at_most=_at_most(situation, sum(parent.file_bytes for parent in able)),
+        cpu_seconds=seconds,
+        spike=spike,
+        bytes=sum(parent.file_bytes for parent in able),
+        risk=Risk.MEDIUM if spike else Risk.LOW,
+        harm="live cgroups below the same parents lose cached pages too"
+        + ("; one core is busy in the kernel meanwhile" if spike else ""),
+        undo="not needed: what is used again is cached again",
+    )
+
+
+def drop_caches(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """The whole node's page cache: the one thing that reaches filesystem metadata for certain."""
+    droppable = sum(max(0, p.file_bytes - max(p.mapped_bytes, _locked(p))) for p in parents)
+    if droppable < PAGE:
+        return None
+    seconds = cost.drop_caches_seconds(situation.page_cache)
+    spike = cost.is_spike(seconds)
+    metadata = sum(parent.metadata_bytes for parent in parents) or _pages(_pins(situation, PinKind.METADATA))
+    return Step(
+        id="drop-caches",
+        title="drop the page cache of the node",
+        why="blocks of filesystems (directories, inode tables) are charged to zombies; only this reaches all of them"
+        if metadata
+        else "it reaches cached pages that no file could be named for",
+        action="drop-caches",
+        targets=(DROP_CACHES,),
+        commands=("sync", f"echo 1 > {DROP_CACHES}"),
+        frees_at_most=_at_most(situation, droppable),
+        cpu_seconds=seconds,
+        spike=spike,
+        bytes=situation.page_cache,
+        risk=Risk.MEDIUM,
+        harm=f"all {size_words(situation.page_cache)} of cached files have to be read from disk again; until then "
+        "everything is slower",
+        undo="not needed: what is used again is cached again",
+    )
+
+
+def through_swap(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """tmpfs has no disk behind it: its pages go out to a swapfile, and come back charged to the living parent."""
+    able = [parent for parent in parents if _swappable(parent) >= PAGE and reclaim_file(parent)]
+    free = [parent for parent in able if parent.path not in situation.unswappable]
+    if not able:
+        return None
+    obstacle = "" if free else f"a limit of memory.swap.max keeps {able[0].path} out of swap; raise it first"
+    able = free or able
+    size = sum(_swappable(parent) for parent in able)
+    file_size = swapfile_size(size)
+    path = situation.place.path / SWAPFILE
+    seconds = sum(cost.reclaim_seconds(_zombies_below(situation, parent)) for parent in able)
+    seconds += cost.swap_out_seconds(size) + cost.swap_in_seconds(size)
+    spike = cost.is_spike(seconds)
+    obstacle = obstacle or _swap_obstacle(situation, file_size)
+    quoted = shlex.quote(str(path))
+    return Step(
+        id="swap-through",
+        title=f"move {size_words(size)} of shared memory out to a temporary swapfile and back",
+        why="pages of tmpfs and shared memory are charged to zombies; on their way back they are charged to the parent"
+        + (f". It can't be done now: {obstacle}" if obstacle else ""),
+        action="" if obstacle else "swap-through",
+        targets=tuple(parent.path for parent in able),
+        commands=(
+            f"fallocate -l {file_size} {quoted}; chmod 600 {quoted}; mkswap {quoted}; swapon -p 32767 {quoted}",
+            *(_reclaim_command(parent, swap=True) for parent in able),
+            f"swapoff {quoted}; rm {quoted}",
+        ),
+        frees_at_most=_at_most(situation, size),
+        cpu_seconds=seconds,
+        spike=spike,
+        bytes=file_size,
+        risk=Risk.MEDIUM,
+        harm="no data is lost; live cgroups below the same parents lose cached pages, and are kept from swapping"
+        + ("; one core is busy in the kernel" if spike else ""),
+        undo="the swapfile is taken off and removed at the end, also when it is interrupted",
+    )
+
+
+def copy_by_hand(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """The root of v1 can't be reclaimed: a copy of the file is charged to whoever copies."""
+    if not any(_swappable(parent) >= PAGE and reclaim_file(parent) is None for parent in parents):
+        return None
+    files = _pins(situation, PinKind.SHMEM)
+    return Step(
+        id="copy",
+        title=f"replace {count(len(files), 'file')} on tmpfs by copies"
+        if files
+        else "remove or replace files on tmpfs",
+        why="their pages are charged to zombies right below the root of the hierarchy, which the kernel won't reclaim",
+        targets=tuple(file.path for file in files),
+        commands=tuple(
+            f"cp -a {shlex.quote(file.path)} {shlex.quote(file.path + '.new')} && "
+            f"mv {shlex.quote(file.path + '.new')} {shlex.quote(file.path)}"
+            for file in files
+        ),
+        frees_at_most=_at_most(situation, sum(_swappable(parent) for parent in parents)),
+        risk=Risk.MEDIUM,
+        harm="a process that has such a file open goes on with the old one: stop it first",
+        reversible=False,
+        undo="none: the old files are gone",
+    )
+
+
+def swap_off(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """Swapped pages hold a zombie until they come back to memory, where they are charged to whoever brings them."""
+    held = sum(parent.swap_bytes for parent in parents)
+    used = [swap for swap in situation.swaps if swap.used]
+    if not held or not used:
+        return None
+    size = sum(swap.used for swap in used)
+    seconds = cost.swap_in_seconds(size)
+    short = size + SPARE_MEMORY - situation.memory_available
+    return Step(
+        id="swapoff",
+        title=f"take {count(len(used), 'swap')} off, and put it on again"
+        if len(used) == 1
+        else f"take {len(used)} swaps off, one after the other, and put them on again",
+        why="swapped pages are charged to zombies until they come back to memory"
+        + (
+            f". It can't be done now: that takes {size_words(short)} more memory than is available" if short > 0 else ""
+        ),
+        action="" if short > 0 else "swapoff",
+        targets=tuple(swap.path for swap in used),
+        commands=tuple(
+            f"swapoff {shlex.quote(swap.path)}; swapon -p {swap.priority} {shlex.quote(swap.path)}"
+            if swap.priority >= 0
+            else f"swapoff {shlex.quote(swap.path)}; swapon {shlex.quote(swap.path)}"
+            for swap in used
+        ),
+        frees_at_most=_at_most(situation, held),
+        cpu_seconds=seconds,
+        spike=cost.is_spike(seconds),
+        bytes=size,
+        risk=Risk.MEDIUM,
+        harm=f"everything swapped comes back to memory ({size_words(size)}), also what nobody needs, and is "
+        "charged to the root cgroup",
+        undo="every swap is put on again with its priority, also when it is interrupted",
+    )
+
+
+def ask_holders(situation: Situation, *, mapped_too: bool) -> Step | None:
+    """Locked pages can't be let go by anybody but their process; nor can mapped ones where reclaim doesn't reach."""
+    files = _pins(situation, PinKind.MLOCKED) + (_pins(situation, PinKind.MAPPED) if mapped_too else [])
+    holders = {holder.pid: holder for file in files for holder in file.holders}
+    locked = sum(parent.unevictable_bytes for parent in situation.residuals)
+    if not files and not locked:
+        return None
+    names = ", ".join(f"{holder.comm} (pid {holder.pid})" for holder in holders.values())
+    return Step(
+        id="holders",
+        title=f"stop or restart {names}" if names else "find and stop the process that locks memory",
+        why="it keeps pages in memory that are charged to zombies; nothing frees them while it lives",
+        targets=tuple(str(pid) for pid in holders) or tuple(file.path for file in files),
+        commands=tuple(f"kill {pid}" for pid in holders),
+        frees_at_most=_at_most(situation, max(locked, _pages(files) * PAGE)),
+        risk=Risk.HIGH,
+        harm="the process ends; whether that hurts only its owner knows",
+        reversible=False,
+        undo="start it again",
+    )
+
+
+def reboot(why: str) -> Step:
+    return Step(
+        id="reboot",
+        title="reboot the node",
+        why=why,
+        commands=("systemctl reboot",),
+        risk=Risk.HIGH,
+        harm="everything on the node stops",
+        reversible=False,
+        undo="none",
+    )
+
+
+def clean_up(situation: Situation) -> Step:
+    return Step(
+        id="clean-up",
+        title="remove what an earlier run left behind",
+        why="it was killed before it could: " + "; ".join(situation.leftovers),
+        action="clean-up",
+        targets=situation.leftovers,
+        risk=Risk.NONE,
+        harm="none",
+        undo="not needed",
+    )
+
+
+def _pins(situation: Situation, kind: PinKind) -> list[PinnedFile]:
+    return [file for file in situation.pins.files if file.kind == kind]
+
+
+def _pages(files: Iterable[PinnedFile]) -> int:
+    return sum(file.pages for file in files)
+
+
+def _reclaimable(parent: ParentResidual) -> bool:
+    """Whether a parent has cached data that reclaim is the mildest way to free: not where all of it is metadata, which
+    dropping caches frees for certain, or locked."""
+    return parent.file_bytes - parent.metadata_bytes - _locked(parent) >= PAGE
+
+
+def _locked(parent: ParentResidual) -> int:
+    return min(parent.unevictable_bytes, parent.file_bytes)
+
+
+def _swappable(parent: ParentResidual) -> int:
+    return parent.shmem_bytes + parent.anon_bytes
+
+
+def swapfile_size(size: int) -> int:
+    """A quarter more than has to fit, in whole mebibytes."""
+    return max(SWAPFILE_LEAST, -(-(size + size // 4) // MIB) * MIB + MIB)
+
+
+def _swap_obstacle(situation: Situation, file_size: int) -> str:
+    if situation.place.why_not:
+        return situation.place.why_not
+    if situation.place.free < file_size + file_size // 10:
+        needed = size_words(file_size)
+        return f"{situation.place.path} has no room for a swapfile of {needed}; name another with --work-dir"
+    if situation.memory_available < SPARE_MEMORY:
+        return "memory is too short to bring pages back from swap"
+    return ""
+
+
+def _zombies_below(situation: Situation, parent: ParentResidual) -> int:
+    """How many a reclaim would walk over, at worst."""
+    if parent.dying is not None:
+        return parent.dying
+    pages = parent.bytes // PAGE
+    return pages if situation.census.dying is None else min(pages, situation.census.dying)
+
+
+def _at_most(situation: Situation, size: int) -> int:
+    """Every zombie is held by at least a page, so so many bytes hold at most so many."""
+    pages = -(-size // PAGE)
+    return pages if situation.census.dying is None else min(pages, situation.census.dying)
+
+
+def _reclaim_command(parent: ParentResidual, *, swap: bool = False) -> str:
+    file = shlex.quote(str(reclaim_file(parent)))
+    if parent.version == 1:
+        return f"echo 0 > {file}"
+    amount = _swappable(parent) if swap else parent.file_bytes
+    return f"echo {amount} > {file}"

@@ -1,0 +1,117 @@
+"""`exhume fix` as its users meet it: who may run it, what it prints, and what it refuses."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from exhume.model.remedy import Outcome, Plan, Report, Risk, Status, Step
+from exhume.present.fix_view import outcome_line, plan_json, plan_lines, report_json, report_lines
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/commands/fix.md"
+FILES = tuple(f"/data/{number}" for number in range(70_000))
+FADVISE = Step(
+    "fadvise",
+    "let go of the cached pages of 70,000 files",
+    "their data is on disk",
+    action="fadvise",
+    targets=FILES,
+    commands=tuple(f"sync {file}" for file in FILES),
+    frees_at_most=70_000,
+    cpu_seconds=0.05,
+    risk=Risk.NONE,
+    harm="they are read again",
+    undo="not needed",
+)
+RECLAIM = Step("reclaim", "reclaim", "cached", action="reclaim", cpu_seconds=18.4, spike=True, frees_at_most=68_000)
+HOLDERS = Step("holders", "stop or restart trainer (pid 99)", "it locks", reversible=False, undo="start it again")
+PLAN = Plan("zombies", 70_012, "70,012 zombies.", (FADVISE, RECLAIM, HOLDERS), ("other mount namespaces",))
+
+
+@pytest.fixture
+def nobody(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+def test_without_root_it_says_so_in_a_sentence(exhume, nobody):
+    for words in ((), ("--apply",), ("--json",)):
+        result = exhume("fix", "plan", "zombies", *words, check=False)
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert re.fullmatch(r"exhume: exhume fix needs root: .*; run it with sudo\n", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("fix",), "ACTION"),
+        (("fix", "plan"), "TARGET"),
+        (("fix", "plan", "everything"), "invalid choice"),
+        (("fix", "plan", "zombies", "--max-time", "soon"), "soon"),
+        (("fix", "plan", "zombies", "--max-time", "0s"), "above 0"),
+    ],
+)
+def test_words_that_make_no_sense_are_told(exhume, words, said):
+    result = exhume(*words, check=False)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.root
+def test_a_cgroup_or_a_step_that_is_not_there_is_told(exhume, tmp_path):
+    place = ("--work-dir", str(tmp_path / "fix"))
+    result = exhume("fix", "plan", "zombies", *place, "--below", "/no/such/cgroup", check=False)
+    assert result.returncode == 2
+    assert "/no/such/cgroup is no cgroup" in result.stderr
+    result = exhume("fix", "plan", "zombies", *place, "--only", "magic", check=False)
+    assert result.returncode == 2
+    assert "no step 'magic'" in result.stderr
+    assert not (tmp_path / "fix").exists(), "a plan leaves nothing behind"
+
+
+def test_a_plan_for_people_shows_commands_costs_and_blind_spots():
+    text = "\n".join(plan_lines(PLAN))
+    assert text.startswith("70,012 zombies.\n")
+    assert "1. let go of the cached pages of 70,000 files  [fadvise]" in text
+    assert "     $ sync /data/2\n     … and 69,997 more; --json has them all" in text
+    assert "/data/3\n" not in text
+    assert "A CPU SPIKE: one core busy in the kernel for up to 18.4 s (needs --accept-cost)" in text
+    assert "not reversible: start it again" in text
+    assert "not seen:\n  - other mount namespaces" in text
+
+
+def test_outcomes_tell_what_was_freed_or_why_not():
+    done = Outcome(FADVISE, Status.DONE, 512, 12, 0.43, 0.04, core=1)
+    assert outcome_line(done) == "fadvise: freed 500, 12 left; 0.4 s, 0.04 s of CPU on core 1"
+    refused = Outcome(RECLAIM, Status.REFUSED, 12, 12, why="it may keep one core busy")
+    assert outcome_line(refused) == "reclaim: refused: it may keep one core busy"
+    late = Outcome(RECLAIM, Status.TIMED_OUT, None, None, 60.0, 3.0, why="its 60 s are over")
+    assert outcome_line(late) == "reclaim: freed: not known; 60.0 s, 3.00 s of CPU (timed-out: its 60 s are over)"
+    assert Outcome(FADVISE, Status.DONE, 10, 12).freed == 0
+
+
+def test_a_report_tells_before_after_and_what_is_left():
+    report = Report(PLAN, 512, 12, (), ("trainer (pid 99) keeps 12 pages locked",), interrupted=True)
+    assert list(report_lines(report)) == [
+        "before 512, after 12: 500 zombies freed",
+        "it was interrupted; what it had changed for a while is undone, and it can be run again",
+        "what is left, and why:",
+        "  - trainer (pid 99) keeps 12 pages locked",
+    ]
+
+
+def test_every_field_of_json_is_documented():
+    report = Report(PLAN, 512, 12, (Outcome(FADVISE, Status.DONE, 512, 12),), ("why",))
+    documented = set(re.findall(r"`([\w-]+)`", PAGE.read_text()))
+    for document in (plan_json(PLAN, "node"), report_json(report, "node")):
+        assert document["version"] == 1
+        assert fields_of(document) <= documented
+    assert {status.value for status in Status} | {risk.value for risk in Risk} <= documented
+
+
+def fields_of(value) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(fields_of, value)) if value else set()
+    return set(value) | set().union(*map(fields_of, value.values())) if isinstance(value, dict) else set()

@@ -1,0 +1,98 @@
+"""The verdict on counts, and the thresholds it goes by."""
+
+import pytest
+
+from exhume.diagnose.zombies import (
+    GROWING,
+    MANY,
+    RECORDING,
+    SAMPLING,
+    UNKNOWN,
+    WELL,
+    Growth,
+    Thresholds,
+    growth_between,
+    judge,
+)
+from exhume.model.clock import NANOS
+from exhume.model.zombies import Census, HierarchyCensus
+
+HOUR = 3600 * NANOS
+
+
+def census(dying: int | None, controller: str = "memory", note: str = "") -> Census:
+    return Census([HierarchyCensus("memory", 1, "/cg", controller, None, None, dying, note=note)])
+
+
+def grown(first: int, last: int, seconds: float = 3600.0, source: str = RECORDING) -> dict[tuple[str, str], Growth]:
+    return {("memory", "memory"): Growth((last - first) / seconds * 3600, seconds, first, last, 0, source)}
+
+
+@pytest.mark.parametrize(
+    ("dying", "growth", "level"),
+    [
+        (0, {}, WELL),
+        (20, {}, WELL),  # a fresh boot
+        (500, {}, WELL),
+        (999, {}, WELL),
+        (1000, {}, MANY),
+        (68_680, grown(68_271, 68_680), MANY),
+        (50, grown(0, 50), GROWING),  # 1,000 after 19 hours
+        (50, grown(20, 50), WELL),  # after 32 hours
+        (50, grown(46, 50, seconds=60), WELL),  # four may be the ordinary coming and going
+        (50, grown(45, 50, seconds=60), GROWING),
+        (500, grown(900, 500), WELL),
+        (30, grown(20, 30, seconds=0.4, source=SAMPLING), GROWING),
+        (None, {}, UNKNOWN),
+    ],
+)
+def test_levels(dying: int | None, growth: dict[tuple[str, str], Growth], level: str) -> None:
+    verdict = judge(census(dying), growth)
+    assert verdict.level == level
+    assert verdict.is_finding == (level in (MANY, GROWING))
+    assert verdict.thresholds == Thresholds()
+
+
+def test_the_incident_in_words() -> None:
+    verdict = judge(census(68_680), grown(68_271, 68_680))
+    assert verdict.summary == "68,680 zombie memory cgroups, and growing by 409 an hour"
+    assert "1,000" in verdict.reasons[0]
+    assert verdict.reasons[1].startswith("409 more zombies in 1.0 h")
+
+
+def test_growth_says_when_there_will_be_many() -> None:
+    assert "would be reached in 19 h" in judge(census(50), grown(0, 50)).reasons[0]
+
+
+def test_other_hierarchies_count_too() -> None:
+    both = Census([*census(3).hierarchies, HierarchyCensus("pids", 1, "/p", "pids", 2000, 1, 1999)])
+    assert judge(both, {}).level == MANY
+    assert "pids" in judge(both, {}).summary
+
+
+def test_unknown_says_why() -> None:
+    verdict = judge(census(None, note="a cgroup namespace"), {})
+    assert verdict.reasons == ["a cgroup namespace"]
+
+
+def test_other_thresholds() -> None:
+    assert judge(census(60), {}, Thresholds(many=50)).level == MANY
+
+
+def test_growth_over_counts() -> None:
+    points = [(0, 100), (10 * NANOS, 100), (HOUR - 10 * NANOS, 200), (HOUR, 200)]
+    growth = growth_between(points, RECORDING)
+    assert growth is not None
+    assert (growth.first, growth.last, growth.source) == (100, 200, RECORDING)
+    assert growth.per_hour == pytest.approx(100, rel=0.01)
+
+
+def test_a_zombie_of_an_instant_is_no_growth() -> None:
+    points = [(0, 7), (10 * NANOS, 5), (HOUR - 10 * NANOS, 5), (HOUR, 9)]
+    growth = growth_between(points, RECORDING)
+    assert growth is not None and growth.per_hour == 0
+
+
+@pytest.mark.parametrize("points", [[], [(0, 1)], [(0, 1), (NANOS, 9)], [(HOUR, 1), (0, 2)]])
+def test_too_short_to_tell(points: list[tuple[int, int]]) -> None:
+    assert growth_between(points, RECORDING) is None

@@ -1,0 +1,74 @@
+"""A storm over zombies: one core, in the kernel, for as long as was said."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from exhume.collect.cpulist import online_cpus
+from exhume.collect.host import Host
+from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.storm import raise_storm, way_to_spin
+from exhume.lab.traces import Traces
+from exhume.lab.zombies import make_zombies
+from exhume.model.errors import LabError, UsageError
+
+COUNT = 1500
+NAME = "exhume-lab-storm"
+
+
+@pytest.mark.root
+@pytest.mark.needs("mkfs.ext4")
+def test_one_core_spins_in_the_kernel_for_so_long(work: Path) -> None:
+    make_zombies(COUNT, "mlock", work=work, parent=NAME).keep()
+    core = online_cpus(Host())[-1]
+    seen: set[tuple[int, ...]] = set()
+
+    def look(done: int, total: int) -> None:
+        spinners = [process for process in Traces.read(work / NAME).processes if process.alive]
+        seen.update(tuple(os.sched_getaffinity(process.pid)) for process in spinners[1:] if 200 < done < 1000)
+
+    began = time.monotonic()
+    storm = raise_storm(core, 1.2, work=work, progress=look)
+    assert time.monotonic() - began < 10
+    assert seen == {(core,)}
+    assert storm.passes >= 1
+    assert (storm.zombies, storm.left) == (COUNT, COUNT)
+    assert 1.1 < storm.elapsed_s < 3
+    assert storm.system_s > 0.2
+    assert storm.system_s > 5 * storm.user_s
+    # Only the holder is left of its processes.
+    assert len([process for process in Traces.read(work / NAME).processes if process.alive]) == 1
+
+
+@pytest.mark.root
+@pytest.mark.needs("mkfs.ext4")
+def test_zombies_that_reclaim_would_free_are_refused(work: Path) -> None:
+    make_zombies(20, "ext4", work=work, parent=NAME).keep()
+    with pytest.raises(LabError, match="free zombies pinned by ext4"):
+        raise_storm(None, 1, work=work)
+
+
+@pytest.mark.root
+def test_nothing_to_spin_over(work: Path) -> None:
+    with pytest.raises(LabError, match="make some: exhume lab run zombies"):
+        raise_storm(None, 1, work=work)
+    with pytest.raises(UsageError, match="no core 8000"):
+        raise_storm(8000, 1, work=work)
+    with pytest.raises(UsageError, match="up to 3600 seconds"):
+        raise_storm(None, 1e9, work=work)
+
+
+@pytest.mark.root
+def test_the_way_is_found_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hierarchy = find_memory_hierarchy(Host())
+    reading, reclaiming = tmp_path / "memory.numa_stat", tmp_path / hierarchy.reclaim_file
+    reading.write_text("total=0\n")
+    with pytest.raises(LabError, match="nothing to spin with"):
+        way_to_spin(hierarchy, tmp_path)
+    reclaiming.write_text("")
+    assert way_to_spin(hierarchy, tmp_path) == (reclaiming, hierarchy.reclaim_words)
+    content = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (time.sleep(0.004), content(path))[1])
+    assert way_to_spin(hierarchy, tmp_path) == (reading, "")

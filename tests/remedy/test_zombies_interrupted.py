@@ -1,0 +1,177 @@
+"""A remedy that is interrupted, killed or not allowed to be expensive: nothing is lost, nothing is left."""
+
+import signal
+import time
+
+import pytest
+
+from exhume.collect.host import Host
+from exhume.model.remedy import Plan, Status, Step
+from exhume.model.stop import Stop
+from exhume.remedy.journal import Journal, hold_journal
+from exhume.remedy.swaps import is_on
+from exhume.remedy.worker import Done
+from exhume.remedy.zombies import actions, apply
+from exhume.remedy.zombies.apply import Applier, Tell, Wishes
+from exhume.remedy.zombies.look import Watch
+
+COUNT = 500
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_with_the_swapfile_removed_and_nothing_lost(number, lab_of, fix):
+    with lab_of(COUNT, "tmpfs") as lab:
+        run = fix(lab)
+        content = {file: file.read_bytes() for file in lab.files}
+        swappiness = swappiness_of(lab)
+        process = run.start("--apply")
+        wait_for(lambda: is_on(Host(), swapfile(run)))
+        process.send_signal(number)
+        process.send_signal(number)
+        told, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, told
+        assert "it was interrupted" in told
+        assert not is_on(Host(), swapfile(run))
+        assert list(run.work_dir.iterdir()) == []
+        assert swappiness_of(lab) == swappiness
+        assert {file: file.read_bytes() for file in lab.files} == content
+
+
+@pytest.mark.root
+def test_after_kill_9_the_next_run_finds_what_is_left_and_removes_it(lab_of, fix):
+    with lab_of(COUNT, "tmpfs") as lab:
+        run = fix(lab)
+        content = {file: file.read_bytes() for file in lab.files}
+        swappiness = swappiness_of(lab)
+        process = run.start("--apply")
+        wait_for(lambda: len(Journal.read(run.work_dir, Host()).changes) > 1)
+        process.kill()
+        process.communicate()
+        assert is_on(Host(), swapfile(run))
+        plan = run()
+        assert plan["steps"][0]["id"] == "clean-up"
+        assert is_on(Host(), swapfile(run)), "a plan changes nothing"
+        applied = run("--apply", "--only", "clean-up")["applied"]
+        assert applied["outcomes"][0]["status"] == "done"
+        assert not is_on(Host(), swapfile(run))
+        assert list(run.work_dir.iterdir()) == []
+        assert swappiness_of(lab) == swappiness
+        assert {file: file.read_bytes() for file in lab.files} == content
+
+
+@pytest.mark.root
+def test_a_second_remedy_is_refused_while_one_is_at_work(lab_of, fix):
+    with lab_of(50, "tmpfs") as lab:
+        run = fix(lab)
+        with hold_journal(run.work_dir, Host()):
+            process = run.start("--apply")
+            told, _ = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "another exhume fix is at work" in told
+
+
+# Bounds, with actions that only pretend.
+
+
+@pytest.fixture
+def applied(tmp_path, monkeypatch):
+    """Apply steps whose batches are given, as often as they are asked for; what came of them."""
+    monkeypatch.setattr(apply, "spare_core", lambda host: None)
+    monkeypatch.setattr(apply, "REST_S", 0.01)
+    monkeypatch.setattr(Applier, "count", lambda self: 700)
+    monkeypatch.setattr(Watch, "residuals", lambda self: [])
+    monkeypatch.setattr(apply, "why_left", lambda situation, outcomes: ())
+    monkeypatch.setattr(Watch, "situation", lambda self: None)
+
+    def run(step: Step, batches, wishes: Wishes, stop: Stop | None = None):
+        monkeypatch.setitem(actions.ACTIONS, step.action, batches)
+        with hold_journal(tmp_path / "work", Host()) as journal:
+            watch = Watch(Host(), tmp_path / "work")
+            applier = Applier(Host(), stop or Stop(), journal, None, watch, Tell())
+            return applier.apply(Plan("zombies", 700, "", (step,)), wishes).outcomes[0]
+
+    return run
+
+
+def endless(closed: list):
+    def batches(step, bench):
+        try:
+            while True:
+                yield Done(False, 0, 0.0, 0.01)
+        finally:
+            closed.append(True)
+
+    return batches
+
+
+def test_a_spike_is_refused_unless_it_is_accepted(applied):
+    step = Step("reclaim", "reclaim", "", action="pretend", cpu_seconds=18.4, spike=True)
+    refused = applied(step, once, Wishes(lambda step: False))
+    assert refused.status == Status.REFUSED
+    assert "18.4 s" in refused.why
+    assert applied(step, once, Wishes(lambda step: True)).status == Status.DONE
+
+
+def once(step, bench):
+    yield Done(True, 1, 0.0, 0.0)
+
+
+def test_a_step_ends_when_its_time_is_over_and_cleans_up(applied):
+    closed: list[bool] = []
+    outcome = applied(Step("x", "x", "", action="pretend"), endless(closed), Wishes(lambda step: True, step_s=0.2))
+    assert outcome.status == Status.TIMED_OUT
+    assert outcome.cpu_seconds > 0
+    assert closed == [True]
+
+
+def test_a_stop_is_heard_between_batches(applied):
+    closed: list[bool] = []
+    stop = Stop()
+
+    def batches(step, bench):
+        try:
+            yield Done(True, 0, 0.0, 0.0)
+            stop.set()
+            yield Done(True, 0, 0.0, 0.0)
+            raise AssertionError("it went on")
+        finally:
+            closed.append(True)
+
+    outcome = applied(Step("x", "x", "", action="pretend"), batches, Wishes(lambda step: True), stop)
+    assert outcome.status == Status.INTERRUPTED
+    assert closed == [True]
+    late = applied(Step("x", "x", "", action="pretend"), endless(closed), Wishes(lambda step: True), stop)
+    assert late.status == Status.INTERRUPTED
+    assert late.seconds == 0
+
+
+def test_steps_for_a_person_and_steps_not_asked_for_are_left(applied):
+    manual = applied(Step("holders", "stop it", ""), endless([]), Wishes(lambda step: True))
+    assert manual.status == Status.MANUAL
+    other = applied(Step("x", "x", "", action="pretend"), endless([]), Wishes(lambda step: True, only={"y"}))
+    assert other.status == Status.NOT_ASKED
+
+
+def test_a_step_without_anything_left_to_free_is_skipped(applied):
+    outcome = applied(Step("reclaim", "x", "", action="reclaim"), endless([]), Wishes(lambda step: True))
+    assert outcome.status == Status.NOT_NEEDED
+
+
+def swappiness_of(lab) -> str | None:
+    """Only v1 has it for each cgroup."""
+    file = lab.parent / "memory.swappiness"
+    return file.read_text() if file.exists() else None
+
+
+def swapfile(run) -> str:
+    return str(run.work_dir / "zombies.swap")
+
+
+def wait_for(condition, seconds: float = 30.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := condition():
+            return found
+        time.sleep(0.005)
+    raise AssertionError("it did not happen")

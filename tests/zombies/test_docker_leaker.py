@@ -1,0 +1,138 @@
+"""A container that crashes again and again and leaves a zombie each time is named from a recording."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_docker import OwnDocker, until
+
+from exhume.collect.container_names import ContainerName, container_names
+from exhume.collect.host import Host
+from exhume.collect.memcg.census import take_census
+from exhume.diagnose.leakers import RELEASED_WITHIN_NS
+from exhume.model.clock import NANOS
+from exhume.store.query import Recording
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.needs("dockerd", "docker", "busybox"),
+    pytest.mark.skipif(take_census(Host()).memory is None, reason="no memory cgroups are mounted here"),
+]
+
+PROGRAM = (sys.executable, "-m", "exhume.cli.main")
+IMAGE = "exhume.test/crash-loop:7"
+LEAKER, CLEAN_LOOP, STEADY = "wobbly_heron.9", "clean-crasher", "quiet-neighbour"
+# Docker waits 0.1 s before the first restart and twice as long before each further one.
+CRASHES = 6
+# The page that it writes outlives it and pins its memory cgroup.
+LEAK = 'echo leaked > "$(busybox mktemp /leak/XXXXXX)"; exit 1'
+
+
+def ticks(directory: Path) -> int:
+    return Recording.open(directory).read("anchors", None, ["time"]).num_rows if directory.exists() else 0
+
+
+def nameless(directory: Path, cgroup: str) -> list[str]:
+    """Whoever made, removed or released a cgroup below this one and is known by number alone."""
+    rows = Recording.open(directory).read("cgroup_events", None, ["path", "comm"]).to_pylist()
+    return [row["comm"] for row in rows if (row["path"] or "").startswith(cgroup) and row["comm"].startswith(":")]
+
+
+@contextmanager
+def recorder(directory: Path, said: Path) -> Iterator[None]:
+    """`exhume record` for as long as the context lasts."""
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [*PROGRAM, "record", "--dir", directory],
+            env={name: value for name, value in os.environ.items() if not name.startswith("EXHUME_")},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        # What happens before the first tick is not recorded.
+        until("it records", lambda: process.poll() is not None or ticks(directory), 20)
+        assert process.poll() is None, said.read_text()
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, said.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(20)
+
+
+@pytest.fixture
+def docker() -> Iterator[OwnDocker]:
+    with OwnDocker() as own:
+        own.import_busybox(IMAGE)
+        yield own
+
+
+def explain(recording: Path, socket: Path) -> dict[str, Any]:
+    words = ("zombies", "--explain", "--json", "--utc", "--dir", str(recording), "--docker-socket", str(socket))
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)["explanation"]
+
+
+def seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def test_a_crash_looping_container_is_named_by_name_and_image(docker: OwnDocker, tmp_path: Path) -> None:
+    leaked, recording = docker.room / "leaked", tmp_path / "recording"
+    leaked.mkdir()
+    began = int(time.time())
+    with recorder(recording, tmp_path / "said"):
+        steady = docker.run(STEADY, IMAGE, "busybox sleep 600")
+        # Crashes as often, with nothing that stays behind.
+        clean = docker.run(CLEAN_LOOP, IMAGE, "exit 1", "--restart=always")
+        number = docker.run(LEAKER, IMAGE, LEAK, "--restart=always", "-v", f"{leaked}:/leak")
+        until(f"{CRASHES} crashes", lambda: len(list(leaked.iterdir())) >= CRASHES, 40)
+        docker("stop", "-t", "0", LEAKER, CLEAN_LOOP)
+        docker("restart", "-t", "0", STEADY)
+        # From then on it is certain that what was removed is not going to be released; and a tick to record that.
+        time.sleep(RELEASED_WITHIN_NS / NANOS + 1.5)
+        explanation = explain(recording, docker.socket)
+
+    crashed = sorted(file.stat().st_mtime for file in leaked.iterdir())
+    started = docker.started(since=began)
+    (leaker,) = [each for each in explanation["leakers"] if each["pattern"] == f"{docker.cgroup}/*"]
+    assert leaker["containers"] == [{"id": number, "name": LEAKER, "image": IMAGE, "count": len(crashed)}]
+    assert leaker["zombies"] == len(crashed)
+    # Each start makes a cgroup; only the leaker's stay.
+    assert started[number] == len(crashed) and started[clean] > 1 and started[steady] == 2
+    assert leaker["made"] == started.total()
+    assert leaker["example"] == f"{docker.cgroup}/{number}"
+    assert crashed[0] <= seconds(leaker["first"]) <= crashed[0] + 2
+    assert crashed[-1] <= seconds(leaker["last"]) <= crashed[-1] + 2
+    span = seconds(leaker["last"]) - seconds(leaker["first"])
+    assert leaker["per_hour"] == pytest.approx((len(crashed) - 1) * 3600 / span, rel=0.01)
+    assert leaker["creators"] == [{"comm": "runc", "count": len(crashed)}]
+    # runc is often gone before its command line could be read, and the shim that started it may have slept.
+    creator = leaker["creator"]
+    assert creator["comm"] == "runc"
+    assert creator["cmdline"] is None or number in creator["cmdline"]
+    assert creator["parent_comm"] is None or creator["parent_comm"].startswith("containerd-shim")
+    assert nameless(recording, docker.cgroup) == []
+    # Its neighbours did nothing wrong: their names are nowhere.
+    told = json.dumps(explanation["leakers"])
+    assert CLEAN_LOOP not in told and STEADY not in told and clean not in told and steady not in told
+
+    (parent,) = [each for each in explanation["parents"] if each["cgroup"] == docker.cgroup]
+    assert parent["shmem_bytes"] == len(crashed) * os.sysconf("SC_PAGE_SIZE")
+
+    # Docker still tells who it was once the container is gone.
+    docker("rm", "-f", LEAKER)
+    assert container_names(docker.socket, began).names[number] == ContainerName(LEAKER, IMAGE, "docker")
