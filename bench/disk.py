@@ -21,8 +21,8 @@ def measure(work: Path, quick: bool) -> Section:
         perf = start_perf(data, rate)
         time.sleep(3)
         watch(seconds, exhume, perf)
-        exhume.finish()
-        perf.finish()
+    exhume.finish()
+    perf.finish()
     ours, theirs = recorded(directory), perf_data(data)
     data.unlink()
     ratio = ours.bytes_a_sample / theirs.bytes_a_sample
