@@ -17,11 +17,13 @@ SHORT_LIVED = ("/bin/sh", "-c", ":")
 
 
 def compress_and_fork(core: int, forks_per_second: float) -> None:
-    """Compress without end on one core; start and reap a short-lived process whenever one is due."""
+    """Compress on one core for as long as whoever started it lives; start and reap a short-lived process whenever one is due."""
     os.sched_setaffinity(0, {core})
     block = bytes(range(256)) * (BLOCK_BYTES // 512) + os.urandom(BLOCK_BYTES // 2)
     due = time.monotonic()
-    while True:
+    parent = os.getppid()
+    # Whoever asked for the load may be killed: then nobody would end it.
+    while os.getppid() == parent:
         zlib.compress(block, 6)
         now = time.monotonic()
         # After a stall the missed ones are not made up for: a burst would be another load.
