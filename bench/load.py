@@ -17,7 +17,7 @@ SHORT_LIVED = ("/bin/sh", "-c", ":")
 
 
 def compress_and_fork(core: int, forks_per_second: float) -> None:
-    """Compress on one core for as long as whoever started it lives; start and reap a short-lived process whenever one is due."""
+    """Compress on one core while whoever started it lives; start and reap a short-lived process when one is due."""
     os.sched_setaffinity(0, {core})
     block = bytes(range(256)) * (BLOCK_BYTES // 512) + os.urandom(BLOCK_BYTES // 2)
     due = time.monotonic()
