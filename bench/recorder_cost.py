@@ -34,8 +34,7 @@ def measure(work: Path, quick: bool) -> Section:
         kernel's own count of each process, its threads and its children, from start to exit: perf only copies while it
         runs and reads everything again at its end, so its cost goes with the number of processes; exhume pays for
         imports and symbol tables at its start, once in weeks, and has nothing left to do at its end. With fewer
-        processes perf's cost falls faster than exhume's, and the ratio rises: at 1,200 a second it was 0.51, at 600 it
-        was 0.98 on a quiet machine, at 400 it was above 1.
+        processes perf's cost falls faster than exhume's and the ratio rises: below some 500 a second exhume costs more.
         """,
         [
             Row("CPU of exhume record / CPU of perf record, 97 Hz", ours / perfs, "", 1.0, 0.4),

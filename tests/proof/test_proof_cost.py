@@ -15,7 +15,6 @@ from exhume.store.query import Recording
 RATE_HZ = 97
 SECONDS = 60
 LARGEST_RATIO = 1.0
-MINUTES_AT_MOST = 3
 LARGEST_RSS = 150_000_000
 
 
@@ -56,24 +55,18 @@ def minute(work: Path) -> Cost:
     recording = Recording.open(directory)
     # It did what it was asked to: neither fewer samples nor fewer seconds.
     assert set(recording.read("self")["rate_hz"].to_pylist()) == {RATE_HZ}
-    assert recording.info().recorded_seconds >= SECONDS - 5
+    assert recording.info().recorded_seconds >= SECONDS - 3
     return Cost(ours, theirs, max(exhume.rss))
 
 
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.needs("perf")
-@pytest.mark.timeout(600)
 def test_it_takes_no_more_cpu_than_perf_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU from start to exit as the kernel counts it, of both: imports and symbol tables of the one, the last pass over
-    its data of the other. Where somebody else uses the machine, a minute may be disturbed: then another is taken."""
+    its data of the other."""
     compile_once(tmp_path, monkeypatch)
-    costs: list[Cost] = []
-    while len(costs) < MINUTES_AT_MOST and not any(cost.ours <= LARGEST_RATIO * cost.theirs for cost in costs):
-        work = tmp_path / f"minute-{len(costs)}"
-        work.mkdir()
-        costs.append(minute(work))
-        print(costs[-1])
-    best = min(costs, key=lambda cost: cost.ours / cost.theirs)
-    assert best.ours <= LARGEST_RATIO * best.theirs
-    assert best.largest_rss <= LARGEST_RSS
+    cost = minute(tmp_path)
+    print(cost)
+    assert cost.ours <= LARGEST_RATIO * cost.theirs
+    assert cost.largest_rss <= LARGEST_RSS
