@@ -1,0 +1,171 @@
+"""From a window to a diagnosis: find what stands out, ask every cause, settle who explains what, and rank."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from exhume.diagnose.case import Case
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.causes import CAUSES, LAST, Examine
+from exhume.diagnose.focus import find_foci
+from exhume.diagnose.rows import Mask
+from exhume.diagnose.sheet import Found
+from exhume.diagnose.symptoms import Symptom, find_symptoms
+from exhume.model.finding import Diagnosis, Finding, Link, RuledOut, Severity, Verdict
+from exhume.model.window import Window
+from exhume.store.query import Recording
+
+# A finding below this is not told: it would be a guess.
+LEAST_CONFIDENCE = 0.3
+# Findings that account for the same samples to this degree are about the same trouble.
+SAME_TIME = 0.5
+MOST_SYMPTOMS = 4
+
+Progress = Callable[[float], None]
+
+
+def diagnose(
+    recording: Recording, window: Window, *, at: int | None = None, progress: Progress = lambda done: None
+) -> Diagnosis:
+    """The diagnosis of a window, or of what is nearest to a moment in it."""
+    foci = find_foci(recording, window, at)
+    cases = [Case.of(recording, focus) for focus in foci]
+    findings: dict[str, Finding] = {}
+    against: dict[str, RuledOut] = {}
+    symptoms: list[Symptom] = []
+    for number, case in enumerate(cases):
+        felt = find_symptoms(case)
+        symptoms += felt
+        found, ruled_out = examine(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
+        for each in found:
+            told = with_symptoms(each.finding, felt)
+            if told.cause not in findings or _better(told, findings[told.cause]):
+                findings[told.cause] = told
+        for reason in ruled_out:
+            against.setdefault(reason.cause, reason)
+    ranked = list(findings.values())
+    return Diagnosis(
+        node=recording.facts.node,
+        window=(window.since, window.until),
+        focus=(cases[0].focus.since, cases[0].focus.until),
+        verdict=_verdict(cases, ranked, symptoms),
+        findings=ranked,
+        ruled_out=[reason for cause, reason in against.items() if cause not in findings],
+        blind_spots=blind_spots(recording, cases),
+    )
+
+
+def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
+    """Ask every cause about one case; the findings are ranked."""
+    case.explained = np.zeros(len(case.sampled), np.bool_)
+    total = len(CAUSES) + len(LAST)
+    found: list[Found] = []
+    ruled_out: list[RuledOut] = []
+    _ask(CAUSES, case, found, ruled_out, lambda n: progress(n / total))
+    found, settled = _settle(found)
+    ruled_out += settled
+    for each in found:
+        if each.finding.severity is not Severity.INFO:
+            case.explained |= each.mask
+    _ask(LAST, case, found, ruled_out, lambda n: progress((len(CAUSES) + n) / total))
+    found, settled = _settle(found)
+    ruled_out += settled
+    return sorted(found, key=_rank), ruled_out
+
+
+def _ask(
+    causes: Mapping[str, Examine],
+    case: Case,
+    found: list[Found],
+    ruled_out: list[RuledOut],
+    step: Callable[[int], None],
+) -> None:
+    for number, look in enumerate(causes.values()):
+        answer = look(case)
+        if isinstance(answer, RuledOut):
+            ruled_out.append(answer)
+        elif answer.finding.confidence < LEAST_CONFIDENCE:
+            why = f"too little speaks for it (confidence {answer.finding.confidence:.2f})"
+            ruled_out.append(RuledOut(answer.finding.cause, why))
+        else:
+            found.append(answer)
+        step(number + 1)
+
+
+def _settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
+    """Drop the findings that are only how another one shows."""
+    by_cause = {each.finding.cause: each for each in found}
+    kept, dropped = [], []
+    for each in found:
+        yields_to = catalogue()[each.finding.cause].yields_to
+        better = [by_cause[name] for name in yields_to if name in by_cause]
+        winner = next((other for other in better if _explains(other, each)), None)
+        if winner is None:
+            kept.append(each)
+        else:
+            why = f"it is how {winner.finding.cause} shows here: {winner.finding.summary}"
+            dropped.append(RuledOut(each.finding.cause, why))
+    return kept, dropped
+
+
+def _explains(better: Found, lesser: Found) -> bool:
+    """Whether the better finding accounts for what the lesser one is about. One that isn't about samples is explained
+    by any that is as grave."""
+    if better.finding.severity.rank < lesser.finding.severity.rank:
+        return False
+    if not lesser.mask.any() or not better.mask.any():
+        return better.finding.confidence >= lesser.finding.confidence
+    return overlap(better.mask, lesser.mask) >= SAME_TIME
+
+
+def overlap(one: Mask, other: Mask) -> float:
+    """The part of the other's samples that are also the one's."""
+    return float((one & other).sum()) / max(1, int(other.sum()))
+
+
+def _rank(each: Found) -> tuple[float, ...]:
+    finding = each.finding
+    return (-finding.severity.rank, -finding.confidence * min(1.0, 0.3 + each.weight / 10), -finding.confidence)
+
+
+def _better(one: Finding, other: Finding) -> bool:
+    return (one.severity.rank, one.confidence) > (other.severity.rank, other.confidence)
+
+
+def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
+    """The finding with what was felt at the head of its chain: on its own core where it is about one."""
+    cpu = finding.culprit.cpu
+    near = [each for each in symptoms if cpu is None or each.cpu is None or each.cpu == cpu]
+    own = [link for link in finding.chain if link.role == "symptom"]
+    links: list[Link] = [*[each.link for each in near[: MOST_SYMPTOMS - len(own)]], *own]
+    return replace(finding, chain=(*links, *[link for link in finding.chain if link.role != "symptom"]))
+
+
+def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]) -> Verdict:
+    if not any(len(case.now("cpu")) for case in cases):
+        return Verdict.UNKNOWN
+    grave = {finding.severity for finding in findings} | {
+        symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd", "hot-core")
+    }
+    if Severity.CRITICAL in grave:
+        return Verdict.STARVED
+    return Verdict.DEGRADED if Severity.WARNING in grave else Verdict.HEALTHY
+
+
+def blind_spots(recording: Recording, cases: list[Case]) -> list[str]:
+    """What could not be seen in these times."""
+    said = [f"the recorder had to do without {line}" for line in recording.facts.sources_missing]
+    for case in cases:
+        if not case.has_stacks:
+            said.append("no stacks were sampled in this time: functions and processes can't be named")
+        if case.baseline.empty:
+            said.append("there is no calm time before or after it in the recording: nothing to compare with")
+        missing = sum(gap.seconds for gap in recording.gaps(case.focus))
+        if missing:
+            said.append(f"nothing was recorded in {missing:.0f} of the {case.focus.seconds:.0f} seconds")
+        for loss in recording.losses(case.focus):
+            where = "" if loss.cpu is None else f" on core {loss.cpu}"
+            said.append(f"{loss.source}: {loss.count:,} {loss.kind}{where}: {loss.text}")
+    said += [f"{skipped.path} was not read: {skipped.reason}" for skipped in recording.skipped]
+    return list(dict.fromkeys(said))

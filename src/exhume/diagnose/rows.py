@@ -1,0 +1,110 @@
+"""Rows of one table as numpy columns, for causes to reckon with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exhume.model.window import Window
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Rows:
+    """A table's rows with their wall time. A number that was not recorded is NaN, a text that wasn't is None."""
+
+    def __init__(self, name: str, table: pa.Table) -> None:
+        self.name = name
+        self._table = table
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def numbers(self, column: str) -> Floats:
+        """A numeric column. Ids that don't fit a float (hashes) are not for this."""
+        if column not in self._columns:
+            chunk = self._table.column(column)
+            values = pc.cast(chunk, pa.float64(), safe=False).to_numpy()
+            self._columns[column] = np.asarray(values, np.float64)
+        return self._columns[column]
+
+    def texts(self, column: str) -> npt.NDArray[np.object_]:
+        """A text column."""
+        if column not in self._columns:
+            self._columns[column] = np.array(self._table.column(column).to_pylist(), dtype=object)
+        return self._columns[column]
+
+    @property
+    def wall(self) -> Ints:
+        if "wall" not in self._columns:
+            self._columns["wall"] = self._table.column("wall").to_numpy().astype(np.int64)
+        return self._columns["wall"]
+
+    @property
+    def cpu(self) -> Ints:
+        return self.numbers("cpu").astype(np.int64)
+
+    def within(self, window: Window) -> "Rows":
+        return self.where((self.wall >= window.since) & (self.wall < window.until))
+
+    def where(self, mask: Mask) -> "Rows":
+        return self if bool(mask.all()) else Rows(self.name, self._table.filter(pa.array(mask)))
+
+    def matching(self, column: str, *texts: str) -> "Rows":
+        """The rows whose text is one of these."""
+        return Rows(self.name, self._table.filter(pc.is_in(self._table.column(column), pa.array(texts, pa.string()))))
+
+    def listed(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Some columns as plain rows: for the few rows that are told in words."""
+        return list(zip(*(self._table.column(name).to_pylist() for name in columns), strict=True))
+
+    def total(self, column: str) -> float | None:
+        """The sum of what was recorded; None where nothing was."""
+        known = self._known(column)
+        return float(known.sum()) if len(known) else None
+
+    def highest(self, column: str) -> float | None:
+        known = self._known(column)
+        return float(known.max()) if len(known) else None
+
+    def lowest(self, column: str) -> float | None:
+        known = self._known(column)
+        return float(known.min()) if len(known) else None
+
+    def middle(self, column: str) -> float | None:
+        known = self._known(column)
+        return float(np.median(known)) if len(known) else None
+
+    def newest(self, column: str) -> float | None:
+        """The last value that was recorded."""
+        values = self.numbers(column)
+        known = np.flatnonzero(~np.isnan(values))
+        return float(values[known[np.argmax(self.wall[known])]]) if len(known) else None
+
+    def per_second(self, column: str) -> float | None:
+        """The rate of a column of differences, over the time that the rows cover (by their span_ms)."""
+        values, spans = self.numbers(column), self.numbers("span_ms")
+        known = ~np.isnan(values)
+        seconds = float(spans[known].sum()) / 1000
+        return float(values[known].sum()) / seconds if seconds > 0 else None
+
+    def rates(self, column: str) -> Floats:
+        """The same, row by row (NaN where it was not recorded)."""
+        rates: Floats = self.numbers(column) / np.maximum(self.numbers("span_ms"), 1) * 1000
+        return rates
+
+    def sums(self, columns: Sequence[str]) -> Floats:
+        """Columns added up, row by row."""
+        total: Floats = np.sum([self.numbers(column) for column in columns], axis=0)
+        return total
+
+    def _known(self, column: str) -> Floats:
+        values = self.numbers(column)
+        known: Floats = values[~np.isnan(values)]
+        return known

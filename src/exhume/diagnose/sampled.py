@@ -1,0 +1,173 @@
+"""The stack samples of a stretch of time, as columns: which stacks hold a function, and whose time that was."""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from exhume.diagnose.rows import Floats, Ints, Mask
+from exhume.model.window import Window
+from exhume.store.query import Recording
+from exhume.store.stacks import ResolvedStacks, StackNames
+
+# Compilers clone functions and mark the clones; the function is the same.
+_CLONE = re.compile(r"\.(?:isra|constprop|part|cold|llvm|lto_priv)(?:\.\d+)*")
+KERNEL = "kernel"
+
+
+def plain_name(function: str) -> str:
+    """A function's name without what the compiler added."""
+    return _CLONE.sub("", function)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Functions of the kernel, to be looked for in stacks: whole names, or beginnings where they end in `*`."""
+
+    whole: frozenset[str]
+    beginnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Names":
+        names = list(names)
+        whole = frozenset(name for name in names if not name.endswith("*"))
+        return cls(whole, tuple(name[:-1] for name in names if name.endswith("*")))
+
+    def __contains__(self, function: object) -> bool:
+        if not isinstance(function, str):
+            return False
+        name = plain_name(function)
+        return name in self.whole or (bool(self.beginnings) and name.startswith(self.beginnings))
+
+
+class Sampled:
+    """Samples, one row each: wall time (ns), core, process, thread name, stack and the CPU time it stands for (us)."""
+
+    def __init__(self, rows: pa.Table, stacks: ResolvedStacks, stack_index: Ints) -> None:
+        self.wall: Ints = rows.column("wall").to_numpy().astype(np.int64)
+        self.cpu: Ints = rows.column("cpu").to_numpy().astype(np.int64)
+        self.pid: Ints = rows.column("pid").to_numpy().astype(np.int64)
+        self.weight: Floats = rows.column("weight_us").to_numpy().astype(np.float64)
+        self.comm, comms = _encoded(rows.column("comm"))
+        self.comms: list[str] = comms.to_pylist()
+        self.stack = stack_index
+        self._stacks = stacks
+
+    @classmethod
+    def read(cls, recording: Recording, window: Window, also: Window | None = None) -> "Sampled":
+        """The samples of one or two windows. What can't be read is missing: the recording notes it."""
+        columns = ["cpu", "pid", "comm", "stack", "weight_us", "wall"]
+        windows = [each for each in (also, window) if each is not None and not each.empty]
+        parts = [recording.read("samples", each, columns) for each in windows or [window]]
+        rows = pa.concat_tables([part for part in parts if part.num_rows] or parts[:1])
+        codes, ids = _encoded(rows.column("stack"))
+        names = StackNames()
+        for each in windows:
+            names.add(ids.to_numpy(), lambda table, each=each: recording.read(table, each))  # type: ignore[misc]
+        return cls(rows, names.resolve(ids.to_numpy()), codes)
+
+    def __len__(self) -> int:
+        return len(self.wall)
+
+    @property
+    def functions(self) -> list[str]:
+        """The name of every frame that stacks are made of."""
+        return self._stacks.frames.names
+
+    def frames_of(self, stack: int) -> list[str]:
+        """The functions of a stack, root first."""
+        return [self.functions[i] for i in self._frame_indexes(stack).tolist()]
+
+    def within(self, window: Window) -> Mask:
+        return (self.wall >= window.since) & (self.wall < window.until)
+
+    def on(self, cpus: Collection[int] | None) -> Mask:
+        return np.ones(len(self), np.bool_) if cpus is None else np.isin(self.cpu, list(cpus))
+
+    def holding(self, names: Names) -> Mask:
+        """The samples whose stack holds one of these functions of the kernel."""
+        return self._stacks_with(self._kernel_frames & self._named(names))[self.stack]
+
+    def of_comms(self, wanted: Collection[str]) -> Mask:
+        """The samples of threads with these names."""
+        return np.isin(self.comm, [i for i, comm in enumerate(self.comms) if comm in wanted])
+
+    @cached_property
+    def in_kernel(self) -> Mask:
+        """The samples that were taken in the kernel."""
+        return self._kernel_frames[self._leaves][self.stack]
+
+    @cached_property
+    def leaf(self) -> Ints:
+        """The frame in which each sample was taken: an index into `functions`."""
+        return self._leaves[self.stack]
+
+    def leaf_in(self, names: Names) -> Mask:
+        """The samples that were taken in one of these functions of the kernel itself."""
+        return (self._kernel_frames & self._named(names))[self.leaf]
+
+    def nearest(self, mask: Mask, names: Names) -> str | None:
+        """Of these functions the one that took most of the masked time, counting in each stack the one nearest to
+        where it was taken."""
+        hits = self._kernel_frames & self._named(names)
+        weights: dict[str, float] = {}
+        for stack, weight in self._weight_of_stacks(mask):
+            for frame in reversed(self._frame_indexes(stack).tolist()):
+                if hits[frame]:
+                    name = plain_name(self.functions[frame])
+                    weights[name] = weights.get(name, 0.0) + weight
+                    break
+        return max(weights, key=lambda name: weights[name]) if weights else None
+
+    def leaves(self, mask: Mask) -> list[tuple[str, float]]:
+        """Where the masked time was spent: functions by their own time (us), the largest first."""
+        return self._told(np.bincount(self.leaf[mask], self.weight[mask], len(self.functions)).astype(np.float64))
+
+    def inclusive(self, mask: Mask) -> list[tuple[str, float]]:
+        """Functions of the kernel by the masked time (us) in them and in what they called, the largest first."""
+        weights = np.zeros(len(self.functions))
+        for stack, weight in self._weight_of_stacks(mask):
+            weights[np.unique(self._frame_indexes(stack))] += weight
+        weights[~self._kernel_frames] = 0
+        return self._told(weights)
+
+    def _told(self, weights: Floats) -> list[tuple[str, float]]:
+        sums: dict[str, float] = {}
+        for frame in np.flatnonzero(weights).tolist():
+            name = plain_name(self.functions[frame])
+            sums[name] = sums.get(name, 0.0) + float(weights[frame])
+        return sorted(sums.items(), key=lambda each: -each[1])
+
+    def _weight_of_stacks(self, mask: Mask) -> list[tuple[int, float]]:
+        weights = np.bincount(self.stack[mask], self.weight[mask])
+        return [(stack, float(weights[stack])) for stack in np.flatnonzero(weights).tolist()]
+
+    def _frame_indexes(self, stack: int) -> Ints:
+        return self._stacks.indexes[self._stacks.offsets[stack] : self._stacks.offsets[stack + 1]]
+
+    def _named(self, names: Names) -> Mask:
+        return np.fromiter((name in names for name in self.functions), np.bool_, len(self.functions))
+
+    def _stacks_with(self, frames: Mask) -> Mask:
+        running = np.concatenate(([0], np.cumsum(frames[self._stacks.indexes])))
+        return (running[self._stacks.offsets[1:]] - running[self._stacks.offsets[:-1]]) > 0
+
+    @cached_property
+    def _kernel_frames(self) -> Mask:
+        kinds = self._stacks.frames.kinds
+        return np.fromiter((kind == KERNEL for kind in kinds), np.bool_, len(kinds))
+
+    @cached_property
+    def _leaves(self) -> Ints:
+        ends = self._stacks.offsets[1:] - 1
+        return self._stacks.indexes[np.maximum(ends, 0)] if len(ends) else np.zeros(0, np.int64)
+
+
+def _encoded(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
+    """A column as small numbers, and the values that they stand for."""
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    encoded = whole.dictionary_encode()
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary

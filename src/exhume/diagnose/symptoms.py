@@ -1,0 +1,172 @@
+"""What was felt in a focus: lines in the kernel log, cores lost to the kernel, threads that had to wait."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.diagnose.case import KERNEL_STATES, Case
+from exhume.diagnose.rows import Rows
+from exhume.model.clock import NANOS
+from exhume.model.events import INCIDENT
+from exhume.model.finding import Evidence, Link, Role, Severity
+from exhume.model.window import Window
+
+HOT = 0.95
+HOT_S = 2.0
+KSOFTIRQD_WAIT_S = 0.5
+STOLEN = 0.2
+# Threads waiting for a core, in seconds a second, and how much more than before that has to be.
+WAITING = 1.0
+WAITING_RISE = 3.0
+# A driver speaks up seconds after its queue stood still, and a starved log is written late.
+LOG_SLACK_NS = 15 * NANOS
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One thing that was felt. `cpu` is the core it points to, where it points to one."""
+
+    kind: str
+    severity: Severity
+    at: int
+    text: str
+    evidence: tuple[Evidence, ...] = ()
+    cpu: int | None = None
+
+    @property
+    def link(self) -> Link:
+        return Link(Role.SYMPTOM, self.at, self.text, self.evidence)
+
+
+def find_symptoms(case: Case) -> list[Symptom]:
+    """All symptoms of a focus, the gravest first."""
+    found = [*_log_lines(case), *_hot_cores(case), *_starved_softirqs(case), *_stolen(case), *_waiting(case)]
+    return sorted(found, key=lambda symptom: (-symptom.severity.rank, _ORDER.index(symptom.kind), symptom.at))
+
+
+_ORDER = ("log", "hot-core", "ksoftirqd", "steal", "waiting")
+
+
+def _log_lines(case: Case) -> list[Symptom]:
+    near = Window(case.focus.since - 2 * NANOS, case.focus.until + LOG_SLACK_NS)
+    found: dict[tuple[str, int | None], Symptom] = {}
+    for event in case.recording.events(near):
+        if event.kind not in STARVATION_KINDS or event.kind == INCIDENT:
+            continue
+        cpu = event.cpu
+        way: tuple[Evidence, ...] = ()
+        if cpu is None and event.queue is not None:
+            cpu, way = core_of_queue(case, event.device, event.queue)
+        told = Evidence(
+            "events", "text", "first", event.text, event.wall, event.wall + 1, match=(("kind", event.kind),)
+        )
+        where = f" (that queue's interrupt goes to core {cpu})" if way else ""
+        symptom = Symptom(
+            "log", Severity.CRITICAL, event.wall, f"the kernel log says: {event.text}{where}", (told, *way), cpu
+        )
+        found.setdefault((event.kind, event.queue), symptom)
+    return list(found.values())
+
+
+def core_of_queue(case: Case, device: str | None, queue: int) -> tuple[int | None, tuple[Evidence, ...]]:
+    """The core that a NIC queue's interrupts go to, from the interrupts that were counted near the focus."""
+    rows = case.recorded("interrupts", case.focus.seconds + 120)
+    if not len(rows):
+        return None, ()
+    mask = rows.numbers("queue") == queue
+    if device is not None:
+        named = rows.texts("device") == device
+        mask = mask & named if (mask & named).any() else mask
+    rows = rows.where(mask)
+    if not len(rows):
+        return None, ()
+    counts = np.bincount(rows.cpu, rows.numbers("count"))
+    cpu = int(np.argmax(counts))
+    since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
+    match = (("queue", str(queue)),)
+    return cpu, (Evidence("interrupts", "count", "sum", float(counts[cpu]), since, until, cpu, match),)
+
+
+def _hot_cores(case: Case) -> list[Symptom]:
+    rows = case.now("cpu")
+    found = []
+    for cpu in np.unique(rows.cpu).tolist() if len(rows) else []:
+        own = rows.where(rows.cpu == cpu)
+        seconds, since, until = _longest_run(own)
+        if seconds < HOT_S:
+            continue
+        span = Window(since, until)
+        inside = own.within(span)
+        column = max(KERNEL_STATES, key=lambda state: inside.total(state) or 0)
+        told = Evidence("cpu", column, "max", inside.highest(column) or 0, since, until, cpu, unit="permille")
+        share = float(inside.sums(KERNEL_STATES).mean()) / 10
+        text = f"core {cpu} spent {seconds:.0f} s in the kernel, {share:.0f}% of it"
+        found.append(Symptom("hot-core", Severity.CRITICAL, since, text, (told,), cpu))
+    return found
+
+
+def _longest_run(own: Rows) -> tuple[float, int, int]:
+    """The longest stretch of a core's seconds in the kernel: its length, begin and end (wall)."""
+    order = np.argsort(own.wall)
+    shares = own.sums(KERNEL_STATES)[order] / 1000
+    spans = own.numbers("span_ms")[order] / 1000
+    walls = own.wall[order]
+    best = (0.0, 0, 0)
+    length, since = 0.0, 0
+    for share, span, wall in zip(shares.tolist(), spans.tolist(), walls.tolist(), strict=True):
+        if share < HOT:
+            length = 0.0
+            continue
+        since = since if length else wall
+        length += span
+        if length > best[0]:
+            best = (length, since, wall + round(span * NANOS))
+    return best
+
+
+def _starved_softirqs(case: Case) -> list[Symptom]:
+    rows = case.now("threads")
+    found = []
+    for wall, comm, cpu, waited in rows.listed("wall", "comm", "cpu", "wait_ns"):
+        if comm.startswith("ksoftirqd/") and waited > KSOFTIRQD_WAIT_S * NANOS:
+            told = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, cpu, (("comm", comm),), unit="ns")
+            text = f"{comm} waited {waited / NANOS:.1f} s to run: the softirqs of core {cpu} stood still"
+            found.append(Symptom("ksoftirqd", Severity.CRITICAL, wall, text, (told,), cpu))
+    return found[:4]
+
+
+def _stolen(case: Case) -> list[Symptom]:
+    share, cpu, at = case.core_share(("steal",))
+    if share < STOLEN or cpu is None:
+        return []
+    told = Evidence("cpu", "steal", "max", round(share * 1000), at, at + 1, cpu, unit="permille")
+    text = f"the hypervisor took {share:.0%} of core {cpu}'s second"
+    return [Symptom("steal", Severity.WARNING, at, text, (told,), cpu)]
+
+
+def _waiting(case: Case) -> list[Symptom]:
+    """Cores that threads had to wait for, much more than before."""
+    now, before = _waits(case.now("cpu")), _waits(case.before("cpu"))
+    if not now:
+        return []
+    cpu = max(now, key=lambda each: now[each] - before.get(each, 0.0))
+    usual = before.get(cpu, 0.0)
+    if now[cpu] < WAITING or now[cpu] < WAITING_RISE * usual:
+        return []
+    rows = case.now("cpu")
+    rows = rows.where(rows.cpu == cpu)
+    since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
+    told = Evidence("cpu", "wait_ns", "sum", rows.total("wait_ns") or 0, since, until, cpu, unit="ns")
+    text = f"threads waited {now[cpu]:.1f} s a second for core {cpu} (before: {usual:.1f})"
+    return [Symptom("waiting", Severity.WARNING, since, text, (told,), cpu)]
+
+
+def _waits(rows: Rows) -> dict[int, float]:
+    """Seconds that threads waited for each core, in each second."""
+    waits = {}
+    for cpu in np.unique(rows.cpu).tolist() if len(rows) else []:
+        rate = rows.where(rows.cpu == cpu).per_second("wait_ns")
+        if rate is not None:
+            waits[cpu] = rate / NANOS
+    return waits
