@@ -13,7 +13,7 @@ ARGS ?=
 # QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
 
-.PHONY: help setup run test lint format bench lock clean
+.PHONY: help setup run test lint format bench soak lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -40,6 +40,10 @@ format: $(VENV)/.installed-dev ## rewrite the code in the house style
 bench: $(VENV)/.installed-dev ## measure the costs beside the usual tools, into bench/RESULTS.md (QUICK=1: a first look)
 	@tools/system-packages test
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
+
+soak: $(VENV)/.installed-dev ## an hour at a large node's rate: what the memory does, into bench/SOAK.md (ARGS="--minutes 10 --idle")
+	@tools/system-packages test
+	@$(BIN)/python -m bench.soak $(ARGS)
 
 lock: ## renew requirements.lock and requirements-dev.lock from pyproject.toml
 	@tools/lock

@@ -53,9 +53,13 @@ class Run:
         return float(np.polyfit(np.arange(len(self.last_half)), self.last_half, 1)[0]) * 3600
 
 
+def few_forks() -> float:
+    """On 96 cores short-lived processes have a 48th of the share of samples that they have on 2: so many fewer."""
+    return FORKS_PER_SECOND * len(os.sched_getaffinity(0)) / 96
+
+
 def measure(work: Path, quick: bool) -> Section:
-    # On 96 cores the short-lived processes have a 48th of the share of samples that they have on 2: so many fewer.
-    few = FORKS_PER_SECOND * len(os.sched_getaffinity(0)) / 96
+    few = few_forks()
     large = _record(work / "large-node", 60 if quick else 300, few)
     forking = _record(work / "forking-node", 40 if quick else 60, FORKS_PER_SECOND)
     return Section(
@@ -108,10 +112,10 @@ def _record(directory: Path, seconds: int, forks_per_second: float) -> Run:
         time.sleep(WARM_UP_S)
         (cpu,) = watch(seconds, exhume)
         exhume.finish()
-    return Run(seconds, cpu, np.array(exhume.rss) / MEBI, *_taken(directory))
+    return Run(seconds, cpu, np.array(exhume.rss) / MEBI, *samples_taken(directory))
 
 
-def _taken(directory: Path) -> tuple[float, str]:
+def samples_taken(directory: Path) -> tuple[float, str]:
     """Samples taken a second, busy or idle, and the rates that the recorder ran at."""
     sampling = pq.read_table([str(path) for path in sorted(directory.glob("*/sampling.parquet"))])
     own = pq.read_table([str(path) for path in sorted(directory.glob("*/self.parquet"))])

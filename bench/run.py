@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="shorter runs and a smaller synthetic recording")
     parser.add_argument("--only", choices=BENCHMARKS, nargs="+", help="only these; RESULTS.md is then left alone")
     arguments = parser.parse_args()
-    problem = _cannot_run()
+    problem = cannot_run()
     if problem:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
@@ -77,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 2 if failed else int(bool(missed))
 
 
-def _cannot_run() -> str:
+def cannot_run() -> str:
     if os.geteuid() != 0:
         return "recording the whole node needs root: sudo make bench"
     for command in ("perf", "mpstat"):
