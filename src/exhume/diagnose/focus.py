@@ -1,13 +1,16 @@
 """Which seconds of a window to look at: the ones that stand out from the rest, on any core, in any measure.
 
 Every second gets a score for each measure: how far it lies above the calm fifth of the seconds around it, in units
-of what a node feels (one core's whole time, half a second of a ksoftirqd's wait, two thousand forks ...). The largest
-decides, and cores are never averaged: one core of 96 scores like all of them.
+of what a node feels (one core's whole time, half a second of a ksoftirqd's wait, two thousand forks ...). Each core is
+held against its own calm, and the worst one decides: one core of 96 scores like all of them, beside a neighbour that
+is always busy too. Trouble that never pauses has no calm to be held against: what is grave in itself (a core lost to
+the kernel, a ksoftirqd that waits, a throttled cgroup, stolen time) counts as it is.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from exhume.diagnose.rows import Floats, Ints, Rows
 from exhume.model.clock import NANOS
@@ -20,6 +23,9 @@ _CALM_PERCENTILE = 20
 _LEAST_SCORE = 0.2
 _GAP_S = 3
 _SHORTEST_BASELINE_S = 3
+_MOST_SCORE = 2.0
+# A symptom comes after what made it: an episode that begins after the moment asked about has to be much nearer.
+_LATER = 3.0
 
 # What one unit of a measure of the node is: about where a node feels it.
 _NODE_UNITS = {
@@ -35,6 +41,29 @@ _NODE_UNITS = {
     "psi_io_some": 700_000.0,
     "pswpout": 20_000.0,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """Columns of the cpu table as one measure. `weight`: what a whole core of it counts. `grave`: the share from which
+    on it counts though it was always so, and then with what weight."""
+
+    columns: tuple[str, ...]
+    weight: float = 1.0
+    grave: float | None = None
+
+
+_GRAVE_WEIGHT = 0.5
+_CORE_MEASURES = {
+    "kernel": _Measure(("system", "irq", "softirq"), grave=0.95),
+    "softirq": _Measure(("irq", "softirq")),
+    "steal": _Measure(("steal",), grave=0.2),
+    # A busy program is no fault by itself: it counts for little, but the moment it begins can be told.
+    "user": _Measure(("user", "nice"), weight=0.5),
+}
+# Threads waiting for a core, in seconds a second, that count like a busy program.
+_WAITING = 4.0
+_WAITING_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +131,7 @@ def _baseline(run: tuple[int, int], context: Window, scores: Floats) -> Window:
     return _wall(context, *before)
 
 
-def _last_run(calm: "np.ndarray[tuple[int], np.dtype[np.bool_]]", begin: int, end: int) -> tuple[int, int] | None:
+def _last_run(calm: npt.NDArray[np.bool_], begin: int, end: int) -> tuple[int, int] | None:
     """The longest run of calm seconds in a range, the latest of several; None where it would be too short."""
     best: tuple[int, int] | None = None
     start = None
@@ -143,7 +172,7 @@ def _reach(scores: Floats, peak: int, step: int, limit: float) -> int:
 
 
 def _distance(run: tuple[int, int], second: float) -> float:
-    return max(run[0] - second, 0.0, second - run[1])
+    return max(_LATER * (run[0] - second), 0.0, second - run[1])
 
 
 def _wall(context: Window, begin: int, end: int) -> Window:
@@ -153,44 +182,70 @@ def _wall(context: Window, begin: int, end: int) -> Window:
 def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str]]:
     """The score of each second, and the measure that gave it."""
     curves: dict[str, Floats] = {}
-    cpu = Rows("cpu", recording.read("cpu", context))
+    states = sorted({column for measure in _CORE_MEASURES.values() for column in measure.columns})
+    cpu = Rows("cpu", recording.read("cpu", context, ["cpu", "span_ms", *states, "wait_ns", "wall"]))
     if len(cpu):
-        bins = _bins(cpu, context, seconds)
-        for name, columns in _CORE_MEASURES.items():
-            curves[name] = _most(bins, cpu.sums(columns) / 1000, seconds)
+        bins, cores = _bins(cpu, context, seconds), cpu.cpu
+        for name, measure in _CORE_MEASURES.items():
+            curves[name] = _of_cores(bins, cores, cpu.sums(measure.columns) / 1000, seconds, measure)
+        waiting = np.minimum(cpu.rates("wait_ns") / NANOS / _WAITING, 1.0)
+        curves["waiting"] = _of_cores(bins, cores, waiting, seconds, _Measure((), _WAITING_WEIGHT))
     node = Rows("node", recording.read("node", context, ["span_ms", *_NODE_UNITS, "wall"]))
     if len(node):
         bins = _bins(node, context, seconds)
         for name, unit in _NODE_UNITS.items():
-            curves[name] = _most(bins, node.rates(name) / unit, seconds)
+            curve = _most(bins, node.rates(name) / unit, seconds)
+            curves[name] = curve - _calm(curve)
     threads = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
     if len(threads):
-        soft = np.array([comm.startswith("ksoftirqd/") for comm in threads.texts("comm")], np.bool_)
-        waits = np.where(soft, threads.numbers("wait_ns") / (NANOS / 2), 0.0)
-        curves["ksoftirqd wait"] = _most(_bins(threads, context, seconds), waits, seconds)
+        curves["ksoftirqd wait"] = _softirq_waits(threads, context, seconds)
     throttling = Rows("throttling", recording.read("throttling", context))
     if len(throttling):
         share = throttling.numbers("throttled") / np.maximum(throttling.numbers("periods"), 1)
-        curves["throttling"] = _most(_bins(throttling, context, seconds), share, seconds)
-    return _above_calm(curves, seconds)
+        curve = _most(_bins(throttling, context, seconds), share, seconds)
+        curves["throttling"] = np.maximum(curve - _calm(curve), _GRAVE_WEIGHT * curve)
+    return _worst(curves, seconds)
 
 
-_CORE_MEASURES = {
-    "kernel": ("system", "irq", "softirq"),
-    "softirq": ("irq", "softirq"),
-    "steal": ("steal",),
-    # A busy program is no fault by itself: it counts for little, but the moment it begins can be told.
-    "user": ("user", "nice"),
-}
-_USER_WEIGHT = 0.5
+def _of_cores(bins: Ints, cores: Ints, values: Floats, seconds: int, measure: _Measure) -> Floats:
+    """The highest excess of any core over its own calm, in each second."""
+    distinct, places = np.unique(cores, return_inverse=True)
+    grid = np.full((len(distinct), seconds), np.nan)
+    known = ~np.isnan(values)
+    grid[places[known], bins[known]] = values[known]
+    counted = grid[~np.isnan(grid).all(axis=1)]
+    if not len(counted):
+        return np.zeros(seconds)
+    calm = np.nanpercentile(counted, _CALM_PERCENTILE, axis=1)
+    excess: Floats = np.nan_to_num((counted - calm[:, None]).clip(0.0)).max(axis=0) * measure.weight
+    if measure.grave is None:
+        return excess
+    grave = np.nan_to_num(np.where(counted >= measure.grave, counted, 0.0)).max(axis=0) * _GRAVE_WEIGHT
+    worse: Floats = np.maximum(excess, grave)
+    return worse
 
 
-def _above_calm(curves: dict[str, Floats], seconds: int) -> tuple[Floats, list[str]]:
+def _softirq_waits(threads: Rows, context: Window, seconds: int) -> Floats:
+    """How long ksoftirqds waited, in half seconds. A wait is counted when it ends: it lies in the seconds before."""
+    curve = np.zeros(seconds)
+    soft = np.array([comm.startswith("ksoftirqd/") for comm in threads.texts("comm")], np.bool_)
+    waited = np.where(soft, threads.numbers("wait_ns") / NANOS, 0.0)
+    bins = _bins(threads, context, seconds)
+    for second, wait in zip(bins[waited > 0].tolist(), waited[waited > 0].tolist(), strict=True):
+        begin = max(0, second - int(wait))
+        curve[begin : second + 1] = np.maximum(curve[begin : second + 1], min(wait, 1.0) * 2)
+    return curve
+
+
+def _calm(curve: Floats) -> float:
+    return float(np.percentile(curve, _CALM_PERCENTILE))
+
+
+def _worst(curves: dict[str, Floats], seconds: int) -> tuple[Floats, list[str]]:
     best = np.zeros(seconds)
     names = np.zeros(seconds, np.int64)
-    for number, (name, curve) in enumerate(curves.items()):
-        calm = float(np.percentile(curve, _CALM_PERCENTILE))
-        excess = np.minimum(curve - calm, 2.0) * (_USER_WEIGHT if name == "user" else 1.0)
+    for number, curve in enumerate(curves.values()):
+        excess = np.minimum(curve, _MOST_SCORE)
         better = excess > best
         best[better] = excess[better]
         names[better] = number
