@@ -2,13 +2,15 @@
 
 Every second gets a score for each measure: how far it lies above the calm fifth of the seconds around it, in units
 of what a node feels (one core's whole time, half a second of a ksoftirqd's wait, two thousand forks ...). The largest
-decides, and cores are never averaged: one core of 96 scores like all of them.
+decides, and cores are never averaged: each is held against its own calm, so one core of 96 scores like all of them,
+also where some core is always busy. A line in the kernel log that tells of starvation counts for the seconds before it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from exhume.collect.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.rows import Floats, Ints, Rows
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
@@ -17,9 +19,14 @@ from exhume.store.query import Recording
 LONGEST_S = 60
 CONTEXT_S = 120
 _CALM_PERCENTILE = 20
+_CALM_PART = 0.5
 _LEAST_SCORE = 0.2
 _GAP_S = 3
 _SHORTEST_BASELINE_S = 3
+_NEAR_S = 10
+# A driver speaks up this long after its queue stood still.
+_BEFORE_LINE_S = 6
+_LEAST_WAIT_NS = NANOS // 10
 
 # What one unit of a measure of the node is: about where a node feels it.
 _NODE_UNITS = {
@@ -63,7 +70,8 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
         return [_flat(window, context, scores)]
     if at is not None:
         second = (at - context.since) / NANOS
-        runs.sort(key=lambda run: (_distance(run, second), -scores[slice(*run)].max()))
+        # What is meant is near, but a trifle at the very second is not what made somebody ask.
+        runs.sort(key=lambda run: -scores[slice(*run)].max() / (1 + _distance(run, second) / _NEAR_S))
         runs = runs[:1]
     else:
         runs.sort(key=lambda run: -scores[slice(*run)].max() * min(10, run[1] - run[0]))
@@ -90,7 +98,7 @@ def _flat(window: Window, context: Window, scores: Floats) -> Focus:
 
 def _baseline(run: tuple[int, int], context: Window, scores: Floats) -> Window:
     """The longest calm stretch near the run, before it where there is one: up to a minute."""
-    limit = max(_LEAST_SCORE / 2, 0.25 * float(scores[slice(*run)].max()))
+    limit = max(_LEAST_SCORE / 2, _CALM_PART * float(scores[slice(*run)].max()))
     calm = scores < limit
     # The seconds next to the run hold its beginning and its end.
     before = _last_run(calm, max(0, run[0] - LONGEST_S - 1), max(0, run[0] - 1))
@@ -152,27 +160,16 @@ def _wall(context: Window, begin: int, end: int) -> Window:
 
 def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str]]:
     """The score of each second, and the measure that gave it."""
-    curves: dict[str, Floats] = {}
-    cpu = Rows("cpu", recording.read("cpu", context))
-    if len(cpu):
-        bins = _bins(cpu, context, seconds)
-        for name, columns in _CORE_MEASURES.items():
-            curves[name] = _most(bins, cpu.sums(columns) / 1000, seconds)
-    node = Rows("node", recording.read("node", context, ["span_ms", *_NODE_UNITS, "wall"]))
-    if len(node):
-        bins = _bins(node, context, seconds)
-        for name, unit in _NODE_UNITS.items():
-            curves[name] = _most(bins, node.rates(name) / unit, seconds)
-    threads = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
-    if len(threads):
-        soft = np.array([comm.startswith("ksoftirqd/") for comm in threads.texts("comm")], np.bool_)
-        waits = np.where(soft, threads.numbers("wait_ns") / (NANOS / 2), 0.0)
-        curves["ksoftirqd wait"] = _most(_bins(threads, context, seconds), waits, seconds)
-    throttling = Rows("throttling", recording.read("throttling", context))
-    if len(throttling):
-        share = throttling.numbers("throttled") / np.maximum(throttling.numbers("periods"), 1)
-        curves["throttling"] = _most(_bins(throttling, context, seconds), share, seconds)
-    return _above_calm(curves, seconds)
+    excesses = {
+        **_of_cores(recording, context, seconds),
+        **_of_node(recording, context, seconds),
+        "ksoftirqd wait": _of_waits(recording, context, seconds),
+        "throttling": _of_throttling(recording, context, seconds),
+        "kernel log": _of_log(recording, context, seconds),
+    }
+    names = list(excesses)
+    stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
+    return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()]
 
 
 _CORE_MEASURES = {
@@ -182,20 +179,71 @@ _CORE_MEASURES = {
     # A busy program is no fault by itself: it counts for little, but the moment it begins can be told.
     "user": ("user", "nice"),
 }
-_USER_WEIGHT = 0.5
+# What is part of the daily life of a busy node counts for less than what isn't.
+_WEIGHTS = {"user": 0.5, "throttling": 0.5}
 
 
-def _above_calm(curves: dict[str, Floats], seconds: int) -> tuple[Floats, list[str]]:
-    best = np.zeros(seconds)
-    names = np.zeros(seconds, np.int64)
-    for number, (name, curve) in enumerate(curves.items()):
-        calm = float(np.percentile(curve, _CALM_PERCENTILE))
-        excess = np.minimum(curve - calm, 2.0) * (_USER_WEIGHT if name == "user" else 1.0)
-        better = excess > best
-        best[better] = excess[better]
-        names[better] = number
-    told = list(curves)
-    return best, [told[number] if told else "" for number in names.tolist()]
+def _of_cores(recording: Recording, context: Window, seconds: int) -> dict[str, Floats]:
+    """Each core above its own calm; of the cores, the one that is furthest above it."""
+    cpu = Rows("cpu", recording.read("cpu", context, ["cpu", *_CORE_STATES, "wall"]))
+    if not len(cpu):
+        return {}
+    present = np.bincount(cpu.cpu) > 0
+    cores = int(present.sum())
+    # Core numbers may have holes.
+    places = (np.cumsum(present) - 1)[cpu.cpu] * seconds + _bins(cpu, context, seconds)
+    found = {}
+    for name, columns in _CORE_MEASURES.items():
+        shares = _most(places, cpu.sums(columns) / 1000, cores * seconds).reshape(cores, seconds)
+        calm = np.percentile(shares, _CALM_PERCENTILE, axis=1, method="lower")
+        # Of many cores, one is always a little above its calm: what counts is more than that.
+        found[name] = _above_calm((shares - calm[:, np.newaxis]).max(axis=0)) * _WEIGHTS.get(name, 1.0)
+    return found
+
+
+_CORE_STATES = sorted({column for columns in _CORE_MEASURES.values() for column in columns})
+
+
+def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, Floats]:
+    node = Rows("node", recording.read("node", context, ["span_ms", *_NODE_UNITS, "wall"]))
+    if not len(node):
+        return {}
+    bins = _bins(node, context, seconds)
+    return {name: _above_calm(_most(bins, node.rates(name) / unit, seconds)) for name, unit in _NODE_UNITS.items()}
+
+
+def _of_waits(recording: Recording, context: Window, seconds: int) -> Floats:
+    """A wait is told when it is over: it counts in all the seconds that it took."""
+    rows = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
+    rows = rows.where(rows.numbers("wait_ns") >= _LEAST_WAIT_NS)
+    curve = np.zeros(seconds)
+    for last, comm, waited in zip(
+        _bins(rows, context, seconds).tolist(), rows.texts("comm"), rows.numbers("wait_ns"), strict=True
+    ):
+        if comm.startswith("ksoftirqd/"):
+            took = slice(max(0, last - int(waited) // NANOS), last + 1)
+            curve[took] = np.maximum(curve[took], waited / (NANOS / 2))
+    return _above_calm(curve)
+
+
+def _of_throttling(recording: Recording, context: Window, seconds: int) -> Floats:
+    rows = Rows("throttling", recording.read("throttling", context, ["periods", "throttled", "wall"]))
+    share = rows.numbers("throttled") / np.maximum(rows.numbers("periods"), 1)
+    return _above_calm(_most(_bins(rows, context, seconds), share, seconds)) * _WEIGHTS["throttling"]
+
+
+def _of_log(recording: Recording, context: Window, seconds: int) -> Floats:
+    curve = np.zeros(seconds)
+    for event in recording.events(context):
+        if event.kind in STARVATION_KINDS:
+            second = int(np.clip((event.wall - context.since) // NANOS, 0, seconds - 1))
+            curve[max(0, second - _BEFORE_LINE_S) : second + 1] = 1.0
+    return curve
+
+
+def _above_calm(curve: Floats) -> Floats:
+    above: Floats = curve - np.percentile(curve, _CALM_PERCENTILE)
+    return above
 
 
 def _bins(rows: Rows, context: Window, seconds: int) -> Ints:

@@ -69,11 +69,11 @@ def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) 
     used = float(weight.sum())
     peak, cpu, at, together, taken = _peaks(sampled, chosen, focus)
     cores = used / 1e6 / max(focus.seconds, 1e-9)
-    before = significance = None
+    before, errors = None, 0.0
     if not baseline.empty:
         earlier = mask & sampled.within(baseline)
         before = float(sampled.weight[earlier].sum()) / 1e6 / baseline.seconds
-        significance = _significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
+        errors = significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
     return Load(
         samples=int(chosen.sum()),
         cores=cores,
@@ -84,7 +84,7 @@ def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) 
         together=together,
         taken_s=taken,
         part=used / total if total else 0.0,
-        significance=0.0 if significance is None else significance,
+        significance=errors,
         owners=_owners(sampled, chosen, used),
         mask=chosen,
     )
@@ -95,7 +95,7 @@ def no_load() -> Load:
     return Load(0, 0.0, None, 0.0, None, 0, 0.0, 0.0, 0.0, 0.0, (), np.zeros(0, np.bool_))
 
 
-def _significance(now: int, seconds: float, before: int, earlier: float) -> float:
+def significance(now: int, seconds: float, before: int, earlier: float) -> float:
     """How many standard errors lie between two rates of samples. Even nothing at all is known only to one sample."""
     error = np.sqrt(max(now, 1) / seconds**2 + max(before, 1) / earlier**2)
     return float((now / seconds - before / earlier) / error)
