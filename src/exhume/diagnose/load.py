@@ -81,12 +81,11 @@ def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) 
     used = float(weight.sum())
     peak, cpu, at, together, taken, core_s = _peaks(sampled, chosen, focus)
     cores = used / 1e6 / max(focus.seconds, 1e-9)
-    before = significance = None
-    new_there = False
+    before, errors, new_there = None, 0.0, False
     if not baseline.empty:
         earlier = mask & sampled.within(baseline)
         before = float(sampled.weight[earlier].sum()) / 1e6 / baseline.seconds
-        significance = _significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
+        errors = significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
         if cpu is not None:
             new_there = _new_there(sampled, mask, cpu, focus, baseline)
     return Load(
@@ -99,7 +98,7 @@ def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) 
         together=together,
         taken_s=taken,
         part=used / total if total else 0.0,
-        significance=0.0 if significance is None else significance,
+        significance=errors,
         owners=_owners(sampled, chosen, used),
         mask=chosen,
         core_s=core_s,
@@ -112,7 +111,7 @@ def no_load() -> Load:
     return Load(0, 0.0, None, 0.0, None, 0, 0.0, 0.0, 0.0, 0.0, (), np.zeros(0, np.bool_))
 
 
-def _significance(now: int, seconds: float, before: int, earlier: float) -> float:
+def significance(now: int, seconds: float, before: int, earlier: float) -> float:
     """How many standard errors lie between two rates of samples. Even nothing at all is known only to one sample."""
     error = np.sqrt(max(now, 1) / seconds**2 + max(before, 1) / earlier**2)
     return float((now / seconds - before / earlier) / error)
@@ -131,7 +130,7 @@ def _new_there(sampled: Sampled, mask: Mask, cpu: int, focus: Window, baseline: 
         owner = sampled.comm == sampled.comm[now & there & owner][0]
     return all(
         stands_out(
-            _significance(int((now & part).sum()), focus.seconds, int((earlier & part).sum()), baseline.seconds),
+            significance(int((now & part).sum()), focus.seconds, int((earlier & part).sum()), baseline.seconds),
             float(sampled.weight[now & part].sum()) / focus.seconds,
             float(sampled.weight[earlier & part].sum()) / baseline.seconds,
         )
