@@ -6,7 +6,16 @@ Most are asked in any order. The last ones look at what nobody else explained, s
 from collections.abc import Callable
 
 from exhume.diagnose.case import Case
-from exhume.diagnose.causes import unknown_kernel_path, user_hog, zombie_memcgs
+from exhume.diagnose.causes import (
+    cfs_throttling,
+    cpu_steal,
+    rt_hog,
+    spinlock_contention,
+    unknown_kernel_path,
+    user_hog,
+    workqueue_hog,
+    zombie_memcgs,
+)
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
 
@@ -14,6 +23,11 @@ Examine = Callable[[Case], Found | RuledOut]
 
 CAUSES: dict[str, Examine] = {
     "zombie-memcgs": zombie_memcgs.examine,
+    "cfs-throttling": cfs_throttling.examine,
+    "rt-hog": rt_hog.examine,
+    "workqueue-hog": workqueue_hog.examine,
+    "spinlock-contention": spinlock_contention.examine,
+    "cpu-steal": cpu_steal.examine,
 }
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,

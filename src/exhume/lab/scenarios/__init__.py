@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import user_hog
+from exhume.lab.scenarios import cfs_throttling, quiet, rt_hog, spinlock_contention, user_hog
 from exhume.lab.stage import Stage
 
 
@@ -21,5 +21,20 @@ class Scenario:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.name: each for each in (Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),)
+    each.name: each
+    for each in (
+        Scenario(
+            "cfs-throttling", "cfs-throttling", cfs_throttling.SUMMARY, cfs_throttling.play, cfs_throttling.prepare
+        ),
+        Scenario("rt-hog", "rt-hog", rt_hog.SUMMARY, rt_hog.play, rt_hog.prepare),
+        Scenario(
+            "spinlock-contention",
+            "spinlock-contention",
+            spinlock_contention.SUMMARY,
+            spinlock_contention.play,
+            spinlock_contention.prepare,
+        ),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare),
+        Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+    )
 }
