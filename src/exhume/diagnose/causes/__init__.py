@@ -6,13 +6,29 @@ Most are asked in any order. The last ones look at what nobody else explained, s
 from collections.abc import Callable
 
 from exhume.diagnose.case import Case
-from exhume.diagnose.causes import unknown_kernel_path, user_hog
+from exhume.diagnose.causes import (
+    conntrack_pressure,
+    iptables_churn,
+    ipvs_estimation,
+    irq_imbalance,
+    netns_cleanup,
+    softirq_storm,
+    unknown_kernel_path,
+    user_hog,
+)
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
 
 Examine = Callable[[Case], Found | RuledOut]
 
-CAUSES: dict[str, Examine] = {}
+CAUSES: dict[str, Examine] = {
+    "netns-cleanup": netns_cleanup.examine,
+    "ipvs-estimation": ipvs_estimation.examine,
+    "conntrack-pressure": conntrack_pressure.examine,
+    "iptables-churn": iptables_churn.examine,
+    "softirq-storm": softirq_storm.examine,
+    "irq-imbalance": irq_imbalance.examine,
+}
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,
     "unknown-kernel-path": unknown_kernel_path.examine,

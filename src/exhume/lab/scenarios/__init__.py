@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import user_hog
+from exhume.lab.scenarios import conntrack_pressure, iptables_churn, netns_cleanup, softirq_storm, user_hog
 from exhume.lab.stage import Stage
 
 
@@ -21,5 +21,12 @@ class Scenario:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.name: each for each in (Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),)
+    each.name: each
+    for each in (
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),
+        Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play),
+        Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play),
+        Scenario("conntrack-pressure", "conntrack-pressure", conntrack_pressure.SUMMARY, conntrack_pressure.play),
+        Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play),
+    )
 }
