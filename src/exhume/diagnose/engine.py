@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from exhume.diagnose.baseline import compare
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import CAUSES, LAST, Examine
@@ -12,7 +13,7 @@ from exhume.diagnose.focus import find_foci
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sheet import Found
 from exhume.diagnose.symptoms import Symptom, find_symptoms
-from exhume.model.finding import Diagnosis, Finding, Link, RuledOut, Severity, Verdict
+from exhume.model.finding import Diagnosis, Finding, Link, Role, RuledOut, Severity, Verdict
 from exhume.model.window import Window
 from exhume.store.query import Recording
 
@@ -39,7 +40,7 @@ def diagnose(
         symptoms += felt
         found, ruled_out = examine(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
         for each in found:
-            told = with_symptoms(each.finding, felt)
+            told = with_symptoms(with_comparison(case, each.finding), felt)
             if told.cause not in findings or _better(told, findings[told.cause]):
                 findings[told.cause] = told
         for reason in ruled_out:
@@ -140,6 +141,19 @@ def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
     own = [link for link in finding.chain if link.role == "symptom"]
     links: list[Link] = [*[each.link for each in near[: MOST_SYMPTOMS - len(own)]], *own]
     return replace(finding, chain=(*links, *[link for link in finding.chain if link.role != "symptom"]))
+
+
+def with_comparison(case: Case, finding: Finding) -> Finding:
+    """The finding with its function held against the time before, the other cores and the hour before."""
+    function, cpu = finding.culprit.function, finding.culprit.cpu
+    if function is None or cpu is None or not case.has_stacks:
+        return finding
+    comparison = compare(case, function, cpu)
+    if not comparison.now.samples:
+        return finding
+    link = Link(Role.MECHANISM, case.focus.since, comparison.text, comparison.evidence)
+    last = max((i for i, each in enumerate(finding.chain) if each.role == Role.MECHANISM), default=-1)
+    return replace(finding, chain=(*finding.chain[: last + 1], link, *finding.chain[last + 1 :]))
 
 
 def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]) -> Verdict:

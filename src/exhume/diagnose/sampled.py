@@ -57,11 +57,17 @@ class Sampled:
         self._stacks = stacks
 
     @classmethod
-    def read(cls, recording: Recording, window: Window, also: Window | None = None) -> "Sampled":
-        """The samples of one or two windows. What can't be read is missing: the recording notes it."""
+    def read(
+        cls,
+        recording: Recording,
+        window: Window,
+        also: Window | None = None,
+        cpus: Collection[int] | None = None,
+    ) -> "Sampled":
+        """The samples of one or two windows, on some cores. What can't be read is missing: the recording notes it."""
         columns = ["cpu", "pid", "comm", "stack", "weight_us", "wall"]
         windows = [each for each in (also, window) if each is not None and not each.empty]
-        parts = [recording.read("samples", each, columns) for each in windows or [window]]
+        parts = [recording.read("samples", each, columns, cpus) for each in windows or [window]]
         rows = pa.concat_tables([part for part in parts if part.num_rows] or parts[:1])
         codes, ids = _encoded(rows.column("stack"))
         names = StackNames()

@@ -15,6 +15,7 @@ from exhume.diagnose.causes import (
     softirq_storm,
     unknown_kernel_path,
     user_hog,
+    zombie_memcgs,
 )
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
@@ -22,6 +23,7 @@ from exhume.model.finding import RuledOut
 Examine = Callable[[Case], Found | RuledOut]
 
 CAUSES: dict[str, Examine] = {
+    "zombie-memcgs": zombie_memcgs.examine,
     "netns-cleanup": netns_cleanup.examine,
     "ipvs-estimation": ipvs_estimation.examine,
     "conntrack-pressure": conntrack_pressure.examine,

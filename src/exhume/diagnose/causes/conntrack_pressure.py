@@ -6,7 +6,7 @@ import numpy as np
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.felt import felt
+from exhume.diagnose.felt import is_felt
 from exhume.diagnose.hot_path import HotPath, hot_path
 from exhume.diagnose.senders import local_sender
 from exhume.diagnose.sheet import Found, Sheet, severity_of
@@ -35,7 +35,7 @@ def examine(case: Case) -> Found | RuledOut:
         severity = Severity.WARNING
     culprit = Culprit()
     if path is not None:
-        own = severity_of(path.load, felt=felt(case, path.load.cpu))
+        own = severity_of(path.load, felt=is_felt(case, path.load.cpu))
         severity = max(severity, own, key=lambda each: each.rank)
         culprit = _culprit(case, sheet, path)
     return sheet.found(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.felt import felt
+from exhume.diagnose.felt import is_felt
 from exhume.diagnose.hot_path import HotPath, hot_path
 from exhume.diagnose.senders import local_sender
 from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
@@ -43,7 +43,7 @@ def examine(case: Case) -> Found | RuledOut:
     summary = f"packet filter rules {doing}: {path.function} took {load.peak:.0%} of a second of {where}"
     who = writer.who if writer is not None else None
     return sheet.found(
-        severity_of(load, felt=felt(case, load.cpu)),
+        severity_of(load, felt=is_felt(case, load.cpu)),
         summary,
         culprit=replace(culprit, function=path.function),
         load=load,

@@ -8,7 +8,7 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.device_interrupts import DeviceInterrupts, device_interrupts
 from exhume.diagnose.evidence import of_load
-from exhume.diagnose.felt import felt
+from exhume.diagnose.felt import is_felt
 from exhume.diagnose.load import Load
 from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
@@ -49,9 +49,9 @@ def examine(case: Case) -> Found | RuledOut:
     sheet.add(Role.MECHANISM, text, idle, strength=0.2)
     if not case.has_stacks:
         load = replace(load, cpu=cpu)
-        severity = Severity.CRITICAL if share >= 0.95 and felt(case, cpu) else Severity.WARNING
+        severity = Severity.CRITICAL if share >= 0.95 and is_felt(case, cpu) else Severity.WARNING
     else:
-        severity = severity_of(load, felt=felt(case, cpu))
+        severity = severity_of(load, felt=is_felt(case, cpu))
     return sheet.found(
         severity,
         f"{device.device}'s interrupts all go to core {cpu}, which spends {share:.0%} on them while others idle",

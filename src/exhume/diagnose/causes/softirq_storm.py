@@ -8,7 +8,7 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.device_interrupts import device_interrupts
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import felt
+from exhume.diagnose.felt import is_felt
 from exhume.diagnose.hot_path import on_single_cores
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import plain_name
@@ -56,12 +56,19 @@ def examine(case: Case) -> Found | RuledOut:
         culprit, target, source = _source(case, sheet, load)
     summary = f"core {load.cpu} is taken by softirqs ({what}){source}"
     return sheet.found(
-        severity_of(load, felt=felt(case, load.cpu)),
+        severity_of(_on_core(case, load), felt=is_felt(case, load.cpu)),
         summary,
         culprit=replace(culprit, cpu=load.cpu, function=deepest or functions[0]),
         load=load,
         remedies=_remedies(vector, target),
     )
+
+
+def _on_core(case: Case, load: Load) -> Load:
+    """What a severity goes by: this core's load alone, for what all cores of a node do together is normal."""
+    if load.cpu is None:
+        return load
+    return replace(case.load(CAUSE.names, cpus=[load.cpu]), taken_s=load.taken_s)
 
 
 def _vector(case: Case, load: Load) -> tuple[str, tuple[str, ...], float]:
@@ -161,7 +168,7 @@ def _by_counters(case: Case, sheet: Sheet) -> Found | RuledOut:
     told = Evidence("cpu", "softirq", "max", round(share * 1000), at, at + 1, cpu, unit="permille")
     sheet.add(Role.MECHANISM, f"softirqs took {share:.0%} of a second of core {cpu}", told, strength=0.55, at=at)
     _counters(case, sheet, cpu)
-    severity = Severity.CRITICAL if seconds >= 2 and felt(case, cpu) else Severity.WARNING
+    severity = Severity.CRITICAL if seconds >= 2 and is_felt(case, cpu) else Severity.WARNING
     summary = f"core {cpu} is taken by softirqs"
     return sheet.found(
         severity, summary, culprit=Culprit(cpu=cpu), weight=seconds, remedies=_remedies("network", NO_DEVICE)

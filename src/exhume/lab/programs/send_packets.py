@@ -43,7 +43,9 @@ def enter(libc: ctypes.CDLL, path: str) -> None:
     os.close(namespace)
 
 
-def bursts_of(first: str, addresses: int, ports: int, burst: int, keep: list[object]) -> list[tuple[object, int]]:
+def bursts_of(
+    first: str, addresses: int, ports: int, burst: int, keep: list[object]
+) -> list[tuple[ctypes.Array[Message], int]]:
     """Arrays of messages to all destinations; `keep` holds what they point to."""
     payload = ctypes.create_string_buffer(b"x" * 32)
     vector = Vector(ctypes.addressof(payload), 32)
