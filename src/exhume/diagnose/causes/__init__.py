@@ -6,7 +6,14 @@ Most are asked in any order. The last ones look at what nobody else explained, s
 from collections.abc import Callable
 
 from exhume.diagnose.case import Case
-from exhume.diagnose.causes import unknown_kernel_path, user_hog, zombie_memcgs
+from exhume.diagnose.causes import (
+    cgroup_excess,
+    memory_reclaim,
+    oom_thrash,
+    unknown_kernel_path,
+    user_hog,
+    zombie_memcgs,
+)
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
 
@@ -14,6 +21,9 @@ Examine = Callable[[Case], Found | RuledOut]
 
 CAUSES: dict[str, Examine] = {
     "zombie-memcgs": zombie_memcgs.examine,
+    "cgroup-excess": cgroup_excess.examine,
+    "memory-reclaim": memory_reclaim.examine,
+    "oom-thrash": oom_thrash.examine,
 }
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,
