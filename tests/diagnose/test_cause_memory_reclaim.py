@@ -72,10 +72,18 @@ def test_kswapd_that_keeps_ahead_of_a_page_cache_is_only_worth_knowing(tmp_path:
 def test_a_busy_page_cache_with_a_little_reclaim_is_healthy(tmp_path: Path) -> None:
     scene = Scene().node(0, 40, mem_total=TOTAL, mem_available=TOTAL // 3, psi_memory_some=5_000)
     for cpu in range(4):
-        scene.core(cpu, 0, 40, user=500, system=300).stack(cpu, 0, 40, 0.25, "db", 10, SYSCALL)
+        scene.core(cpu, 0, 40, user=500, system=300).stack(cpu, 0, 40, 0.1, "db", 10, SYSCALL)
         scene.stack(cpu, 0, 40, 0.02, "db", 10, LIMIT)
     answer, finding = examined(scene, tmp_path)
     assert finding is None and answer.verdict == "healthy"
+
+
+def test_a_little_on_each_of_96_cores_is_nothing(tmp_path: Path) -> None:
+    scene = Scene(cores=96, seconds=20).node(0, 20, mem_total=TOTAL, mem_available=TOTAL // 3)
+    for cpu in range(96):
+        scene.core(cpu, 0, 20, user=500, system=60).stack(cpu, 0, 20, 0.02, "db", 10, LIMIT)
+    _, finding = examined(scene, tmp_path)
+    assert finding is None
 
 
 def test_one_core_of_96(tmp_path: Path) -> None:

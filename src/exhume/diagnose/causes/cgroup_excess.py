@@ -6,10 +6,10 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts
 from exhume.diagnose.evidence import of_second
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
 from exhume.diagnose.rows import Mask
-from exhume.diagnose.sheet import Found, Sheet, severity_of
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.diagnose.who import process_words
 from exhume.model.finding import Role, RuledOut, Severity
 
@@ -31,7 +31,7 @@ def examine(case: Case) -> Found | RuledOut:
         at=counts.at,
     )
     walk = case.load_of(_walking(case))
-    if walk.together < CAUSE.limit("core_share"):
+    if walk.peak < CAUSE.limit("core_share"):
         return _dormant(sheet, counts)
     return _hot(sheet, case, counts, walk)
 
@@ -44,7 +44,7 @@ def _walking(case: Case) -> Mask:
 def _hot(sheet: Sheet, case: Case, counts: CgroupCounts, walk: Load) -> Found:
     function = case.sampled.nearest(walk.mask, CAUSE.names) or CAUSE.functions[0]
     culprit = case.culprit(walk, function)
-    strong = walk.together >= CAUSE.limit("core_share_strong")
+    strong = walk.peak >= CAUSE.limit("core_share_strong")
     sheet.add(
         Role.MECHANISM,
         f"{process_words(culprit)} spent {walk.peak:.0%} of a second of core {walk.cpu} in files of cgroups "
@@ -54,7 +54,7 @@ def _hot(sheet: Sheet, case: Case, counts: CgroupCounts, walk: Load) -> Found:
         at=walk.at,
     )
     whole = _with_own_time(case, walk)
-    severity = severity_of(whole, felt=is_felt(case, walk.cpu))
+    severity = gravity(case, whole)
     summary = f"{process_words(culprit)} walks {counts.visible or 0:,} live cgroups again and again"
     return sheet.found(severity, summary, culprit=culprit, load=whole)
 

@@ -6,9 +6,9 @@ from exhume.diagnose.belongings import belongs_to
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.diagnose.who import process_words
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
 
@@ -37,10 +37,10 @@ def examine(case: Case) -> Found | RuledOut:
     load = case.load(CAUSE.names)
     pressure = _pressure(case)
     stalled = pressure.stalled >= CAUSE.limit("stalled")
-    hot = load.together >= CAUSE.limit("core_share")
+    hot = load.peak >= CAUSE.limit("core_share") or load.cores >= CAUSE.limit("node_share") * case.cores
     if not hot and not (not case.has_stacks and (stalled or pressure.risen)):
         return sheet.rule_out(
-            f"at most {load.together:.0%} of a core went to reclaim, and somebody waited for memory "
+            f"at most {load.peak:.0%} of a core went to reclaim, and somebody waited for memory "
             f"{pressure.stalled:.0%} of the time"
         )
     kind = _kind(case)
@@ -68,7 +68,7 @@ def _tell_load(sheet: Sheet, case: Case, load: Load, kind: str) -> Culprit:
     function = case.sampled.nearest(own.mask, CAUSE.names) or CAUSE.functions[0]
     culprit = case.culprit(own, function)
     before = "" if load.before is None else f", {load.before:.2f} before"
-    strong = load.together >= CAUSE.limit("core_share_strong")
+    strong = load.peak >= CAUSE.limit("core_share_strong")
     sheet.add(
         Role.MECHANISM,
         f"{process_words(culprit)} spent {own.peak:.0%} of a second of core {own.cpu} freeing pages "
@@ -125,14 +125,9 @@ def _tell_shortage(sheet: Sheet, case: Case, kind: str, culprit: Culprit) -> Non
 
 
 def _severity(case: Case, load: Load, pressure: Pressure, kind: str) -> Severity:
-    severity = severity_of(load, felt=is_felt(case, load.cpu))
+    severity = gravity(case, load)
     stalled = pressure.stalled >= CAUSE.limit("stalled_much")
-    if (
-        kind == BACKGROUND
-        and not stalled
-        and severity is Severity.WARNING
-        and load.together < CAUSE.limit("whole_core")
-    ):
+    if kind == BACKGROUND and not stalled and severity is Severity.WARNING and load.peak < CAUSE.limit("whole_core"):
         # The kernel's own thread keeps ahead of a busy page cache: that is its work, and nobody waits for it.
         return Severity.INFO
     return Severity.WARNING if severity is Severity.INFO and stalled else severity
