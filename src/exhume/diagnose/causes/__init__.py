@@ -14,6 +14,7 @@ from exhume.diagnose.causes import (
     unknown_kernel_path,
     user_hog,
     writeback_storm,
+    zombie_memcgs,
 )
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
@@ -26,6 +27,7 @@ CAUSES: dict[str, Examine] = {
     "compaction-thp": compaction_thp.examine,
     "numa-balancing": numa_balancing.examine,
     "audit-storm": audit_storm.examine,
+    "zombie-memcgs": zombie_memcgs.examine,
 }
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,
