@@ -6,9 +6,8 @@ import numpy as np
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.evidence import of_load
-from exhume.diagnose.load import TAKEN, Load
+from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import Names
-from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence
 
 # Owners of less than this are many hands.
@@ -52,19 +51,3 @@ def owner_name(case: Case, load: Load) -> str | None:
         return None
     best = int(np.argmax(weights))
     return sampled.comms[best] if weights[best] >= OWNED * weights.sum() else None
-
-
-def on_single_cores(case: Case, load: Load) -> Load:
-    """The load with the seconds in which it took one core whole. What a large node does on all its cores together
-    (packets, timers) is no trouble by itself: there only single cores count."""
-    sampled = case.sampled
-    mask = load.mask
-    if not mask.any():
-        return load
-    seconds = (sampled.wall[mask] - case.focus.since) // NANOS
-    count = int(seconds.max()) + 1
-    cells = np.bincount(sampled.cpu[mask] * count + seconds, sampled.weight[mask] / 1e6)
-    cells = np.pad(cells, (0, -len(cells) % count)).reshape(-1, count)
-    lengths = np.minimum(1.0, np.maximum(0.2, case.focus.seconds - np.arange(count)))
-    taken = float(lengths[cells.max(axis=0) / lengths >= TAKEN].sum())
-    return replace(load, taken_s=taken)

@@ -6,10 +6,10 @@ import numpy as np
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.hot_path import HotPath, hot_path
 from exhume.diagnose.senders import local_sender
-from exhume.diagnose.sheet import Found, Sheet, severity_of
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.window import Window
@@ -35,7 +35,7 @@ def examine(case: Case) -> Found | RuledOut:
         severity = Severity.WARNING
     culprit = Culprit()
     if path is not None:
-        own = severity_of(path.load, felt=is_felt(case, path.load.cpu))
+        own = gravity(case, path.load)
         severity = max(severity, own, key=lambda each: each.rank)
         culprit = _culprit(case, sheet, path)
     return sheet.found(

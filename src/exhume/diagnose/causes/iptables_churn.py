@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.hot_path import HotPath, hot_path
 from exhume.diagnose.senders import local_sender
-from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.finding import Culprit, Role, RuledOut
 
 CAUSE = catalogue()["iptables-churn"]
@@ -43,7 +43,7 @@ def examine(case: Case) -> Found | RuledOut:
     summary = f"packet filter rules {doing}: {path.function} took {load.peak:.0%} of a second of {where}"
     who = writer.who if writer is not None else None
     return sheet.found(
-        severity_of(load, felt=is_felt(case, load.cpu)),
+        gravity(case, load),
         summary,
         culprit=replace(culprit, function=path.function),
         load=load,

@@ -2,9 +2,9 @@
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.hot_path import hot_path
-from exhume.diagnose.sheet import Found, Sheet, severity_of
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.finding import Role, RuledOut, Severity
 
 CAUSE = catalogue()["ipvs-estimation"]
@@ -28,7 +28,7 @@ def examine(case: Case) -> Found | RuledOut:
         path.evidence,
         at=load.at,
     )
-    severity = severity_of(load, felt=is_felt(case, load.cpu))
+    severity = gravity(case, load)
     if severity is Severity.INFO and load.peak >= CAUSE.limit("long_share"):
         # It is idle between its turns, so its mean is low; but for so long nothing else ran on that core.
         severity = Severity.WARNING

@@ -8,9 +8,9 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.device_interrupts import DeviceInterrupts, device_interrupts
 from exhume.diagnose.evidence import of_load
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity, is_felt
 from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["irq-imbalance"]
@@ -51,7 +51,7 @@ def examine(case: Case) -> Found | RuledOut:
         load = replace(load, cpu=cpu)
         severity = Severity.CRITICAL if share >= 0.95 and is_felt(case, cpu) else Severity.WARNING
     else:
-        severity = severity_of(load, felt=is_felt(case, cpu))
+        severity = gravity(case, load)
     return sheet.found(
         severity,
         f"{device.device}'s interrupts all go to core {cpu}, which spends {share:.0%} on them while others idle",

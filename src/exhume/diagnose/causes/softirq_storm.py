@@ -8,12 +8,11 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.device_interrupts import device_interrupts
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import is_felt
-from exhume.diagnose.hot_path import on_single_cores
+from exhume.diagnose.felt import gravity, is_felt
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import plain_name
 from exhume.diagnose.senders import local_sender
-from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
 
@@ -36,7 +35,7 @@ def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     if not case.has_stacks:
         return _by_counters(case, sheet)
-    load = on_single_cores(case, case.load(CAUSE.names))
+    load = case.load(CAUSE.names)
     if load.peak < CAUSE.limit("core_share"):
         return sheet.rule_out(f"softirqs took at most {load.peak:.0%} of a core")
     if not load.is_new and load.peak < CAUSE.limit("always_share"):
@@ -56,19 +55,12 @@ def examine(case: Case) -> Found | RuledOut:
         culprit, target, source = _source(case, sheet, load)
     summary = f"core {load.cpu} is taken by softirqs ({what}){source}"
     return sheet.found(
-        severity_of(_on_core(case, load), felt=is_felt(case, load.cpu)),
+        gravity(case, load),
         summary,
         culprit=replace(culprit, cpu=load.cpu, function=deepest or functions[0]),
         load=load,
         remedies=_remedies(vector, target),
     )
-
-
-def _on_core(case: Case, load: Load) -> Load:
-    """What a severity goes by: this core's load alone, for what all cores of a node do together is normal."""
-    if load.cpu is None:
-        return load
-    return replace(case.load(CAUSE.names, cpus=[load.cpu]), taken_s=load.taken_s)
 
 
 def _vector(case: Case, load: Load) -> tuple[str, tuple[str, ...], float]:
