@@ -7,13 +7,27 @@ from collections.abc import Callable
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.causes import (
+    audit_storm,
     cfs_throttling,
+    cgroup_excess,
+    compaction_thp,
+    conntrack_pressure,
     cpu_steal,
+    iptables_churn,
+    ipvs_estimation,
+    irq_imbalance,
+    memory_reclaim,
+    netns_cleanup,
+    numa_balancing,
+    oom_thrash,
+    page_fault_storm,
     rt_hog,
+    softirq_storm,
     spinlock_contention,
     unknown_kernel_path,
     user_hog,
     workqueue_hog,
+    writeback_storm,
     zombie_memcgs,
 )
 from exhume.diagnose.sheet import Found
@@ -22,7 +36,21 @@ from exhume.model.finding import RuledOut
 Examine = Callable[[Case], Found | RuledOut]
 
 CAUSES: dict[str, Examine] = {
+    "page-fault-storm": page_fault_storm.examine,
+    "writeback-storm": writeback_storm.examine,
+    "compaction-thp": compaction_thp.examine,
+    "numa-balancing": numa_balancing.examine,
+    "audit-storm": audit_storm.examine,
     "zombie-memcgs": zombie_memcgs.examine,
+    "netns-cleanup": netns_cleanup.examine,
+    "ipvs-estimation": ipvs_estimation.examine,
+    "conntrack-pressure": conntrack_pressure.examine,
+    "iptables-churn": iptables_churn.examine,
+    "softirq-storm": softirq_storm.examine,
+    "irq-imbalance": irq_imbalance.examine,
+    "cgroup-excess": cgroup_excess.examine,
+    "memory-reclaim": memory_reclaim.examine,
+    "oom-thrash": oom_thrash.examine,
     "cfs-throttling": cfs_throttling.examine,
     "rt-hog": rt_hog.examine,
     "workqueue-hog": workqueue_hog.examine,

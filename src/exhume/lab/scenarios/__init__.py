@@ -3,14 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import cfs_throttling, quiet, rt_hog, spinlock_contention, user_hog
+from exhume.lab.scenarios import (
+    cfs_throttling,
+    conntrack_pressure,
+    iptables_churn,
+    netns_cleanup,
+    quiet,
+    rt_hog,
+    softirq_storm,
+    spinlock_contention,
+    user_hog,
+)
 from exhume.lab.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`cause` is what a diagnosis has to find (nothing, for a healthy machine). `prepare` is what has to be there
-    before the trouble begins, `play` the trouble itself."""
+    before the trouble begins, `play` the trouble itself. `on_core`: the trouble is on the stage's core and no other;
+    `memory`: what it takes at most, in bytes; `prepared_early`: the preparing is no part of the story, so that it is
+    over before a recording begins (else it is done in the recording's calm part)."""
 
     name: str
     cause: str
@@ -18,15 +30,30 @@ class Scenario:
     play: Callable[[Stage], None]
     prepare: Callable[[Stage], None] | None = None
     seconds: float = 10.0
+    on_core: bool = False
+    memory: int = 0
+    prepared_early: bool = True
 
 
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
+        Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+        Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
+        Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
+        Scenario(
+            "conntrack-pressure",
+            "conntrack-pressure",
+            conntrack_pressure.SUMMARY,
+            conntrack_pressure.play,
+            on_core=True,
+            memory=160 << 20,
+        ),
+        Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
         Scenario(
             "cfs-throttling", "cfs-throttling", cfs_throttling.SUMMARY, cfs_throttling.play, cfs_throttling.prepare
         ),
-        Scenario("rt-hog", "rt-hog", rt_hog.SUMMARY, rt_hog.play, rt_hog.prepare),
+        Scenario("rt-hog", "rt-hog", rt_hog.SUMMARY, rt_hog.play, rt_hog.prepare, on_core=True),
         Scenario(
             "spinlock-contention",
             "spinlock-contention",
@@ -34,7 +61,6 @@ SCENARIOS: dict[str, Scenario] = {
             spinlock_contention.play,
             spinlock_contention.prepare,
         ),
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare),
-        Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare, on_core=True),
     )
 }

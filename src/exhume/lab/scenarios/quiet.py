@@ -1,15 +1,20 @@
-"""A busy healthy machine: everything is used, and nobody suffers."""
+"""A busy machine with nothing wrong: several kinds of healthy work come and go, and none keeps others from theirs."""
 
+import time
+
+from exhume.lab.background import batch, buffers, compression, file_work, forks, loopback, sleepers
 from exhume.lab.stage import Stage
 
-SUMMARY = "a busy healthy machine: compression, forks, files, loopback traffic, memory, sleeping threads"
-ERRANDS = ("fork", "files", "network", "memory", "sleepers")
+SUMMARY = "a busy, healthy machine: nothing to find"
+_PAUSE_S = (0.5, 2.0)
 
 
 def play(stage: Stage) -> None:
-    compressing = stage.rng.randint(1, len(stage.cores))
-    wanted = ["compress"] * compressing + stage.rng.sample(ERRANDS, stage.rng.randint(2, len(ERRANDS)))
-    for number, errand in enumerate(wanted):
-        size = f"{stage.rng.random():.2f}"
-        stage.start("errands", str(stage.seconds), errand, size, str(stage.directory), name=f"{stage.name}-{number}")
-    stage.wait()
+    kinds = [batch, buffers, compression, file_work, forks, loopback, sleepers]
+    stage.rng.shuffle(kinds)
+    began = time.monotonic()
+    for start in kinds[: stage.rng.randint(2, 5)]:
+        left = stage.seconds - (time.monotonic() - began)
+        start(stage, max(1.0, stage.rng.uniform(0.5, 1.0) * left))
+        stage.wait(min(left, stage.rng.uniform(*_PAUSE_S)))
+    stage.wait(max(0.0, stage.seconds - (time.monotonic() - began)))
