@@ -252,7 +252,7 @@ class Events:
     """Something that happened: a kernel-log line, a NIC timeout, a restart, an incident mark.
 
     `kernel_us` is the kernel's own stamp of a log line; `time` is that stamp brought to CLOCK_MONOTONIC (the
-    kernel log uses another clock, which drifts from it)."""
+    kernel log uses another clock, which drifts from it). Events of containers have their id, name and image."""
 
     time: I64
     source: Text
@@ -267,6 +267,9 @@ class Events:
     value: F64 | None = None
     kernel_us: I64 | None = None
     sequence: U64 | None = None
+    container: Text | None = None
+    container_name: Text | None = None
+    image: Text | None = None
 
 
 @dataclass(slots=True)

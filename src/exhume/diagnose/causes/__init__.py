@@ -6,13 +6,15 @@ Most are asked in any order. The last ones look at what nobody else explained, s
 from collections.abc import Callable
 
 from exhume.diagnose.case import Case
-from exhume.diagnose.causes import unknown_kernel_path, user_hog
+from exhume.diagnose.causes import unknown_kernel_path, user_hog, zombie_memcgs
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
 
 Examine = Callable[[Case], Found | RuledOut]
 
-CAUSES: dict[str, Examine] = {}
+CAUSES: dict[str, Examine] = {
+    "zombie-memcgs": zombie_memcgs.examine,
+}
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,
     "unknown-kernel-path": unknown_kernel_path.examine,
