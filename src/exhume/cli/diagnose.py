@@ -147,8 +147,8 @@ def _print(look: "Look", found: "Diagnosis", options: Namespace) -> None:
 
 def _write_page(look: "Look", found: "Diagnosis", target: Path) -> None:
     from exhume.cli.speaking import patience, say
-    from exhume.present.diagnosis_page import read_page
     from exhume.present.diagnosis_html import render_page
+    from exhume.present.diagnosis_page import read_page
 
     with patience("drawing the page"):
         content = render_page(read_page(look.recording, found, look.zone)).encode("utf-8", "replace")

@@ -124,7 +124,7 @@ def _narrowed(evidence: Evidence) -> list[str]:
         said.append(f"stacks with {names}" + (f" or {more} more" if more > 0 else ""))
     if evidence.cpu is not None:
         said.append(f"core {evidence.cpu}")
-    return said + [f"{column} = {visible(text)}" for column, text in evidence.match]
+    return said + [f"{column} = {visible(text)}" if text else f"{column} empty" for column, text in evidence.match]
 
 
 def _times(evidence: Evidence, zone: tzinfo | None) -> str:

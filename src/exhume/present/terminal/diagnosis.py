@@ -3,7 +3,7 @@ the left; then what was ruled out, and what could not be seen."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 
 from rich.console import Console
@@ -55,9 +55,7 @@ def width_of(terminal: Console) -> int:
     return max(NARROWEST, min(WIDEST, terminal.width)) if terminal.is_terminal else PIPED
 
 
-def diagnosis_lines(
-    diagnosis: Diagnosis, zone: tzinfo | None, width: int, *, brief: bool = False
-) -> Iterator[Text]:
+def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int, *, brief: bool = False) -> Iterator[Text]:
     yield from _verdict(diagnosis, zone, width)
     for number, finding in enumerate(diagnosis.findings, 1):
         yield Text()
@@ -129,9 +127,7 @@ def _chain(
             role="" if role == told else role,
             text=text,
             below=[
-                evidence_parts(each, zone, quoted=text)
-                for each in link.evidence[:EVIDENCE_SHOWN]
-                if each not in quoted
+                evidence_parts(each, zone, quoted=text) for each in link.evidence[:EVIDENCE_SHOWN] if each not in quoted
             ],
             last=place == len(links) - 1 and not remedies,
         ).lines(width)
@@ -143,7 +139,7 @@ def _chain(
             mark=Text().append("▶", Style(color=_COLOURS["healthy"])),
             role="remedy" if place == 0 else "",
             text=f"{visible(remedy.text)}{target}",
-            below=[[remedy_notes(remedy.risk, remedy.reversible)]],
+            notes=remedy_notes(remedy.risk, remedy.reversible),
             last=place == len(remedies) - 1,
             command=visible(remedy.command),
         ).lines(width)
@@ -156,10 +152,11 @@ class _Station:
     mark: Text
     role: str
     text: str
-    below: list[list[str]]
     last: bool
+    below: list[list[str]] = field(default_factory=list)
     clock: str = ""
     command: str = ""
+    notes: str = ""
 
     def lines(self, width: int) -> Iterator[Text]:
         room = max(20, width - _LEAD - _ROLE)
@@ -172,6 +169,8 @@ class _Station:
         if self.command:
             # Commands are for copying: they are never broken.
             yield hang.copy().append("$ ", _DIM).append(self.command, _BOLD)
+        if self.notes:
+            yield hang.copy().append(self.notes, _DIM)
         for each in self.below:
             for line in joined(each, room):
                 yield hang.copy().append(line, _DIM)
@@ -180,7 +179,7 @@ class _Station:
 def joined(parts: Sequence[str], room: int) -> list[str]:
     """Parts side by side, as many as fit on a line; the lines after the first are set in."""
     lines = [""]
-    for part in parts:
+    for part in (shortened(each, room - 2) for each in parts):
         longer = f"{lines[-1]} · {part}" if lines[-1].strip() else lines[-1] + part
         if len(longer) <= room or not lines[-1].strip():
             lines[-1] = longer
