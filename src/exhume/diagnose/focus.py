@@ -4,6 +4,9 @@ Every second gets a score for each measure: how far it lies above the calm fifth
 of what a node feels (one core's whole time, half a second of a ksoftirqd's wait, two thousand forks ...). The largest
 decides, and cores are never averaged: each is held against its own calm, so one core of 96 scores like all of them,
 also where some core is always busy. A line in the kernel log that tells of starvation counts for the seconds before it.
+
+Trouble that never pauses has no calm to stand out from: what is grave in itself (a core lost to the kernel, a throttled
+cgroup, stolen time, ksoftirqds that wait) for seconds, and lies in no stretch that stands out, is a focus of its own.
 """
 
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.collect.kmsg_signatures import STARVATION_KINDS
-from exhume.diagnose.rows import Floats, Ints, Rows
+from exhume.diagnose.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
 from exhume.store.query import Recording
@@ -24,6 +27,8 @@ _LEAST_SCORE = 0.2
 _GAP_S = 3
 _SHORTEST_BASELINE_S = 3
 _NEAR_S = 10
+_LATER = 2.0
+_LASTING_SCORE = 0.5
 # A driver speaks up this long after its queue stood still.
 _BEFORE_LINE_S = 6
 _LEAST_WAIT_NS = NANOS // 10
@@ -60,22 +65,23 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     span = recording.span() or window
     context = Window(window.since - CONTEXT_S * NANOS, window.until + 30 * NANOS).clamp(span)
     seconds = max(1, -(-context.nanos // NANOS))
-    scores, measures = _scores(recording, context, seconds)
+    scores, measures, grave = _scores(recording, context, seconds)
     first = max(0, (window.since - context.since) // NANOS)
     last = min(seconds, -(-(window.until - context.since) // NANOS))
     inside = np.zeros(seconds, np.bool_)
     inside[first:last] = True
     runs = _runs(np.where(inside, scores, 0.0))
-    if not runs:
+    lasting = _lasting(grave & inside, runs)
+    if not runs and lasting is None:
         return [_flat(window, context, scores)]
+    foci = [_focus(run, context, scores, measures) for run in runs]
     if at is not None:
-        second = (at - context.since) / NANOS
+        if lasting is not None:
+            foci.append(_lasting_focus(lasting, context, scores, grave))
         # What is meant is near, but a trifle at the very second is not what made somebody ask.
-        runs.sort(key=lambda run: -scores[slice(*run)].max() / (1 + _distance(run, second) / _NEAR_S))
-        runs = runs[:1]
-    else:
-        runs.sort(key=lambda run: -scores[slice(*run)].max() * min(10, run[1] - run[0]))
-    return [_focus(run, context, scores, measures) for run in runs[:most]]
+        return sorted(foci, key=lambda focus: -focus.score / (1 + _distance(focus.window, at) / _NEAR_S))[:1]
+    foci.sort(key=lambda focus: -focus.score * min(10, focus.window.seconds))
+    return foci[:most] + ([] if lasting is None else [_lasting_focus(lasting, context, scores, grave)])
 
 
 def _focus(run: tuple[int, int], context: Window, scores: Floats, measures: list[str]) -> Focus:
@@ -86,6 +92,19 @@ def _focus(run: tuple[int, int], context: Window, scores: Floats, measures: list
         end = begin + LONGEST_S
     window = _wall(context, begin, end)
     return Focus(window, _baseline(run, context, scores), float(scores[worst]), measures[worst])
+
+
+def _lasting(grave: Mask, runs: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """The longest stretch of grave seconds that none of the runs has; None where it is short."""
+    left = grave.copy()
+    for begin, end in runs:
+        left[max(0, begin - _GAP_S) : end + _GAP_S] = False
+    return _longest_run(left, 0, len(left))
+
+
+def _lasting_focus(run: tuple[int, int], context: Window, scores: Floats, grave: Mask) -> Focus:
+    begin, end = max(run[0], run[1] - LONGEST_S), run[1]
+    return Focus(_wall(context, begin, end), _calm_near(run, context, ~grave & (scores < 1.0)), _LASTING_SCORE, "")
 
 
 def _flat(window: Window, context: Window, scores: Floats) -> Focus:
@@ -99,19 +118,22 @@ def _flat(window: Window, context: Window, scores: Floats) -> Focus:
 def _baseline(run: tuple[int, int], context: Window, scores: Floats) -> Window:
     """The longest calm stretch near the run, before it where there is one: up to a minute."""
     limit = max(_LEAST_SCORE / 2, _CALM_PART * float(scores[slice(*run)].max()))
-    calm = scores < limit
+    return _calm_near(run, context, scores < limit)
+
+
+def _calm_near(run: tuple[int, int], context: Window, calm: Mask) -> Window:
     # The seconds next to the run hold its beginning and its end.
-    before = _last_run(calm, max(0, run[0] - LONGEST_S - 1), max(0, run[0] - 1))
+    before = _longest_run(calm, max(0, run[0] - LONGEST_S - 1), max(0, run[0] - 1))
     if before is None:
-        before = _last_run(calm, min(len(calm), run[1] + 1), min(len(calm), run[1] + LONGEST_S + 1))
+        before = _longest_run(calm, min(len(calm), run[1] + 1), min(len(calm), run[1] + LONGEST_S + 1))
     if before is None:
         moment = context.since + run[0] * NANOS
         return Window(moment, moment)
     return _wall(context, *before)
 
 
-def _last_run(calm: "np.ndarray[tuple[int], np.dtype[np.bool_]]", begin: int, end: int) -> tuple[int, int] | None:
-    """The longest run of calm seconds in a range, the latest of several; None where it would be too short."""
+def _longest_run(calm: Mask, begin: int, end: int) -> tuple[int, int] | None:
+    """The longest run of marked seconds in a range, the latest of several; None where it would be too short."""
     best: tuple[int, int] | None = None
     start = None
     for second in range(begin, end + 1):
@@ -150,26 +172,31 @@ def _reach(scores: Floats, peak: int, step: int, limit: float) -> int:
     return edge
 
 
-def _distance(run: tuple[int, int], second: float) -> float:
-    return max(run[0] - second, 0.0, second - run[1])
+def _distance(window: Window, moment: int) -> float:
+    """Seconds between a stretch and a moment. A symptom comes after what made it: what begins later is further away."""
+    return max(_LATER * (window.since - moment), 0.0, moment - window.until) / NANOS
 
 
 def _wall(context: Window, begin: int, end: int) -> Window:
     return Window(context.since + begin * NANOS, min(context.since + end * NANOS, context.until))
 
 
-def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str]]:
-    """The score of each second, and the measure that gave it."""
+def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str], Mask]:
+    """The score of each second, the measure that gave it, and whether the second is grave whatever was before."""
+    cores, hot = _of_cores(recording, context, seconds)
+    throttled = _throttled_shares(recording, context, seconds)
+    waits = _softirq_waits(recording, context, seconds)
     excesses = {
-        **_of_cores(recording, context, seconds),
+        **cores,
         **_of_node(recording, context, seconds),
-        "ksoftirqd wait": _of_waits(recording, context, seconds),
-        "throttling": _of_throttling(recording, context, seconds),
+        "ksoftirqd wait": _above_calm(waits),
+        "throttling": _above_calm(throttled) * _WEIGHTS["throttling"],
         "kernel log": _of_log(recording, context, seconds),
     }
     names = list(excesses)
     stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
-    return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()]
+    grave = hot | (throttled >= _GRAVE["throttling"]) | (waits >= 1)
+    return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], grave
 
 
 _CORE_MEASURES = {
@@ -180,25 +207,33 @@ _CORE_MEASURES = {
     "user": ("user", "nice"),
 }
 # What is part of the daily life of a busy node counts for less than what isn't.
-_WEIGHTS = {"user": 0.5, "throttling": 0.5}
+_WEIGHTS = {"user": 0.5, "throttling": 0.5, "waiting": 0.5}
+# What is grave though it was always so: shares of a core, or of a cgroup's periods.
+_GRAVE = {"kernel": 0.95, "steal": 0.2, "throttling": 0.5}
+# Threads that wait for a core, in seconds a second, that count like a core full of a busy program.
+_WAITING = 4.0
 
 
-def _of_cores(recording: Recording, context: Window, seconds: int) -> dict[str, Floats]:
-    """Each core above its own calm; of the cores, the one that is furthest above it."""
-    cpu = Rows("cpu", recording.read("cpu", context, ["cpu", *_CORE_STATES, "wall"]))
+def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:
+    """Each core above its own calm; of the cores, the one that is furthest above it. And whether one is grave."""
+    cpu = Rows("cpu", recording.read("cpu", context, ["cpu", "span_ms", *_CORE_STATES, "wait_ns", "wall"]))
+    grave = np.zeros(seconds, np.bool_)
     if not len(cpu):
-        return {}
+        return {}, grave
     present = np.bincount(cpu.cpu) > 0
     cores = int(present.sum())
     # Core numbers may have holes.
     places = (np.cumsum(present) - 1)[cpu.cpu] * seconds + _bins(cpu, context, seconds)
     found = {}
-    for name, columns in _CORE_MEASURES.items():
-        shares = _most(places, cpu.sums(columns) / 1000, cores * seconds).reshape(cores, seconds)
+    values = {name: cpu.sums(columns) / 1000 for name, columns in _CORE_MEASURES.items()}
+    values["waiting"] = np.minimum(cpu.rates("wait_ns") / NANOS / _WAITING, 1.0)
+    for name, value in values.items():
+        shares = _most(places, value, cores * seconds).reshape(cores, seconds)
+        grave |= (shares >= _GRAVE[name]).any(axis=0) if name in _GRAVE else False
         calm = np.percentile(shares, _CALM_PERCENTILE, axis=1, method="lower")
         # Of many cores, one is always a little above its calm: what counts is more than that.
         found[name] = _above_calm((shares - calm[:, np.newaxis]).max(axis=0)) * _WEIGHTS.get(name, 1.0)
-    return found
+    return found, grave
 
 
 _CORE_STATES = sorted({column for columns in _CORE_MEASURES.values() for column in columns})
@@ -212,8 +247,9 @@ def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, F
     return {name: _above_calm(_most(bins, node.rates(name) / unit, seconds)) for name, unit in _NODE_UNITS.items()}
 
 
-def _of_waits(recording: Recording, context: Window, seconds: int) -> Floats:
-    """A wait is told when it is over: it counts in all the seconds that it took."""
+def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Floats:
+    """How long ksoftirqds waited, in half seconds. A wait is told when it is over: it counts in all the seconds that
+    it took."""
     rows = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
     rows = rows.where(rows.numbers("wait_ns") >= _LEAST_WAIT_NS)
     curve = np.zeros(seconds)
@@ -223,13 +259,13 @@ def _of_waits(recording: Recording, context: Window, seconds: int) -> Floats:
         if comm.startswith("ksoftirqd/"):
             took = slice(max(0, last - int(waited) // NANOS), last + 1)
             curve[took] = np.maximum(curve[took], waited / (NANOS / 2))
-    return _above_calm(curve)
+    return curve
 
 
-def _of_throttling(recording: Recording, context: Window, seconds: int) -> Floats:
+def _throttled_shares(recording: Recording, context: Window, seconds: int) -> Floats:
     rows = Rows("throttling", recording.read("throttling", context, ["periods", "throttled", "wall"]))
     share = rows.numbers("throttled") / np.maximum(rows.numbers("periods"), 1)
-    return _above_calm(_most(_bins(rows, context, seconds), share, seconds)) * _WEIGHTS["throttling"]
+    return _most(_bins(rows, context, seconds), share, seconds)
 
 
 def _of_log(recording: Recording, context: Window, seconds: int) -> Floats:

@@ -23,6 +23,7 @@ from exhume.collect.perf.records import (
     walk,
 )
 from exhume.collect.perf.rings import RingSet
+from exhume.collect.perf.scheduling import keepers
 from exhume.collect.perf.stackbook import Chain, Stack, StackBook
 from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
@@ -254,7 +255,8 @@ class Sampler:
         }
         first = {pid: place for place, pid in reversed(list(enumerate(pids.tolist())))}
         seen = [(pid, self._tasks.parent(pid), str(names[place])) for pid, place in first.items() if pid > 0]
-        processes = self._processes.rows(tick.start, seen, self._tasks.gone)
+        keeping = keepers(pids, samples.tid[busy], self.rate_hz * tick.seconds)
+        processes = self._processes.rows(tick.start, seen, self._tasks.gone, keeping)
         if processes:
             rows["processes"] = processes
 

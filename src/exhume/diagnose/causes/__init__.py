@@ -6,14 +6,34 @@ Most are asked in any order. The last ones look at what nobody else explained, s
 from collections.abc import Callable
 
 from exhume.diagnose.case import Case
-from exhume.diagnose.causes import unknown_kernel_path, user_hog, zombie_memcgs
+from exhume.diagnose.causes import (
+    audit_storm,
+    cgroup_excess,
+    compaction_thp,
+    memory_reclaim,
+    numa_balancing,
+    oom_thrash,
+    page_fault_storm,
+    unknown_kernel_path,
+    user_hog,
+    writeback_storm,
+    zombie_memcgs,
+)
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
 
 Examine = Callable[[Case], Found | RuledOut]
 
 CAUSES: dict[str, Examine] = {
+    "page-fault-storm": page_fault_storm.examine,
+    "writeback-storm": writeback_storm.examine,
+    "compaction-thp": compaction_thp.examine,
+    "numa-balancing": numa_balancing.examine,
+    "audit-storm": audit_storm.examine,
     "zombie-memcgs": zombie_memcgs.examine,
+    "cgroup-excess": cgroup_excess.examine,
+    "memory-reclaim": memory_reclaim.examine,
+    "oom-thrash": oom_thrash.examine,
 }
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,

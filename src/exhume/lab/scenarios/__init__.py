@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import user_hog
+from exhume.lab.scenarios import quiet, user_hog
 from exhume.lab.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`cause` is what a diagnosis has to find (nothing, for a healthy machine). `prepare` is what has to be there
-    before the trouble begins, `play` the trouble itself."""
+    before the trouble begins, `play` the trouble itself. `on_core`: the trouble is on the stage's core and no other;
+    `memory`: what it takes at most, in bytes; `prepared_early`: the preparing is no part of the story, so that it is
+    over before a recording begins (else it is done in the recording's calm part)."""
 
     name: str
     cause: str
@@ -18,8 +20,15 @@ class Scenario:
     play: Callable[[Stage], None]
     prepare: Callable[[Stage], None] | None = None
     seconds: float = 10.0
+    on_core: bool = False
+    memory: int = 0
+    prepared_early: bool = True
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.name: each for each in (Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),)
+    each.name: each
+    for each in (
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
+        Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+    )
 }
