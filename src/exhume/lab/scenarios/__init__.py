@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import quiet, user_hog
+from exhume.lab.scenarios import conntrack_pressure, iptables_churn, netns_cleanup, quiet, softirq_storm, user_hog
 from exhume.lab.stage import Stage
 
 
@@ -30,5 +30,16 @@ SCENARIOS: dict[str, Scenario] = {
     for each in (
         Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
         Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+        Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
+        Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
+        Scenario(
+            "conntrack-pressure",
+            "conntrack-pressure",
+            conntrack_pressure.SUMMARY,
+            conntrack_pressure.play,
+            on_core=True,
+            memory=160 << 20,
+        ),
+        Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
     )
 }
