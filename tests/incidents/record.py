@@ -118,8 +118,10 @@ def shifted(table: str, recording: Recording, window: Window, shift: int) -> Row
             row[column] += round(shift / MILLIS)
         elif column is not None:
             row[column] += shift
-        if table == "processes" and row["start"] is not None:
-            row["start"] += shift
+        if table == "processes":
+            # One that was seen before the window explains rows inside it.
+            row["time"] = max(row["time"], MONO)
+            row["start"] = None if row["start"] is None else row["start"] + shift
         for name in ("kernel_us", "sequence"):
             if name in row:
                 row[name] = None
@@ -127,9 +129,6 @@ def shifted(table: str, recording: Recording, window: Window, shift: int) -> Row
 
 
 def moment(table: str, row: dict[str, Any]) -> int:
-    if table == "processes":
-        # A process that was seen before the window explains rows inside it.
-        return max(row["time"], MONO)
     return row["time_ms"] * MILLIS if table == "samples" else row["time"]
 
 
@@ -177,8 +176,9 @@ def make(kept: Path) -> str:
     with tempfile.TemporaryDirectory() as directory:
         small = Path(directory) / "recording"
         trim(kept, small, truth)
-        # The tables as they lie in the directory of the segment; nothing of the recorder's own.
+        # The tables stay, what a recorder keeps beside them doesn't.
         shutil.rmtree(small / "live", ignore_errors=True)
+        (small / "recorder.lock").unlink()
         found = best(Recording.open(small))
         told, expected = tell(found[0] if found else None), tell(whole[0] if whole else None)
         same = all(told.get(key) == expected.get(key) for key in ("cause", "severity", "cpu"))

@@ -69,7 +69,7 @@ class Scrubber:
                 row["text"] = self.text(row["text"])
             if "comm" in row:
                 row["comm"] = self.comm(row["comm"])
-            for column in ("container", "pod"):
+            for column in ("container", "pod", "container_name", "image"):
                 if row.get(column):
                     row[column] = self.comm(row[column])
         return rows
