@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import user_hog
+from exhume.lab.scenarios import (
+    cgroup_excess,
+    memory_reclaim,
+    oom_thrash,
+    user_hog,
+    zombie_memcgs,
+)
 from exhume.lab.stage import Stage
 
 
@@ -21,5 +27,12 @@ class Scenario:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.name: each for each in (Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),)
+    each.name: each
+    for each in (
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),
+        Scenario("zombie-memcgs", "zombie-memcgs", zombie_memcgs.SUMMARY, zombie_memcgs.play, zombie_memcgs.prepare),
+        Scenario("cgroup-excess", "cgroup-excess", cgroup_excess.SUMMARY, cgroup_excess.play, cgroup_excess.prepare),
+        Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play),
+        Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play),
+    )
 }
