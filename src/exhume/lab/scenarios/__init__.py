@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
     cgroup_excess,
+    conntrack_pressure,
+    iptables_churn,
     memory_reclaim,
+    netns_cleanup,
     oom_thrash,
+    quiet,
+    softirq_storm,
     user_hog,
     zombie_memcgs,
 )
@@ -16,7 +21,9 @@ from exhume.lab.stage import Stage
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`cause` is what a diagnosis has to find (nothing, for a healthy machine). `prepare` is what has to be there
-    before the trouble begins, `play` the trouble itself."""
+    before the trouble begins, `play` the trouble itself. `on_core`: the trouble is on the stage's core and no other;
+    `memory`: what it takes at most, in bytes; `prepared_early`: the preparing is no part of the story, so that it is
+    over before a recording begins (else it is done in the recording's calm part)."""
 
     name: str
     cause: str
@@ -24,15 +31,46 @@ class Scenario:
     play: Callable[[Stage], None]
     prepare: Callable[[Stage], None] | None = None
     seconds: float = 10.0
+    on_core: bool = False
+    memory: int = 0
+    prepared_early: bool = True
 
 
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),
-        Scenario("zombie-memcgs", "zombie-memcgs", zombie_memcgs.SUMMARY, zombie_memcgs.play, zombie_memcgs.prepare),
-        Scenario("cgroup-excess", "cgroup-excess", cgroup_excess.SUMMARY, cgroup_excess.play, cgroup_excess.prepare),
-        Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play),
-        Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
+        Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+        Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
+        Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
+        Scenario(
+            "conntrack-pressure",
+            "conntrack-pressure",
+            conntrack_pressure.SUMMARY,
+            conntrack_pressure.play,
+            on_core=True,
+            memory=160 << 20,
+        ),
+        Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "zombie-memcgs",
+            "zombie-memcgs",
+            zombie_memcgs.SUMMARY,
+            zombie_memcgs.play,
+            zombie_memcgs.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario(
+            "cgroup-excess",
+            "cgroup-excess",
+            cgroup_excess.SUMMARY,
+            cgroup_excess.play,
+            cgroup_excess.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
     )
 }
