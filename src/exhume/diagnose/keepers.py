@@ -9,6 +9,7 @@ from exhume.diagnose.load import TAKEN, Load
 from exhume.diagnose.rows import Mask
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
+from exhume.model.window import Window
 
 _MOST = 12
 
@@ -24,14 +25,7 @@ class Keeper:
     load: Load
     seconds: float
     user: float
-
-    @property
-    def evidence(self) -> Evidence:
-        """Its share of the core in the worst second."""
-        at = self.load.at
-        share = round(self.load.peak, 3)
-        match = (("pid", str(self.pid)),)
-        return Evidence("samples", "weight_us", "share", share, at, at + NANOS, self.cpu, match)
+    evidence: Evidence
 
 
 def find_keepers(case: Case, *, seconds: float, share: float = TAKEN, among: Mask | None = None) -> list[Keeper]:
@@ -63,4 +57,13 @@ def _keeper(case: Case, mask: Mask, pid: int, cpu: int, share: float) -> Keeper:
     computing = float(sampled.weight[mask & ~sampled.in_kernel].sum()) / max(1.0, float(sampled.weight[mask].sum()))
     kept = np.bincount((sampled.wall[mask] - case.focus.since) // NANOS, sampled.weight[mask]) / 1e6 >= share
     owner = load.owner
-    return Keeper(pid, owner.comm if owner is not None else "", cpu, load, float(kept.sum()), computing)
+    comm = owner.comm if owner is not None else ""
+    return Keeper(pid, comm, cpu, load, float(kept.sum()), computing, _share(case, pid, cpu, load.at))
+
+
+def _share(case: Case, pid: int, cpu: int, at: int) -> Evidence:
+    """A process's share of a core in one second, all that it did there."""
+    sampled = case.sampled
+    own = sampled.within(Window(at, at + NANOS)) & (sampled.cpu == cpu) & (sampled.pid == pid)
+    share = round(min(1.0, float(sampled.weight[own].sum()) / 1e6), 3)
+    return Evidence("samples", "weight_us", "share", share, at, at + NANOS, cpu, (("pid", str(pid)),))

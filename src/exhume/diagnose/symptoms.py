@@ -6,6 +6,7 @@ import numpy as np
 
 from exhume.collect.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.case import KERNEL_STATES, Case
+from exhume.diagnose.ordinary import is_ordinary
 from exhume.diagnose.rows import Rows
 from exhume.diagnose.waits import waits_of_cores
 from exhume.model.clock import NANOS
@@ -104,7 +105,10 @@ def _hot_cores(case: Case) -> list[Symptom]:
         told = Evidence("cpu", column, "max", inside.highest(column) or 0, since, until, cpu, unit="permille")
         share = float(inside.sums(KERNEL_STATES).mean()) / 10
         text = f"core {cpu} spent {seconds:.0f} s in the kernel, {share:.0f}% of it"
-        found.append(Symptom("hot-core", Severity.CRITICAL, since, text, (told,), cpu))
+        # A program that reads files or serves a network keeps nobody waiting by that alone.
+        here = case.sampled.within(span) & (case.sampled.cpu == cpu)
+        severity = Severity.INFO if is_ordinary(case, here) else Severity.CRITICAL
+        found.append(Symptom("hot-core", severity, since, text, (told,), cpu))
     return found
 
 

@@ -11,6 +11,7 @@ from exhume.diagnose.rows import Rows
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
+from exhume.model.window import Window
 
 CAUSE = catalogue()["cfs-throttling"]
 # Which of the table's remedies fits whom.
@@ -80,7 +81,8 @@ def examine(case: Case) -> Found | RuledOut:
 
 
 def _worst(case: Case) -> Held | None:
-    rows, before = case.now("throttling"), case.before("throttling")
+    rows, usual_time = case.now("throttling"), _usual_time(case)
+    before = Rows("throttling", case.recording.read("throttling", usual_time))
     if not len(rows):
         return None
     names = rows.texts("cgroup")
@@ -89,11 +91,23 @@ def _worst(case: Case) -> Held | None:
     for cgroup in sorted(set(names)):
         own = rows.where(names == cgroup)
         earlier = before.where(then == cgroup) if len(before) else before
-        usual = None if case.baseline.empty else _over(earlier, case.baseline.seconds)
+        usual = None if usual_time.empty else _over(earlier, usual_time.seconds)
         shares = own.numbers("throttled") / np.maximum(own.numbers("periods"), 1)
         seconds = float((shares >= CAUSE.limit("most_periods")).sum())
         found.append(Held(cgroup, _over(own, case.focus.seconds), seconds, usual, own))
     return max(found, key=lambda each: (each.seconds, each.share))
+
+
+def _usual_time(case: Case) -> Window:
+    """What to hold the focus against: the calm time, or where there is none what was recorded before or after it; a
+    cgroup that is always stopped has no calm time."""
+    if not case.baseline.empty:
+        return case.baseline
+    span = case.recording.span() or case.focus
+    earlier = Window(min(span.since, case.focus.since), case.focus.since)
+    later = Window(case.focus.until, max(span.until, case.focus.until))
+    longer = max(earlier, later, key=lambda window: window.nanos)
+    return longer if longer.seconds >= CAUSE.limit("usual_seconds") else Window(case.focus.since, case.focus.since)
 
 
 def _over(rows: Rows, seconds: float) -> float:

@@ -134,9 +134,9 @@ def _only_told(sheet: Sheet, case: Case, line: Evidence) -> Found:
     share, cpu, at = case.core_share(("user", "nice", "system"))
     full = cpu if share >= CAUSE.limit("whole") else None
     if full is not None:
-        told = Evidence(
-            "cpu", "idle", "min", case.now("cpu").within(Window(at, at + 1)).lowest("idle") or 0, at, at + 1, full
-        )
+        rows = case.now("cpu").within(Window(at, at + 1))
+        idle = rows.where(rows.cpu == full).lowest("idle") or 0
+        told = Evidence("cpu", "idle", "min", idle, at, at + 1, full, unit="permille")
         sheet.add(Role.CULPRIT, f"core {full} was full: it may be the one", told)
     sheet.doubt("no stacks were sampled: the process is not known", CAUSE.limit("no_policy_factor"))
     summary = "a real-time thread used up what the kernel lets it have of a core"

@@ -17,8 +17,7 @@ def examine(case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return sheet.rule_out("no stacks were sampled: who spins can't be seen")
     sampled = case.sampled
-    # Sleeping locks are taken in the same functions: only where a core really spins is it lost.
-    spinning = case.load_of(sampled.leaf_in(CAUSE.names))
+    spinning = case.load(CAUSE.names)
     if spinning.together < CAUSE.limit("told") or spinning.cores < CAUSE.limit("told_mean"):
         return sheet.rule_out(f"cores spun for locks for at most {spinning.together:.0%} of a core")
     function = sampled.nearest(spinning.mask, CAUSE.names) or CAUSE.functions[0]
@@ -32,15 +31,15 @@ def examine(case: Case) -> Found | RuledOut:
     sheet.add(
         Role.MECHANISM,
         f"{spinning.cores:.2f} cores' worth of time{before} went to spinning in {function}{where}",
-        of_load(case, spinning, (function,)),
+        of_load(case, spinning, CAUSE.functions),
         strength=CAUSE.limit("strong") if strong else CAUSE.limit("medium"),
         at=spinning.at,
     )
     if where:
-        at_site = case.load_of(spinning.mask & sampled.holding(Names.of([site])))
+        at_site = case.load(Names.of([site]))
         sheet.add(
             Role.CULPRIT,
-            f"{part:.0%} of it under {site}, by {who}",
+            f"{part:.0%} of it under {site}, which {who} had {at_site.peak:.0%} of a core in, waiting or working",
             of_load(case, at_site, (site,)),
             strength=CAUSE.limit("weak"),
             at=at_site.at,

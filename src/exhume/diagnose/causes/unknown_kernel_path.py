@@ -14,6 +14,7 @@ from exhume.diagnose.evidence import of_load
 from exhume.diagnose.felt import others_suffer
 from exhume.diagnose.keepers import find_keepers
 from exhume.diagnose.load import Load
+from exhume.diagnose.ordinary import is_ordinary
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sampled import Names, plain_name
 from exhume.diagnose.sheet import Found, Sheet
@@ -58,7 +59,7 @@ def examine(case: Case) -> Found | RuledOut:
     if not case.baseline.empty:
         text = f"{who} took {owned.cores:.2f} cores there, {owned.before or 0:.2f} before"
         sheet.add(Role.CULPRIT, text, evidence, at=owned.at)
-    ordinary = _ordinary_part(case, load) >= CAUSE.limit("ordinary_part")
+    ordinary = is_ordinary(case, load.mask)
     severity = _severity(case, load, ordinary=ordinary)
     nobody = severity is Severity.INFO
     if nobody:
@@ -72,13 +73,14 @@ def _unexplained(case: Case) -> Load | None:
     """The time in the kernel that no finding accounts for, of one core or of one process: whichever was taken longer.
     That of a whole node says nothing: on a large one it is always more than a core."""
     left = case.sampled.in_kernel & ~case.explained
-    found = [load for load in (_of_core(case, left), _of_process(case, left)) if load is not None and load.is_new]
+    found = [load for load in (_of_core(case, left), _of_process(case, left)) if load is not None]
     return max(found, key=lambda each: each.taken_s, default=None)
 
 
 def _of_core(case: Case, left: Mask) -> Load | None:
     load = case.load_of(left)
-    if load.cpu is None or load.core_s < CAUSE.limit("seconds"):
+    # Whether it is new is judged before the others are left out: it may have come from another core.
+    if load.cpu is None or load.core_s < CAUSE.limit("seconds") or not load.is_new:
         return None
     return case.load_of(left, cpus=[load.cpu])
 
@@ -92,7 +94,7 @@ def _of_process(case: Case, left: Mask) -> Load | None:
     pids, members = np.unique(sampled.pid[now], return_inverse=True)
     pid = int(pids[int(np.argmax(np.bincount(members, sampled.weight[now])))])
     load = case.load_of(left & (sampled.pid == pid))
-    return load if load.taken_s >= CAUSE.limit("seconds") else None
+    return load if load.taken_s >= CAUSE.limit("seconds") and load.is_new else None
 
 
 def _dominant(case: Case, load: Load) -> Path:
@@ -109,17 +111,10 @@ def _dominant(case: Case, load: Load) -> Path:
     return Path(path, case.load_of((used | earlier) & sampled.holding(Names.of([path[-1]]))))
 
 
-def _ordinary_part(case: Case, load: Load) -> float:
-    """The part of a load in what programs ask the kernel for all day: reading, writing, sending, receiving."""
-    sampled = case.sampled
-    ordinary = load.mask & sampled.holding(CAUSE.named("ordinary"))
-    return float(sampled.weight[ordinary].sum()) / max(1.0, float(sampled.weight[load.mask].sum()))
-
-
 def _severity(case: Case, load: Load, *, ordinary: bool) -> Severity:
     suffered = others_suffer(case, load.cpu)
-    if ordinary:
-        return Severity.WARNING if suffered else Severity.INFO
+    if ordinary and not suffered:
+        return Severity.INFO
     lost = case.core_share(KERNEL_STATES, load.cpu)[0] >= CAUSE.limit("lost")
     # One process alone that holds its core in the kernel; many short visits leave room between them.
     alone = bool(find_keepers(case, seconds=CAUSE.limit("lost_seconds"), among=case.sampled.in_kernel))

@@ -5,14 +5,18 @@ from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
     cfs_throttling,
+    cgroup_excess,
     conntrack_pressure,
     iptables_churn,
+    memory_reclaim,
     netns_cleanup,
+    oom_thrash,
     quiet,
     rt_hog,
     softirq_storm,
     spinlock_contention,
     user_hog,
+    zombie_memcgs,
 )
 from exhume.lab.stage import Stage
 
@@ -62,5 +66,25 @@ SCENARIOS: dict[str, Scenario] = {
             spinlock_contention.prepare,
         ),
         Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare, on_core=True),
+        Scenario(
+            "zombie-memcgs",
+            "zombie-memcgs",
+            zombie_memcgs.SUMMARY,
+            zombie_memcgs.play,
+            zombie_memcgs.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario(
+            "cgroup-excess",
+            "cgroup-excess",
+            cgroup_excess.SUMMARY,
+            cgroup_excess.play,
+            cgroup_excess.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
     )
 }
