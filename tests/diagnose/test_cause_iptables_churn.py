@@ -54,6 +54,14 @@ def test_the_sender_whose_packets_walk_them_is_named(tmp_path: Path) -> None:
     assert (top.cause, top.culprit.comm, top.culprit.function) == ("iptables-churn", "uploader", "nft_do_chain")
 
 
+def test_rules_that_are_most_of_a_storm_are_as_grave(tmp_path: Path) -> None:
+    """Less than a whole core by themselves, but most of what that core does."""
+    scene = Scene().core(1, 20, 30, softirq=990).stack(1, 20, 30, 0.58, "ksoftirqd/1", 20, [*RECEIVE, "nft_do_chain"])
+    scene.stack(1, 20, 30, 0.4, "ksoftirqd/1", 20, [*RECEIVE[:-1], "ip_forward"])
+    found = diagnose(scene.write(tmp_path), scene.window)
+    assert [(each.cause, each.severity) for each in found.findings] == [("iptables-churn", "critical")]
+
+
 def test_a_few_rules_in_a_storm_of_packets_are_not_it(tmp_path: Path) -> None:
     scene = (
         Scene().core(1, 20, 30, softirq=980).stack(1, 20, 30, 0.85, "ksoftirqd/1", 20, [*RECEIVE[:-1], "ip_forward"])

@@ -8,7 +8,8 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.device_interrupts import device_interrupts
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import gravity, is_felt
+from exhume.diagnose.felt import is_felt
+from exhume.diagnose.hot_path import gravity_on_core
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import plain_name
 from exhume.diagnose.senders import local_sender
@@ -55,7 +56,7 @@ def examine(case: Case) -> Found | RuledOut:
         culprit, target, source = _source(case, sheet, load)
     summary = f"core {load.cpu} is taken by softirqs ({what}){source}"
     return sheet.found(
-        gravity(case, load),
+        gravity_on_core(case, load),
         summary,
         culprit=replace(culprit, cpu=load.cpu, function=deepest or functions[0]),
         load=load,
