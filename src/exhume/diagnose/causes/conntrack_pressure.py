@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from exhume.diagnose.belongings import belongs_to, stopping
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
@@ -42,6 +43,7 @@ def examine(case: Case) -> Found | RuledOut:
         _summary(filled, dropped, path),
         culprit=culprit,
         load=None if path is None else path.load,
+        remedies=stopping(CAUSE.remedies, belongs_to(case, culprit.cgroup)),
         weight=10.0 if dropped and path is None else None,
     )
 

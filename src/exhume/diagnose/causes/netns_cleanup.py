@@ -1,10 +1,11 @@
 """Network namespaces are made and dropped by the dozen a second: setup and cleanup take cores, and a lock."""
 
+from exhume.diagnose.belongings import belongs_to, fitted
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column
 from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.finding import Culprit, Role, RuledOut, Severity
 
 CAUSE = catalogue()["netns-cleanup"]
@@ -54,7 +55,7 @@ def examine(case: Case) -> Found | RuledOut:
         summary,
         culprit=culprit,
         load=load,
-        remedies=aimed(CAUSE.remedies, who or "whoever makes them"),
+        remedies=fitted(CAUSE.remedies, belongs_to(case, culprit.cgroup), who or "whoever makes them"),
     )
 
 
