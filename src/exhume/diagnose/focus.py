@@ -11,6 +11,7 @@ import numpy as np
 
 from exhume.diagnose.rows import Floats, Ints, Rows
 from exhume.model.clock import NANOS
+from exhume.model.events import RESTART
 from exhume.model.window import Window
 from exhume.store.query import Recording
 
@@ -20,6 +21,9 @@ _CALM_PERCENTILE = 20
 _LEAST_SCORE = 0.2
 _GAP_S = 3
 _SHORTEST_BASELINE_S = 3
+# A loop that costs little is no more than worth a look, where nothing else is.
+_RESTART_SCORE = 0.25
+_RESTART_TOLD_S = 5
 
 # What one unit of a measure of the node is: about where a node feels it.
 _NODE_UNITS = {
@@ -168,11 +172,26 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
         soft = np.array([comm.startswith("ksoftirqd/") for comm in threads.texts("comm")], np.bool_)
         waits = np.where(soft, threads.numbers("wait_ns") / (NANOS / 2), 0.0)
         curves["ksoftirqd wait"] = _most(_bins(threads, context, seconds), waits, seconds)
+    again = _restarts(recording, context, seconds)
+    if again is not None:
+        curves["restarts"] = again
     throttling = Rows("throttling", recording.read("throttling", context))
     if len(throttling):
         share = throttling.numbers("throttled") / np.maximum(throttling.numbers("periods"), 1)
         curves["throttling"] = _most(_bins(throttling, context, seconds), share, seconds)
     return _above_calm(curves, seconds)
+
+
+def _restarts(recording: Recording, context: Window, seconds: int) -> Floats | None:
+    """What is started again and again is told every few seconds, for the seconds before."""
+    told = [event.wall for event in recording.events(context, [RESTART]) if event.severity != "info"]
+    if not told:
+        return None
+    curve = np.zeros(seconds)
+    for wall in told:
+        second = min(seconds - 1, (wall - context.since) // NANOS)
+        curve[max(0, second - _RESTART_TOLD_S) : second + 1] = _RESTART_SCORE
+    return curve
 
 
 _CORE_MEASURES = {

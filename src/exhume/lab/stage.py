@@ -48,7 +48,7 @@ class Stage:
         self, program: str, *words: str, name: str | None = None, core: int | None = None, nice: int = 0
     ) -> subprocess.Popen[bytes]:
         """Start a program of lab/programs/, on one core where one is given."""
-        link = self._python_named(name or self.name)
+        link = self.python_named(name or self.name)
         started = subprocess.Popen(
             [link, "-I", "-S", PROGRAMS / f"{program}.py", *words],
             cwd="/",
@@ -81,7 +81,8 @@ class Stage:
             each.wait()
         self.running.clear()
 
-    def _python_named(self, name: str) -> Path:
+    def python_named(self, name: str) -> Path:
+        """The interpreter under another name: what it runs is called so."""
         link = self.directory / "bin" / name
         if not link.is_symlink():
             link.parent.mkdir(exist_ok=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import user_hog
+from exhume.lab.scenarios import crash_loop, fork_storm, mount_storm, negative_dentries, user_hog
 from exhume.lab.stage import Stage
 
 
@@ -21,5 +21,12 @@ class Scenario:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.name: each for each in (Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),)
+    each.name: each
+    for each in (
+        Scenario("negative-dentries", "negative-dentries", negative_dentries.SUMMARY, negative_dentries.play),
+        Scenario("mount-storm", "mount-storm", mount_storm.SUMMARY, mount_storm.play, mount_storm.prepare),
+        Scenario("fork-storm", "fork-storm", fork_storm.SUMMARY, fork_storm.play),
+        Scenario("crash-loop", "crash-loop", crash_loop.SUMMARY, crash_loop.play, seconds=15.0),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),
+    )
 }
