@@ -10,6 +10,7 @@ from exhume.diagnose.evidence import of_column, of_load
 from exhume.diagnose.families import Family, find_family
 from exhume.diagnose.felt import is_felt
 from exhume.diagnose.load import Load
+from exhume.diagnose.rows import Mask
 from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
@@ -36,7 +37,7 @@ def examine(case: Case) -> Found | RuledOut:
         return _by_counter(sheet, rate)
     family = find_family(case)
     sampled = case.sampled
-    births = sampled.holding(CAUSE.names)
+    births = sampled.holding(CAUSE.names) & ~_long_deaths(case)
     # The faults and mappings of one that lives for a moment are the price of its birth as well.
     load = case.load_of(births | (family.brief & sampled.in_kernel))
     if load.together < CAUSE.limit("core_share"):
@@ -84,6 +85,15 @@ def _found(sheet: Sheet, load: Load, family: Family, part: float, rate: float | 
         load=load,
         remedies=aimed(CAUSE.remedies, _target(culprit)),
     )
+
+
+def _long_deaths(case: Case) -> Mask:
+    """Processes that take long to end have much memory to give back: one such death is no storm."""
+    sampled = case.sampled
+    dying = sampled.holding(CAUSE.named("ending"))
+    pids, members = np.unique(sampled.pid[dying], return_inverse=True)
+    spent = np.bincount(members, sampled.weight[dying], len(pids)) / 1e6
+    return dying & np.isin(sampled.pid, pids[(spent >= CAUSE.limit("long_death_s")) & (pids > 0)])
 
 
 def _part_of_their_time(case: Case, load: Load, family: Family) -> float:
