@@ -40,7 +40,7 @@ def test_v1(node: MadeUpNode) -> None:
     assert source.read(tick(0)) == {}
     v1_group(node, "pods/limited", 50_000, periods=10, throttled=7, nanos=350_000_000)
     v1_group(node, "free", -1, periods=10, throttled=7, nanos=1)
-    assert rows_of(source.read(tick(1))) == [(tick(1).start, "/pods/limited", 10, 7, 350_000_000)]
+    assert rows_of(source.read(tick(1))) == [(tick(1).start, "/pods/limited", 10, 7, 350_000_000, 0.5)]
     v1_group(node, "pods/limited", 50_000, periods=20, throttled=7, nanos=350_000_000)
     assert source.read(tick(2)) == {}
 
@@ -52,7 +52,7 @@ def test_v2(node: MadeUpNode) -> None:
     source = ThrottlingSource(node.host)
     source.read(tick(0))
     v2_group(node, "a.slice/b.service", "20000", periods=10, throttled=10, micros=800_000)
-    assert rows_of(source.read(tick(1))) == [(tick(1).start, "/a.slice/b.service", 10, 10, 800_000_000)]
+    assert rows_of(source.read(tick(1))) == [(tick(1).start, "/a.slice/b.service", 10, 10, 800_000_000, 0.2)]
 
 
 def test_groups_that_come_go_and_start_afresh(node: MadeUpNode) -> None:
@@ -67,10 +67,25 @@ def test_groups_that_come_go_and_start_afresh(node: MadeUpNode) -> None:
     (node.host.sys / "fs/cgroup/cpu/one").rmdir()
     v1_group(node, "two", 50_000)
     source.read(tick(2))
-    # Found at the next round, a minute on.
-    source.read(tick(61))
+    # Found at the next round: seconds on, where a round costs next to nothing.
+    source.read(tick(7))
     v1_group(node, "two", 50_000, periods=2, throttled=2, nanos=2)
-    assert [row[1] for row in rows_of(source.read(tick(62)))] == ["/two"]
+    assert [row[1] for row in rows_of(source.read(tick(8)))] == ["/two"]
+
+
+def test_a_search_that_costs_much_comes_once_a_minute(node: MadeUpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.collect.throttling._PAUSE_PER_COST", 10**9)
+    node.mounts("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu")
+    source = ThrottlingSource(node.host)
+    source.read(tick(0))
+    v1_group(node, "late", 50_000)
+    for second in range(1, 59):
+        source.read(tick(second))
+    v1_group(node, "late", 50_000, periods=2, throttled=2, nanos=2)
+    assert source.read(tick(59)) == {}
+    source.read(tick(61))
+    v1_group(node, "late", 50_000, periods=4, throttled=4, nanos=4)
+    assert [row[1] for row in rows_of(source.read(tick(62)))] == ["/late"]
 
 
 def test_very_many_groups_take_turns(node: MadeUpNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,9 @@ def test_a_core_that_does_nothing_but_fork_is_found_with_its_parent(tmp_path: Pa
     assert [finding.cause for finding in found.findings] == ["fork-storm"]
 
 
-def test_it_is_critical_where_threads_wait_for_that_core(tmp_path: Path) -> None:
-    scene = storm(calm(Scene(cores=4, seconds=30)), 2, 12, 22).core(2, 12, 22, wait_ns=3_000_000_000)
+def test_it_is_critical_where_the_softirqs_of_that_core_wait(tmp_path: Path) -> None:
+    scene = storm(calm(Scene(cores=4, seconds=30)), 2, 12, 22)
+    scene.row("threads", 15, tid=22, comm="ksoftirqd/2", cpu=2, run_ns=1_000_000, wait_ns=800_000_000)
     assert diagnose(scene.write(tmp_path), scene.window).findings[0].severity == "critical"
 
 

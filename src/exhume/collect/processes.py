@@ -10,6 +10,8 @@ from exhume.collect.host import Host
 from exhume.model.clock import NANOS
 
 _LONGEST_COMMAND = 1024
+# Counted from the state on, which comes after the name.
+_PRIORITY_FIELD, _POLICY_FIELD = 37, 38
 # Of several v1 hierarchies the first that says more than "/" is taken: memory is the one that leaks, and container
 # runtimes use all of them alike.
 _HIERARCHIES = ("memory", "cpu", "pids", "name=systemd", "")
@@ -45,11 +47,15 @@ class ProcessReader:
         fields = stat[closing + 2 :].split()
         if opening < 0 or closing < opening or len(fields) < 20:
             return {}
-        return {
+        identity = {
             "comm": stat[opening + 1 : closing].decode("utf-8", "replace"),
             "ppid": int(fields[1]),
             "start": int(fields[19]) * self._nanos_per_tick,
         }
+        if len(fields) > _POLICY_FIELD:
+            identity["rt_priority"] = int(fields[_PRIORITY_FIELD])
+            identity["policy"] = int(fields[_POLICY_FIELD])
+        return identity
 
 
 @lru_cache(maxsize=1024)

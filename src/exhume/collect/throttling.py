@@ -1,7 +1,7 @@
 """Cgroups that were held back by their CPU quota.
 
-Cgroups with a quota are looked for a slice at a time, a round a minute; those found are read every second, and have a
-row when they were throttled.
+Cgroups with a quota are looked for a slice at a time, in a round every few seconds where that is cheap and every minute
+where it isn't; those found are read every second, and have a row when they were throttled.
 """
 
 import os
@@ -16,9 +16,12 @@ from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 
-_ROUND_S = 60
+# Rounds take about a thousandth of a core.
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 5, 60
+_PAUSE_PER_COST = 1000
 _SEARCH_SLICE_NS = MILLIS
 _READ_SLICE_NS = 2 * MILLIS
+_USUAL_PERIOD_US = 100_000
 # Files kept open; the rest are opened for each read.
 _OPEN_AT_MOST = 128
 
@@ -28,10 +31,11 @@ Counts = tuple[int, int, int]
 class _Limited:
     """A cgroup with a quota: when it was last read, and what it said."""
 
-    __slots__ = ("counts", "file", "since")
+    __slots__ = ("counts", "file", "quota", "since")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, quota: float) -> None:
         self.file = ProcFile(f"{path}/cpu.stat")
+        self.quota = quota
         self.counts: Counts | None = None
         self.since = 0
 
@@ -56,6 +60,7 @@ class ThrottlingSource:
         self._limited: dict[str, _Limited] = {}
         self._search: Iterator[None] | None = None
         self._next_round = 0
+        self._round_cost = 0
         self._turn = 0
 
     def read(self, tick: Tick) -> TickRows:
@@ -73,7 +78,7 @@ class ThrottlingSource:
                 break
         if not rows:
             return NOTHING
-        columns = ("time", "cgroup", "periods", "throttled", "throttled_ns")
+        columns = ("time", "cgroup", "periods", "throttled", "throttled_ns", "quota")
         values: dict[str, Any] = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
         return {"throttling": values}
 
@@ -82,7 +87,7 @@ class ThrottlingSource:
             limited.file.close()
         self._limited = {}
 
-    def _throttled(self, name: str, tick: Tick) -> tuple[int, str, int, int, int] | None:
+    def _throttled(self, name: str, tick: Tick) -> tuple[int, str, int, int, int, float] | None:
         limited = self._limited[name]
         content = limited.file.read_or_none()
         if len(self._limited) > _OPEN_AT_MOST or content is None:
@@ -98,19 +103,23 @@ class ThrottlingSource:
         periods, throttled, nanos = (new - old for new, old in zip(now, before, strict=True))
         if periods < 0 or nanos < 0 or throttled <= 0:
             return None
-        return since, name, periods, throttled, nanos
+        return since, name, periods, throttled, nanos, limited.quota
 
     def _go_on_searching(self, tick: Tick) -> None:
         if self._search is None:
             if tick.end < self._next_round:
                 return
-            self._next_round = tick.end + _ROUND_S * NANOS
             self._search = self._round()
-        deadline = time.thread_time_ns() + _SEARCH_SLICE_NS
+            self._round_cost = 0
+        began = time.thread_time_ns()
         for _ in self._search:
-            if time.thread_time_ns() > deadline:
+            if time.thread_time_ns() > began + _SEARCH_SLICE_NS:
+                self._round_cost += time.thread_time_ns() - began
                 return
         self._search = None
+        cost = self._round_cost + time.thread_time_ns() - began
+        pause = min(max(cost * _PAUSE_PER_COST, _SHORTEST_PAUSE_S * NANOS), _LONGEST_PAUSE_S * NANOS)
+        self._next_round = tick.end + pause
 
     def _round(self) -> Iterator[None]:
         """Look at every cgroup once, pausing after each."""
@@ -122,17 +131,25 @@ class ThrottlingSource:
             children = [f"{path}/{name}" for name in subdirectories(path)]
             for child in children:
                 name = child[len(root) :]
-                if name not in self._limited and has_quota(Path(child, self._quota)):
-                    self._limited[name] = _Limited(child)
+                quota = quota_of(child, self._quota)
+                if name in self._limited:
+                    self._limited[name].quota = quota or self._limited[name].quota
+                elif quota is not None:
+                    self._limited[name] = _Limited(child, quota)
                 yield
             # A leaf has two links: itself and its name.
             pending += [child for child in children if _has_children(child)]
 
 
-def has_quota(path: Path) -> bool:
-    """Whether a quota file (`cpu.cfs_quota_us` or `cpu.max`) sets a limit."""
-    content = ProcFile(path).read_or_none()
-    return content is not None and not content.startswith((b"-1", b"max"))
+def quota_of(directory: str, file: str) -> float | None:
+    """What the quota file (`cpu.cfs_quota_us` or `cpu.max`) of a cgroup allows, in cores; None without a limit."""
+    content = ProcFile(f"{directory}/{file}").read_or_none()
+    if content is None or content.startswith((b"-1", b"max")):
+        return None
+    quota, _, period = content.strip().partition(b" ")
+    if not period:
+        period = (ProcFile(f"{directory}/cpu.cfs_period_us").read_or_none() or b"").strip()
+    return int(quota) / int(period) if period else int(quota) / _USUAL_PERIOD_US
 
 
 def parse_cpu_stat(content: bytes) -> Counts | None:

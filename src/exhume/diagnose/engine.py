@@ -45,7 +45,8 @@ def diagnose(
                 findings[told.cause] = told
         for reason in ruled_out:
             against.setdefault(reason.cause, reason)
-    ranked = list(findings.values())
+    # Each focus is ranked in itself; among them, the gravest come first.
+    ranked = sorted(findings.values(), key=lambda finding: -finding.severity.rank)
     return Diagnosis(
         node=recording.facts.node,
         window=(window.since, window.until),
@@ -54,6 +55,8 @@ def diagnose(
         findings=ranked,
         ruled_out=[reason for cause, reason in against.items() if cause not in findings],
         blind_spots=blind_spots(recording, cases),
+        baseline=(cases[0].baseline.since, cases[0].baseline.until),
+        symptoms=[symptom.link for symptom in symptoms],
     )
 
 

@@ -2,14 +2,19 @@
 
 Every second gets a score for each measure: how far it lies above the calm fifth of the seconds around it, in units
 of what a node feels (one core's whole time, half a second of a ksoftirqd's wait, two thousand forks ...). The largest
-decides, and cores are never averaged: one core of 96 scores like all of them.
+decides, and cores are never averaged: each is held against its own calm, so one core of 96 scores like all of them,
+also where some core is always busy. A line in the kernel log that tells of starvation counts for the seconds before it.
+
+Trouble that never pauses has no calm to stand out from: what is grave in itself (a core lost to the kernel, a throttled
+cgroup, stolen time, ksoftirqds that wait) for seconds, and lies in no stretch that stands out, is a focus of its own.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.rows import Floats, Ints, Rows
+from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.diagnose.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS
 from exhume.model.events import RESTART
 from exhume.model.window import Window
@@ -18,9 +23,16 @@ from exhume.store.query import Recording
 LONGEST_S = 60
 CONTEXT_S = 120
 _CALM_PERCENTILE = 20
+_CALM_PART = 0.5
 _LEAST_SCORE = 0.2
 _GAP_S = 3
 _SHORTEST_BASELINE_S = 3
+_NEAR_S = 10
+_LATER = 2.0
+_LASTING_SCORE = 0.5
+# A driver speaks up this long after its queue stood still.
+_BEFORE_LINE_S = 6
+_LEAST_WAIT_NS = NANOS // 10
 # A loop that costs little is no more than worth a look, where nothing else is.
 _RESTART_SCORE = 0.25
 _RESTART_TOLD_S = 5
@@ -57,21 +69,23 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     span = recording.span() or window
     context = Window(window.since - CONTEXT_S * NANOS, window.until + 30 * NANOS).clamp(span)
     seconds = max(1, -(-context.nanos // NANOS))
-    scores, measures = _scores(recording, context, seconds)
+    scores, measures, grave = _scores(recording, context, seconds)
     first = max(0, (window.since - context.since) // NANOS)
     last = min(seconds, -(-(window.until - context.since) // NANOS))
     inside = np.zeros(seconds, np.bool_)
     inside[first:last] = True
     runs = _runs(np.where(inside, scores, 0.0))
-    if not runs:
+    lasting = _lasting(grave & inside, runs)
+    if not runs and lasting is None:
         return [_flat(window, context, scores)]
+    foci = [_focus(run, context, scores, measures) for run in runs]
     if at is not None:
-        second = (at - context.since) / NANOS
-        runs.sort(key=lambda run: (_distance(run, second), -scores[slice(*run)].max()))
-        runs = runs[:1]
-    else:
-        runs.sort(key=lambda run: -scores[slice(*run)].max() * min(10, run[1] - run[0]))
-    return [_focus(run, context, scores, measures) for run in runs[:most]]
+        if lasting is not None:
+            foci.append(_lasting_focus(lasting, context, scores, grave))
+        # What is meant is near, but a trifle at the very second is not what made somebody ask.
+        return sorted(foci, key=lambda focus: -focus.score / (1 + _distance(focus.window, at) / _NEAR_S))[:1]
+    foci.sort(key=lambda focus: -focus.score * min(10, focus.window.seconds))
+    return foci[:most] + ([] if lasting is None else [_lasting_focus(lasting, context, scores, grave)])
 
 
 def _focus(run: tuple[int, int], context: Window, scores: Floats, measures: list[str]) -> Focus:
@@ -84,6 +98,19 @@ def _focus(run: tuple[int, int], context: Window, scores: Floats, measures: list
     return Focus(window, _baseline(run, context, scores), float(scores[worst]), measures[worst])
 
 
+def _lasting(grave: Mask, runs: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """The longest stretch of grave seconds that none of the runs has; None where it is short."""
+    left = grave.copy()
+    for begin, end in runs:
+        left[max(0, begin - _GAP_S) : end + _GAP_S] = False
+    return _longest_run(left, 0, len(left))
+
+
+def _lasting_focus(run: tuple[int, int], context: Window, scores: Floats, grave: Mask) -> Focus:
+    begin, end = max(run[0], run[1] - LONGEST_S), run[1]
+    return Focus(_wall(context, begin, end), _calm_near(run, context, ~grave & (scores < 1.0)), _LASTING_SCORE, "")
+
+
 def _flat(window: Window, context: Window, scores: Floats) -> Focus:
     """Nothing stands out: the last minute against what was before it."""
     since = max(window.since, window.until - LONGEST_S * NANOS)
@@ -94,20 +121,23 @@ def _flat(window: Window, context: Window, scores: Floats) -> Focus:
 
 def _baseline(run: tuple[int, int], context: Window, scores: Floats) -> Window:
     """The longest calm stretch near the run, before it where there is one: up to a minute."""
-    limit = max(_LEAST_SCORE / 2, 0.25 * float(scores[slice(*run)].max()))
-    calm = scores < limit
+    limit = max(_LEAST_SCORE / 2, _CALM_PART * float(scores[slice(*run)].max()))
+    return _calm_near(run, context, scores < limit)
+
+
+def _calm_near(run: tuple[int, int], context: Window, calm: Mask) -> Window:
     # The seconds next to the run hold its beginning and its end.
-    before = _last_run(calm, max(0, run[0] - LONGEST_S - 1), max(0, run[0] - 1))
+    before = _longest_run(calm, max(0, run[0] - LONGEST_S - 1), max(0, run[0] - 1))
     if before is None:
-        before = _last_run(calm, min(len(calm), run[1] + 1), min(len(calm), run[1] + LONGEST_S + 1))
+        before = _longest_run(calm, min(len(calm), run[1] + 1), min(len(calm), run[1] + LONGEST_S + 1))
     if before is None:
         moment = context.since + run[0] * NANOS
         return Window(moment, moment)
     return _wall(context, *before)
 
 
-def _last_run(calm: "np.ndarray[tuple[int], np.dtype[np.bool_]]", begin: int, end: int) -> tuple[int, int] | None:
-    """The longest run of calm seconds in a range, the latest of several; None where it would be too short."""
+def _longest_run(calm: Mask, begin: int, end: int) -> tuple[int, int] | None:
+    """The longest run of marked seconds in a range, the latest of several; None where it would be too short."""
     best: tuple[int, int] | None = None
     start = None
     for second in range(begin, end + 1):
@@ -146,51 +176,41 @@ def _reach(scores: Floats, peak: int, step: int, limit: float) -> int:
     return edge
 
 
-def _distance(run: tuple[int, int], second: float) -> float:
-    return max(run[0] - second, 0.0, second - run[1])
+def _distance(window: Window, moment: int) -> float:
+    """Seconds between a stretch and a moment. A symptom comes after what made it: what begins later is further away."""
+    return max(_LATER * (window.since - moment), 0.0, moment - window.until) / NANOS
 
 
 def _wall(context: Window, begin: int, end: int) -> Window:
     return Window(context.since + begin * NANOS, min(context.since + end * NANOS, context.until))
 
 
-def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str]]:
-    """The score of each second, and the measure that gave it."""
-    curves: dict[str, Floats] = {}
-    cpu = Rows("cpu", recording.read("cpu", context))
-    if len(cpu):
-        bins = _bins(cpu, context, seconds)
-        for name, columns in _CORE_MEASURES.items():
-            curves[name] = _most(bins, cpu.sums(columns) / 1000, seconds)
-    node = Rows("node", recording.read("node", context, ["span_ms", *_NODE_UNITS, "wall"]))
-    if len(node):
-        bins = _bins(node, context, seconds)
-        for name, unit in _NODE_UNITS.items():
-            curves[name] = _most(bins, node.rates(name) / unit, seconds)
-    threads = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
-    if len(threads):
-        soft = np.array([comm.startswith("ksoftirqd/") for comm in threads.texts("comm")], np.bool_)
-        waits = np.where(soft, threads.numbers("wait_ns") / (NANOS / 2), 0.0)
-        curves["ksoftirqd wait"] = _most(_bins(threads, context, seconds), waits, seconds)
-    again = _restarts(recording, context, seconds)
-    if again is not None:
-        curves["restarts"] = again
-    throttling = Rows("throttling", recording.read("throttling", context))
-    if len(throttling):
-        share = throttling.numbers("throttled") / np.maximum(throttling.numbers("periods"), 1)
-        curves["throttling"] = _most(_bins(throttling, context, seconds), share, seconds)
-    return _above_calm(curves, seconds)
+def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str], Mask]:
+    """The score of each second, the measure that gave it, and whether the second is grave whatever was before."""
+    cores, hot = _of_cores(recording, context, seconds)
+    throttled = _throttled_shares(recording, context, seconds)
+    waits = _softirq_waits(recording, context, seconds)
+    excesses = {
+        **cores,
+        **_of_node(recording, context, seconds),
+        "ksoftirqd wait": _above_calm(waits),
+        "throttling": _above_calm(throttled) * _WEIGHTS["throttling"],
+        "kernel log": _of_log(recording, context, seconds),
+        "restarts": _of_restarts(recording, context, seconds),
+    }
+    names = list(excesses)
+    stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
+    grave = hot | (throttled >= _GRAVE["throttling"]) | (waits >= 1)
+    return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], grave
 
 
-def _restarts(recording: Recording, context: Window, seconds: int) -> Floats | None:
-    """What is started again and again is told every few seconds, for the seconds before."""
-    told = [event.wall for event in recording.events(context, [RESTART]) if event.severity != "info"]
-    if not told:
-        return None
+def _of_restarts(recording: Recording, context: Window, seconds: int) -> Floats:
+    """What fails and is started again is told every few seconds, for the seconds before."""
     curve = np.zeros(seconds)
-    for wall in told:
-        second = min(seconds - 1, (wall - context.since) // NANOS)
-        curve[max(0, second - _RESTART_TOLD_S) : second + 1] = _RESTART_SCORE
+    for event in recording.events(context, [RESTART]):
+        second = min(seconds - 1, (event.wall - context.since) // NANOS)
+        if event.severity != "info":
+            curve[max(0, second - _RESTART_TOLD_S) : second + 1] = _RESTART_SCORE
     return curve
 
 
@@ -201,20 +221,80 @@ _CORE_MEASURES = {
     # A busy program is no fault by itself: it counts for little, but the moment it begins can be told.
     "user": ("user", "nice"),
 }
-_USER_WEIGHT = 0.5
+# What is part of the daily life of a busy node counts for less than what isn't.
+_WEIGHTS = {"user": 0.5, "throttling": 0.5, "waiting": 0.5}
+# What is grave though it was always so: shares of a core, or of a cgroup's periods.
+_GRAVE = {"kernel": 0.95, "steal": 0.2, "throttling": 0.5}
+# Threads that wait for a core, in seconds a second, that count like a core full of a busy program.
+_WAITING = 4.0
 
 
-def _above_calm(curves: dict[str, Floats], seconds: int) -> tuple[Floats, list[str]]:
-    best = np.zeros(seconds)
-    names = np.zeros(seconds, np.int64)
-    for number, (name, curve) in enumerate(curves.items()):
-        calm = float(np.percentile(curve, _CALM_PERCENTILE))
-        excess = np.minimum(curve - calm, 2.0) * (_USER_WEIGHT if name == "user" else 1.0)
-        better = excess > best
-        best[better] = excess[better]
-        names[better] = number
-    told = list(curves)
-    return best, [told[number] if told else "" for number in names.tolist()]
+def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:
+    """Each core above its own calm; of the cores, the one that is furthest above it. And whether one is grave."""
+    cpu = Rows("cpu", recording.read("cpu", context, ["cpu", "span_ms", *_CORE_STATES, "wait_ns", "wall"]))
+    grave = np.zeros(seconds, np.bool_)
+    if not len(cpu):
+        return {}, grave
+    present = np.bincount(cpu.cpu) > 0
+    cores = int(present.sum())
+    # Core numbers may have holes.
+    places = (np.cumsum(present) - 1)[cpu.cpu] * seconds + _bins(cpu, context, seconds)
+    found = {}
+    values = {name: cpu.sums(columns) / 1000 for name, columns in _CORE_MEASURES.items()}
+    values["waiting"] = np.minimum(cpu.rates("wait_ns") / NANOS / _WAITING, 1.0)
+    for name, value in values.items():
+        shares = _most(places, value, cores * seconds).reshape(cores, seconds)
+        grave |= (shares >= _GRAVE[name]).any(axis=0) if name in _GRAVE else False
+        calm = np.percentile(shares, _CALM_PERCENTILE, axis=1, method="lower")
+        # Of many cores, one is always a little above its calm: what counts is more than that.
+        found[name] = _above_calm((shares - calm[:, np.newaxis]).max(axis=0)) * _WEIGHTS.get(name, 1.0)
+    return found, grave
+
+
+_CORE_STATES = sorted({column for columns in _CORE_MEASURES.values() for column in columns})
+
+
+def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, Floats]:
+    node = Rows("node", recording.read("node", context, ["span_ms", *_NODE_UNITS, "wall"]))
+    if not len(node):
+        return {}
+    bins = _bins(node, context, seconds)
+    return {name: _above_calm(_most(bins, node.rates(name) / unit, seconds)) for name, unit in _NODE_UNITS.items()}
+
+
+def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Floats:
+    """How long ksoftirqds waited, in half seconds. A wait is told when it is over: it counts in all the seconds that
+    it took."""
+    rows = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
+    rows = rows.where(rows.numbers("wait_ns") >= _LEAST_WAIT_NS)
+    curve = np.zeros(seconds)
+    for last, comm, waited in zip(
+        _bins(rows, context, seconds).tolist(), rows.texts("comm"), rows.numbers("wait_ns"), strict=True
+    ):
+        if comm.startswith("ksoftirqd/"):
+            took = slice(max(0, last - int(waited) // NANOS), last + 1)
+            curve[took] = np.maximum(curve[took], waited / (NANOS / 2))
+    return curve
+
+
+def _throttled_shares(recording: Recording, context: Window, seconds: int) -> Floats:
+    rows = Rows("throttling", recording.read("throttling", context, ["periods", "throttled", "wall"]))
+    share = rows.numbers("throttled") / np.maximum(rows.numbers("periods"), 1)
+    return _most(_bins(rows, context, seconds), share, seconds)
+
+
+def _of_log(recording: Recording, context: Window, seconds: int) -> Floats:
+    curve = np.zeros(seconds)
+    for event in recording.events(context):
+        if event.kind in STARVATION_KINDS:
+            second = int(np.clip((event.wall - context.since) // NANOS, 0, seconds - 1))
+            curve[max(0, second - _BEFORE_LINE_S) : second + 1] = 1.0
+    return curve
+
+
+def _above_calm(curve: Floats) -> Floats:
+    above: Floats = curve - np.percentile(curve, _CALM_PERCENTILE)
+    return above
 
 
 def _bins(rows: Rows, context: Window, seconds: int) -> Ints:

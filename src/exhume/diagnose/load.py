@@ -11,6 +11,9 @@ from exhume.model.window import Window
 
 # A core counts as taken in a second when so much of it went to one thing.
 TAKEN = 0.7
+# A rate is another than before when so many standard errors, and such a factor, lie between.
+SURELY = 4.0
+BY_MUCH = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,10 @@ class Load:
 
     `cores`: cores' worth over the focus, and `before` over the baseline (None without one); `peak`: the largest share
     of one core in one second, on `cpu` at wall time `at`; `together`: the largest sum over all cores in one second;
-    `taken_s`: seconds in which it took a whole core or more, on one core or wandering over several; `part`: its part of
-    all sampled time in the focus; `significance`: standard errors between focus and baseline.
+    `taken_s`: seconds in which it took a whole core or more, on one core or wandering over several; `core_s`: seconds
+    in which it took `cpu` alone; `part`: its part of all sampled time in the focus; `significance`: standard errors
+    between focus and baseline; `new_there`: whether `cpu` and whoever owns the load there stand out from their own
+    baseline, though the sum over the node may not.
     """
 
     samples: int
@@ -44,6 +49,8 @@ class Load:
     significance: float
     owners: tuple[Owner, ...]
     mask: Mask
+    core_s: float = 0.0
+    new_there: bool = False
 
     @property
     def owner(self) -> Owner | None:
@@ -57,7 +64,12 @@ class Load:
     @property
     def is_new(self) -> bool:
         """Whether it stands out from the baseline (always, where there is none to compare with)."""
-        return self.before is None or (self.significance >= 4 and self.cores >= 1.5 * self.before)
+        return self.before is None or stands_out(self.significance, self.cores, self.before) or self.new_there
+
+
+def stands_out(significance: float, now: float, before: float) -> bool:
+    """Whether a rate is another than before: surely, and by much."""
+    return significance >= SURELY and now >= BY_MUCH * before
 
 
 def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) -> Load:
@@ -67,13 +79,15 @@ def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) 
     weight = sampled.weight[chosen]
     total = float(sampled.weight[now].sum())
     used = float(weight.sum())
-    peak, cpu, at, together, taken = _peaks(sampled, chosen, focus)
+    peak, cpu, at, together, taken, core_s = _peaks(sampled, chosen, focus)
     cores = used / 1e6 / max(focus.seconds, 1e-9)
-    before, errors = None, 0.0
+    before, errors, new_there = None, 0.0, False
     if not baseline.empty:
         earlier = mask & sampled.within(baseline)
         before = float(sampled.weight[earlier].sum()) / 1e6 / baseline.seconds
         errors = significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
+        if cpu is not None:
+            new_there = _new_there(sampled, mask, cpu, focus, baseline)
     return Load(
         samples=int(chosen.sum()),
         cores=cores,
@@ -87,6 +101,8 @@ def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) 
         significance=errors,
         owners=_owners(sampled, chosen, used),
         mask=chosen,
+        core_s=core_s,
+        new_there=new_there,
     )
 
 
@@ -101,18 +117,40 @@ def significance(now: int, seconds: float, before: int, earlier: float) -> float
     return float((now / seconds - before / earlier) / error)
 
 
-def _peaks(sampled: Sampled, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float]:
+def _new_there(sampled: Sampled, mask: Mask, cpu: int, focus: Window, baseline: Window) -> bool:
+    """Whether a core got a load that it had not, from somebody who had none: a steady program that moved to another
+    core brings nothing new."""
+    now, earlier = mask & sampled.within(focus), mask & sampled.within(baseline)
+    there = sampled.cpu == cpu
+    pids = sampled.pid[now & there]
+    distinct, counts = np.unique(pids, return_counts=True)
+    owner = sampled.pid == distinct[int(np.argmax(counts))]
+    if not (earlier & owner).any():
+        # A process that was not there before may be one of many that come and go: then their name tells.
+        owner = sampled.comm == sampled.comm[now & there & owner][0]
+    return all(
+        stands_out(
+            significance(int((now & part).sum()), focus.seconds, int((earlier & part).sum()), baseline.seconds),
+            float(sampled.weight[now & part].sum()) / focus.seconds,
+            float(sampled.weight[earlier & part].sum()) / baseline.seconds,
+        )
+        for part in (there, owner)
+    )
+
+
+def _peaks(sampled: Sampled, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float, float]:
     if not chosen.any():
-        return 0.0, None, focus.since, 0.0, 0.0
+        return 0.0, None, focus.since, 0.0, 0.0, 0.0
     seconds: Ints = (sampled.wall[chosen] - focus.since) // NANOS
     cpu = sampled.cpu[chosen]
     weight = sampled.weight[chosen] / 1e6
     count = int(seconds.max()) + 1
-    cells: Floats = np.bincount(cpu * count + seconds, weight).astype(np.float64)
-    best = int(np.argmax(cells))
-    sums: Floats = np.bincount(seconds, weight, count).astype(np.float64)
+    cells: Floats = np.bincount(cpu * count + seconds, weight, (int(cpu.max()) + 1) * count).astype(np.float64)
     # The last second of a focus may be a part of one.
     lengths = np.minimum(1.0, np.maximum(0.2, focus.seconds - np.arange(count)))
+    of_cores = ((cells.reshape(-1, count) / lengths >= TAKEN) * lengths).sum(axis=1)
+    best = _worst_cell(cells.reshape(-1, count), of_cores)
+    sums: Floats = np.bincount(seconds, weight, count).astype(np.float64)
     taken = float(lengths[sums / lengths >= TAKEN].sum())
     return (
         min(1.0, float(cells[best])),
@@ -120,7 +158,14 @@ def _peaks(sampled: Sampled, chosen: Mask, focus: Window) -> tuple[float, int | 
         focus.since + (best % count) * NANOS,
         float(sums.max()),
         taken,
+        float(of_cores[best // count]),
     )
+
+
+def _worst_cell(cells: Floats, taken_s: Floats) -> int:
+    """The fullest second of the core that was taken longest; of the fullest second where none was taken."""
+    core = int(np.argmax(taken_s)) if taken_s.max() > 0 else int(np.argmax(cells)) // cells.shape[1]
+    return int(core * cells.shape[1] + np.argmax(cells[core]))
 
 
 def _owners(sampled: Sampled, chosen: Mask, used: float, most: int = 5) -> tuple[Owner, ...]:

@@ -92,7 +92,9 @@ class Frames:
 
 @dataclass(slots=True)
 class Processes:
-    """A process when the recorder first saw it run (again after an exec)."""
+    """A process when the recorder first saw it run (again after an exec, and when a thread of it that keeps a core has
+    another scheduling policy than was told). `policy` is Linux's number: 0 ordinary, 1 FIFO, 2 RR, 3 batch, 5 idle,
+    6 deadline."""
 
     time: I64
     pid: I32
@@ -104,6 +106,8 @@ class Processes:
     container: Text | None = None
     pod: Text | None = None
     runtime: Text | None = None
+    policy: U8 | None = None
+    rt_priority: U8 | None = None
 
 
 @dataclass(slots=True)
@@ -136,13 +140,14 @@ class CgroupEvents:
 
 @dataclass(slots=True)
 class Throttling:
-    """A cgroup with a CPU quota, in a tick in which it was throttled."""
+    """A cgroup with a CPU quota, in a tick in which it was throttled. `quota` is what it may use, in cores."""
 
     time: I64
     cgroup: Text
     periods: U32
     throttled: U32
     throttled_ns: U64
+    quota: F64 | None = None
 
 
 @dataclass(slots=True)
@@ -252,7 +257,7 @@ class Events:
     """Something that happened: a kernel-log line, a NIC timeout, a restart, an incident mark.
 
     `kernel_us` is the kernel's own stamp of a log line; `time` is that stamp brought to CLOCK_MONOTONIC (the
-    kernel log uses another clock, which drifts from it)."""
+    kernel log uses another clock, which drifts from it). Events of containers have their id, name and image."""
 
     time: I64
     source: Text
@@ -267,6 +272,9 @@ class Events:
     value: F64 | None = None
     kernel_us: I64 | None = None
     sequence: U64 | None = None
+    container: Text | None = None
+    container_name: Text | None = None
+    image: Text | None = None
 
 
 @dataclass(slots=True)

@@ -1,11 +1,14 @@
 """The processes that were sampled: told once a segment, again after an exec, and never under another's name."""
 
+import os
 from typing import Any
 
+import numpy as np
 import pytest
 
 from exhume.collect.perf import processbook
 from exhume.collect.perf.processbook import ProcessBook
+from exhume.collect.perf.scheduling import Scheduling, keepers, scheduling_of
 
 
 class Reader:
@@ -103,3 +106,33 @@ def test_what_is_kept_is_bounded(book, reader, monkeypatch) -> None:
         reader.lives(pid, "p")
         told(book, (pid, 1, "p"))
         assert len(book._known) <= 6
+
+
+def test_a_process_that_turned_real_time_is_told_again(book, reader) -> None:
+    reader.lives(10, "mixer", policy=0, rt_priority=0)
+    seen = [(10, 1, "mixer")]
+    book.rows(1000, seen, set())
+    ordinary, urgent = Scheduling(0, 0), Scheduling(1, 50)
+    assert book.rows(2000, seen, set(), {10: ordinary}) is None
+    columns = book.rows(3000, seen, set(), {10: urgent})
+    assert columns is not None
+    assert (columns["time"], columns["policy"], columns["rt_priority"]) == ([3000], [1], [50])
+    assert book.rows(4000, seen, set(), {10: urgent}) is None
+
+
+def test_only_threads_that_keep_a_core_are_asked_and_real_time_speaks_for_the_process() -> None:
+    asked = []
+
+    def ask(tid: int) -> Scheduling:
+        asked.append(tid)
+        return Scheduling(2, 7) if tid == 12 else Scheduling(0, 0)
+
+    tids = np.array([11] * 90 + [12] * 60 + [13] * 80 + [30] * 20, np.int32)
+    pids = np.array([10] * 230 + [30] * 20, np.int32)
+    assert keepers(pids, tids, 97, ask) == {10: Scheduling(2, 7)}
+    assert asked == [11, 12, 13]
+
+
+def test_how_this_thread_is_scheduled() -> None:
+    assert scheduling_of(os.getpid()) == Scheduling(os.sched_getscheduler(0), os.sched_getparam(0).sched_priority)
+    assert scheduling_of(2**30) is None

@@ -1,14 +1,17 @@
-"""The processes that were sampled: each told once per segment, and again after an exec."""
+"""The processes that were sampled: each told once per segment, and again when it is another or scheduled otherwise."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
+from types import MappingProxyType
 
+from exhume.collect.perf.scheduling import Scheduling
 from exhume.collect.processes import ProcessReader
 from exhume.model.tables import Columns, Processes, to_columns
 
 # Reading a process costs about 50 us; in a fork storm the rest waits for the next tick, if it lives that long.
 DESCRIBED_PER_TICK = 64
 KNOWN = 4096
+_NOBODY: Mapping[int, Scheduling] = MappingProxyType({})
 
 
 class ProcessBook:
@@ -33,16 +36,27 @@ class ProcessBook:
     def begin_segment(self) -> None:
         self._told.clear()
 
-    def rows(self, time: int, seen: Iterable[tuple[int, int | None, str]], gone: Set[int]) -> Columns | None:
-        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have; `gone` have ended."""
+    def rows(
+        self,
+        time: int,
+        seen: Iterable[tuple[int, int | None, str]],
+        gone: Set[int],
+        keepers: Mapping[int, Scheduling] = _NOBODY,
+    ) -> Columns | None:
+        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have; `gone` have ended.
+        `keepers` are told again where they are scheduled otherwise than was told."""
         if len(self._known) > KNOWN:
             self._known.clear()
         rows: list[Processes] = []
         described = 0
         for pid, parent, name in seen:
+            row = self._known.get(pid)
+            scheduling = keepers.get(pid)
+            if row is not None and scheduling is not None and scheduling != (row.policy, row.rt_priority):
+                row = self._known[pid] = replace(row, time=time, **scheduling._asdict())
+                self._told.discard(pid)
             if pid in self._told:
                 continue
-            row = self._known.get(pid)
             if row is None:
                 if pid in gone:
                     row = Processes(time, pid)
@@ -53,6 +67,8 @@ class ProcessBook:
                     row = Processes(time=time, **self._reader.describe(pid))
                 if row.start is None:
                     row = self._inherited(row, parent, name)
+                if scheduling is not None:
+                    row = replace(row, **scheduling._asdict())
                 self._known[pid] = row
             self._told.add(pid)
             rows.append(row)

@@ -25,6 +25,7 @@ from exhume.collect.perf.records import (
 )
 from exhume.collect.perf.restarts import Restarts, Told
 from exhume.collect.perf.rings import RingSet
+from exhume.collect.perf.scheduling import keepers
 from exhume.collect.perf.stackbook import Chain, Stack, StackBook
 from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
@@ -131,7 +132,8 @@ class Sampler:
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
         again = self._started_again(tick, drained)
         seen = self._add_samples(rows, samples, stacks, idle)
-        processes = self._processes.rows(tick.start, [*seen, *again.asked], self._tasks.gone)
+        keeping = keepers(samples.pid[~idle], samples.tid[~idle], self.rate_hz * tick.seconds)
+        processes = self._processes.rows(tick.start, [*seen, *again.asked], self._tasks.gone, keeping)
         if processes:
             rows["processes"] = processes
         self._add_counts(rows, tick, drained, samples, idle)

@@ -7,12 +7,27 @@ from collections.abc import Callable
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.causes import (
+    audit_storm,
+    cgroup_excess,
+    compaction_thp,
+    conntrack_pressure,
     crash_loop,
     fork_storm,
+    iptables_churn,
+    ipvs_estimation,
+    irq_imbalance,
+    memory_reclaim,
     mount_storm,
     negative_dentries,
+    netns_cleanup,
+    numa_balancing,
+    oom_thrash,
+    page_fault_storm,
+    softirq_storm,
     unknown_kernel_path,
     user_hog,
+    writeback_storm,
+    zombie_memcgs,
 )
 from exhume.diagnose.sheet import Found
 from exhume.model.finding import RuledOut
@@ -24,6 +39,21 @@ CAUSES: dict[str, Examine] = {
     "mount-storm": mount_storm.examine,
     "fork-storm": fork_storm.examine,
     "crash-loop": crash_loop.examine,
+    "page-fault-storm": page_fault_storm.examine,
+    "writeback-storm": writeback_storm.examine,
+    "compaction-thp": compaction_thp.examine,
+    "numa-balancing": numa_balancing.examine,
+    "audit-storm": audit_storm.examine,
+    "zombie-memcgs": zombie_memcgs.examine,
+    "netns-cleanup": netns_cleanup.examine,
+    "ipvs-estimation": ipvs_estimation.examine,
+    "conntrack-pressure": conntrack_pressure.examine,
+    "iptables-churn": iptables_churn.examine,
+    "softirq-storm": softirq_storm.examine,
+    "irq-imbalance": irq_imbalance.examine,
+    "cgroup-excess": cgroup_excess.examine,
+    "memory-reclaim": memory_reclaim.examine,
+    "oom-thrash": oom_thrash.examine,
 }
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,

@@ -8,10 +8,10 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
 from exhume.diagnose.families import Family, find_family
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
 from exhume.diagnose.rows import Mask
-from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["fork-storm"]
@@ -67,8 +67,7 @@ def _found(sheet: Sheet, load: Load, family: Family, part: float, rate: float | 
         _tell_forker(sheet, forker)
     else:
         sheet.doubt("nobody was found who starts most of them")
-    felt = is_felt(case, load.cpu)
-    severity = severity_of(load, felt=felt)
+    severity = gravity(case, load)
     if load.before is not None and not load.is_new:
         sheet.doubt("it was much the same before: this node may be meant to do that")
         severity = Severity.WARNING if severity is Severity.CRITICAL else severity

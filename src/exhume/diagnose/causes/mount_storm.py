@@ -3,9 +3,9 @@
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence, Role, RuledOut, Severity
 
@@ -42,7 +42,7 @@ def examine(case: Case) -> Found | RuledOut:
     names = [_tell_owners(sheet, reading, "reading", "reads the mount table")]
     names.append(_tell_owners(sheet, making, "making", "mounts and unmounts"))
     main = reading if reading.cores >= making.cores else making
-    severity = severity_of(load, felt=is_felt(case, load.cpu))
+    severity = gravity(case, load)
     culprit = case.culprit(main, case.sampled.nearest(main.mask, CAUSE.names))
     told = " and ".join(name for name in names if name)
     summary = f"{told or 'many processes'}: the mount table takes {load.together:.1f} cores at its height"

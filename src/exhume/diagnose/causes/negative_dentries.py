@@ -7,10 +7,10 @@ import numpy as np
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
 from exhume.diagnose.rows import Floats, Rows
-from exhume.diagnose.sheet import Found, Sheet, aimed, severity_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence, Role, RuledOut, Severity
 
@@ -165,5 +165,5 @@ def _severity(case: Case, state: State, load: Load | None, *, many: bool) -> Sev
     heavy = many and part >= CAUSE.limit("memory_part")
     if load is None:
         return Severity.WARNING if heavy else Severity.INFO
-    severity = severity_of(load, felt=is_felt(case, load.cpu))
+    severity = gravity(case, load)
     return Severity.WARNING if severity is Severity.INFO and heavy else severity

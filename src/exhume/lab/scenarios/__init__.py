@@ -3,14 +3,27 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import crash_loop, fork_storm, mount_storm, negative_dentries, user_hog
+from exhume.lab.scenarios import (
+    conntrack_pressure,
+    crash_loop,
+    fork_storm,
+    iptables_churn,
+    mount_storm,
+    negative_dentries,
+    netns_cleanup,
+    quiet,
+    softirq_storm,
+    user_hog,
+)
 from exhume.lab.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`cause` is what a diagnosis has to find (nothing, for a healthy machine). `prepare` is what has to be there
-    before the trouble begins, `play` the trouble itself."""
+    before the trouble begins, `play` the trouble itself. `on_core`: the trouble is on the stage's core and no other;
+    `memory`: what it takes at most, in bytes; `prepared_early`: the preparing is no part of the story, so that it is
+    over before a recording begins (else it is done in the recording's calm part)."""
 
     name: str
     cause: str
@@ -18,15 +31,39 @@ class Scenario:
     play: Callable[[Stage], None]
     prepare: Callable[[Stage], None] | None = None
     seconds: float = 10.0
+    on_core: bool = False
+    memory: int = 0
+    prepared_early: bool = True
 
 
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
-        Scenario("negative-dentries", "negative-dentries", negative_dentries.SUMMARY, negative_dentries.play),
-        Scenario("mount-storm", "mount-storm", mount_storm.SUMMARY, mount_storm.play, mount_storm.prepare),
-        Scenario("fork-storm", "fork-storm", fork_storm.SUMMARY, fork_storm.play),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
+        Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+        Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
+        Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
+        Scenario(
+            "conntrack-pressure",
+            "conntrack-pressure",
+            conntrack_pressure.SUMMARY,
+            conntrack_pressure.play,
+            on_core=True,
+            memory=160 << 20,
+        ),
+        Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "negative-dentries",
+            "negative-dentries",
+            negative_dentries.SUMMARY,
+            negative_dentries.play,
+            on_core=True,
+            memory=1 << 30,
+        ),
+        Scenario(
+            "mount-storm", "mount-storm", mount_storm.SUMMARY, mount_storm.play, mount_storm.prepare, on_core=True
+        ),
+        Scenario("fork-storm", "fork-storm", fork_storm.SUMMARY, fork_storm.play, on_core=True),
         Scenario("crash-loop", "crash-loop", crash_loop.SUMMARY, crash_loop.play, seconds=15.0),
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),
     )
 }

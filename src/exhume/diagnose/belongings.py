@@ -1,0 +1,106 @@
+"""Who a cgroup belongs to: the container or the unit of the path, and what a container was called in the recording."""
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exhume.collect.containers import identify
+from exhume.diagnose.case import Case
+from exhume.diagnose.sheet import aimed
+from exhume.model.finding import Evidence, Remedy
+
+# Units that run whatever was started by hand are nobody's to disable.
+_UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
+_SHARED_UNITS = re.compile(r"(?:user@\d+|session-.*|init|containerd|docker|crio|kubelet|dbus.*)\.service")
+SHORT_ID = 12
+# A container may have been started long before it made trouble.
+_NAMES_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A container's name and image, and the event that told them."""
+
+    name: str
+    image: str | None
+    at: int
+    kind: str
+    text: str
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence("events", "text", "last", self.text, self.at, self.at + 1, match=(("kind", self.kind),))
+
+
+@dataclass(frozen=True, slots=True)
+class Belongs:
+    """What a cgroup path leads to: a container (with its name and image where the recording has them) or a unit."""
+
+    container: str | None = None
+    runtime: str | None = None
+    pod: str | None = None
+    name: str | None = None
+    image: str | None = None
+    unit: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Who it is, for a sentence; empty for nobody."""
+        if self.container is not None:
+            called = f"{self.name} " if self.name else ""
+            image = f", image {self.image}" if self.image else ""
+            return f"container {called}({self.container[:SHORT_ID]}{image})"
+        if self.unit is not None:
+            return f"unit {self.unit}"
+        return f"pod {self.pod}" if self.pod is not None else ""
+
+    @property
+    def target(self) -> str:
+        """What a command has to name."""
+        if self.container is not None:
+            return self.name or self.container[:SHORT_ID]
+        return self.unit or self.pod or ""
+
+
+def belongs_to(case: Case, cgroup: str | None) -> Belongs:
+    """Who the cgroup of a path belongs to."""
+    if not cgroup:
+        return Belongs()
+    identity = identify(cgroup)
+    if identity is not None and identity.container is not None:
+        named = container_names(case).get(identity.container)
+        whose = Belongs(identity.container, identity.runtime, identity.pod)
+        return (
+            whose if named is None else replace(whose, name=named.name, image=named.image, evidence=(named.evidence,))
+        )
+    units = [match["unit"] for match in _UNIT.finditer(cgroup) if not _SHARED_UNITS.fullmatch(match["unit"])]
+    return Belongs(pod=identity.pod if identity else None, unit=units[-1] if units else None)
+
+
+def container_names(case: Case) -> dict[str, Named]:
+    """What containers were called, by their id, as far as it was recorded up to the end of the focus."""
+    rows = case.recorded("events", _NAMES_S)
+    if not len(rows):
+        return {}
+    known = rows.where(np.array([name is not None for name in rows.texts("container_name")], np.bool_))
+    columns = ("wall", "kind", "container", "container_name", "image", "text")
+    return {row[2]: Named(row[3], row[4], row[0], row[1], row[5]) for row in known.listed(*columns) if row[2]}
+
+
+def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]:
+    """The remedies of the table that fit: those against a container, a unit or a pod only where it is one, and aimed at
+    it; all others as they are."""
+    kinds = {
+        "stop-container": whose.container is not None and whose.runtime in (None, "docker"),
+        "stop-cri-container": whose.container is not None and whose.runtime not in (None, "docker"),
+        "disable-unit": whose.container is None and whose.unit is not None,
+    }
+    chosen: list[Remedy] = []
+    for each in remedies:
+        if each.id not in kinds:
+            chosen.append(each)
+        elif kinds[each.id]:
+            chosen += aimed((each,), whose.target)
+    return tuple(chosen)

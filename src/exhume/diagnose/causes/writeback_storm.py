@@ -1,0 +1,204 @@
+"""More is written than the disk takes: writers are held back, and flushers and journals burn a core."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from exhume.diagnose.case import Case
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.evidence import of_column
+from exhume.diagnose.felt import is_felt
+from exhume.diagnose.hold import hold_of
+from exhume.diagnose.load import Load
+from exhume.diagnose.quoted import present, share_in, told_load
+from exhume.diagnose.rates import Rate, node_rate, rise_of
+from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
+
+CAUSE = catalogue()["writeback-storm"]
+# Threads of file systems that carry the name of their device.
+_JOURNALS = ("jbd2/", "xfsaild/", "xfs-", "btrfs-transacti")
+_HUNG = "hung-task"
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """How much tasks were held up by I/O: `some` and `full` as parts of the time (None where the kernel doesn't tell),
+    `blocked` tasks at a time, now and before."""
+
+    some: Rate | None
+    blocked: float
+    blocked_before: float | None
+    iowait: float
+
+    @property
+    def share(self) -> float:
+        """The part of the time in which somebody stood still; without pressure figures, the worst core's idle wait."""
+        return self.iowait if self.some is None else min(1.0, self.some.now / 1e6)
+
+    @property
+    def share_before(self) -> float:
+        return 0.0 if self.some is None or self.some.before is None else self.some.before / 1e6
+
+    @property
+    def are_many(self) -> bool:
+        """Whether more than the one or two that any disk keeps waiting are held up."""
+        risen = self.blocked_before is None or self.blocked >= CAUSE.limit("rise") * self.blocked_before
+        return self.blocked >= CAUSE.limit("blocked") and risen
+
+
+def examine(case: Case) -> Found | RuledOut:
+    sheet = Sheet(case, CAUSE)
+    out, into = node_rate(case, "pgpgout", "KiB"), rise_of(case, "pgpgin")
+    if out is None:
+        return sheet.rule_out("what is written to disks was not counted")
+    load = _load(case)
+    held = hold_of(case, load, CAUSE.limit("core_share")).seconds if case.has_stacks else 0.0
+    stalls = _stalls(case)
+    takes_core = held >= CAUSE.limit("seconds")
+    stands = (
+        stalls.share >= CAUSE.limit("stalled")
+        and stalls.share - stalls.share_before >= CAUSE.limit("stalled_more")
+        and stalls.are_many
+    )
+    if not takes_core and not stands:
+        text = (
+            f"writing took at most {load.peak:.0%} of a core, and {stalls.blocked:.1f} tasks at a time waited for disks"
+        )
+        return sheet.rule_out(text)
+    if not takes_core and into > CAUSE.limit("reads") * max(out.rise, 0.0):
+        return sheet.rule_out("more is read than written: it is reading that tasks wait for")
+    if rise_of(case, "pswpout") * 4 > out.rise / 2:
+        return sheet.rule_out("what is written is mostly swap: memory is short")
+    return _found(case, sheet, load, out, stalls, held)
+
+
+def _load(case: Case) -> Load:
+    """The CPU time of writing to files that end on a disk: files in memory are nobody's burden."""
+    sampled = case.sampled
+    return case.load_of(sampled.holding(CAUSE.names) & ~sampled.holding(CAUSE.named("in_memory")))
+
+
+def _stalls(case: Case) -> Stalls:
+    node = case.now("node")
+    before = case.before("node")
+    return Stalls(
+        node_rate(case, "psi_io_some", "us"),
+        _mean(node.numbers("blocked")) or 0.0,
+        _mean(before.numbers("blocked")) if len(before) else None,
+        case.core_share(("iowait",))[0],
+    )
+
+
+def _mean(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held: float) -> Found:  # noqa: PLR0917
+    _add_writing(case, sheet, load, held)
+    far = out.is_far_above(CAUSE.limit("rise"))
+    text = f"{out.now / 1024:,.0f} MiB a second were written"
+    text += "" if out.before is None else f" (before: {out.before / 1024:,.0f})"
+    sheet.add(Role.MECHANISM, text, out.evidence, strength=0.45 if far else 0.0)
+    _add_level(case, sheet)
+    stood = _add_stalls(case, sheet, stalls)
+    culprit, who = _culprit(case, sheet, load)
+    hung = [event for event in case.recording.events(case.focus) if event.kind == _HUNG]
+    severity = Severity.INFO
+    if held >= CAUSE.limit("seconds") or stood:
+        severity = Severity.WARNING
+    if (held >= CAUSE.limit("seconds") and load.is_new and is_felt(case, load.cpu)) or (stood and hung):
+        severity = Severity.CRITICAL
+    if not load.is_new and severity is Severity.WARNING and not stood:
+        severity = Severity.INFO
+    how = (
+        f"{stalls.blocked:.0f} tasks wait for the disk at a time" if stood else f"{load.cores:.2f} cores go to writing"
+    )
+    summary = f"{who} writes more than the disk takes: {how}"
+    weight = max(load.cores, stalls.share if stood else 0.0) * case.focus.seconds
+    target = culprit.container or (str(culprit.pid) if culprit.pid is not None else who)
+    remedies = aimed(CAUSE.remedies, target)
+    return sheet.found(severity, summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
+
+
+def _add_writing(case: Case, sheet: Sheet, load: Load, held: float) -> None:
+    if not load.samples:
+        return
+    names = present(case, CAUSE.names)
+    text = told_load(load, "writing to files")
+    strong = 0.75 if held >= CAUSE.limit("seconds") else 0.4 if load.is_new and load.cores >= 0.1 else 0.15
+    sheet.add(Role.MECHANISM, text, share_in(case, load, names), strength=strong, at=load.at)
+    journals = [comm for comm in _comms(case, load) if comm.startswith(_JOURNALS)]
+    if journals:
+        sheet.add(Role.MECHANISM, f"the file system's own thread {journals[0]} is busy with it")
+
+
+def _comms(case: Case, load: Load) -> list[str]:
+    """The names of the threads of a load, the busiest first."""
+    sampled = case.sampled
+    weights = np.bincount(sampled.comm[load.mask], sampled.weight[load.mask], len(sampled.comms))
+    return [sampled.comms[i] for i in np.argsort(-weights).tolist() if weights[i] > 0]
+
+
+def _add_level(case: Case, sheet: Sheet) -> None:
+    """Pages that still have to be written: a tenth of the free memory is where the kernel begins to press."""
+    node = case.now("node")
+    waiting = node.sums(("dirty", "writeback"))
+    known = waiting[~np.isnan(waiting)]
+    room = node.lowest("mem_available")
+    told = of_column(node, "dirty", "max", "KiB")
+    if not len(known) or not room or told is None:
+        return
+    before = case.before("node")
+    usual = _mean(before.sums(("dirty", "writeback"))) if len(before) else None
+    part = float(known.max()) / room
+    full = part >= CAUSE.limit("dirty")
+    more = usual is not None and known.max() >= CAUSE.limit("rise") * usual and part >= CAUSE.limit("dirty_more")
+    text = f"up to {known.max() / 1024:,.0f} MiB waited to be written, {part:.1%} of the memory that is available"
+    back = of_column(node, "writeback", "max", "KiB")
+    sheet.add(Role.MECHANISM, text, *(each for each in (told, back) if each), strength=0.3 if full or more else 0.0)
+
+
+def _add_stalls(case: Case, sheet: Sheet, stalls: Stalls) -> bool:
+    """Tell who waits; True when that is what makes it a trouble."""
+    blocked = of_column(case.now("node"), "blocked", "max", "tasks")
+    evidence: list[Evidence] = [each for each in (blocked, stalls.some and stalls.some.evidence) if each]
+    stood = stalls.share >= CAUSE.limit("stalled") and stalls.are_many
+    if evidence:
+        text = f"tasks stood still for disks in {stalls.share:.0%} of the time, {stalls.blocked:.1f} at a time"
+        if stalls.blocked_before is not None:
+            text += f" (before: {stalls.share_before:.0%}, {stalls.blocked_before:.1f})"
+        sheet.add(Role.SYMPTOM, text, *evidence, strength=0.4 if stood else 0.0)
+    if stalls.some is None:
+        sheet.doubt("this kernel tells no I/O pressure", 0.9)
+    return stood
+
+
+def _culprit(case: Case, sheet: Sheet, load: Load) -> tuple[Culprit, str]:
+    """Whoever makes pages dirty or wants them on disk at once: not the threads of the kernel that do it for them."""
+    sampled = case.sampled
+    if not load.samples:
+        sheet.doubt("who writes could not be seen", 0.9)
+        return Culprit(), "something"
+    mask = sampled.holding(CAUSE.named("writers")) & ~sampled.holding(CAUSE.named("kernel_threads"))
+    writers = case.load_of(mask & load.mask)
+    owner = writers.owner
+    if owner is None:
+        sheet.doubt("who writes could not be seen", 0.9)
+        return case.culprit(load, sampled.nearest(load.mask, CAUSE.names)), "something"
+    function = sampled.nearest(writers.mask, CAUSE.named("writers"))
+    culprit = case.culprit(writers, function)
+    syncing = case.load_of(writers.mask & sampled.holding(CAUSE.named("syncing")))
+    names = present(case, CAUSE.named("writers"))
+    sync = syncing.cores / max(writers.cores, 1e-9)
+    how = ", most of it to have it on disk at once (fsync)" if sync >= 0.5 else ""
+    if culprit.pid is None:
+        who = culprit.comm or "many processes together"
+        text = f"{who}: many processes write, {writers.cores:.2f} cores in all{how}"
+        sheet.add(Role.CULPRIT, text, share_in(case, writers, names), at=writers.at)
+        return culprit, who
+    where = f" in {culprit.cgroup}" if culprit.cgroup and culprit.cgroup != "/" else ""
+    text = f"{owner.comm} (pid {owner.pid}){where} does {owner.part:.0%} of the writing{how}"
+    sheet.add(Role.CULPRIT, text, share_in(case, writers, names, owner.pid), strength=0.15, at=writers.at)
+    return culprit, owner.comm

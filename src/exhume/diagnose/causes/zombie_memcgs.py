@@ -1,0 +1,151 @@
+"""Memory cgroups that were removed stay in the kernel, and whoever walks all of them pays for each."""
+
+from exhume.diagnose.belongings import Belongs, stopping
+from exhume.diagnose.case import KERNEL_STATES, Case
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts, seconds_before
+from exhume.diagnose.evidence import of_column, of_second
+from exhume.diagnose.felt import gravity
+from exhume.diagnose.leak import Leak, find_leak
+from exhume.diagnose.load import Load
+from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.who import process_words
+from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
+from exhume.model.words import count
+
+CAUSE = catalogue()["zombie-memcgs"]
+
+
+def examine(case: Case) -> Found | RuledOut:
+    sheet = Sheet(case, CAUSE)
+    counts = next(iter(cgroup_counts(case)), None)
+    dying = None if counts is None else counts.dying
+    walk = walking(case)
+    hot = walk.peak >= CAUSE.limit("core_share") and _part_of_work(case, walk) >= CAUSE.limit("walk_part")
+    if dying is None:
+        if not hot or walk.peak < CAUSE.limit("core_share_uncounted"):
+            return sheet.rule_out(f"{_untold(counts)}, and no core was busy walking them")
+    elif dying < CAUSE.limit("many"):
+        return sheet.rule_out(f"{count(dying, 'zombie')}: too few to be felt")
+    leak = find_leak(case)
+    if hot:
+        return _hot(sheet, case, walk, counts, leak)
+    assert counts is not None
+    return _dormant(sheet, case, counts, leak)
+
+
+def walking(case: Case) -> Load:
+    """The time that went to visiting memory cgroups one after another; not that in which one of them gave up pages."""
+    return case.load_of(case.sampled.holding(CAUSE.names) & ~case.sampled.holding(CAUSE.named("pages")))
+
+
+def _part_of_work(case: Case, walk: Load) -> float:
+    """How much of the walkers' time went to walking rather than to pages."""
+    whole = case.load(CAUSE.names)
+    return walk.cores / whole.cores if whole.cores else 0.0
+
+
+def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak: Leak | None) -> Found:
+    function = case.sampled.nearest(walk.mask, CAUSE.names) or CAUSE.functions[0]
+    culprit = case.culprit(walk, function)
+    who = process_words(culprit)
+    before = "" if walk.before is None else f" ({walk.before:.2f} cores before, {walk.cores:.2f} in this time)"
+    sheet.add(
+        Role.MECHANISM,
+        f"{who} spent {walk.peak:.0%} of a second of core {walk.cpu} walking memory cgroups in {function}{before}",
+        of_second(case, walk, CAUSE.functions),
+        strength=CAUSE.limit("strong") if walk.peak >= CAUSE.limit("core_share_strong") else CAUSE.limit("weak"),
+        at=walk.at,
+    )
+    if counts is not None and counts.dying is not None:
+        _tell_counts(sheet, case, counts)
+    else:
+        sheet.doubt(_untold(counts), CAUSE.limit("uncounted_factor"))
+    _tell_leak(sheet, leak)
+    severity = gravity(case, walk)
+    number = _tracked(counts)
+    summary = f"{who} keeps core {walk.cpu} in {function}, walking {number}{_leaked_by(leak)}"
+    return sheet.found(severity, summary, culprit=culprit, load=walk, remedies=_remedies(leak))
+
+
+def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) -> Found:
+    """Many zombies, and no core that was seen to pay for them."""
+    _tell_counts(sheet, case, counts)
+    growing = counts.growth is not None and counts.growth.per_hour >= CAUSE.limit("growth_per_hour")
+    if counts.growth is None and leak is not None:
+        growing = leak.leaker.zombies >= CAUSE.limit("least_leaked")
+    if growing and counts.growth is not None:
+        told = (*counts.evidence_of_growth(), counts.evidence("dying"))
+        sheet.add(Role.CULPRIT, f"they grow by {counts.growth.per_hour:,.0f} an hour", *told)
+    _tell_leak(sheet, leak)
+    share, cpu, at = case.core_share(KERNEL_STATES)
+    if not case.has_stacks and share >= CAUSE.limit("kernel_share") and cpu is not None:
+        told = _system_of(case, cpu, at)
+        text = f"core {cpu} was in the kernel for {share:.0%} of a second: it may have walked them"
+        sheet.add(Role.MECHANISM, text, *told, at=at)
+        severity = Severity.WARNING
+    else:
+        # They are there for certain; what they cost is another matter.
+        sheet.support(CAUSE.limit("strong"))
+        huge = (counts.dying or 0) >= CAUSE.limit("huge")
+        severity = Severity.WARNING if growing or huge else Severity.INFO
+    summary = f"the kernel keeps {_tracked(counts)}{_leaked_by(leak)}: whatever walks them pays for each"
+    culprit = None if leak is None else Culprit(pid=leak.maker_pid, comm=leak.maker, container=leak.whose.container)
+    return sheet.found(severity, summary, culprit=culprit, weight=0.0, remedies=_remedies(leak))
+
+
+def _tell_counts(sheet: Sheet, case: Case, counts: CgroupCounts) -> None:
+    age = seconds_before(case, counts)
+    when = "" if age <= CAUSE.limit("fresh_s") else f", counted {age / 60:.0f} minutes before"
+    kernel, visible = counts.kernel or 0, counts.visible or 0
+    sheet.add(
+        Role.ROOT_CAUSE,
+        f"the kernel tracks {kernel:,} memory cgroups and {visible:,} are visible: {counts.dying or 0:,} zombies{when}",
+        counts.evidence("kernel"),
+        counts.evidence("visible"),
+        counts.evidence("dying"),
+        strength=CAUSE.limit("counted"),
+        at=counts.at,
+    )
+
+
+def _tell_leak(sheet: Sheet, leak: Leak | None) -> None:
+    if leak is None:
+        sheet.doubt("no births and ends of cgroups were recorded here: who leaks them is not known", 1.0)
+        return
+    pace = leak.leaker.per_hour
+    rate = f", {pace:,.0f} an hour" if pace else ""
+    sheet.add(
+        Role.ROOT_CAUSE,
+        f"{count(leak.leaker.zombies, 'cgroup')} of {leak.leaker.pattern} were removed and not released{rate}: "
+        f"leaked by {leak.words}",
+        *leak.evidence,
+        strength=CAUSE.limit("weak"),
+        at=leak.leaker.last,
+    )
+
+
+def _remedies(leak: Leak | None) -> tuple[Remedy, ...]:
+    return stopping(CAUSE.remedies, leak.whose if leak else Belongs())
+
+
+def _system_of(case: Case, cpu: int, at: int) -> tuple[Evidence, ...]:
+    rows = case.now("cpu")
+    told = of_column(rows.where((rows.cpu == cpu) & (rows.wall == at)), "system", "max", "permille", cpu)
+    return () if told is None else (told,)
+
+
+def _tracked(counts: CgroupCounts | None) -> str:
+    if counts is None or counts.dying is None:
+        return "memory cgroups that were not counted"
+    return f"{counts.dying:,} zombie memory cgroups ({counts.kernel or 0:,} tracked, {counts.visible or 0:,} visible)"
+
+
+def _leaked_by(leak: Leak | None) -> str:
+    return "" if leak is None else f", leaked by {leak.words}"
+
+
+def _untold(counts: CgroupCounts | None) -> str:
+    if counts is None or counts.kernel is None:
+        return "memory cgroups were not counted in this time"
+    return f"the kernel tracks {counts.kernel:,} memory cgroups, but how many of them are visible was not counted"

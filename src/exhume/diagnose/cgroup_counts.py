@@ -1,0 +1,78 @@
+"""How many cgroups the kernel tracks, how many are visible and how many are dying, as counted up to a focus."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from exhume.diagnose.case import Case
+from exhume.diagnose.rows import Rows
+from exhume.diagnose.zombies import RECORDING, Growth, growth_between
+from exhume.model.clock import NANOS
+from exhume.model.finding import Evidence
+
+# Counts come every ten seconds; growth is looked for over up to an hour.
+LOOKED_BACK_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupCounts:
+    """The last counts of one hierarchy at or before the end of a focus. `dying` is unknown where the directories could
+    not be counted at the moment of the kernel's own count."""
+
+    hierarchy: str
+    at: int
+    kernel: int | None
+    visible: int | None
+    dying: int | None
+    growth: Growth | None
+
+    def evidence(self, column: str) -> Evidence:
+        """The last count, as it is in the store."""
+        value = {"kernel": self.kernel, "visible": self.visible, "dying": self.dying}[column]
+        match = (("hierarchy", self.hierarchy), ("parent", ""))
+        return Evidence("cgroups", column, "last", value or 0, self.at, self.at + 1, match=match)
+
+    def evidence_of_growth(self) -> tuple[Evidence, ...]:
+        """The count that growth is reckoned from."""
+        if self.growth is None:
+            return ()
+        match = (("hierarchy", self.hierarchy), ("parent", ""))
+        since = self.growth.since
+        return (Evidence("cgroups", "dying", "first", self.growth.first, since, since + 1, match=match),)
+
+
+def cgroup_counts(case: Case) -> list[CgroupCounts]:
+    """The counts of every hierarchy, the one with the most dying first; none where nothing was counted."""
+    rows = case.recorded("cgroups", LOOKED_BACK_S + case.focus.seconds)
+    if not len(rows):
+        return []
+    whole = rows.matching("parent", "")
+    found = [_of_hierarchy(whole.matching("hierarchy", name), name) for name in sorted(set(whole.texts("hierarchy")))]
+    return sorted(found, key=lambda each: (-(each.dying or 0), -(each.kernel or 0)))
+
+
+def _of_hierarchy(rows: Rows, name: str) -> CgroupCounts:
+    order = np.argsort(rows.wall, kind="stable")
+    walls = rows.wall[order]
+    kernel, visible, dying = (rows.numbers(column)[order] for column in ("kernel", "visible", "dying"))
+    known = np.flatnonzero(~np.isnan(dying))
+    # A count that has all three says most; one of the kernel's alone is better than nothing.
+    last = int(known[-1]) if len(known) else len(walls) - 1
+    points = [(int(walls[i]), int(dying[i])) for i in known.tolist()]
+    return CgroupCounts(
+        name,
+        int(walls[last]),
+        _whole(kernel[last]),
+        _whole(visible[last]),
+        _whole(dying[last]),
+        growth_between(points, RECORDING),
+    )
+
+
+def _whole(value: float) -> int | None:
+    return None if np.isnan(value) else int(value)
+
+
+def seconds_before(case: Case, counts: CgroupCounts) -> float:
+    """How old a count is at the end of the focus."""
+    return (case.focus.until - counts.at) / NANOS

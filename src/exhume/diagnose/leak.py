@@ -1,0 +1,117 @@
+"""Who leaks cgroups, as far as the recorded births and ends of cgroups tell: its pattern, its maker, its container."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exhume.collect.containers import identify
+from exhume.diagnose.belongings import Belongs, belongs_to, container_names
+from exhume.diagnose.case import Case
+from exhume.diagnose.leakers import COLUMNS, Leaker, LeakReport, find_leakers
+from exhume.diagnose.rows import Rows
+from exhume.model.finding import Evidence
+
+# Most leaks go on while it hurts; one that stopped is looked for as far back as a day.
+NEAR_S, FAR_S = 3600.0, 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """The worst leaker: how many of its cgroups became zombies, who made them, and what that belongs to."""
+
+    leaker: Leaker
+    whose: Belongs
+    maker: str | None
+    maker_pid: int | None
+    hierarchy: int
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def words(self) -> str:
+        """Who it is, for a sentence."""
+        if not self.whose.words:
+            return self.maker or "an unknown process"
+        return f"{self.whose.words}, whose {self.maker} made them" if self.maker else self.whose.words
+
+
+def find_leak(case: Case) -> Leak | None:
+    """Who left the most zombies up to the end of the focus; None where no births and ends of cgroups were recorded."""
+    for seconds in (NEAR_S, FAR_S):
+        rows = case.recorded("cgroup_events", seconds)
+        found = _worst(case, rows)
+        if found is not None:
+            return _described(case, rows, *found)
+    return None
+
+
+def _worst(case: Case, rows: Rows) -> tuple[int, LeakReport] | None:
+    """The hierarchy in which most were left: others let go of theirs, as only memory is charged for long."""
+    if not len(rows):
+        return None
+    # As of the end of what was recorded near the focus: what was removed just then may still be released.
+    now = case.focus.until
+    reports = {}
+    numbers = rows.numbers("hierarchy")
+    for hierarchy in np.unique(numbers[~np.isnan(numbers)]).astype(int).tolist():
+        own = rows.where(numbers == hierarchy)
+        order = np.argsort(own.wall, kind="stable")
+        listed = own.listed(*COLUMNS)
+        ordered = [listed[i] for i in order.tolist()]
+        columns = dict(zip(COLUMNS, zip(*ordered, strict=True), strict=True))
+        reports[hierarchy] = find_leakers(columns, now)
+    worst = max(reports, key=lambda each: reports[each].zombies)
+    return (worst, reports[worst]) if reports[worst].leakers else None
+
+
+def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Leak:
+    leaker = report.leakers[0]
+    maker = leaker.creators[0][0] if leaker.creators else None
+    pid = next((life.pid for life in reversed(leaker.lives) if life.comm == maker), None)
+    whose = _owner(case, leaker)
+    if not whose.words:
+        whose = belongs_to(case, _cgroup_of(case, pid))
+    return Leak(leaker, whose, maker, pid, hierarchy, (*_evidence(rows, hierarchy, leaker), *whose.evidence))
+
+
+def _owner(case: Case, leaker: Leaker) -> Belongs:
+    """What most of the zombies' paths belong to. A container that is made anew each time keeps its name."""
+    names = container_names(case)
+    owners: Counter[str] = Counter()
+    newest: dict[str, str] = {}
+    for life in leaker.lives:
+        identity = identify(life.path)
+        number = identity.container if identity else None
+        key = names[number].name if number in names else number
+        if key is not None:
+            owners[key] += 1
+            newest[key] = life.path
+    if not owners:
+        return belongs_to(case, leaker.lives[-1].path)
+    key, count = owners.most_common(1)[0]
+    whose = belongs_to(case, newest[key])
+    # One of many containers that leak alike is not the leaker: what they have in common is.
+    return whose if count >= leaker.zombies / 3 else replace(whose, container=None, name=None, image=None, evidence=())
+
+
+def _cgroup_of(case: Case, pid: int | None) -> str | None:
+    """The cgroup of a process that made one, as the recorder saw it around that time."""
+    if pid is None:
+        return None
+    rows = case.recorded("processes", NEAR_S)
+    known = [cgroup for number, cgroup in rows.listed("pid", "cgroup") if number == pid and cgroup]
+    return known[-1] if known else None
+
+
+def _evidence(rows: Rows, hierarchy: int, leaker: Leaker) -> tuple[Evidence, ...]:
+    """The removals of that time, and the last one of the pattern."""
+    since, until = leaker.first, leaker.last + 1
+    removed = rows.matching("op", "rmdir")
+    removed = removed.where((removed.wall >= since) & (removed.wall < until))
+    removed = removed.where(removed.numbers("hierarchy") == hierarchy)
+    match = (("op", "rmdir"), ("hierarchy", str(hierarchy)))
+    last = leaker.lives[-1]
+    return (
+        Evidence("cgroup_events", "path", "count", len(removed), since, until, match=match),
+        Evidence("cgroup_events", "path", "last", last.path, leaker.last, leaker.last + 1, match=match),
+    )

@@ -1,0 +1,60 @@
+"""Which seconds stand out: one core of many, also on a node where something always happens."""
+
+import random
+from pathlib import Path
+
+from scenes import Scene, at
+
+from exhume.diagnose.focus import find_foci
+from exhume.model.clock import NANOS
+from exhume.model.window import Window
+
+
+def chatter(cores: int = 32, seconds: int = 120) -> Scene:
+    """A busy node: kernel time comes and goes on all cores, and some container is always a little throttled."""
+    scene, dice = Scene(cores=cores, seconds=seconds), random.Random(5)
+    for second in range(seconds):
+        for cpu in range(cores):
+            scene.core(cpu, second, second + 1, user=dice.randrange(300, 600), system=dice.randrange(50, 300))
+        if dice.random() < 0.6:
+            scene.row("throttling", second, cgroup="/pods/a", periods=10, throttled=dice.randrange(8), throttled_ns=9)
+    return scene
+
+
+def begins(recording, window: Window, moment: int | None = None) -> list[float]:
+    return [(focus.window.since - at(0)) / NANOS for focus in find_foci(recording, window, moment)]
+
+
+def test_one_core_stands_out_of_the_chatter(tmp_path: Path) -> None:
+    scene = chatter().core(17, 70, 76, user=0, system=1000)
+    focus = find_foci(scene.write(tmp_path), scene.window)[0]
+    assert (focus.window, focus.measure) == (Window(at(70), at(76)), "kernel")
+    assert focus.baseline.seconds >= 30
+
+
+def test_a_core_that_is_always_in_the_kernel_does_not_hide_another(tmp_path: Path) -> None:
+    scene = chatter().core(3, 0, 120, user=0, system=950).core(17, 70, 76, user=0, system=1000)
+    assert begins(scene.write(tmp_path), scene.window)[0] == 70
+
+
+def test_a_line_of_the_log_counts_for_the_seconds_before_it(tmp_path: Path) -> None:
+    scene = chatter().event(90.5, "nic-tx-paused", "eth0: TX q 5 is paused for too long", device="eth0", queue=5)
+    found = find_foci(scene.write(tmp_path), scene.window)[0]
+    assert found.window.since <= at(84) and found.window.contains(at(90))
+
+
+def test_a_wait_counts_while_it_lasted(tmp_path: Path) -> None:
+    scene = chatter().row("threads", 60, tid=9, comm="ksoftirqd/4", cpu=4, run_ns=0, wait_ns=5 * NANOS)
+    assert begins(scene.write(tmp_path), scene.window)[0] == 55
+
+
+def test_near_a_moment_the_grave_comes_before_the_trifle(tmp_path: Path) -> None:
+    scene = chatter().core(17, 70, 76, user=0, system=1000).core(5, 64, 66, user=0, system=620)
+    assert begins(scene.write(tmp_path), Window(at(45), at(85)), at(65)) == [70]
+
+
+def test_of_two_alike_the_nearer_one(tmp_path: Path) -> None:
+    scene = chatter().core(17, 30, 36, user=0, system=1000).core(5, 80, 86, user=0, system=1000)
+    recording = scene.write(tmp_path)
+    assert begins(recording, scene.window, at(40)) == [30]
+    assert begins(recording, scene.window, at(74))[0] in (79, 80)

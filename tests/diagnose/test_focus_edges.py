@@ -1,0 +1,88 @@
+"""Which seconds are looked at: a bad run on one core of many, trouble without a pause, at an edge, near another."""
+
+from pathlib import Path
+
+import pytest
+from scenes import Scene, at
+
+from exhume.diagnose.focus import find_foci
+from exhume.model.clock import NANOS
+from exhume.model.window import Window
+
+
+def test_one_bad_run_on_one_core_of_96_in_ten_minutes(tmp_path: Path) -> None:
+    scene = Scene(cores=96, seconds=600)
+    for cpu in range(96):
+        # Another core is in the kernel all the time, and all compute.
+        scene.core(cpu, 0, 600, user=500, system=400 if cpu == 7 else 30)
+    scene.core(41, 311, 318, system=480)
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert focus.measure == "kernel"
+    assert (focus.window.since, focus.window.until) == (at(311), at(318))
+    assert focus.baseline.until <= at(311)
+    assert focus.baseline.seconds >= 30
+
+
+def test_trouble_without_a_pause_beside_a_program_that_begins(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=130).core(2, 0, 130, system=990).core(0, 100, 110, user=900)
+    first, lasting = find_foci(scene.write(tmp_path), scene.window)
+    assert first.measure == "user"
+    assert lasting.baseline.empty
+    assert lasting.window.seconds == 60
+
+
+def test_a_single_second_is_enough(tmp_path: Path) -> None:
+    scene = Scene(cores=8, seconds=60).core(3, 33, 34, system=990)
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert focus.window == Window(at(33), at(34))
+
+
+def test_trouble_without_a_pause_is_not_its_own_calm(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=130).core(2, 0, 130, system=990)
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert focus.window.seconds == 60
+    assert focus.baseline.empty
+
+
+@pytest.mark.parametrize(("since", "until"), [(0, 6), (34, 40)])
+def test_trouble_at_an_edge(tmp_path: Path, since: int, until: int) -> None:
+    scene = Scene(cores=4, seconds=40).core(1, since, until, system=970)
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert (focus.window.since, focus.window.until) == (at(since), at(until))
+    assert focus.baseline.seconds >= 20
+    assert focus.baseline.until <= at(since) or focus.baseline.since >= at(until)
+
+
+def test_of_two_episodes_the_one_before_the_moment(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=60).core(1, 20, 26, system=980).core(3, 34, 40, system=990)
+    recording = scene.write(tmp_path)
+
+    def nearest(second: float) -> int:
+        (focus,) = find_foci(recording, scene.window, at=at(second))
+        return (focus.window.since - at(0)) // NANOS
+
+    assert nearest(22) == 20
+    assert nearest(36) == 34
+    # The log speaks up after the trouble: 5 s after the first is still its time, though the second is 3 s away.
+    assert nearest(31) == 20
+    assert nearest(33.5) == 34
+    assert [focus.window.since for focus in find_foci(recording, scene.window)] == [at(34), at(20)]
+
+
+def test_a_throttled_cgroup_alone(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=40)
+    for second in range(10, 20):
+        scene.row("throttling", second, cgroup="/pods/a", periods=10, throttled=9, throttled_ns=10**9)
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert focus.measure == "throttling"
+    assert (focus.window.since, focus.window.until) == (at(10), at(20))
+
+
+def test_nothing_stands_out_on_an_even_node(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=100)
+    for cpu in range(4):
+        scene.core(cpu, 0, 100, user=600, system=100)
+    (focus,) = find_foci(scene.write(tmp_path), scene.window)
+    assert focus.score < 0.2
+    assert (focus.window.since, focus.window.until) == (at(40), at(100))
+    assert focus.baseline.seconds == 40
