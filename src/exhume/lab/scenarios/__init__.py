@@ -4,16 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
+    cgroup_excess,
     conntrack_pressure,
     crash_loop,
     fork_storm,
     iptables_churn,
+    memory_reclaim,
     mount_storm,
     negative_dentries,
     netns_cleanup,
+    oom_thrash,
     quiet,
     softirq_storm,
     user_hog,
+    zombie_memcgs,
 )
 from exhume.lab.stage import Stage
 
@@ -52,6 +56,26 @@ SCENARIOS: dict[str, Scenario] = {
             memory=160 << 20,
         ),
         Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "zombie-memcgs",
+            "zombie-memcgs",
+            zombie_memcgs.SUMMARY,
+            zombie_memcgs.play,
+            zombie_memcgs.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario(
+            "cgroup-excess",
+            "cgroup-excess",
+            cgroup_excess.SUMMARY,
+            cgroup_excess.play,
+            cgroup_excess.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
         Scenario(
             "negative-dentries",
             "negative-dentries",
