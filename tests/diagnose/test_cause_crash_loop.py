@@ -174,3 +174,32 @@ def test_a_healthy_node_has_none(tmp_path: Path) -> None:
     found = diagnose(scene.write(tmp_path), scene.window)
     assert not found.findings
     assert any(reason.cause == "crash-loop" for reason in found.ruled_out)
+
+
+def deaths(scene: Scene, seconds: list[float], name: str, code: float) -> Scene:
+    for number, second in enumerate(seconds):
+        told = {"container": hex_id(77 + number), "container_name": name, "image": "amazon/agent", "value": code}
+        text = f"container {name} (image amazon/agent) ended with code {code:.0f}"
+        scene.event(second, "container-die", text, "info", source="docker", **told)
+    return scene
+
+
+def test_a_container_that_docker_saw_die_again_and_again_is_named(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=60), [start + 1.2 for start in EVERY_TWO], "ecs-agent", 1)
+    cgroups(scene, EVERY_TWO, 1.3, "/docker/{}")
+    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.severity, top.culprit.container) == ("crash-loop", "warning", "ecs-agent")
+    assert "ecs-agent is started every 2.5 s, and fails each time" in top.summary
+    assert any("docker stop ecs-agent" in remedy.command for remedy in top.remedies)
+
+
+def test_dockers_word_alone_is_enough(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=60), EVERY_TWO, "ecs-agent", 137).without("samples", "cgroup_events")
+    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.severity, top.culprit.container) == ("crash-loop", "warning", "ecs-agent")
+
+
+def test_containers_that_end_well_are_worth_knowing_at_most(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=60), EVERY_TWO, "backup", 0)
+    finding = told(diagnose(scene.write(tmp_path), scene.window))
+    assert finding is None or finding.severity == "info"

@@ -7,34 +7,12 @@ from exhume.diagnose.case import Case, Known
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.lives import Series, series_of_cgroups
 from exhume.diagnose.load import Load
-from exhume.diagnose.rows import Rows
+from exhume.diagnose.repeats import Repeat, repeats_in
 from exhume.diagnose.sheet import Found, Sheet, aimed
-from exhume.model.clock import NANOS
-from exhume.model.events import RESTART
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["crash-loop"]
 _UNIT = re.compile(r"([^/]+\.service)(?:/|$)")
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """What the recorder saw started again: a name, how often, and whether each ended with a failure (None: the kernel
-    didn't say). `pace_s` is None for one that was told of once."""
-
-    comm: str
-    times: float
-    failed: bool
-    pace_s: float | None
-    rows: Rows
-
-    @property
-    def since(self) -> int:
-        return int(self.rows.wall.min())
-
-    @property
-    def until(self) -> int:
-        return int(self.rows.wall.max()) + 1
 
 
 @dataclass(frozen=True)
@@ -45,6 +23,15 @@ class Loop:
     repeat: Repeat | None
     known: Known | None
     commands: tuple[str, ...]
+
+    @property
+    def failed(self) -> bool:
+        return self.repeat is not None and self.repeat.failed
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether it is a unit or a container rather than somebody's child."""
+        return self.cgroups is not None or (self.repeat is not None and self.repeat.is_container)
 
     @property
     def is_one_thing(self) -> bool:
@@ -60,12 +47,11 @@ class Loop:
 
     @property
     def name(self) -> str:
-        if self.cgroups is not None:
-            unit = _UNIT.search(self.cgroups.lives[-1].path)
-            if unit is not None:
-                return unit[1]
+        unit = _UNIT.search(self.cgroups.lives[-1].path) if self.cgroups is not None else None
+        if unit is not None:
+            return unit[1]
         if self.repeat is not None:
-            return self.repeat.comm
+            return self.repeat.name
         if self.known is not None and self.known.comm:
             return self.known.comm
         assert self.cgroups is not None
@@ -76,22 +62,20 @@ def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     seconds = CAUSE.limit("seconds")
     churn = case.recorded("cgroup_events", seconds)
-    repeats = _repeats(case.recorded("events", seconds))
+    repeats = repeats_in(case.recorded("events", seconds), CAUSE.limit("least_ends"))
     series = [each for each in series_of_cgroups(churn) if _is_steady(each)] if len(churn) else []
     loops = [loop for each in series if (loop := _of_cgroups(case, each, repeats)) is not None]
-    loops = loops or [_of_repeat(case, repeat) for repeat in repeats]
+    loops += [_of_repeat(case, repeat) for repeat in repeats if all(loop.repeat is not repeat for loop in loops)]
     if not loops:
         return sheet.rule_out("nothing was started again and again at a steady pace")
-    loop = max(loops, key=_weight)
+    loads = [_load(case, loop) for loop in loops]
+    loop, load = max(zip(loops, loads, strict=True), key=lambda each: _weight(*each))
     _tell(sheet, loop)
-    load = _load(case, loop)
-    severity = _severity(loop, load)
     culprit = _culprit(loop)
     times = f" every {loop.pace_s:.1f} s" if loop.pace_s is not None else " again and again"
-    failing = ", and fails each time" if loop.repeat is not None and loop.repeat.failed else ""
     return sheet.found(
-        severity,
-        f"{loop.name} is started{times}{failing}",
+        _severity(loop, load),
+        f"{loop.name} is started{times}{', and fails each time' if loop.failed else ''}",
         culprit=culprit,
         load=load,
         weight=max(1.0, load.cores * case.focus.seconds),
@@ -104,26 +88,11 @@ def _is_steady(series: Series) -> bool:
     return (
         len(series.lives) >= CAUSE.limit("least")
         and series.life_s <= CAUSE.limit("life_s")
-        and CAUSE.limit("fastest_s") <= series.pace_s
+        and series.pace_s >= CAUSE.limit("fastest_s")
         and series.longest_pause_s <= CAUSE.limit("pause_s")
         and series.at_once <= CAUSE.limit("at_once")
         and series.irregularity <= CAUSE.limit("irregular")
     )
-
-
-def _repeats(events: Rows) -> list[Repeat]:
-    rows = events.matching("kind", RESTART) if len(events) else events
-    found = []
-    for comm in sorted({comm for comm in rows.texts("comm").tolist() if comm}) if len(rows) else []:
-        own = rows.matching("comm", comm)
-        times = own.total("value") or 0.0
-        span = (int(own.wall.max()) - int(own.wall.min())) / NANOS
-        # The first row tells of lives before it: they don't belong to the time between the rows.
-        later = times - float(own.numbers("value")[own.wall.argmin()])
-        pace = span / later if later > 0 and span > 0 else None
-        failed = all(severity != "info" for severity in own.texts("severity").tolist())
-        found.append(Repeat(comm, times, failed, pace, own))
-    return found
 
 
 def _of_cgroups(case: Case, series: Series, repeats: list[Repeat]) -> Loop | None:
@@ -137,21 +106,33 @@ def _of_cgroups(case: Case, series: Series, repeats: list[Repeat]) -> Loop | Non
     if len(commands) > 1 and len(set(commands.values())) > len(commands) / 2:
         return None
     names = {known.comm for known in inside}
-    repeat = next((each for each in repeats if each.comm in names), None)
+    repeat = next((each for each in repeats if each.name in names or _has_id(each, paths)), None)
     main = next((known for known in inside if known.cmdline), inside[0] if inside else None)
     return Loop(series, repeat, main, tuple(commands.values()))
 
 
+def _has_id(repeat: Repeat, paths: tuple[str, ...]) -> bool:
+    """Whether one of these cgroups is that of a container that ended again and again."""
+    return any(number in path for number in repeat.containers for path in paths)
+
+
 def _of_repeat(case: Case, repeat: Repeat) -> Loop:
-    own = [known for known in case.processes if known.comm == repeat.comm]
+    if repeat.is_container:
+        own = [known for known in case.processes if known.container is not None and _is_of(known.container, repeat)]
+    else:
+        own = [known for known in case.processes if known.comm == repeat.name]
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
     return Loop(None, repeat, known, tuple(each.cmdline for each in own if each.cmdline))
 
 
-def _weight(loop: Loop) -> tuple[float, ...]:
-    """Which of several loops to tell of: known failures first, then the one that turns fastest."""
-    failed = loop.repeat is not None and loop.repeat.failed
-    return (float(failed) + float(loop.cgroups is not None), -(loop.pace_s or CAUSE.limit("seconds")))
+def _is_of(container: str, repeat: Repeat) -> bool:
+    """Ids may be told short or whole."""
+    return any(number.startswith(container) or container.startswith(number) for number in repeat.containers)
+
+
+def _weight(loop: Loop, load: Load) -> tuple[float, ...]:
+    """Which of several loops to tell of: one that is known to fail or is managed, then what costs most."""
+    return (float(loop.failed) + float(loop.is_managed), load.cores, -(loop.pace_s or CAUSE.limit("seconds")))
 
 
 def _tell(sheet: Sheet, loop: Loop) -> None:
@@ -163,22 +144,14 @@ def _tell(sheet: Sheet, loop: Loop) -> None:
         elif repeat is None:
             sheet.doubt("what ran in those cgroups is not known: they may be jobs that follow each other", 0.7)
     if repeat is not None:
-        told = Evidence(
-            "events",
-            "value",
-            "sum",
-            repeat.times,
-            repeat.since,
-            repeat.until,
-            match=(("kind", RESTART), ("comm", repeat.comm)),
-        )
-        text = str(repeat.rows.texts("text")[repeat.rows.wall.argmax()])
         strength = CAUSE.limit("failed_strength") if repeat.failed else CAUSE.limit("repeat_strength")
-        sheet.add(Role.ROOT_CAUSE, f"{text} ({repeat.times:.0f} times in all)", told, strength=strength)
+        sheet.add(
+            Role.ROOT_CAUSE, f"{repeat.told} ({repeat.times:.0f} times in all)", repeat.evidence, strength=strength
+        )
         if len(repeat.rows) > 1:
             sheet.support(CAUSE.limit("regular_strength"))
-        if not repeat.failed:
-            sheet.doubt("whether it fails is not known: the kernel didn't tell exit codes")
+        if not repeat.failed and series is None:
+            sheet.doubt("that it fails is not known: the kernel didn't tell, or it ends well")
     if loop.known is not None and loop.known.cmdline:
         match = (("cmdline", loop.known.cmdline),)
         rows = sheet.case.now("processes").matching("cmdline", loop.known.cmdline)
@@ -190,16 +163,8 @@ def _tell(sheet: Sheet, loop: Loop) -> None:
 def _tell_cgroups(sheet: Sheet, series: Series) -> None:
     first, last = series.lives[0], series.lives[-1]
     made = [
-        Evidence("cgroup_events", "path", "last", last.path, last.born, last.born + 1, match=(("path", last.path),)),
-        Evidence(
-            "cgroup_events",
-            "path",
-            "first",
-            first.path,
-            first.born,
-            first.born + 1,
-            match=(("path", first.path),),
-        ),
+        Evidence("cgroup_events", "path", how, life.path, life.born, life.born + 1, match=(("path", life.path),))
+        for how, life in (("first", first), ("last", last))
     ]
     maker = f" (made by {series.maker})" if series.maker else ""
     sheet.add(
@@ -214,30 +179,30 @@ def _tell_cgroups(sheet: Sheet, series: Series) -> None:
 
 def _load(case: Case, loop: Loop) -> Load:
     """The CPU time of what is started, as far as it was sampled."""
-    names = {
-        each for each in (loop.known.comm if loop.known else None, loop.repeat.comm if loop.repeat else None) if each
-    }
+    both = (loop.known.comm if loop.known else None, loop.repeat.name if loop.repeat else None)
+    names = {name for name in both if name}
     return case.load_of(case.sampled.of_comms(names)) if case.has_stacks else case.load(())
 
 
 def _severity(loop: Loop, load: Load) -> Severity:
     """A loop starves nobody by itself: a warning where it is known to be one and turns fast or costs something."""
-    pace = loop.pace_s
-    if pace is not None and pace > CAUSE.limit("slow_s"):
+    if loop.pace_s is not None and loop.pace_s > CAUSE.limit("slow_s"):
         return Severity.INFO
-    failed = loop.repeat is not None and loop.repeat.failed
-    costs = load.cores >= CAUSE.limit("burns_share")
-    managed = loop.cgroups is not None and (loop.is_one_thing or failed)
-    return Severity.WARNING if managed or (failed and costs) else Severity.INFO
+    known = loop.is_managed and (loop.is_one_thing or loop.failed)
+    costs = loop.failed and load.cores >= CAUSE.limit("burns_share")
+    return Severity.WARNING if known or costs else Severity.INFO
 
 
 def _culprit(loop: Loop) -> Culprit:
-    known = loop.known
+    known, repeat = loop.known, loop.repeat
     cgroup = loop.cgroups.lives[-1].path if loop.cgroups is not None else None
+    container = repeat.name if repeat is not None and repeat.is_container else None
     if known is None:
-        return Culprit(comm=loop.repeat.comm if loop.repeat else None, cgroup=cgroup)
-    comm = loop.repeat.comm if loop.repeat is not None else known.comm
-    return Culprit(None, known.pid, comm, known.cmdline, cgroup or known.cgroup, known.container, known.pod)
+        return Culprit(comm=None if repeat is None or container else repeat.name, cgroup=cgroup, container=container)
+    comm = repeat.name if repeat is not None and not container else known.comm
+    return Culprit(
+        None, known.pid, comm, known.cmdline, cgroup or known.cgroup, container or known.container, known.pod
+    )
 
 
 def _target(loop: Loop, culprit: Culprit) -> str:
