@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exhume.lab.scenarios import (
     cgroup_excess,
     conntrack_pressure,
+    incident,
     iptables_churn,
     memory_reclaim,
     netns_cleanup,
@@ -71,6 +72,16 @@ SCENARIOS: dict[str, Scenario] = {
             memory=400 << 20,
         ),
         Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario(
+            "incident",
+            "zombie-memcgs",
+            incident.SUMMARY,
+            incident.play,
+            incident.prepare,
+            on_core=True,
+            memory=600 << 20,
+            prepared_early=False,
+        ),
         Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
     )
 }
