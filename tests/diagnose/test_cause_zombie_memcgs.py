@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -47,12 +48,16 @@ def hot(scene: Scene, cpu: int = 2, frames: list[str] = READ) -> Scene:
 
 
 def the_finding(scene: Scene, directory: Path) -> tuple[Diagnosis, Finding]:
-    answer = diagnose(scene.write(directory), scene.window)
+    recording = scene.write(directory)
+    answer = diagnose(recording, scene.window)
+    assert untrue(recording, answer) == []
     return answer, next(each for each in answer.findings if each.cause == "zombie-memcgs")
 
 
 def ruled_out(scene: Scene, directory: Path) -> str:
-    answer = diagnose(scene.write(directory), scene.window)
+    recording = scene.write(directory)
+    answer = diagnose(recording, scene.window)
+    assert untrue(recording, answer) == []
     assert "zombie-memcgs" not in [each.cause for each in answer.findings]
     return next(each.why for each in answer.ruled_out if each.cause == "zombie-memcgs")
 

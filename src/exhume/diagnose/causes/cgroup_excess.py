@@ -5,9 +5,9 @@ import numpy as np
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts
-from exhume.diagnose.evidence import of_second
 from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
+from exhume.diagnose.quoted import share_in
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.diagnose.who import process_words
@@ -49,7 +49,7 @@ def _hot(sheet: Sheet, case: Case, counts: CgroupCounts, walk: Load) -> Found:
         Role.MECHANISM,
         f"{process_words(culprit)} spent {walk.peak:.0%} of a second of core {walk.cpu} in files of cgroups "
         f"({function})",
-        of_second(case, walk, CAUSE.functions),
+        share_in(case, walk, CAUSE.functions),
         strength=CAUSE.limit("strong") if strong else CAUSE.limit("fair"),
         at=walk.at,
     )

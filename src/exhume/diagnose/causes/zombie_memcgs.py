@@ -4,10 +4,11 @@ from exhume.diagnose.belongings import Belongs, stopping
 from exhume.diagnose.case import KERNEL_STATES, Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts, seconds_before
-from exhume.diagnose.evidence import of_column, of_second
+from exhume.diagnose.evidence import of_column
 from exhume.diagnose.felt import gravity
 from exhume.diagnose.leak import Leak, find_leak
 from exhume.diagnose.load import Load
+from exhume.diagnose.quoted import share_in
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.diagnose.who import process_words
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
@@ -53,7 +54,7 @@ def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak
     sheet.add(
         Role.MECHANISM,
         f"{who} spent {walk.peak:.0%} of a second of core {walk.cpu} walking memory cgroups in {function}{before}",
-        of_second(case, walk, CAUSE.functions),
+        share_in(case, walk, CAUSE.functions),
         strength=CAUSE.limit("strong") if walk.peak >= CAUSE.limit("core_share_strong") else CAUSE.limit("weak"),
         at=walk.at,
     )
