@@ -7,6 +7,7 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
 from exhume.diagnose.felt import gravity
+from exhume.diagnose.hold import hold_of
 from exhume.diagnose.load import Load
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.diagnose.who import process_words
@@ -68,7 +69,9 @@ def _tell_load(sheet: Sheet, case: Case, load: Load, kind: str) -> Culprit:
     function = case.sampled.nearest(own.mask, CAUSE.names) or CAUSE.functions[0]
     culprit = case.culprit(own, function)
     before = "" if load.before is None else f", {load.before:.2f} before"
-    strong = load.peak >= CAUSE.limit("core_share_strong")
+    # One whose time goes there whole gets less than a core when it has to share it.
+    owned = hold_of(case, load).owner_part
+    strong = load.peak >= CAUSE.limit("core_share_strong") or owned >= CAUSE.limit("own_part")
     sheet.add(
         Role.MECHANISM,
         f"{process_words(culprit)} spent {own.peak:.0%} of a second of core {own.cpu} freeing pages "

@@ -6,6 +6,7 @@ from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts, seconds_before
 from exhume.diagnose.evidence import of_column
 from exhume.diagnose.felt import gravity
+from exhume.diagnose.hold import hold_of
 from exhume.diagnose.leak import Leak, find_leak
 from exhume.diagnose.load import Load
 from exhume.diagnose.quoted import share_in
@@ -22,7 +23,7 @@ def examine(case: Case) -> Found | RuledOut:
     counts = next(iter(cgroup_counts(case)), None)
     dying = None if counts is None else counts.dying
     walk = walking(case)
-    hot = walk.peak >= CAUSE.limit("core_share") and _part_of_work(case, walk) >= CAUSE.limit("walk_part")
+    hot = walk.peak >= CAUSE.limit("core_share") and _is_walk(case, walk)
     if dying is None:
         if not hot or walk.peak < CAUSE.limit("core_share_uncounted"):
             return sheet.rule_out(f"{_untold(counts)}, and no core was busy walking them")
@@ -40,22 +41,26 @@ def walking(case: Case) -> Load:
     return case.load_of(case.sampled.holding(CAUSE.names) & ~case.sampled.holding(CAUSE.named("pages")))
 
 
-def _part_of_work(case: Case, walk: Load) -> float:
-    """How much of the walkers' time went to walking rather than to pages."""
-    whole = case.load(CAUSE.names)
-    return walk.cores / whole.cores if whole.cores else 0.0
+def _is_walk(case: Case, walk: Load) -> bool:
+    """Whether most of that time went to walking rather than to pages, and the steps from one to the next show in it: in
+    reclaim of pages they take a hundredth."""
+    whole = case.load(CAUSE.names).cores
+    steps = case.load_of(walk.mask & case.sampled.holding(CAUSE.named("steps"))).cores
+    return walk.cores >= CAUSE.limit("walk_part") * whole and steps >= CAUSE.limit("steps_part") * walk.cores
 
 
 def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak: Leak | None) -> Found:
-    function = case.sampled.nearest(walk.mask, CAUSE.names) or CAUSE.functions[0]
+    function = case.sampled.nearest(walk.mask, CAUSE.named("steps")) or CAUSE.functions[0]
     culprit = case.culprit(walk, function)
     who = process_words(culprit)
+    # One whose time goes there whole gets less than a core when it has to share it.
+    clear = walk.peak >= CAUSE.limit("core_share_strong") or hold_of(case, walk).owner_part >= CAUSE.limit("own_part")
     before = "" if walk.before is None else f" ({walk.before:.2f} cores before, {walk.cores:.2f} in this time)"
     sheet.add(
         Role.MECHANISM,
         f"{who} spent {walk.peak:.0%} of a second of core {walk.cpu} walking memory cgroups in {function}{before}",
         share_in(case, walk, CAUSE.functions),
-        strength=CAUSE.limit("strong") if walk.peak >= CAUSE.limit("core_share_strong") else CAUSE.limit("weak"),
+        strength=CAUSE.limit("strong") if clear else CAUSE.limit("weak"),
         at=walk.at,
     )
     if counts is not None and counts.dying is not None:
