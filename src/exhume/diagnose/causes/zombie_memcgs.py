@@ -7,12 +7,12 @@ from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts, seconds_b
 from exhume.diagnose.evidence import of_column
 from exhume.diagnose.felt import gravity
 from exhume.diagnose.hold import hold_of
-from exhume.diagnose.leak import Leak, find_leak
+from exhume.diagnose.leak import Leak, find_leak, leaking_parent
 from exhume.diagnose.load import Load
 from exhume.diagnose.quoted import share_in
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.diagnose.who import process_words
-from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.words import count
 
 CAUSE = catalogue()["zombie-memcgs"]
@@ -67,11 +67,11 @@ def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak
         _tell_counts(sheet, case, counts)
     else:
         sheet.doubt(_untold(counts), CAUSE.limit("uncounted_factor"))
-    _tell_leak(sheet, leak)
+    whose = _tell_leak(sheet, case, counts, leak)
     severity = gravity(case, walk)
     number = _tracked(counts)
     summary = f"{who} keeps core {walk.cpu} in {function}, walking {number}{_leaked_by(leak)}"
-    return sheet.found(severity, summary, culprit=culprit, load=walk, remedies=_remedies(leak))
+    return sheet.found(severity, summary, culprit=culprit, load=walk, remedies=stopping(CAUSE.remedies, whose))
 
 
 def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) -> Found:
@@ -83,7 +83,7 @@ def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) 
     if growing and counts.growth is not None:
         told = (*counts.evidence_of_growth(), counts.evidence("dying"))
         sheet.add(Role.CULPRIT, f"they grow by {counts.growth.per_hour:,.0f} an hour", *told)
-    _tell_leak(sheet, leak)
+    whose = _tell_leak(sheet, case, counts, leak)
     share, cpu, at = case.core_share(KERNEL_STATES)
     if not case.has_stacks and share >= CAUSE.limit("kernel_share") and cpu is not None:
         told = _system_of(case, cpu, at)
@@ -97,7 +97,7 @@ def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) 
         severity = Severity.WARNING if growing or huge else Severity.INFO
     summary = f"the kernel keeps {_tracked(counts)}{_leaked_by(leak)}: whatever walks them pays for each"
     culprit = None if leak is None else Culprit(pid=leak.maker_pid, comm=leak.maker, container=leak.whose.container)
-    return sheet.found(severity, summary, culprit=culprit, weight=0.0, remedies=_remedies(leak))
+    return sheet.found(severity, summary, culprit=culprit, weight=0.0, remedies=stopping(CAUSE.remedies, whose))
 
 
 def _tell_counts(sheet: Sheet, case: Case, counts: CgroupCounts) -> None:
@@ -115,10 +115,15 @@ def _tell_counts(sheet: Sheet, case: Case, counts: CgroupCounts) -> None:
     )
 
 
-def _tell_leak(sheet: Sheet, leak: Leak | None) -> None:
+def _tell_leak(sheet: Sheet, case: Case, counts: CgroupCounts | None, leak: Leak | None) -> Belongs:
+    """Who leaks them, or at least where they are; returns what that belongs to."""
     if leak is None:
-        sheet.doubt("no births and ends of cgroups were recorded here: who leaks them is not known", 1.0)
-        return
+        sheet.doubt("no cgroup was seen to be removed and not released: who leaks them is not known", 1.0)
+        place = None if counts is None or counts.dying is None else leaking_parent(case, counts)
+        if place is None:
+            return Belongs()
+        sheet.add(Role.ROOT_CAUSE, place[0], place[2])
+        return place[1]
     pace = leak.leaker.per_hour
     rate = f", {pace:,.0f} an hour" if pace else ""
     sheet.add(
@@ -129,10 +134,7 @@ def _tell_leak(sheet: Sheet, leak: Leak | None) -> None:
         strength=CAUSE.limit("weak"),
         at=leak.leaker.last,
     )
-
-
-def _remedies(leak: Leak | None) -> tuple[Remedy, ...]:
-    return stopping(CAUSE.remedies, leak.whose if leak else Belongs())
+    return leak.whose
 
 
 def _system_of(case: Case, cpu: int, at: int) -> tuple[Evidence, ...]:
