@@ -5,7 +5,6 @@ from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sampled import Names
 
-
 # An ordinary request may have to do with these on its way: then they are what its time goes to.
 _OUTWEIGH = (
     "zombie-memcgs",

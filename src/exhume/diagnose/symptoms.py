@@ -94,7 +94,8 @@ def core_of_queue(case: Case, device: str | None, queue: int) -> tuple[int | Non
 def _hot_cores(case: Case) -> list[Symptom]:
     rows = case.now("cpu")
     found = []
-    for cpu in np.unique(rows.cpu).tolist() if len(rows) else []:
+    hot = rows.cpu[rows.sums(KERNEL_STATES) >= HOT * 1000]
+    for cpu in np.unique(hot).tolist():
         own = rows.where(rows.cpu == cpu)
         seconds, since, until = _longest_run(own)
         if seconds < HOT_S:

@@ -24,12 +24,14 @@ class CoreWaits:
 
 def waits_of_cores(rows: Rows) -> dict[int, float]:
     """Seconds that threads waited for each core, in each second; without the cores of which it isn't known."""
-    waits = {}
-    for cpu in np.unique(rows.cpu).tolist() if len(rows) else []:
-        rate = rows.where(rows.cpu == cpu).per_second("wait_ns")
-        if rate is not None:
-            waits[cpu] = rate / NANOS
-    return waits
+    if not len(rows):
+        return {}
+    waits = rows.numbers("wait_ns")
+    known = ~np.isnan(waits)
+    cpus = rows.cpu[known]
+    seconds = np.bincount(cpus, rows.numbers("span_ms")[known]) / 1000
+    waited = np.bincount(cpus, waits[known]) / NANOS
+    return {cpu: float(waited[cpu] / seconds[cpu]) for cpu in np.flatnonzero(seconds).tolist()}
 
 
 def core_waits(case: Case, cpu: int) -> CoreWaits | None:

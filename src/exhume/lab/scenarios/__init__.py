@@ -7,8 +7,13 @@ from exhume.lab.scenarios import (
     cfs_throttling,
     cgroup_excess,
     conntrack_pressure,
+    crash_loop,
+    fork_storm,
+    incident,
     iptables_churn,
     memory_reclaim,
+    mount_storm,
+    negative_dentries,
     netns_cleanup,
     oom_thrash,
     quiet,
@@ -85,6 +90,29 @@ SCENARIOS: dict[str, Scenario] = {
             memory=400 << 20,
         ),
         Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario(
+            "incident",
+            "zombie-memcgs",
+            incident.SUMMARY,
+            incident.play,
+            incident.prepare,
+            on_core=True,
+            memory=600 << 20,
+            prepared_early=False,
+        ),
         Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
+        Scenario(
+            "negative-dentries",
+            "negative-dentries",
+            negative_dentries.SUMMARY,
+            negative_dentries.play,
+            on_core=True,
+            memory=1 << 30,
+        ),
+        Scenario(
+            "mount-storm", "mount-storm", mount_storm.SUMMARY, mount_storm.play, mount_storm.prepare, on_core=True
+        ),
+        Scenario("fork-storm", "fork-storm", fork_storm.SUMMARY, fork_storm.play, on_core=True),
+        Scenario("crash-loop", "crash-loop", crash_loop.SUMMARY, crash_loop.play, seconds=15.0),
     )
 }
