@@ -16,6 +16,7 @@ import numpy as np
 from exhume.collect.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS
+from exhume.model.events import RESTART
 from exhume.model.window import Window
 from exhume.store.query import Recording
 
@@ -25,13 +26,18 @@ _CALM_PERCENTILE = 20
 _CALM_PART = 0.5
 _LEAST_SCORE = 0.2
 _GAP_S = 3
+# What is much lower than the peak is another story, with a focus of its own: a program that was there before, say.
+_PART_OF_PEAK = 0.6
 _SHORTEST_BASELINE_S = 3
 _NEAR_S = 10
-_LATER = 2.0
+_LATER = 1.5
 _LASTING_SCORE = 0.5
 # A driver speaks up this long after its queue stood still.
 _BEFORE_LINE_S = 6
 _LEAST_WAIT_NS = NANOS // 10
+# A loop that costs little is no more than worth a look, where nothing else is.
+_RESTART_SCORE = 0.25
+_RESTART_TOLD_S = 5
 
 # What one unit of a measure of the node is: about where a node feels it.
 _NODE_UNITS = {
@@ -152,7 +158,7 @@ def _runs(scores: Floats) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
     while len(runs) < 8 and left.max(initial=0.0) >= _LEAST_SCORE:
         peak = int(np.argmax(left))
-        limit = max(_LEAST_SCORE, 0.4 * float(left[peak]))
+        limit = max(_LEAST_SCORE, _PART_OF_PEAK * float(left[peak]))
         begin = _reach(left, peak, -1, limit)
         end = _reach(left, peak, 1, limit) + 1
         runs.append((begin, end))
@@ -192,6 +198,7 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
         "ksoftirqd wait": _above_calm(waits),
         "throttling": _above_calm(throttled) * _WEIGHTS["throttling"],
         "kernel log": _of_log(recording, context, seconds),
+        "restarts": _of_restarts(recording, context, seconds),
     }
     names = list(excesses)
     stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
@@ -199,15 +206,26 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
     return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], grave
 
 
+def _of_restarts(recording: Recording, context: Window, seconds: int) -> Floats:
+    """What fails and is started again is told every few seconds, for the seconds before."""
+    curve = np.zeros(seconds)
+    for event in recording.events(context, [RESTART]):
+        second = min(seconds - 1, (event.wall - context.since) // NANOS)
+        if event.severity != "info":
+            curve[max(0, second - _RESTART_TOLD_S) : second + 1] = _RESTART_SCORE
+    return curve
+
+
 _CORE_MEASURES = {
     "kernel": ("system", "irq", "softirq"),
     "softirq": ("irq", "softirq"),
     "steal": ("steal",),
-    # A busy program is no fault by itself: it counts for little, but the moment it begins can be told.
-    "user": ("user", "nice"),
+    # A busy program is no fault by itself: it counts for little, but the moment it begins can be told. Not its own time
+    # alone: where the kernel takes a core from it, the calm would stand out.
+    "busy": ("user", "nice", "system", "irq", "softirq", "steal"),
 }
 # What is part of the daily life of a busy node counts for less than what isn't.
-_WEIGHTS = {"user": 0.5, "throttling": 0.5, "waiting": 0.5}
+_WEIGHTS = {"busy": 0.5, "throttling": 0.5, "waiting": 0.5}
 # What is grave though it was always so: shares of a core, or of a cgroup's periods.
 _GRAVE = {"kernel": 0.95, "steal": 0.2, "throttling": 0.5}
 # Threads that wait for a core, in seconds a second, that count like a core full of a busy program.

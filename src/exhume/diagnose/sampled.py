@@ -140,6 +140,32 @@ class Sampled:
         weights[~self._kernel_frames] = 0
         return self._told(weights)
 
+    def callers(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
+        """Who called these functions of the kernel, by the masked time (us) in them, the largest first. Of a chain of
+        such functions the caller of the outermost counts."""
+        return self._beside(mask, names, inwards=False)
+
+    def callees(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
+        """What these functions of the kernel called, in the same way; of a chain what the innermost called."""
+        return self._beside(mask, names, inwards=True)
+
+    def _beside(self, mask: Mask, names: Names, *, inwards: bool) -> list[tuple[str, float]]:
+        hits = self._kernel_frames & self._named(names)
+        weights = np.zeros(len(self.functions))
+        for stack, weight in self._weight_of_stacks(mask):
+            frames = self._frame_indexes(stack).tolist()
+            chain = [place for place, frame in enumerate(frames) if hits[frame]]
+            # The chain that ends nearest to where the sample was taken, or begins nearest to the root.
+            if not chain:
+                continue
+            place = chain[0] if inwards else chain[-1]
+            step = 1 if inwards else -1
+            while 0 <= place < len(frames) and hits[frames[place]]:
+                place += step
+            if 0 <= place < len(frames):
+                weights[frames[place]] += weight
+        return self._told(weights)
+
     def _told(self, weights: Floats) -> list[tuple[str, float]]:
         sums: dict[str, float] = {}
         for frame in np.flatnonzero(weights).tolist():
@@ -155,7 +181,22 @@ class Sampled:
         return self._stacks.indexes[self._stacks.offsets[stack] : self._stacks.offsets[stack + 1]]
 
     def _named(self, names: Names) -> Mask:
-        return np.fromiter((name in names for name in self.functions), np.bool_, len(self.functions))
+        mask = np.zeros(len(self.functions), np.bool_)
+        for name in names.whole:
+            mask[self._frames_named.get(name, [])] = True
+        if names.beginnings:
+            for name, frames in self._frames_named.items():
+                if name.startswith(names.beginnings):
+                    mask[frames] = True
+        return mask
+
+    @cached_property
+    def _frames_named(self) -> dict[str, list[int]]:
+        """Frames by their plain name: every cause asks for names."""
+        found: dict[str, list[int]] = {}
+        for frame, name in enumerate(self.functions):
+            found.setdefault(plain_name(name), []).append(frame)
+        return found
 
     def _stacks_with(self, frames: Mask) -> Mask:
         running = np.concatenate(([0], np.cumsum(frames[self._stacks.indexes])))

@@ -4,14 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
+    cfs_throttling,
     cgroup_excess,
     conntrack_pressure,
+    crash_loop,
+    fork_storm,
+    incident,
     iptables_churn,
     memory_reclaim,
+    mount_storm,
+    negative_dentries,
     netns_cleanup,
     oom_thrash,
     quiet,
+    rt_hog,
     softirq_storm,
+    spinlock_contention,
     user_hog,
     zombie_memcgs,
 )
@@ -39,7 +47,6 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
         Scenario("quiet", "", quiet.SUMMARY, quiet.play),
         Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
         Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
@@ -52,6 +59,18 @@ SCENARIOS: dict[str, Scenario] = {
             memory=160 << 20,
         ),
         Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "cfs-throttling", "cfs-throttling", cfs_throttling.SUMMARY, cfs_throttling.play, cfs_throttling.prepare
+        ),
+        Scenario("rt-hog", "rt-hog", rt_hog.SUMMARY, rt_hog.play, rt_hog.prepare, on_core=True),
+        Scenario(
+            "spinlock-contention",
+            "spinlock-contention",
+            spinlock_contention.SUMMARY,
+            spinlock_contention.play,
+            spinlock_contention.prepare,
+        ),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare, on_core=True),
         Scenario(
             "zombie-memcgs",
             "zombie-memcgs",
@@ -71,6 +90,29 @@ SCENARIOS: dict[str, Scenario] = {
             memory=400 << 20,
         ),
         Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario(
+            "incident",
+            "zombie-memcgs",
+            incident.SUMMARY,
+            incident.play,
+            incident.prepare,
+            on_core=True,
+            memory=600 << 20,
+            prepared_early=False,
+        ),
         Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
+        Scenario(
+            "negative-dentries",
+            "negative-dentries",
+            negative_dentries.SUMMARY,
+            negative_dentries.play,
+            on_core=True,
+            memory=1 << 30,
+        ),
+        Scenario(
+            "mount-storm", "mount-storm", mount_storm.SUMMARY, mount_storm.play, mount_storm.prepare, on_core=True
+        ),
+        Scenario("fork-storm", "fork-storm", fork_storm.SUMMARY, fork_storm.play, on_core=True),
+        Scenario("crash-loop", "crash-loop", crash_loop.SUMMARY, crash_loop.play, seconds=15.0),
     )
 }
