@@ -99,6 +99,13 @@ def test_a_backup_at_the_speed_of_the_disk_is_no_storm(tmp_path: Path) -> None:
     assert all(each.severity == "info" for each in found.findings)
 
 
+def test_a_program_that_copies_into_files_takes_its_own_time(tmp_path: Path) -> None:
+    scene = calm(Scene(cores=4)).node(20, 30, pgpgout=900_000, dirty=700_000, blocked=1, psi_io_some=100_000)
+    scene.core(1, 20, 30, system=880, user=100).stack(1, 20, 30, 0.88, "cp", 60, COPY)
+    found = diagnose(scene.write(tmp_path), scene.window)
+    assert [(each.cause, each.severity, each.culprit.pid) for each in found.findings] == [("writeback-storm", "info", 60)]
+
+
 def test_reading_is_not_writing(tmp_path: Path) -> None:
     scene = calm(Scene(cores=4)).node(20, 30, pgpgin=400_000, pgpgout=2_000, blocked=12, psi_io_some=950_000)
     scene.core(1, 20, 30, system=200, iowait=700)

@@ -54,8 +54,7 @@ def _inside(case: Case, load: Load) -> str | None:
 def _births(case: Case, load: Load) -> str | None:
     """Whether the faults are those of processes that are started: each takes hundreds to come up."""
     forks = rise_of(case, "forks")
-    faults = rise_of(case, "pgfault")
-    if forks > 0 and forks * CAUSE.limit("faults_per_birth") >= faults:
+    if forks >= CAUSE.limit("births") and forks * CAUSE.limit("faults_per_birth") >= _touched(case) / _PAGE:
         return f"{forks:,.0f} processes a second were started, which alone makes that many page faults"
     pids = len(set(case.sampled.pid[load.mask].tolist()))
     if load.samples / max(pids, 1) < CAUSE.limit("samples_per_process"):
@@ -128,8 +127,13 @@ def _is_filling(case: Case) -> bool:
     if available is None or len(available) < 2:
         return False
     grown = float(available[0] - available[-1]) * 1024 / case.focus.seconds
-    touched = rise_of(case, "pgfault") * _PAGE + rise_of(case, "thp_fault_alloc") * _HUGE_PAGE
+    touched = _touched(case)
     return touched > 0 and grown >= CAUSE.limit("filling") * touched
+
+
+def _touched(case: Case) -> float:
+    """Bytes that were touched for the first time, a second, over what is usual."""
+    return rise_of(case, "pgfault") * _PAGE + rise_of(case, "thp_fault_alloc") * _HUGE_PAGE
 
 
 def _part(case: Case, load: Load, group: str) -> float:

@@ -47,15 +47,24 @@ class Stalls:
         return self.blocked >= CAUSE.limit("blocked") and risen
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Seconds of a core that all writing took, and those that bringing it to the disk took by itself: flushers,
+    journals, syncs and writers that are held back. A program that copies into files on its own time harms nobody."""
+
+    by_writing: float
+    by_pressing: float
+
+
 def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     out, into = node_rate(case, "pgpgout", "KiB"), rise_of(case, "pgpgin")
     if out is None:
         return sheet.rule_out("what is written to disks was not counted")
     load = _load(case)
-    held = hold_of(case, load, CAUSE.limit("core_share")).seconds if case.has_stacks else 0.0
+    held = _held(case, load)
     stalls = _stalls(case)
-    takes_core = held >= CAUSE.limit("seconds")
+    takes_core = held.by_writing >= CAUSE.limit("seconds")
     stands = (
         stalls.share >= CAUSE.limit("stalled")
         and stalls.share - stalls.share_before >= CAUSE.limit("stalled_more")
@@ -79,6 +88,14 @@ def _load(case: Case) -> Load:
     return case.load_of(sampled.holding(CAUSE.names) & ~sampled.holding(CAUSE.named("in_memory")))
 
 
+def _held(case: Case, load: Load) -> Held:
+    if not load.samples:
+        return Held(0.0, 0.0)
+    share = CAUSE.limit("core_share")
+    pressing = case.load_of(load.mask & case.sampled.holding(CAUSE.named("pressing")))
+    return Held(hold_of(case, load, share).seconds, hold_of(case, pressing, share).seconds)
+
+
 def _stalls(case: Case) -> Stalls:
     node = case.now("node")
     before = case.before("node")
@@ -95,7 +112,7 @@ def _mean(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float | Non
     return float(known.mean()) if len(known) else None
 
 
-def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held: float) -> Found:  # noqa: PLR0917
+def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held: Held) -> Found:  # noqa: PLR0917
     _add_writing(case, sheet, load, held)
     far = out.is_far_above(CAUSE.limit("rise"))
     text = f"{out.now / 1024:,.0f} MiB a second were written"
@@ -105,29 +122,33 @@ def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held
     stood = _add_stalls(case, sheet, stalls)
     culprit, who = _culprit(case, sheet, load)
     hung = [event for event in case.recording.events(case.focus) if event.kind == _HUNG]
-    severity = Severity.INFO
-    if held >= CAUSE.limit("seconds") or stood:
-        severity = Severity.WARNING
-    if (held >= CAUSE.limit("seconds") and load.is_new and is_felt(case, load.cpu)) or (stood and hung):
-        severity = Severity.CRITICAL
-    if not load.is_new and severity is Severity.WARNING and not stood:
-        severity = Severity.INFO
-    how = (
-        f"{stalls.blocked:.0f} tasks wait for the disk at a time" if stood else f"{load.cores:.2f} cores go to writing"
-    )
-    summary = f"{who} writes more than the disk takes: {how}"
+    severity = _severity(case, load, held, hung=bool(hung), stood=stood)
+    summary = f"{who} spends {load.cores:.2f} cores on writing to files"
+    if stood or held.by_pressing >= CAUSE.limit("seconds"):
+        how = f"{stalls.blocked:.0f} tasks wait for it at a time" if stood else f"{load.cores:.2f} cores go to writing"
+        summary = f"{who} writes more than the disk takes: {how}"
     weight = max(load.cores, stalls.share if stood else 0.0) * case.focus.seconds
     target = culprit.container or (str(culprit.pid) if culprit.pid is not None else who)
     remedies = aimed(CAUSE.remedies, target)
     return sheet.found(severity, summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
 
 
-def _add_writing(case: Case, sheet: Sheet, load: Load, held: float) -> None:
+def _severity(case: Case, load: Load, held: Held, *, hung: bool, stood: bool) -> Severity:
+    pressed = held.by_pressing >= CAUSE.limit("seconds")
+    felt = is_felt(case, load.cpu)
+    if (pressed and felt and load.is_new) or (stood and hung):
+        return Severity.CRITICAL
+    if stood or (pressed and load.is_new) or felt:
+        return Severity.WARNING
+    return Severity.INFO
+
+
+def _add_writing(case: Case, sheet: Sheet, load: Load, held: Held) -> None:
     if not load.samples:
         return
     names = present(case, CAUSE.names)
     text = told_load(load, "writing to files")
-    strong = 0.75 if held >= CAUSE.limit("seconds") else 0.4 if load.is_new and load.cores >= 0.1 else 0.15
+    strong = 0.75 if held.by_pressing >= CAUSE.limit("seconds") else 0.4 if load.is_new and load.cores >= 0.1 else 0.15
     sheet.add(Role.MECHANISM, text, share_in(case, load, names), strength=strong, at=load.at)
     journals = [comm for comm in _comms(case, load) if comm.startswith(_JOURNALS)]
     if journals:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import user_hog
+from exhume.lab.scenarios import compaction_thp, page_fault_storm, user_hog, writeback_storm
 from exhume.lab.stage import Stage
 
 
@@ -21,5 +21,17 @@ class Scenario:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.name: each for each in (Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),)
+    each.name: each
+    for each in (
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),
+        Scenario("page-fault-storm", "page-fault-storm", page_fault_storm.SUMMARY, page_fault_storm.play),
+        Scenario(
+            "writeback-storm",
+            "writeback-storm",
+            writeback_storm.SUMMARY,
+            writeback_storm.play,
+            writeback_storm.prepare,
+        ),
+        Scenario("compaction-thp", "compaction-thp", compaction_thp.SUMMARY, compaction_thp.play),
+    )
 }
