@@ -13,7 +13,7 @@ ARGS ?=
 # QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
 
-.PHONY: help setup run test lint format bench soak lock clean
+.PHONY: help setup run test lint format bench soak score lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -44,6 +44,10 @@ bench: $(VENV)/.installed-dev ## measure the costs beside the usual tools, into 
 soak: $(VENV)/.installed-dev ## an hour at a large node's rate: what the memory does, into bench/SOAK.md (ARGS="--minutes 10 --idle")
 	@tools/system-packages test
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+score: $(VENV)/.installed-dev ## play the lab's scenarios by lot and judge the diagnosis, into bench/DIAGNOSIS.md (ARGS="--only user-hog")
+	@tools/system-packages test
+	@$(BIN)/exhume lab score -o bench/DIAGNOSIS.md $(ARGS)
 
 lock: ## renew requirements.lock and requirements-dev.lock from pyproject.toml
 	@tools/lock

@@ -1,13 +1,12 @@
 """Rows of results, the facts of the machine, and how both are printed and written."""
 
-import importlib.metadata
-import os
-import platform
 import subprocess
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from exhume.lab import machine
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 # More work than this beside the measures, and they say more about that work.
@@ -64,23 +63,7 @@ class Section:
 
 def machine_facts() -> dict[str, str]:
     """What the figures depend on; nothing that names the machine."""
-    cpu = next(
-        (
-            line.partition(":")[2].strip()
-            for line in _read("/proc/cpuinfo").splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    memory = next(line for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal"))
-    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("exhume", "pyarrow", "numpy"))
-    return {
-        "CPU": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
-        "memory": f"{int(memory.split()[1]) / (1 << 20):.0f} GiB",
-        "kernel": f"Linux {platform.release().split('-')[0]}, {platform.machine()}",
-        "Python": f"{platform.python_version()}; {packages}",
-        "perf": _said_by("perf", "version"),
-    }
+    return machine.machine_facts() | {"perf": _said_by("perf", "version")}
 
 
 def _read(path: str) -> str:

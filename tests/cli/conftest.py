@@ -14,6 +14,9 @@ import pytest
 
 from exhume.cli.main import run as run_program
 from exhume.lab.synth import write_synthetic
+from exhume.model.clock import NANOS, Tick
+from exhume.model.facts import RecordingFacts
+from exhume.store.writer import SegmentWriter
 
 
 @pytest.fixture(scope="session")
@@ -66,3 +69,19 @@ def surroundings(words: tuple[str, ...], environment: dict[str, str]) -> Iterato
         time.tzset()
         yield
     time.tzset()
+
+
+@pytest.fixture(scope="session")
+def quiet_recording(tmp_path_factory) -> Path:
+    """A minute of two cores with little to do."""
+    directory = tmp_path_factory.mktemp("quiet") / "recording"
+    facts = RecordingFacts("node-1", "1f0c5a9e" + "0" * 24, 2, "6.8.0", "x86_64", "none", 0)
+    writer = SegmentWriter(directory, facts, max_bytes=None, max_age_s=None)
+    shares = ("nice", "irq", "softirq", "iowait", "steal", "guest")
+    for second in range(60):
+        start, wall = (5_000 + second) * NANOS, (1_780_000_020 + second + 1) * NANOS
+        row = {name: [0, 0] for name in shares} | {"user": [150, 200], "system": [20, 30], "idle": [830, 770]}
+        writer.append("cpu", {"time": [start, start], "cpu": [0, 1], "span_ms": [1000, 1000], **row})
+        writer.commit(Tick(second, start, start + NANOS, wall))
+    writer.close()
+    return directory

@@ -177,6 +177,9 @@ LINES: list[tuple[str, str, dict]] = [
     ),
     ("BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 33s!", "workqueue-lockup", {}),
     ("sched: RT throttling activated", "rt-throttling", {}),
+    ("nf_conntrack: table full, dropping packet", "conntrack-full", {}),
+    ("nf_conntrack: nf_conntrack: table full, dropping packet", "conntrack-full", {}),
+    ("nf_conntrack: table full in netns 4026532261, dropping packet", "conntrack-full", {}),
     # time and interrupts
     (
         "perf: interrupt took too long (2510 > 2500), lowering kernel.perf_event_max_sample_rate to 79000",

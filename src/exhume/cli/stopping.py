@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from exhume.model.stop import Stop
 
@@ -23,3 +24,22 @@ def stopped_by_signals() -> Iterator[Stop]:
         for number, handler in before.items():
             signal.signal(number, handler)
         stop.close()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """The first signal ends the work by a KeyboardInterrupt, wherever it is; more of them don't disturb its clearing
+    away."""
+
+    def end(*_: object) -> NoReturn:
+        for number in heeded:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -260,6 +260,13 @@ SIGNATURES: tuple[Signature, ...] = (
         ("softirq work is pending", "local_softirq_pending"),
         r"NOHZ tick-stop error: local softirq work is pending|NOHZ: local_softirq_pending",
     ),
+    # --- network ----------------------------------------------------------------------------------------------------
+    _line(
+        "conntrack-full",
+        "critical",
+        ("table full, dropping packet", "table full in netns"),
+        r"nf_conntrack: table full(?: in netns \d+)?, dropping packet",
+    ),
     # --- memory and hardware ------------------------------------------------------------------------------------------
     _line("oom", "critical", "invoked oom-killer", r"(?P<comm>.+) invoked oom-killer:"),
     _line("oom-kill", "critical", "Killed process", r"Killed process (?P<pid>\d+) \((?P<comm>.+)\) total-vm"),

@@ -19,6 +19,8 @@ from exhume.store.query import Recording
 
 # A finding below this is not told: it would be a guess.
 LEAST_CONFIDENCE = 0.3
+# From here on a finding that is only worth knowing accounts for its samples like a graver one.
+WELL_KNOWN = 0.5
 # Findings that account for the same samples to this degree are about the same trouble.
 SAME_TIME = 0.5
 MOST_SYMPTOMS = 4
@@ -45,7 +47,8 @@ def diagnose(
                 findings[told.cause] = told
         for reason in ruled_out:
             against.setdefault(reason.cause, reason)
-    ranked = list(findings.values())
+    # Each focus is ranked in itself; among them, the gravest come first.
+    ranked = sorted(findings.values(), key=lambda finding: -finding.severity.rank)
     return Diagnosis(
         node=recording.facts.node,
         window=(window.since, window.until),
@@ -54,6 +57,8 @@ def diagnose(
         findings=ranked,
         ruled_out=[reason for cause, reason in against.items() if cause not in findings],
         blind_spots=blind_spots(recording, cases),
+        baseline=(cases[0].baseline.since, cases[0].baseline.until),
+        symptoms=[symptom.link for symptom in symptoms],
     )
 
 
@@ -67,7 +72,8 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
     found, settled = _settle(found)
     ruled_out += settled
     for each in found:
-        if each.finding.severity is not Severity.INFO:
+        # What is well known to be harmless is no unknown path either.
+        if each.finding.severity is not Severity.INFO or each.finding.confidence >= WELL_KNOWN:
             case.explained |= each.mask
     _ask(LAST, case, found, ruled_out, lambda n: progress((len(CAUSES) + n) / total))
     found, settled = _settle(found)

@@ -1,6 +1,7 @@
 """Whether somebody suffers from what happens on a core: what turns a load into starvation."""
 
 from exhume.diagnose.case import Case
+from exhume.diagnose.load import TAKEN, Load
 from exhume.diagnose.symptoms import find_symptoms
 from exhume.model.finding import Severity
 
@@ -11,3 +12,21 @@ def is_felt(case: Case, cpu: int | None) -> bool:
     return any(
         each.severity is Severity.CRITICAL and (cpu is None or each.cpu in (None, cpu)) for each in find_symptoms(case)
     )
+
+
+# A load that is spread over the cores matters by its part of the node.
+_MUCH_OF_THE_NODE, _SOME_OF_THE_NODE = 0.25, 0.1
+_GRAVE_S, _NOTED_S = 2.0, 1.0
+
+
+def gravity(case: Case, load: Load) -> Severity:
+    """How much a load matters: one core that is taken and felt is grave, however many others there are; what is spread
+    over the node, or wanders, counts by its part of the node or by what one process spends on it."""
+    spread = load.cores / case.cores
+    owned = load.cores * load.owner.part if load.owner is not None else 0.0
+    grave = load.core_s >= _GRAVE_S or (load.taken_s >= _GRAVE_S and spread >= _MUCH_OF_THE_NODE)
+    if grave and is_felt(case, load.cpu if load.core_s >= _GRAVE_S else None):
+        return Severity.CRITICAL
+    if load.core_s >= _NOTED_S or owned >= TAKEN or spread >= _SOME_OF_THE_NODE:
+        return Severity.WARNING
+    return Severity.INFO

@@ -75,17 +75,18 @@ def core_of_queue(case: Case, device: str | None, queue: int) -> tuple[int | Non
     if not len(rows):
         return None, ()
     mask = rows.numbers("queue") == queue
-    if device is not None:
-        named = rows.texts("device") == device
-        mask = mask & named if (mask & named).any() else mask
+    match = [("queue", str(queue))]
+    named = mask & (rows.texts("device") == device)
+    if device is not None and named.any():
+        mask = named
+        match.append(("device", device))
     rows = rows.where(mask)
     if not len(rows):
         return None, ()
     counts = np.bincount(rows.cpu, rows.numbers("count"))
     cpu = int(np.argmax(counts))
     since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
-    match = (("queue", str(queue)),)
-    return cpu, (Evidence("interrupts", "count", "sum", float(counts[cpu]), since, until, cpu, match),)
+    return cpu, (Evidence("interrupts", "count", "sum", float(counts[cpu]), since, until, cpu, tuple(match)),)
 
 
 def _hot_cores(case: Case) -> list[Symptom]:

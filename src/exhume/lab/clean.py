@@ -1,4 +1,4 @@
-"""Removing all that labs left behind, also those whose process was killed."""
+"""Removing all that labs and scenarios left behind, also those whose process was killed."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exhume.collect.host import Host
+from exhume.lab.leftovers import Leftovers, left_in
 from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy, remove_below
 from exhume.lab.pins import take_down
 from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in, lock_directory
@@ -15,11 +16,12 @@ from exhume.model.errors import LabError
 
 @dataclass(slots=True)
 class Cleaned:
-    """What became of the labs of a work directory: those removed, those that a process still works on, mounts that go
-    only when whoever uses them lets go, and what could not be removed and why. `zombies` is how many memory cgroups of
-    the machine were dying before and are after it; None where that can't be counted."""
+    """What became of the labs of a work directory: those removed, the runs of scenarios removed, those that a process
+    still works on, mounts that go only when whoever uses them lets go, and what could not be removed and why. `zombies`
+    is how many memory cgroups of the machine were dying before and are after it; None where that can't be counted."""
 
     removed: list[Traces] = field(default_factory=list)
+    runs: list[Path] = field(default_factory=list)
     busy: list[Path] = field(default_factory=list)
     used: list[Path] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -27,8 +29,13 @@ class Cleaned:
 
 
 def clean(work: Path) -> Cleaned:
-    """Remove every lab below a work directory that no process works on."""
+    """Remove every lab, and every run of a scenario, below a work directory that no process works on."""
     cleaned = Cleaned()
+    for directory in left_in(work.absolute()):
+        try:
+            _clean_run(directory, cleaned)
+        except LabError as error:
+            cleaned.failed.append(str(error))
     found = list(labs_in(work.absolute()))
     hierarchy = _hierarchy() if found else None
     before = hierarchy.dying(hierarchy.root) if hierarchy else 0
@@ -43,6 +50,22 @@ def clean(work: Path) -> Cleaned:
         freed = sum(traces.zombies for traces in cleaned.removed if traces.of_this_boot)
         cleaned.zombies = before, hierarchy.settled(hierarchy.root, expected=before - freed)
     return cleaned
+
+
+def _clean_run(directory: Path, cleaned: Cleaned) -> None:
+    leftovers = Leftovers.read(directory)
+    if leftovers is None:
+        return
+    if not leftovers.take():
+        cleaned.busy.append(directory)
+        return
+    # A scenario may have a lab of zombies in its directory.
+    for lab in labs_in(directory):
+        _clean_one(lab, cleaned)
+    failed = leftovers.undo()
+    cleaned.failed += failed
+    if not failed:
+        cleaned.runs.append(directory)
 
 
 def _hierarchy() -> MemoryHierarchy | None:

@@ -1,125 +1,142 @@
 """What a scenario leaves on the machine, written down before it is made: `lab clean` removes it even after kill -9.
 
-Entries are undone in the reverse of their order. Each names something of the lab's own: a process by number and start,
-a cgroup, mount point or network namespace that the scenario made, a setting with the value that it had.
+The list is a file of lines in the run's directory: the first says which boot it is of, each of the others names one
+thing of the lab's own (undo.py has the kinds). They are undone in the reverse of their order. The directory is locked
+while the run lasts; the kernel takes the lock back when its process dies.
 """
 
 import contextlib
 import json
 import os
 import shutil
-import subprocess
-from collections.abc import Callable
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from exhume.collect.host import Host
-from exhume.lab.memory_hierarchy import remove_below
-from exhume.lab.processes import Process
-from exhume.lab.traces import boot_id, lock_directory
+from exhume.lab.programs.keeper import end_marked
+from exhume.lab.traces import ASIDE, DEFAULT_WORK, boot_id, lock_directory
+from exhume.lab.undo import UNDO, Entry, unmount_below
 from exhume.model.errors import LabError
 
-_LIST = "leftovers.json"
+_LIST = "leftovers.jsonl"
+_VERSION = 1
 
 
 @dataclass
 class Leftovers:
-    """The list of one scenario's run, kept in its directory, which is locked while the run lasts."""
+    """The list of one scenario's run."""
 
     directory: Path
     boot: str
-    entries: list[dict[str, str | int]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     _lock: int = -1
 
     @classmethod
     def begin(cls, directory: Path) -> "Leftovers":
-        directory.mkdir(parents=True, mode=0o755)
-        leftovers = cls(directory, boot_id(Host()))
-        leftovers._lock = lock_directory(directory)
-        leftovers._save()
+        """Claim a directory. Made aside and renamed: however early it is killed, what it leaves is known as ours."""
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=directory.parent))
+        aside.chmod(0o755)
+        leftovers = cls(aside, boot_id(Host()))
+        if not leftovers.take():
+            raise LabError(f"{directory.parent} is being cleaned; try again")
+        leftovers._append({"version": _VERSION, "boot": leftovers.boot})
+        aside.rename(directory)
+        leftovers.directory = directory
         return leftovers
 
     @classmethod
     def read(cls, directory: Path) -> "Leftovers | None":
         """The list of a directory; None where it holds none."""
+        path = directory / _LIST
         try:
-            content = json.loads((directory / _LIST).read_bytes())
+            lines = path.read_bytes().split(b"\n")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValueError:
-            raise LabError(f"{directory / _LIST} is damaged; remove what it names by hand") from None
-        return cls(directory, content["boot"], content["entries"])
+        # What comes after the last line's end was being written when its writer died: it was not made yet.
+        try:
+            head, *entries = [json.loads(line) for line in lines[:-1]]
+            found = cls(directory, str(head["boot"]), entries)
+            version = head["version"]
+            known = all(isinstance(entry["kind"], str) for entry in entries)
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise LabError(f"{path} is damaged; remove what it names by hand, then {directory}")
+        if version != _VERSION or any(entry["kind"] not in UNDO for entry in entries):
+            raise LabError(f"{directory} was made by another version of exhume; clean it with that one")
+        return found
 
     def take(self) -> bool:
-        """Lock a list that was read; False while its run is still going on."""
+        """Lock the list; False while its run is still going on."""
         self._lock = lock_directory(self.directory)
         return self._lock >= 0
 
     def note(self, kind: str, **what: str | int) -> None:
-        """Write down what is about to be made. Kinds: process (pid, started), cgroup (path), mount (path),
-        netns (name), setting (path, value)."""
-        self.entries.append({"kind": kind, **what})
-        self._save()
+        """Write down what is about to be made; undo.py has the kinds and what each needs."""
+        if kind not in UNDO:
+            raise ValueError(f"nothing undoes {kind!r}")
+        entry: Entry = {"kind": kind, **what}
+        self._append(entry)
+        self.entries.append(entry)
 
     def undo(self) -> list[str]:
         """Remove everything; returns what could not be, in words. The list goes last."""
         failed = []
         if self.boot == boot_id(Host()):
+            stuck = end_marked(self.directory.name)
+            failed += [f"process {pid} doesn't end: it is stuck in the kernel" for pid in stuck]
             for entry in reversed(self.entries):
                 try:
-                    _UNDO[str(entry["kind"])](entry)
+                    UNDO[str(entry["kind"])](entry)
                 except OSError as error:
-                    failed.append(f"{entry}: {error.strerror}")
+                    failed.append(f"{_told(entry)}: {(error.strerror or str(error)).lower()}")
+                except LabError as error:
+                    failed.append(str(error))
+            # A file system that is still mounted in it would lose its files with it.
+            failed += unmount_below(self.directory)
         if not failed:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self._remove_directory(failed)
+        self.release()
+        return failed
+
+    def release(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-        return failed
 
-    def _save(self) -> None:
-        beside = self.directory / f".{_LIST}"
-        beside.write_text(json.dumps({"boot": self.boot, "entries": self.entries}))
-        beside.rename(self.directory / _LIST)
+    def _remove_directory(self, failed: list[str]) -> None:
+        for path in self.directory.iterdir():
+            if path.name == _LIST:
+                continue
+            try:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            except OSError as error:
+                failed.append(f"{error.filename}: {(error.strerror or '').lower()}")
+        if not failed:
+            shutil.rmtree(self.directory)
+            if self.directory.parent == DEFAULT_WORK:
+                # Another run may still be in it.
+                with contextlib.suppress(OSError):
+                    DEFAULT_WORK.rmdir()
 
-
-def _end_process(entry: dict[str, str | int]) -> None:
-    Process(int(entry["pid"]), int(entry["started"])).kill()
-
-
-def _remove_cgroup(entry: dict[str, str | int]) -> None:
-    path = Path(str(entry["path"]))
-    if path.is_dir():
-        remove_below(path, path.stat().st_ino)
-
-
-def _unmount(entry: dict[str, str | int]) -> None:
-    # There is no unmount in the standard library, and umount(8) is on every machine.
-    subprocess.run(["umount", "-l", str(entry["path"])], check=False, capture_output=True)
-
-
-def _remove_netns(entry: dict[str, str | int]) -> None:
-    subprocess.run(["ip", "netns", "del", str(entry["name"])], check=False, capture_output=True)
+    def _append(self, content: Entry) -> None:
+        with (self.directory / _LIST).open("ab") as file:
+            file.write(json.dumps(content).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
-def _restore_setting(entry: dict[str, str | int]) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        Path(str(entry["path"])).write_text(str(entry["value"]))
-
-
-_UNDO: dict[str, Callable[[dict[str, str | int]], None]] = {
-    "process": _end_process,
-    "cgroup": _remove_cgroup,
-    "mount": _unmount,
-    "netns": _remove_netns,
-    "setting": _restore_setting,
-}
-
-
-def left_in(work: Path) -> list[Leftovers]:
-    """The lists of all runs below a work directory, the oldest first."""
+def left_in(work: Path) -> list[Path]:
+    """The directories of all runs below a work directory, the oldest first."""
     try:
-        found = sorted(entry for entry in work.iterdir() if (entry / _LIST).is_file())
+        found = [entry for entry in work.iterdir() if (entry / _LIST).is_file() and not entry.name.startswith(ASIDE)]
+        return sorted(found, key=lambda directory: directory.stat().st_mtime_ns)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [each for each in map(Leftovers.read, found) if each is not None]
+
+
+def _told(entry: Entry) -> str:
+    what = ", ".join(str(value) for key, value in entry.items() if key != "kind")
+    return f"{entry['kind']} {what}"

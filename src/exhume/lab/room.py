@@ -1,4 +1,4 @@
-"""Whether a machine has room for zombies: each costs kernel memory, which only freeing it gives back."""
+"""Whether a machine has room for what the lab makes: zombies cost kernel memory, which only freeing them gives back."""
 
 import os
 import shutil
@@ -19,9 +19,8 @@ _SHARE_LEFT = 0.1
 def refuse_without_room(count: int, disk_bytes: int, work: Path, host: Host | None = None) -> None:
     """Raise LabError unless that many zombies leave a tenth of the memory, and of the disk, to others."""
     host = host or Host()
-    memory = _memory(host)
     needed = memory_of(count, _possible_cpus(host))
-    spare = memory["MemAvailable"] - max(_LEAST_LEFT, int(memory["MemTotal"] * _SHARE_LEFT))
+    spare = _spare(host)
     if needed > spare:
         raise LabError(
             f"{count:,} zombies take {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; "
@@ -33,9 +32,24 @@ def refuse_without_room(count: int, disk_bytes: int, work: Path, host: Host | No
         raise LabError(f"{place} has no room for {disk_bytes >> 20:,} MiB; choose another directory with --work")
 
 
+def refuse_without_memory(needed: int, what: str, host: Host | None = None) -> None:
+    """Raise LabError unless so many bytes leave a tenth of the memory to others."""
+    spare = _spare(host or Host())
+    if needed > spare:
+        raise LabError(
+            f"{what} takes up to {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; "
+            "try again when there is more"
+        )
+
+
 def memory_of(count: int, cpus: int) -> int:
     """Bytes that so many zombies take."""
     return count * (_BYTES_EACH + _BYTES_EACH_PER_CPU * cpus)
+
+
+def _spare(host: Host) -> int:
+    memory = _memory(host)
+    return memory["MemAvailable"] - max(_LEAST_LEFT, int(memory["MemTotal"] * _SHARE_LEFT))
 
 
 def _memory(host: Host) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Where a scenario plays: on which core, for how long, under which names; and the programs it starts there.
 
 Programs are files of the standard library only, in lab/programs/. They run under a name of the stage's choosing (the
-name of the link they are started through), on a core of its choosing, and die with the process that started them.
+name of the link they are started through), on a core of its choosing, and die with the process that started them: the
+kernel ends each of them with it, and a keeper that outlives it ends what they started themselves.
 """
 
 import contextlib
@@ -18,11 +19,16 @@ from pathlib import Path
 
 from exhume.lab.leftovers import Leftovers
 from exhume.lab.processes import Process
+from exhume.lab.programs.keeper import MARK, end_marked
 from exhume.lab.traces import DEFAULT_WORK
 from exhume.model.errors import LabError
 
 PROGRAMS = Path(__file__).parent / "programs"
 _PR_SET_PDEATHSIG = 1
+_STOPPING_S = 10.0
+# Killed by the stage, or by the scenario itself, is no failure of a program.
+_ENDS_WELL = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
+_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _NAMES = ("ingest", "batcher", "collector", "sidecar", "indexer", "uploader", "shipper", "gateway", "relay", "planner")
 
 
@@ -49,17 +55,19 @@ class Stage:
     ) -> subprocess.Popen[bytes]:
         """Start a program of lab/programs/, on one core where one is given."""
         link = self._python_named(name or self.name)
+        starter = os.getpid()
         started = subprocess.Popen(
             [link, "-I", "-S", PROGRAMS / f"{program}.py", *words],
             cwd="/",
+            env=os.environ | {MARK: self.directory.name},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: _prepare(core, nice),  # noqa: PLW1509 (the lab has no threads)
+            preexec_fn=lambda: _prepare(starter, core, nice),  # noqa: PLW1509 (the lab has no threads)
         )
+        self.running.append(started)
         process = Process.of(started.pid)
         if process is not None:
             self.leftovers.note("process", pid=process.pid, started=process.started)
-        self.running.append(started)
         return started
 
     def wait(self, seconds: float | None = None) -> None:
@@ -68,18 +76,26 @@ class Stage:
         began = time.monotonic()
         while (done := time.monotonic() - began) < length:
             for each in self.running:
-                if each.poll() not in (None, 0, -signal.SIGKILL, -signal.SIGTERM):
-                    raise LabError(f"{each.args!r} ended with code {each.returncode}")
+                if each.poll() not in _ENDS_WELL:
+                    raise LabError(f"{_program_of(each)} ended with code {each.returncode}")
             self.progress(min(1.0, done / length))
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the programs that still run."""
+        """End the programs that still run, with what they started. Raises LabError where one doesn't end."""
         for each in self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
-            each.wait()
+        stuck = []
+        for each in self.running:
+            try:
+                each.wait(_STOPPING_S)
+            except subprocess.TimeoutExpired:
+                stuck.append(f"{_program_of(each)} ({each.pid})")
         self.running.clear()
+        stuck += map(str, end_marked(self.directory.name))
+        if stuck:
+            raise LabError(f"{', '.join(stuck)} can't be ended: stuck in the kernel; run exhume lab clean later")
 
     def _python_named(self, name: str) -> Path:
         link = self.directory / "bin" / name
@@ -105,7 +121,8 @@ def stage(
     cores = sorted(os.sched_getaffinity(0))
     if core is not None and core not in cores:
         raise LabError(f"there is no core {core} here; the cores are {', '.join(map(str, cores))}")
-    directory = (work or DEFAULT_WORK).absolute() / f"{scenario}-{os.getpid()}-{rng.getrandbits(24):06x}"
+    # The directory's name isn't drawn by lot: two runs of the same seed may be at work side by side.
+    directory = (work or DEFAULT_WORK).absolute() / f"{scenario}-{os.getpid()}-{time.monotonic_ns():x}"
     leftovers = Leftovers.begin(directory)
     playing = Stage(
         core=rng.choice(cores) if core is None else core,
@@ -116,17 +133,66 @@ def stage(
         leftovers=leftovers,
         progress=progress,
     )
+    failed: list[str] = []
     try:
-        yield playing
+        with _keeper(directory.name):
+            try:
+                yield playing
+            finally:
+                with _undisturbed():
+                    try:
+                        playing.stop()
+                    except LabError as error:
+                        failed.append(str(error))
     finally:
-        playing.stop()
-        failed = leftovers.undo()
+        with _undisturbed():
+            failed += leftovers.undo()
         if failed:
             raise LabError(f"not all could be removed: {'; '.join(failed)}; run exhume lab clean again later")
 
 
-def _prepare(core: int | None, nice: int) -> None:
+@contextlib.contextmanager
+def _keeper(mark: str) -> Iterator[None]:
+    """A process that ends all of a run's processes when this one is gone."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", "-S", PROGRAMS / "keeper.py", mark],
+        cwd="/",
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert keeper.stdin is not None
+    try:
+        yield
+    finally:
+        with _undisturbed():
+            keeper.stdin.close()
+            keeper.wait()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that ask for an end wait until the cleaning is done; it takes seconds at most."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _program_of(process: subprocess.Popen[bytes]) -> str:
+    words = list(process.args) if isinstance(process.args, list) else [process.args]
+    return next((Path(str(word)).stem for word in words if str(word).endswith(".py")), str(words[0]))
+
+
+def _prepare(starter: int, core: int | None, nice: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != starter:
+        # It died before the kernel was asked to end this one with it.
+        os._exit(1)
+    # What the starter holds back while it cleans is not for its programs.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     if core is not None:
         os.sched_setaffinity(0, {core})
     if nice:

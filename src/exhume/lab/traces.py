@@ -21,7 +21,7 @@ from exhume.model.errors import LabError
 
 DEFAULT_WORK = Path("/var/lib/exhume-lab")
 _LIST = "traces.json"
-_ASIDE = ".exhume-lab-"
+ASIDE = ".exhume-lab-"
 _VERSION = 1
 
 
@@ -48,7 +48,7 @@ class Traces:
         if directory.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(directory))
         # Made aside and renamed: however early it is killed, what it leaves can be told from other people's files.
-        aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=directory.parent))
+        aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=directory.parent))
         aside.chmod(0o755)
         traces = cls(aside, boot_id(Host()), pin, cgroup, cgroup_version)
         if not traces.lock():
@@ -118,7 +118,7 @@ def lock_directory(directory: Path) -> int:
 def labs_in(work: Path) -> Iterator[Path]:
     """The directories of the labs below a work directory, oldest first."""
     try:
-        found = [entry for entry in work.iterdir() if entry.name.startswith(_ASIDE) or (entry / _LIST).is_file()]
+        found = [entry for entry in work.iterdir() if entry.name.startswith(ASIDE) or (entry / _LIST).is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return
     yield from sorted(found, key=lambda directory: directory.stat().st_mtime_ns)

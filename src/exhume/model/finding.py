@@ -120,8 +120,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The answer. `window` is what was asked about, `focus` the part of it that the findings are about (wall
-    nanoseconds, half-open)."""
+    """The answer. `window` is what was asked about, `focus` the part of it that the findings are about, `baseline` the
+    calm time that it was compared with, empty where there is none (wall nanoseconds, half-open). `symptoms` is what was
+    felt, whether a cause explains it or not."""
 
     node: str
     window: tuple[int, int]
@@ -130,3 +131,5 @@ class Diagnosis:
     findings: list[Finding] = field(default_factory=list)
     ruled_out: list[RuledOut] = field(default_factory=list)
     blind_spots: list[str] = field(default_factory=list)
+    baseline: tuple[int, int] = (0, 0)
+    symptoms: list[Link] = field(default_factory=list)

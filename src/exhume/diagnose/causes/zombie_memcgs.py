@@ -4,11 +4,12 @@ from exhume.diagnose.belongings import Belongs, stopping
 from exhume.diagnose.case import KERNEL_STATES, Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts, seconds_before
-from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.evidence import of_column, of_second
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.leak import Leak, find_leak
 from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet, severity_of
+from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.who import process_words
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
 from exhume.model.words import count
 
@@ -20,9 +21,9 @@ def examine(case: Case) -> Found | RuledOut:
     counts = next(iter(cgroup_counts(case)), None)
     dying = None if counts is None else counts.dying
     walk = walking(case)
-    hot = walk.together >= CAUSE.limit("core_share") and _part_of_work(case, walk) >= CAUSE.limit("walk_part")
+    hot = walk.peak >= CAUSE.limit("core_share") and _part_of_work(case, walk) >= CAUSE.limit("walk_part")
     if dying is None:
-        if not hot or walk.together < CAUSE.limit("core_share_uncounted"):
+        if not hot or walk.peak < CAUSE.limit("core_share_uncounted"):
             return sheet.rule_out(f"{_untold(counts)}, and no core was busy walking them")
     elif dying < CAUSE.limit("many"):
         return sheet.rule_out(f"{count(dying, 'zombie')}: too few to be felt")
@@ -47,13 +48,13 @@ def _part_of_work(case: Case, walk: Load) -> float:
 def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak: Leak | None) -> Found:
     function = case.sampled.nearest(walk.mask, CAUSE.names) or CAUSE.functions[0]
     culprit = case.culprit(walk, function)
-    who = _process(culprit)
+    who = process_words(culprit)
     before = "" if walk.before is None else f" ({walk.before:.2f} cores before, {walk.cores:.2f} in this time)"
     sheet.add(
         Role.MECHANISM,
         f"{who} spent {walk.peak:.0%} of a second of core {walk.cpu} walking memory cgroups in {function}{before}",
-        of_load(case, walk, CAUSE.functions),
-        strength=CAUSE.limit("strong") if walk.together >= CAUSE.limit("core_share_strong") else CAUSE.limit("weak"),
+        of_second(case, walk, CAUSE.functions),
+        strength=CAUSE.limit("strong") if walk.peak >= CAUSE.limit("core_share_strong") else CAUSE.limit("weak"),
         at=walk.at,
     )
     if counts is not None and counts.dying is not None:
@@ -61,7 +62,7 @@ def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak
     else:
         sheet.doubt(_untold(counts), CAUSE.limit("uncounted_factor"))
     _tell_leak(sheet, leak)
-    severity = severity_of(walk, felt=is_felt(case, walk.cpu))
+    severity = gravity(case, walk)
     number = _tracked(counts)
     summary = f"{who} keeps core {walk.cpu} in {function}, walking {number}{_leaked_by(leak)}"
     return sheet.found(severity, summary, culprit=culprit, load=walk, remedies=_remedies(leak))
@@ -132,12 +133,6 @@ def _system_of(case: Case, cpu: int, at: int) -> tuple[Evidence, ...]:
     rows = case.now("cpu")
     told = of_column(rows.where((rows.cpu == cpu) & (rows.wall == at)), "system", "max", "permille", cpu)
     return () if told is None else (told,)
-
-
-def _process(culprit: Culprit) -> str:
-    if culprit.comm is None:
-        return "many processes"
-    return culprit.comm if culprit.pid is None else f"{culprit.comm} (pid {culprit.pid})"
 
 
 def _tracked(counts: CgroupCounts | None) -> str:

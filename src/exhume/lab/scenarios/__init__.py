@@ -3,14 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from exhume.lab.scenarios import compaction_thp, page_fault_storm, user_hog, writeback_storm
+from exhume.lab.scenarios import (
+    compaction_thp,
+    conntrack_pressure,
+    iptables_churn,
+    netns_cleanup,
+    page_fault_storm,
+    quiet,
+    softirq_storm,
+    user_hog,
+    writeback_storm,
+)
 from exhume.lab.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`cause` is what a diagnosis has to find (nothing, for a healthy machine). `prepare` is what has to be there
-    before the trouble begins, `play` the trouble itself."""
+    before the trouble begins, `play` the trouble itself. `on_core`: the trouble is on the stage's core and no other;
+    `memory`: what it takes at most, in bytes; `prepared_early`: the preparing is no part of the story, so that it is
+    over before a recording begins (else it is done in the recording's calm part)."""
 
     name: str
     cause: str
@@ -18,20 +30,50 @@ class Scenario:
     play: Callable[[Stage], None]
     prepare: Callable[[Stage], None] | None = None
     seconds: float = 10.0
+    on_core: bool = False
+    memory: int = 0
+    prepared_early: bool = True
 
 
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play),
-        Scenario("page-fault-storm", "page-fault-storm", page_fault_storm.SUMMARY, page_fault_storm.play),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
+        Scenario("quiet", "", quiet.SUMMARY, quiet.play),
+        Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
+        Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
+        Scenario(
+            "conntrack-pressure",
+            "conntrack-pressure",
+            conntrack_pressure.SUMMARY,
+            conntrack_pressure.play,
+            on_core=True,
+            memory=160 << 20,
+        ),
+        Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "page-fault-storm",
+            "page-fault-storm",
+            page_fault_storm.SUMMARY,
+            page_fault_storm.play,
+            on_core=True,
+            memory=256 << 20,
+        ),
         Scenario(
             "writeback-storm",
             "writeback-storm",
             writeback_storm.SUMMARY,
             writeback_storm.play,
             writeback_storm.prepare,
+            memory=1 << 30,
         ),
-        Scenario("compaction-thp", "compaction-thp", compaction_thp.SUMMARY, compaction_thp.play),
+        Scenario(
+            "compaction-thp",
+            "compaction-thp",
+            compaction_thp.SUMMARY,
+            compaction_thp.play,
+            on_core=True,
+            memory=512 << 20,
+        ),
     )
 }

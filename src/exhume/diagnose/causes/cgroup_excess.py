@@ -1,0 +1,80 @@
+"""Thousands of live cgroups, and somebody who walks them all."""
+
+import numpy as np
+
+from exhume.diagnose.case import Case
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts
+from exhume.diagnose.evidence import of_second
+from exhume.diagnose.felt import gravity
+from exhume.diagnose.load import Load
+from exhume.diagnose.rows import Mask
+from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.who import process_words
+from exhume.model.finding import Role, RuledOut, Severity
+
+CAUSE = catalogue()["cgroup-excess"]
+
+
+def examine(case: Case) -> Found | RuledOut:
+    sheet = Sheet(case, CAUSE)
+    counts = max(cgroup_counts(case), key=lambda each: each.visible or 0, default=None)
+    if counts is None or counts.visible is None:
+        return sheet.rule_out("the cgroups that can be seen were not counted in this time")
+    if counts.visible < CAUSE.limit("many"):
+        return sheet.rule_out(f"{counts.visible:,} cgroups can be seen: no more than usual")
+    sheet.add(
+        Role.ROOT_CAUSE,
+        f"{counts.visible:,} cgroups can be seen in the {counts.hierarchy} hierarchy",
+        counts.evidence("visible"),
+        strength=CAUSE.limit("counted"),
+        at=counts.at,
+    )
+    walk = case.load_of(_walking(case))
+    if walk.peak < CAUSE.limit("core_share"):
+        return _dormant(sheet, counts)
+    return _hot(sheet, case, counts, walk)
+
+
+def _walking(case: Case) -> Mask:
+    """The samples in files of cgroups. Files of sysfs lie in the same kind of file system, and are not meant."""
+    return case.sampled.holding(CAUSE.names) & ~case.sampled.holding(CAUSE.named("sysfs"))
+
+
+def _hot(sheet: Sheet, case: Case, counts: CgroupCounts, walk: Load) -> Found:
+    function = case.sampled.nearest(walk.mask, CAUSE.names) or CAUSE.functions[0]
+    culprit = case.culprit(walk, function)
+    strong = walk.peak >= CAUSE.limit("core_share_strong")
+    sheet.add(
+        Role.MECHANISM,
+        f"{process_words(culprit)} spent {walk.peak:.0%} of a second of core {walk.cpu} in files of cgroups "
+        f"({function})",
+        of_second(case, walk, CAUSE.functions),
+        strength=CAUSE.limit("strong") if strong else CAUSE.limit("fair"),
+        at=walk.at,
+    )
+    whole = _with_own_time(case, walk)
+    severity = gravity(case, whole)
+    summary = f"{process_words(culprit)} walks {counts.visible or 0:,} live cgroups again and again"
+    return sheet.found(severity, summary, culprit=culprit, load=whole)
+
+
+def _with_own_time(case: Case, walk: Load) -> Load:
+    """The walk with the rest of the walker's time: what it reads it also has to look for and to read through."""
+    owner = walk.owner
+    if owner is None or owner.part < 1 / 3:
+        return walk
+    sampled = case.sampled
+    own = (sampled.pid == owner.pid) & sampled.within(case.focus)
+    used = float(sampled.weight[own].sum())
+    walked = float(sampled.weight[own & walk.mask].sum())
+    if walked < CAUSE.limit("own_part") * used:
+        return walk
+    return case.load_of(np.logical_or(_walking(case), sampled.pid == owner.pid))
+
+
+def _dormant(sheet: Sheet, counts: CgroupCounts) -> Found:
+    """Many cgroups, and nobody who was seen to pay for them."""
+    sheet.support(CAUSE.limit("fair"))
+    summary = f"{counts.visible or 0:,} live cgroups: whatever walks them pays for each, and nothing did in this time"
+    return sheet.found(Severity.INFO, summary, weight=0.0)

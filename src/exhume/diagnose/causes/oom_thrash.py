@@ -1,0 +1,157 @@
+"""The kernel kills for memory again and again: what it killed is started anew, and runs into the same limit."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from exhume.diagnose.belongings import belongs_to
+from exhume.diagnose.case import Case
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.evidence import of_column, of_load
+from exhume.diagnose.load import Load
+from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.model.clock import NANOS
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
+from exhume.model.window import Window
+from exhume.model.words import count
+
+CAUSE = catalogue()["oom-thrash"]
+# The kernel's own summary of a kill; a limit of a cgroup is named before the victim's cgroup.
+_SUMMARY = re.compile(
+    r"oom-kill:constraint=(?P<constraint>\w+),.*?(?:oom_memcg=(?P<limit>[^,]+),)?task_memcg=(?P<cgroup>[^,]+),task=(?P<comm>.*),pid=(?P<pid>\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill as the log told it. Times are wall nanoseconds."""
+
+    at: int
+    comm: str | None
+    pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kills:
+    """All kills of a stretch: those in the log, the cgroup whose limit was hit most, and the node's own count."""
+
+    told: list[Kill]
+    cgroup: str | None
+    constraint: str | None
+    counted: int
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def number(self) -> int:
+        # The log is limited in its rate, the count is not; without either source the other has to do.
+        return max(len(self.told), self.counted)
+
+    @property
+    def victim(self) -> tuple[str | None, int]:
+        """Who was killed most often, and how often."""
+        names = Counter(kill.comm for kill in self.told if kill.comm)
+        return names.most_common(1)[0] if names else (None, 0)
+
+
+def examine(case: Case) -> Found | RuledOut:
+    sheet = Sheet(case, CAUSE)
+    # The log is written late by a node that is short of everything.
+    now = find_kills(case, Window(case.focus.since - NANOS, case.focus.until + NANOS))
+    lately = find_kills(
+        case, Window(case.focus.until - round(CAUSE.limit("lately_s") * NANOS), case.focus.until + NANOS)
+    )
+    if not now.number:
+        return sheet.rule_out("nothing was killed for memory in this time")
+    load = _load(case, lately)
+    comm, times = lately.victim
+    repeated = lately.number >= CAUSE.limit("repeated")
+    _tell_kills(sheet, case, now, lately)
+    if load.together >= CAUSE.limit("core_share"):
+        function = case.sampled.nearest(load.mask, CAUSE.names)
+        doing = f" (killing itself: {function})" if function else ""
+        text = f"{load.cores:.2f} cores went to what is killed and to killing it{doing}"
+        names = (*CAUSE.functions, *(CAUSE.more_functions or {})["reclaim"])
+        own = case.load(names)
+        sheet.add(
+            Role.MECHANISM, text, *([of_load(case, own, names)] if own.samples else []), strength=CAUSE.limit("weak")
+        )
+    whose = belongs_to(case, lately.cgroup)
+    where = whose.words or (f"cgroup {lately.cgroup}" if lately.cgroup else "")
+    victim = next((kill for kill in reversed(lately.told) if kill.comm == comm), None)
+    if repeated and times >= CAUSE.limit("repeated"):
+        limit = (
+            "the node ran out of memory" if lately.constraint == "CONSTRAINT_NONE" else "its memory limit is too low"
+        )
+        text = f"{comm}{f' in {where}' if where else ''} was killed {times} times: {limit} for what it does"
+        sheet.add(Role.ROOT_CAUSE, text, *lately.evidence[-1:], strength=CAUSE.limit("fair"))
+    culprit = Culprit(
+        cpu=load.cpu if load.samples else None,
+        pid=victim.pid if victim else None,
+        comm=comm,
+        cgroup=lately.cgroup,
+        container=whose.container,
+        pod=whose.pod,
+    )
+    summary = f"{count(lately.number, 'kill')} for memory in {_minutes(CAUSE.limit('lately_s'))}"
+    summary += f": {comm}{f' in {where}' if where else ''} {count(times, 'time')}" if comm else ""
+    remedies = aimed(CAUSE.remedies, whose.target or lately.cgroup or comm or "it")
+    weight = max(load.cores * case.focus.seconds, float(now.number))
+    return sheet.found(_severity(now, lately), summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
+
+
+def find_kills(case: Case, window: Window) -> Kills:
+    """The kills of a window (it may reach back before the focus), from the log and from the node's count."""
+    told: list[Kill] = []
+    limits: Counter[str] = Counter()
+    constraints: Counter[str] = Counter()
+    evidence: list[Evidence] = []
+    for event in case.recording.events(window):
+        if event.kind == "oom-kill":
+            told.append(Kill(event.wall, event.comm, event.pid))
+            match = (("kind", "oom-kill"),)
+            evidence = [Evidence("events", "text", "first", event.text, event.wall, event.wall + 1, match=match)]
+        elif summary := _SUMMARY.search(event.text):
+            constraints[summary["constraint"]] += 1
+            limits[summary["limit"] or summary["cgroup"]] += 1
+    rows = case.recorded("node", (case.focus.until - window.since) / NANOS).within(window)
+    counted = of_column(rows, "oom_kill", "sum") if len(rows) else None
+    if counted is not None and counted.value:
+        evidence.insert(0, counted)
+    return Kills(
+        told,
+        limits.most_common(1)[0][0] if limits else None,
+        constraints.most_common(1)[0][0] if constraints else None,
+        int(counted.value) if counted is not None else 0,
+        tuple(evidence),
+    )
+
+
+def _load(case: Case, kills: Kills) -> Load:
+    """The time of whoever is killed again and again: in the kernel it goes to faults, reclaim and its own end."""
+    if not case.has_stacks:
+        return case.load(CAUSE.names)
+    victims = {kill.comm for kill in kills.told if kill.comm}
+    sampled = case.sampled
+    return case.load_of((sampled.of_comms(victims) & sampled.in_kernel) | sampled.holding(CAUSE.names))
+
+
+def _tell_kills(sheet: Sheet, case: Case, now: Kills, lately: Kills) -> None:
+    often = lately.number >= CAUSE.limit("repeated")
+    text = (
+        f"{count(now.number, 'process', 'processes')} killed for memory in {case.focus.seconds:.0f} s, "
+        f"{lately.number} in {_minutes(CAUSE.limit('lately_s'))}"
+    )
+    strength = CAUSE.limit("strong") if often else CAUSE.limit("fair")
+    sheet.add(Role.SYMPTOM, text, *(lately.evidence or now.evidence), strength=strength)
+    if not lately.told:
+        sheet.doubt("the kernel log was not recorded: who was killed is not known", CAUSE.limit("untold"))
+
+
+def _severity(now: Kills, lately: Kills) -> Severity:
+    if now.number >= CAUSE.limit("repeated"):
+        return Severity.CRITICAL
+    return Severity.WARNING if lately.number >= CAUSE.limit("repeated") else Severity.INFO
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes"

@@ -1,0 +1,53 @@
+"""A signature found in stacks, in words and numbers: who spent how much of which core in which function."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exhume.diagnose.case import Case
+from exhume.diagnose.evidence import of_load
+from exhume.diagnose.load import Load
+from exhume.diagnose.sampled import Names
+from exhume.model.finding import Culprit, Evidence
+
+# Owners of less than this are many hands.
+OWNED = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class HotPath:
+    """`load` of the signature, the function of it that the time went to, and the evidence to quote."""
+
+    load: Load
+    function: str
+    who: str | None
+    evidence: Evidence
+    culprit: Culprit
+
+    @property
+    def text(self) -> str:
+        where = f"core {self.load.cpu}" if self.load.peak >= 0.7 * self.load.together else "one of several cores"
+        return f"{self.who or 'many processes'} spent {self.load.peak:.0%} of a second of {where} in {self.function}"
+
+
+def hot_path(case: Case, functions: tuple[str, ...], load: Load | None = None) -> HotPath | None:
+    """The signature in the focus; None where no stack holds it."""
+    names = Names.of(functions)
+    load = case.load(names) if load is None else load
+    if not load.samples:
+        return None
+    function = case.sampled.nearest(load.mask, names) or functions[0]
+    who = owner_name(case, load)
+    culprit = case.culprit(load, function)
+    culprit = replace(culprit, comm=culprit.comm or who)
+    return HotPath(load, function, who, of_load(case, load, functions), culprit)
+
+
+def owner_name(case: Case, load: Load) -> str | None:
+    """The name that most of a load goes under, however many processes bear it."""
+    sampled = case.sampled
+    weights = np.bincount(sampled.comm[load.mask], sampled.weight[load.mask], len(sampled.comms))
+    if not weights.any():
+        return None
+    best = int(np.argmax(weights))
+    return sampled.comms[best] if weights[best] >= OWNED * weights.sum() else None

@@ -1,0 +1,161 @@
+"""The score in words and tables: for the terminal, for bench/DIAGNOSIS.md, and as JSON."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from exhume.lab.machine import machine_facts
+from exhume.lab.score.outcome import NOTHING, Outcome
+from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S
+from exhume.lab.score.tally import MUST, Step, Tally
+
+SCORE_VERSION = 1
+METHOD = (
+    f"Each run draws by lot the core, the seconds of calm before ({CALM_S[0]:.0f} to {CALM_S[1]:.0f}), the length of "
+    f"the trouble ({LENGTH_S[0]:.0f} to {LENGTH_S[1]:.0f} s), the names of processes, and healthy work beside it. "
+    "`exhume record`, a process of its own with its default settings, records all of it and "
+    f"{AFTER_S[0]:.0f} to {AFTER_S[1]:.0f} s more. Then another process, which is told nothing but where the recording "
+    "is, diagnoses the whole of it. A run is right when the first finding is the scenario's cause; on a healthy "
+    "machine (quiet), when there is no finding above info. A run that could not be played or answered counts as wrong."
+)
+
+
+def as_text(tally: Tally) -> str:
+    """All tables."""
+    return "\n\n".join(part for _, part in _parts(tally))
+
+
+def as_document(tally: Tally, planned: int, seed: int) -> str:
+    """The page for bench/DIAGNOSIS.md."""
+    done = len(tally.outcomes)
+    parts = [
+        "# The diagnosis, judged by the lab",
+        f"Written by `exhume lab score` on {datetime.now(UTC):%Y-%m-%d}: {done} runs, seed {seed}.",
+    ]
+    if done < planned:
+        parts.append(f"**Unfinished**: {done} of {planned} runs.")
+    missed = tally.missed()
+    parts.append("**Missed**: " + "; ".join(missed) + "." if missed else "All that must be reached is reached.")
+    parts += [METHOD, "\n".join(f"- {name}: {value}" for name, value in machine_facts().items())]
+    for title, part in _parts(tally):
+        parts += [f"## {title}", part]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_json(tally: Tally, planned: int, seed: int) -> dict[str, Any]:
+    answer = tally.answer_s
+    return {
+        "version": SCORE_VERSION,
+        "seed": seed,
+        "planned": planned,
+        "runs": [each.as_json() for each in tally.outcomes],
+        "matrix": tally.matrix(),
+        "scenarios": {
+            each.scenario: {"runs": each.runs, "right": each.right, "failed": each.failed, "share": each.share}
+            for each in tally.scenarios
+        },
+        "causes": {each.cause: {"precision": each.precision, "recall": each.recall} for each in tally.causes},
+        "share": tally.share,
+        "false_criticals": tally.false_criticals,
+        "answer_s": None if answer is None else {"median": answer[0], "max": answer[1]},
+        "calibration": [
+            {"since": step.since, "until": step.until, "told": step.told, "right": step.right}
+            for step in tally.calibration()
+        ],
+        "missed": tally.missed(),
+    }
+
+
+def in_a_line(outcome: Outcome) -> str:
+    """One run, for whoever waits."""
+    plan = outcome.plan
+    mark = "right" if outcome.right else "WRONG"
+    where = f"core {plan.core}, {plan.seconds:.0f} s after {plan.calm_s:.0f} s, beside {plan.background}"
+    if outcome.failed:
+        return f"{plan.scenario:<19} {mark}  ({where}): {outcome.failed}"
+    best = outcome.best
+    told = NOTHING if best is None else f"{best.cause}, {best.severity}, {best.confidence:.2f}"
+    if outcome.core_right is False and best is not None:
+        told += f", but on core {best.cpu}"
+    return f"{plan.scenario:<19} {mark}  ({where}): {told}; {outcome.seconds or 0:.1f} s"
+
+
+def _parts(tally: Tally) -> list[tuple[str, str]]:
+    parts = [
+        ("Scenarios", _scenarios(tally)),
+        ("What was taken for what", _matrix(tally)),
+        ("Causes", _causes(tally)),
+        ("Confidence", _calibration(tally)),
+        ("Time to answer", _times(tally)),
+    ]
+    wrong = [each for each in tally.outcomes if not each.right or each.core_right is False]
+    if wrong:
+        parts.append(("What was wrong", "\n".join(f"- {in_a_line(each)}" for each in wrong)))
+    return parts
+
+
+def _scenarios(tally: Tally) -> str:
+    rows = [
+        [
+            score.scenario,
+            str(score.runs),
+            str(score.right),
+            f"{score.share:.0%}",
+            f"{score.cores_right} of {score.cores_judged}" if score.cores_judged else "",
+            str(score.critical),
+            "MISSED" if score.missed else "met",
+        ]
+        for score in tally.scenarios
+    ]
+    rows.append(
+        ["all", str(len(tally.outcomes)), str(tally.right), f"{tally.share:.0%}", "", "", _verdict(tally.share >= MUST)]
+    )
+    table = _table(["scenario", "runs", "right", "", "core right", "critical", f"must: {MUST:.0%}"], rows)
+    return f"{table}\n\nFalse criticals on a healthy machine: {tally.false_criticals} (must: 0)."
+
+
+def _matrix(tally: Tally) -> str:
+    columns = tally.columns
+    rows = [
+        [scenario, *(str(counts[column] or "") for column in columns)] for scenario, counts in tally.matrix().items()
+    ]
+    return _table(["scenario \\ top finding", *columns], rows)
+
+
+def _causes(tally: Tally) -> str:
+    rows = [
+        [each.cause, str(each.there), str(each.told), str(each.right), _share(each.precision), _share(each.recall)]
+        for each in tally.causes
+    ]
+    return _table(["cause", "there", "told", "right", "precision", "recall"], rows)
+
+
+def _calibration(tally: Tally) -> str:
+    tops, every = tally.calibration(), tally.calibration(every=True)
+    rows = [
+        [f"{top.since:.1f} to {min(top.until, 1.0):.1f}", *_step_cells(top), *_step_cells(all_of)]
+        for top, all_of in zip(tops, every, strict=True)
+    ]
+    head = ["told confidence", "top findings", "mean told", "right", "all above info", "mean told", "right"]
+    return _table(head, rows)
+
+
+def _step_cells(step: Step) -> list[str]:
+    return [str(step.told), f"{step.mean:.2f}" if step.told else "", _share(step.share)]
+
+
+def _times(tally: Tally) -> str:
+    answer = tally.answer_s
+    return "No answers." if answer is None else f"Median {answer[0]:.2f} s, longest {answer[1]:.2f} s."
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,110 @@
+"""Runs one after the other: each is played, recorded, diagnosed blindly and judged. A run that fails is counted too."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from exhume.lab.clean import clean
+from exhume.lab.leftovers import Leftovers
+from exhume.lab.perform import scenario_named
+from exhume.lab.score.outcome import Outcome, Told
+from exhume.lab.score.plan import Plan
+from exhume.lab.traces import DEFAULT_WORK
+from exhume.model.errors import LabError
+
+_PREPARING_S = 180.0
+_ANSWERING_S = 120.0
+_STOPPING_S = 40.0
+# Between two runs: the kernel lets go of what the last one made.
+_REST_S = 0.5
+TRUTH = "run.json"
+
+
+class Failed(Exception):
+    """A step of a run that came to nothing, in a sentence."""
+
+
+def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None) -> Iterator[Outcome]:
+    """The outcome of each plan, as it comes. Recordings go to `keep` where it is given, with the truth beside them."""
+    if os.geteuid() != 0:
+        raise LabError("the scenarios are made for real, which needs root; run it with sudo")
+    work = (work or DEFAULT_WORK).absolute()
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    own = Leftovers.begin(work / f"score-{os.getpid()}-{time.monotonic_ns():x}")
+    try:
+        for plan in plans:
+            directory = own.directory / f"{plan.number:03d}-{plan.scenario}"
+            outcome, truth = _run(plan, directory, work)
+            if keep is not None and directory.is_dir():
+                kept = keep / directory.name
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.move(directory, kept)
+                (kept / TRUTH).write_text(json.dumps(outcome.as_json() | truth, indent=1) + "\n")
+            shutil.rmtree(directory, ignore_errors=True)
+            yield outcome
+            time.sleep(_REST_S)
+    finally:
+        own.undo()
+
+
+def _run(plan: Plan, directory: Path, work: Path) -> tuple[Outcome, dict[str, Any]]:
+    scenario = scenario_named(plan.scenario)
+    truth: dict[str, Any] = {}
+    try:
+        longest = plan.calm_s + plan.seconds + plan.after_s + _PREPARING_S
+        truth = _said("play", longest, json.dumps(asdict(plan)), str(directory), str(work))
+        told = _said("answer", _ANSWERING_S, str(directory))
+    except Failed as failure:
+        # Our own directory is locked, and stays.
+        clean(work)
+        return Outcome(plan, scenario.cause, failed=str(failure), on_core=scenario.on_core), truth
+    findings = tuple(map(Told.of, told["findings"]))
+    return Outcome(plan, scenario.cause, findings, told["seconds"], on_core=scenario.on_core), truth
+
+
+def _said(step: str, longest_s: float, *words: str) -> dict[str, Any]:
+    """What a step says in JSON. Raises Failed with its last words where it fails or takes too long."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"exhume.lab.score.{step}", *words],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said, complaint = process.communicate(timeout=longest_s)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{step}: not done in {longest_s:.0f} s") from None
+    finally:
+        _end(process)
+    lines = complaint.strip().splitlines()
+    if process.returncode != 0:
+        raise Failed(f"{step}: {lines[-1] if lines else f'ended with code {process.returncode}'}")
+    try:
+        content: dict[str, Any] = json.loads(said.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise Failed(f"{step}: said nothing that can be read") from None
+    return content
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """In order first, so that it clears away what it made; then by force."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_STOPPING_S)
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

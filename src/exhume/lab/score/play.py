@@ -1,0 +1,121 @@
+"""One run, in a process of its own: a recorder, calm, the scenario, and a little more.
+
+    python -m exhume.lab.score.play PLAN DIRECTORY WORK
+
+The plan is JSON; the recording goes to DIRECTORY. Says in JSON when the trouble began and ended; what keeps it from
+being played is one sentence on stderr and exit code 2.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from exhume.lab.background import BACKGROUNDS
+from exhume.lab.perform import refuse_unfit, scenario_named
+from exhume.lab.score.plan import Plan
+from exhume.lab.stage import stage
+from exhume.model.errors import ExhumeError, LabError, RecordingError
+from exhume.store.query import Recording
+
+_PR_SET_PDEATHSIG = 1
+_READY_S = 20.0
+_SEALED_S = 60.0
+# The background outlives the recording, whatever the preparing takes.
+_MORE_S = 300.0
+
+
+def play(plan: Plan, directory: Path, work: Path) -> dict[str, int]:
+    """Returns the wall times (ns) between which the scenario played."""
+    scenario = scenario_named(plan.scenario)
+    refuse_unfit(scenario)
+    around = stage("background", seconds=plan.seconds, seed=plan.seed + 1, work=work)
+    own = stage(plan.scenario, seconds=plan.seconds, core=plan.core, seed=plan.seed, work=work)
+    with around as background, own as playing:
+        if scenario.prepare is not None and scenario.prepared_early:
+            scenario.prepare(playing)
+        BACKGROUNDS[plan.background](background, plan.calm_s + plan.seconds + _MORE_S)
+        with _recorder(directory):
+            recording_since = time.monotonic()
+            if scenario.prepare is not None and not scenario.prepared_early:
+                scenario.prepare(playing)
+            playing.wait(max(0.0, plan.calm_s - (time.monotonic() - recording_since)))
+            began = time.time_ns()
+            scenario.play(playing)
+            ended = time.time_ns()
+            # What the scenario left is undone when the recording is over: undoing isn't part of the story.
+            playing.stop()
+            playing.wait(plan.after_s)
+    return {"began": began, "ended": ended}
+
+
+@contextlib.contextmanager
+def _recorder(directory: Path) -> Iterator[None]:
+    """`exhume record`, as anybody runs it, with its own settings."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXHUME_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "exhume.cli.main", "record", "--dir", directory],
+        env=environment,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
+    )
+    try:
+        _wait_until_it_records(process, directory)
+        yield
+        if process.poll() is not None:
+            raise LabError(f"the recorder ended while it recorded: {_complaint(process)}")
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_SEALED_S)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"the recorder didn't stop within {_SEALED_S:.0f} s") from None
+        if process.returncode != 0:
+            raise LabError(f"the recorder failed: {_complaint(process)}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_until_it_records(process: subprocess.Popen[bytes], directory: Path) -> None:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise LabError(f"the recorder did not start: {_complaint(process)}")
+        with contextlib.suppress(RecordingError):
+            if Recording.open(directory).span() is not None:
+                return
+        time.sleep(0.1)
+    raise LabError(f"the recorder recorded nothing in {_READY_S:.0f} s")
+
+
+def _complaint(process: subprocess.Popen[bytes]) -> str:
+    assert process.stderr is not None
+    said = process.stderr.read().decode(errors="replace").strip()
+    return said.splitlines()[-1] if said else f"code {process.returncode}"
+
+
+def _interrupt(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    # Whoever keeps the score may be gone, or tired of waiting: what was made is cleared away all the same.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        told = play(Plan(**json.loads(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
+    except (ExhumeError, OSError) as error:
+        sys.exit(f"{error}")
+    except KeyboardInterrupt:
+        sys.exit("it was stopped before its end")
+    sys.stdout.write(json.dumps(told) + "\n")

@@ -1,0 +1,70 @@
+"""A diagnosis as JSON: the documented, versioned shape of `exhume diagnose --json`."""
+
+from dataclasses import asdict
+from datetime import tzinfo
+from typing import Any
+
+from exhume.model.finding import DIAGNOSIS_VERSION, Diagnosis, Evidence, Finding, Link
+from exhume.model.times import format_moment
+from exhume.present.diagnosis_view import verdict_words, where_words
+
+
+def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
+    """Everything a diagnosis says; times are RFC 3339."""
+    return {
+        "version": DIAGNOSIS_VERSION,
+        "node": diagnosis.node,
+        "window": _span(diagnosis.window, zone),
+        "focus": _span(diagnosis.focus, zone),
+        "baseline": _span(diagnosis.baseline, zone) if diagnosis.baseline[1] > diagnosis.baseline[0] else None,
+        "verdict": str(diagnosis.verdict),
+        "sentence": verdict_words(diagnosis),
+        "findings": [finding_json(finding, zone) for finding in diagnosis.findings],
+        "symptoms": [_link(link, zone) for link in diagnosis.symptoms],
+        "ruled_out": [asdict(reason) for reason in diagnosis.ruled_out],
+        "blind_spots": diagnosis.blind_spots,
+    }
+
+
+def finding_json(finding: Finding, zone: tzinfo | None) -> dict[str, Any]:
+    """One finding. A culprit's fields are null where they are not known."""
+    return {
+        "cause": finding.cause,
+        "title": finding.title,
+        "severity": str(finding.severity),
+        "confidence": finding.confidence,
+        "why_not_sure": list(finding.why_not_sure),
+        "summary": finding.summary,
+        "chain": [_link(link, zone) for link in finding.chain],
+        "culprit": asdict(finding.culprit),
+        "remedies": [asdict(remedy) for remedy in finding.remedies],
+    }
+
+
+def _link(link: Link, zone: tzinfo | None) -> dict[str, Any]:
+    return {
+        "role": str(link.role),
+        "at": format_moment(link.at, zone),
+        "text": link.text,
+        "evidence": [_evidence(each, zone) for each in link.evidence],
+    }
+
+
+def _evidence(evidence: Evidence, zone: tzinfo | None) -> dict[str, Any]:
+    return {
+        "table": evidence.table,
+        "where": where_words(evidence, zone),
+        "value": evidence.value,
+        "unit": evidence.unit,
+        "column": evidence.column,
+        "how": evidence.how,
+        "since": format_moment(evidence.since, zone),
+        "until": format_moment(evidence.until, zone),
+        "cpu": evidence.cpu,
+        "match": dict(evidence.match),
+        "functions": list(evidence.functions),
+    }
+
+
+def _span(window: tuple[int, int], zone: tzinfo | None) -> dict[str, str]:
+    return {"since": format_moment(window[0], zone), "until": format_moment(window[1], zone)}

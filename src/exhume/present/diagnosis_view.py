@@ -1,0 +1,154 @@
+"""A diagnosis in words: what the terminal, the page and the JSON say alike."""
+
+from datetime import tzinfo
+
+from exhume.model.clock import NANOS
+from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Role, Severity, Verdict
+from exhume.model.times import format_clock, format_day, format_offset
+from exhume.model.window import Window
+from exhume.present.events_view import visible
+from exhume.present.words import duration, percent
+
+ROLE_WORDS = {
+    Role.SYMPTOM: "symptom",
+    Role.MECHANISM: "mechanism",
+    Role.CULPRIT: "culprit",
+    Role.ROOT_CAUSE: "root cause",
+}
+# What a confidence is called: the lowest number of each word.
+_SURE = ((0.9, "almost certain"), (0.75, "likely"), (0.5, "plausible"), (0.0, "possible"))
+_FELT = {
+    Verdict.STARVED: "work was starved",
+    Verdict.DEGRADED: "work was slowed",
+    Verdict.HEALTHY: "nothing starved or slowed this node",
+    Verdict.UNKNOWN: "too little was recorded to tell",
+}
+FUNCTIONS_SHOWN = 3
+LONGEST_QUOTE = 160
+
+
+def verdict_words(diagnosis: Diagnosis) -> str:
+    """The answer in a sentence."""
+    felt = _FELT[diagnosis.verdict]
+    grave = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
+    if grave:
+        return visible(grave[0].summary)
+    if diagnosis.verdict in (Verdict.STARVED, Verdict.DEGRADED):
+        return f"{felt}, and no known cause accounts for it"
+    return felt
+
+
+def confidence_words(confidence: float) -> str:
+    """`0.92, almost certain`."""
+    return next(word for least, word in _SURE if confidence >= least)
+
+
+def span_words(window: Window, zone: tzinfo | None) -> str:
+    """`2026-03-01 03:14:07 – 03:14:13 UTC`; the day is repeated where it is another."""
+    if window.empty:
+        return "none"
+    begin, end = clock_words(window.since, zone), clock_words(window.until, zone)
+    days = [format_day(moment, zone) for moment in (window.since, window.until)]
+    end = end if days[0] == days[1] else f"{days[1]} {end}"
+    return f"{days[0]} {begin} – {end} {format_offset(window.since, zone)}"
+
+
+def clock_words(moment: int, zone: tzinfo | None) -> str:
+    """A time of day, to the millisecond where it isn't a whole second."""
+    return format_clock(moment, zone, digits=3 if moment % NANOS >= NANOS // 1000 else 0)
+
+
+def focus_words(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
+    """Which part of what was asked about the findings are about, and what it was compared with."""
+    window, focus, baseline = (Window(*each) for each in (diagnosis.window, diagnosis.focus, diagnosis.baseline))
+    said = span_words(focus, zone)
+    if focus != window:
+        said += f" ({duration(focus.nanos)} that stand out of {duration(window.nanos)})"
+    if baseline.empty:
+        return f"{said}, compared with nothing: there is no calm time near it"
+    return f"{said}, against {duration(baseline.nanos)} of calm from {clock_words(baseline.since, zone)} on"
+
+
+def value_words(evidence: Evidence) -> str:
+    """A value with its unit, as people read it."""
+    value, unit = evidence.value, evidence.unit
+    if isinstance(value, str):
+        return f"“{shortened(visible(value), LONGEST_QUOTE)}”"
+    if evidence.how == "share":
+        return percent(value, 0 if value >= 0.1 else 1)
+    if unit == "permille":
+        return percent(value / 1000, 0)
+    if unit == "ns":
+        return duration(round(value))
+    if unit == "us":
+        return duration(round(value * 1000))
+    number = f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:,.2f}"
+    return f"{number} {unit}".rstrip()
+
+
+def where_words(evidence: Evidence, zone: tzinfo | None) -> str:
+    """Where a value is to be found: column, how it is taken together, core, what else narrows the rows, times."""
+    return ", ".join([_taken(evidence), *_narrowed(evidence), _times(evidence, zone)])
+
+
+def evidence_parts(evidence: Evidence, zone: tzinfo | None, *, quoted: str = "") -> list[str]:
+    """One piece of evidence, in parts that belong on a line. A text that `quoted` holds already is not told again."""
+    told = isinstance(evidence.value, str) and bool(evidence.value) and visible(evidence.value) in quoted
+    what = _subject(evidence) if told else f"{_subject(evidence)} {value_words(evidence)}"
+    return [what, *_narrowed(evidence), _times(evidence, zone)]
+
+
+def _subject(evidence: Evidence) -> str:
+    if evidence.how == "share":
+        return evidence.table
+    if evidence.how == "count":
+        return f"{evidence.table}, rows:"
+    if evidence.how in ("first", "last") and isinstance(evidence.value, str):
+        return f"{evidence.table}.{evidence.column}"
+    return f"{evidence.table}.{evidence.column} {evidence.how}"
+
+
+def _taken(evidence: Evidence) -> str:
+    if evidence.how == "share":
+        return "share of the core's time" if evidence.cpu is not None else "share of all cores' time"
+    if evidence.how == "count":
+        return "number of rows"
+    return f"{evidence.how} of {evidence.column}"
+
+
+def _narrowed(evidence: Evidence) -> list[str]:
+    said = []
+    if evidence.functions:
+        more = len(evidence.functions) - FUNCTIONS_SHOWN
+        names = ", ".join(evidence.functions[:FUNCTIONS_SHOWN])
+        said.append(f"stacks with {names}" + (f" or {more} more" if more > 0 else ""))
+    if evidence.cpu is not None:
+        said.append(f"core {evidence.cpu}")
+    return said + [f"{column} = {visible(text)}" if text else f"{column} empty" for column, text in evidence.match]
+
+
+def _times(evidence: Evidence, zone: tzinfo | None) -> str:
+    since, until = evidence.since, evidence.until
+    # A row is named by the nanosecond in which it begins.
+    if until - since <= NANOS // 1000:
+        return f"at {clock_words(since, zone)}"
+    return f"{clock_words(since, zone)}–{clock_words(until, zone)}"
+
+
+def link_words(link: Link) -> str:
+    return visible(link.text)
+
+
+def doubt_words(finding: Finding) -> str:
+    """Why the confidence isn't higher; nothing where nothing was said."""
+    return "; ".join(visible(why) for why in finding.why_not_sure)
+
+
+def remedy_notes(risk: str, reversible: bool) -> str:
+    """`low risk, can be undone`."""
+    return f"{risk} risk, {'can be undone' if reversible else 'cannot be undone'}"
+
+
+def shortened(text: str, width: int) -> str:
+    """A text on one line of at most so many characters."""
+    return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + "…"

@@ -1,0 +1,184 @@
+"""The list of what a run leaves: written before it is made, undone in reverse, readable after any death."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lab_traces import memory_root
+
+from exhume.lab.clean import clean
+from exhume.lab.leftovers import Leftovers, left_in
+from exhume.lab.processes import Process
+from exhume.lab.programs.keeper import MARK, marked
+from exhume.lab.undo import mount_points
+from exhume.model.errors import LabError
+
+
+def begin(work: Path, name: str = "run-1") -> Leftovers:
+    return Leftovers.begin(work / name)
+
+
+def test_what_was_noted_is_read_again(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    leftovers.note("setting", path="/nowhere", value="1")
+    leftovers.note("mount", path="/nowhere/at all")
+    assert Leftovers.read(leftovers.directory).entries == leftovers.entries
+    assert left_in(tmp_path) == [leftovers.directory]
+    assert leftovers.undo() == []
+    assert left_in(tmp_path) == []
+    assert not leftovers.directory.exists()
+
+
+def test_settings_are_restored_the_last_change_first(tmp_path: Path) -> None:
+    setting = tmp_path / "setting"
+    setting.write_text("3")
+    leftovers = begin(tmp_path)
+    leftovers.note("setting", path=str(setting), value="1")
+    leftovers.note("setting", path=str(setting), value="2")
+    assert leftovers.undo() == []
+    assert setting.read_text() == "1"
+
+
+def test_only_what_can_be_undone_may_be_noted(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    with pytest.raises(ValueError, match="nothing undoes 'castle'"):
+        leftovers.note("castle", path="/")
+    assert leftovers.undo() == []
+
+
+def test_a_line_that_was_being_written_is_no_damage(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    leftovers.note("setting", path="/nowhere", value="1")
+    leftovers.release()
+    path = leftovers.directory / "leftovers.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"kind": "mou')
+    assert [entry["kind"] for entry in Leftovers.read(leftovers.directory).entries] == ["setting"]
+    assert clean(tmp_path).runs == [leftovers.directory]
+
+
+@pytest.mark.parametrize(
+    "content", [b"\n", b"not json\n", b'{"boot": "x"}\n', b'{"version": 1, "boot": "x"}\n[]\n', b""]
+)
+def test_a_damaged_list_is_told_and_the_others_are_cleaned(tmp_path: Path, content: bytes) -> None:
+    damaged, whole = begin(tmp_path, "damaged"), begin(tmp_path, "whole")
+    for each in (damaged, whole):
+        each.release()
+    (damaged.directory / "leftovers.jsonl").write_bytes(content)
+    cleaned = clean(tmp_path)
+    assert cleaned.runs == [whole.directory]
+    assert [str(damaged.directory) in said and "is damaged" in said for said in cleaned.failed] == [True]
+    assert damaged.directory.is_dir()
+
+
+def test_a_list_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    leftovers.release()
+    head = {"version": 2, "boot": leftovers.boot}
+    (leftovers.directory / "leftovers.jsonl").write_text(json.dumps(head) + "\n")
+    with pytest.raises(LabError, match="another version"):
+        Leftovers.read(leftovers.directory)
+
+
+def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    cleaned = clean(tmp_path)
+    assert (cleaned.busy, cleaned.runs) == ([leftovers.directory], [])
+    assert leftovers.undo() == []
+
+
+def test_after_a_reboot_only_files_are_removed(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        leftovers = begin(tmp_path)
+        leftovers.boot = "another"
+        leftovers.note("process", pid=other.pid, started=Process.of(other.pid).started)
+        assert leftovers.undo() == []
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_is_spared(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        leftovers = begin(tmp_path)
+        leftovers.note("process", pid=other.pid, started=Process.of(other.pid).started - 1)
+        assert leftovers.undo() == []
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_process_goes_with_its_group_and_with_those_that_left_it(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    script = "sleep 60 & setsid sleep 60 & wait"
+    environment = os.environ | {MARK: leftovers.directory.name}
+    with subprocess.Popen(["sh", "-c", script], env=environment, start_new_session=True) as process:
+        leftovers.note("process", pid=process.pid, started=Process.of(process.pid).started)
+        deadline = time.monotonic() + 10
+        while len(marked(leftovers.directory.name)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(marked(leftovers.directory.name)) == 3
+        assert leftovers.undo() == []
+        assert process.wait(5) == -signal.SIGKILL
+    assert marked(leftovers.directory.name) == []
+
+
+@pytest.mark.root
+def test_what_is_mounted_in_its_directory_keeps_its_files(tmp_path: Path) -> None:
+    """A mount that was forgotten in the list is taken away before the directory is removed."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "notes").write_text("mine")
+    leftovers = begin(tmp_path)
+    at = leftovers.directory / "a b"
+    at.mkdir()
+    subprocess.run(["mount", "--bind", theirs, at], check=True)
+    assert str(at) in mount_points()
+    assert leftovers.undo() == []
+    assert str(at) not in mount_points()
+    assert (theirs / "notes").read_text() == "mine"
+
+
+@pytest.mark.root
+def test_a_cgroup_goes_with_its_processes(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    cgroup = memory_root() / "exhume-lab-leftovers"
+    leftovers.note("cgroup", path=str(cgroup))
+    (cgroup / "below").mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (cgroup / "below" / "cgroup.procs").write_text(str(process.pid))
+        assert leftovers.undo() == []
+        assert process.wait(5) == -signal.SIGKILL
+    assert not cgroup.exists()
+
+
+@pytest.mark.root
+@pytest.mark.needs("ip")
+def test_network_namespaces_and_devices_go(tmp_path: Path) -> None:
+    leftovers = begin(tmp_path)
+    leftovers.note("netns", name="exhume-lab-left")
+    leftovers.note("link", name="exhumeleft0")
+    subprocess.run(["ip", "netns", "add", "exhume-lab-left"], check=True)
+    made = subprocess.run(
+        ["ip", "link", "add", "exhumeleft0", "type", "veth", "peer", "name", "exhumeleft1"], check=False
+    )
+    assert Path("/run/netns/exhume-lab-left").exists()
+    assert leftovers.undo() == []
+    assert not Path("/run/netns/exhume-lab-left").exists()
+    assert made.returncode != 0 or not Path("/sys/class/net/exhumeleft0").exists()
+
+
+def test_killed_while_it_claims_its_directory(tmp_path: Path) -> None:
+    """Whatever the moment, the directory it leaves is known as the lab's."""
+    program = (
+        "import sys; from pathlib import Path; from exhume.lab import leftovers\n"
+        "leftovers.os.fsync = lambda fd: leftovers.os.kill(leftovers.os.getpid(), 9)\n"
+        "leftovers.Leftovers.begin(Path(sys.argv[1]) / 'run-1')"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert any(tmp_path.iterdir())
+    clean(tmp_path)
+    assert not any(tmp_path.iterdir())

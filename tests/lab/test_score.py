@@ -1,0 +1,152 @@
+"""The score: what is drawn, what counts as right, and that nothing is dropped."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from exhume.lab.score import document, judge
+from exhume.lab.score.outcome import Outcome, Told
+from exhume.lab.score.plan import Plan, draw
+from exhume.lab.score.tally import Tally
+from exhume.model.errors import LabError
+from exhume.model.finding import Severity
+
+PLAN = Plan(1, "user-hog", 1, core=1, calm_s=7.0, seconds=8.0, after_s=2.0, background="nothing")
+QUIET = Plan(2, "quiet", 1, core=0, calm_s=7.0, seconds=8.0, after_s=2.0, background="forks")
+
+
+def told(cause: str, severity: str = "critical", confidence: float = 0.9, cpu: int | None = 1) -> Told:
+    return Told(cause, Severity(severity), confidence, cpu, "some", "")
+
+
+def hog(*findings: Told, **more) -> Outcome:
+    return Outcome(PLAN, "user-hog", findings, 0.4, on_core=True, **more)
+
+
+def quiet(*findings: Told) -> Outcome:
+    return Outcome(QUIET, "", findings, 0.2)
+
+
+def test_everything_is_drawn_within_bounds_and_the_same_for_a_seed():
+    plans = draw({"user-hog": 40, "quiet": 20}, [0, 1, 2], seed=4)
+    assert plans == draw({"user-hog": 40, "quiet": 20}, [0, 1, 2], seed=4)
+    assert plans != draw({"user-hog": 40, "quiet": 20}, [0, 1, 2], seed=5)
+    assert Counter(plan.scenario for plan in plans) == {"user-hog": 40, "quiet": 20}
+    assert [plan.number for plan in plans] == list(range(1, 61))
+    assert {plan.core for plan in plans} == {0, 1, 2}
+    assert {plan.background for plan in plans} == {"nothing", "compression", "forks", "files", "loopback"}
+    assert all(6 <= plan.calm_s <= 10 and 6 <= plan.seconds <= 12 and 2 <= plan.after_s <= 3 for plan in plans)
+    # Not one scenario after the other.
+    assert "quiet" in {plan.scenario for plan in plans[:20]} and "user-hog" in {plan.scenario for plan in plans[:20]}
+
+
+def test_only_the_first_finding_counts():
+    assert hog(told("user-hog"), told("fork-storm")).right
+    assert not hog(told("fork-storm"), told("user-hog")).right
+    assert not hog().right and hog().top == "nothing"
+    assert hog(told("user-hog", "info")).right
+
+
+def test_the_core_is_judged_where_it_is_bound_to_one():
+    assert hog(told("user-hog", cpu=1)).core_right is True
+    assert hog(told("user-hog", cpu=0)).core_right is False
+    assert hog(told("fork-storm", cpu=1)).core_right is None
+    assert Outcome(PLAN, "user-hog", (told("user-hog", cpu=0),), 0.1, on_core=False).core_right is None
+
+
+def test_a_healthy_machine_may_be_told_things_worth_knowing_only():
+    assert quiet().right and quiet(told("fork-storm", "info")).right
+    assert not quiet(told("fork-storm", "info"), told("user-hog", "warning")).right
+    assert quiet(told("fork-storm", "info"), told("user-hog", "warning")).top == "user-hog"
+    assert not quiet(told("x", "warning")).false_critical and quiet(told("x", "critical")).false_critical
+    assert not hog(told("fork-storm", "critical")).false_critical
+
+
+def test_a_run_that_failed_is_wrong_and_counted():
+    tally = Tally([hog(failed="play: no room"), *[hog(told("user-hog"))] * 4])
+    assert (tally.scenarios[0].runs, tally.scenarios[0].right, tally.scenarios[0].failed) == (5, 4, 1)
+    assert tally.matrix() == {"user-hog": {"user-hog": 4, "failed": 1}}
+    assert "no room" in document.as_text(tally)
+    assert tally.missed() == [
+        "user-hog: 4 of 5 right, 90% must be",
+        "all together: 4 of 5 right, 90% must be",
+    ]
+
+
+def test_what_must_be_reached():
+    good = [*[hog(told("user-hog"))] * 9, hog(told("fork-storm"))]
+    assert Tally(good).missed() == []
+    assert Tally([*good, quiet()]).missed() == []
+    said = Tally([*good, *[quiet()] * 19, quiet(told("rt-hog"))]).missed()
+    assert said == ["a healthy machine was called starved in 1 runs, none may be"]
+
+
+def test_precision_and_recall():
+    tally = Tally([hog(told("user-hog")), hog(told("rt-hog")), quiet(told("user-hog", "warning")), quiet()])
+    scores = {each.cause: (each.precision, each.recall) for each in tally.causes}
+    assert scores == {"user-hog": (0.5, 0.5), "rt-hog": (0.0, None)}
+    assert tally.answer_s == (pytest.approx(0.3), 0.4)
+
+
+def test_findings_by_the_confidence_they_were_told_with():
+    tally = Tally(
+        [
+            hog(told("user-hog", confidence=0.97), told("rt-hog", "warning", 0.55)),
+            hog(told("rt-hog", confidence=0.9)),
+            quiet(told("rt-hog", "info", 0.95), told("rt-hog", "warning", 0.61)),
+        ]
+    )
+    tops = {round(step.since, 1): (step.told, step.right) for step in tally.calibration() if step.told}
+    assert tops == {0.9: (2, 1), 0.6: (1, 0)}
+    every = {round(step.since, 1): (step.told, step.right) for step in tally.calibration(every=True) if step.told}
+    assert every == {0.9: (2, 1), 0.6: (1, 0), 0.5: (1, 0)}
+
+
+def test_the_page_tells_what_was_run_and_what_was_missed():
+    tally = Tally([hog(told("user-hog")), quiet(told("rt-hog"))])
+    page = document.as_document(tally, planned=25, seed=77)
+    assert "**Unfinished**: 2 of 25 runs." in page and "seed 77" in page and "**Missed**: quiet: 0 of 1 right" in page
+    assert "| user-hog | 1 | 1 | 100% | 1 of 1 | 1 | met |" in page
+    for title in ("Scenarios", "What was taken for what", "Causes", "Confidence", "Time to answer", "What was wrong"):
+        assert f"## {title}\n" in page
+    told_in_json = json.loads(json.dumps(document.as_json(tally, 25, 77)))
+    assert told_in_json["version"] == 1 and len(told_in_json["runs"]) == 2
+    assert told_in_json["runs"][0]["findings"][0]["severity"] == "critical"
+
+
+def test_without_root_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(judge.os, "geteuid", lambda: 1000)
+    with pytest.raises(LabError, match="needs root"):
+        next(judge.judge([PLAN], tmp_path))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("play", "answer", "reason"),
+    [
+        ("import sys; sys.exit('no room here')", "", "play: no room here"),
+        ("print('{}')", "raise ValueError('odd rows')", "answer: ValueError: odd rows"),
+        ("print('{}')", "print('hm')", "answer: said nothing that can be read"),
+        ("import time; time.sleep(60)", "", "play: not done in 1 s"),
+        ("import os; os.kill(os.getpid(), 9)", "", f"play: ended with code {-signal.SIGKILL}"),
+    ],
+)
+def test_whatever_goes_wrong_in_a_run_is_its_outcome(monkeypatch, tmp_path, play: str, answer: str, reason: str):
+    """A step that fails, breaks, mumbles, hangs or dies: the next run is played all the same."""
+    programs = {"exhume.lab.score.play": play, "exhume.lab.score.answer": answer}
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        judge.subprocess,
+        "Popen",
+        lambda command, **more: popen([sys.executable, "-c", programs[command[2]]], **more),
+    )
+    monkeypatch.setattr(judge, "_PREPARING_S", 1.0 - PLAN.calm_s - PLAN.seconds - PLAN.after_s)
+    outcomes = list(judge.judge([PLAN, QUIET], tmp_path))
+    assert [outcome.failed for outcome in outcomes] == [reason, reason]
+    assert not any(outcome.right for outcome in outcomes)
+    assert not any(tmp_path.iterdir())
