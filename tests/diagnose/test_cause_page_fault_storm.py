@@ -71,7 +71,15 @@ def test_a_program_that_wanders_over_the_cores(tmp_path: Path) -> None:
 
 
 def test_starting_processes_is_not_it(tmp_path: Path) -> None:
+    """Told by their count: the faults are those of a shell that lives on, after each fork."""
     scene = Scene(cores=2).node(0, 40, pgfault=2_000, forks=3).node(20, 30, pgfault=300_000, forks=900)
+    scene.core(1, 20, 30, system=960, user=40).stack(1, 20, 30, 0.8, "sh", 7, CLEAR)
+    assert of(diagnose(scene.write(tmp_path), scene.window)) is None
+
+
+def test_processes_that_run_for_a_moment_are_not_it(tmp_path: Path) -> None:
+    """Told by their samples, where forks were not counted."""
+    scene = Scene(cores=2).node(0, 40, pgfault=2_000).node(20, 30, pgfault=300_000)
     scene.core(1, 20, 30, system=960, user=40)
     for second in range(20, 30):
         for child in range(20):
@@ -111,7 +119,7 @@ def test_a_second_of_it_is_worth_knowing_at_most(tmp_path: Path) -> None:
 
 
 def test_a_busy_healthy_node(tmp_path: Path) -> None:
-    scene = Scene(cores=8).node(0, 40, pgfault=60_000, forks=200)
+    scene = Scene(cores=8).node(0, 40, pgfault=60_000, forks=20)
     for cpu in range(8):
         scene.core(cpu, 0, 40, user=800, system=80).stack(cpu, 0, 40, 0.06, "web", 10 + cpu, CLEAR)
         scene.core(cpu, 20, 30, user=850, system=120).stack(cpu, 20, 30, 0.05, "web", 10 + cpu, FREE)

@@ -70,6 +70,10 @@ def test_a_flusher_that_takes_a_core(tmp_path: Path) -> None:
     scene = calm(Scene(cores=96)).node(20, 30, pgpgout=900_000, dirty=700_000, psi_io_some=200_000, blocked=2)
     scene.core(39, 20, 30, system=990).stack(39, 20, 30, 0.97, "kworker/u200:3", 90, FLUSH)
     scene.core(12, 20, 30, system=400).stack(12, 20, 30, 0.35, "archiver", 700, COPY)
+    # A thread of the kernel that writes for others is not who wants it written.
+    scene.core(13, 20, 30, system=600).stack(
+        13, 20, 30, 0.6, "kworker/13:1", 92, ["kthread", "loop_process_work", *WRITE]
+    )
     top = diagnose(scene.write(tmp_path), scene.window).findings[0]
     assert (top.cause, top.severity, top.culprit.pid) == ("writeback-storm", "critical", 700)
     assert any("core 39" in link.text for link in top.chain)
@@ -92,6 +96,14 @@ def test_one_that_waits_for_its_own_disk_is_no_storm(tmp_path: Path) -> None:
     assert of(found) is None and found.verdict == "healthy"
 
 
+def test_two_that_wait_are_worth_knowing(tmp_path: Path) -> None:
+    """A single writer that fills the disk's queue, and the flusher that waits with it."""
+    scene = calm(Scene(cores=4)).node(20, 30, pgpgout=200_000, dirty=900_000, blocked=2, psi_io_some=800_000)
+    scene.core(1, 20, 30, system=250, iowait=500).stack(1, 20, 30, 0.2, "dd", 60, COPY)
+    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.severity, top.culprit.pid) == ("writeback-storm", "info", 60)
+
+
 def test_a_backup_at_the_speed_of_the_disk_is_no_storm(tmp_path: Path) -> None:
     scene = calm(Scene(cores=4)).node(20, 30, pgpgout=200_000, dirty=200_000, blocked=1, psi_io_some=300_000)
     scene.core(1, 20, 30, system=350, user=300).stack(1, 20, 30, 0.33, "tar", 60, COPY)
@@ -103,7 +115,9 @@ def test_a_program_that_copies_into_files_takes_its_own_time(tmp_path: Path) -> 
     scene = calm(Scene(cores=4)).node(20, 30, pgpgout=900_000, dirty=700_000, blocked=1, psi_io_some=100_000)
     scene.core(1, 20, 30, system=880, user=100).stack(1, 20, 30, 0.88, "cp", 60, COPY)
     found = diagnose(scene.write(tmp_path), scene.window)
-    assert [(each.cause, each.severity, each.culprit.pid) for each in found.findings] == [("writeback-storm", "info", 60)]
+    assert [(each.cause, each.severity, each.culprit.pid) for each in found.findings] == [
+        ("writeback-storm", "info", 60)
+    ]
 
 
 def test_reading_is_not_writing(tmp_path: Path) -> None:

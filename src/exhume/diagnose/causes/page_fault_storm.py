@@ -115,7 +115,7 @@ def _add_counters(case: Case, sheet: Sheet, load: Load) -> None:
     worth = faults.rise / CAUSE.limit("faults_per_core") + huge / CAUSE.limit("huge_faults_per_core")
     enough = worth >= max(load.risen, 0.0) * CAUSE.limit("counted") and worth > 0
     strength = 0.5 if enough and faults.is_far_above(CAUSE.limit("rise")) else 0.2 if enough else 0.0
-    sheet.add(Role.MECHANISM, f"the node took {faults.text} page faults", faults.evidence, strength=strength)
+    sheet.add(Role.MECHANISM, f"page faults on the node: {faults.text}", faults.evidence, strength=strength)
     if not enough and load.is_new:
         sheet.doubt("the counted page faults don't account for the time that stacks show in them", 0.8)
 
@@ -156,7 +156,7 @@ def _from_counters(case: Case, sheet: Sheet) -> Found | RuledOut:
         return sheet.rule_out("as many page faults as starting processes makes")
     if rise_of(case, "pgscan_direct") > 0 or rise_of(case, "oom_kill") > 0:
         return sheet.rule_out("memory was short: the page faults had to free some first")
-    sheet.add(Role.MECHANISM, f"the node took {faults.text} page faults", faults.evidence, strength=0.5)
+    sheet.add(Role.MECHANISM, f"page faults on the node: {faults.text}", faults.evidence, strength=0.5)
     sheet.add(
         Role.MECHANISM, f"core {cpu} spent {share:.0%} of a second in the kernel", *_busy(case, cpu), strength=0.2
     )

@@ -40,11 +40,11 @@ class Stalls:
     def share_before(self) -> float:
         return 0.0 if self.some is None or self.some.before is None else self.some.before / 1e6
 
-    @property
-    def are_many(self) -> bool:
-        """Whether more than the one or two that any disk keeps waiting are held up."""
+    def are(self, limit: str) -> bool:
+        """Whether it is a trouble: tasks stand still, more of them than that, and much more than before."""
+        more = self.share - self.share_before >= CAUSE.limit("stalled_more")
         risen = self.blocked_before is None or self.blocked >= CAUSE.limit("rise") * self.blocked_before
-        return self.blocked >= CAUSE.limit("blocked") and risen
+        return self.share >= CAUSE.limit("stalled") and more and risen and self.blocked >= CAUSE.limit(limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,7 @@ def examine(case: Case) -> Found | RuledOut:
     held = _held(case, load)
     stalls = _stalls(case)
     takes_core = held.by_writing >= CAUSE.limit("seconds")
-    stands = (
-        stalls.share >= CAUSE.limit("stalled")
-        and stalls.share - stalls.share_before >= CAUSE.limit("stalled_more")
-        and stalls.are_many
-    )
-    if not takes_core and not stands:
+    if not takes_core and not stalls.are("blocked"):
         text = (
             f"writing took at most {load.peak:.0%} of a core, and {stalls.blocked:.1f} tasks at a time waited for disks"
         )
@@ -185,12 +180,12 @@ def _add_stalls(case: Case, sheet: Sheet, stalls: Stalls) -> bool:
     """Tell who waits; True when that is what makes it a trouble."""
     blocked = of_column(case.now("node"), "blocked", "max", "tasks")
     evidence: list[Evidence] = [each for each in (blocked, stalls.some and stalls.some.evidence) if each]
-    stood = stalls.share >= CAUSE.limit("stalled") and stalls.are_many
+    stood = stalls.are("blocked_many")
     if evidence:
         text = f"tasks stood still for disks in {stalls.share:.0%} of the time, {stalls.blocked:.1f} at a time"
         if stalls.blocked_before is not None:
             text += f" (before: {stalls.share_before:.0%}, {stalls.blocked_before:.1f})"
-        sheet.add(Role.SYMPTOM, text, *evidence, strength=0.4 if stood else 0.0)
+        sheet.add(Role.SYMPTOM, text, *evidence, strength=0.4 if stalls.are("blocked") else 0.0)
     if stalls.some is None:
         sheet.doubt("this kernel tells no I/O pressure", 0.9)
     return stood

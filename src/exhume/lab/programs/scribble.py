@@ -8,20 +8,21 @@ import threading
 import time
 from pathlib import Path
 
-_FILE = 48 << 20
+_FILE = 16 << 20
 
 
 class Budget:
     """Bytes that may be written by all threads together, spread over the time that there is."""
 
     def __init__(self, total: int, seconds: float) -> None:
-        self._rate = total / seconds
+        # A second's worth may be written ahead of the time.
+        self._rate = total / (seconds + 1.0)
         self._began = time.monotonic()
         self._spent = 0
         self._lock = threading.Lock()
 
     def spend(self, count: int) -> None:
-        """Account for bytes; waits while they are ahead of the time by more than a second's worth."""
+        """Account for bytes; waits while they are too far ahead of the time."""
         with self._lock:
             self._spent += count
             ahead = self._spent / self._rate - (time.monotonic() - self._began) - 1.0

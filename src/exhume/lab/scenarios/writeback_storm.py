@@ -28,8 +28,8 @@ def prepare(stage: Stage) -> None:
 def play(stage: Stage) -> None:
     if not _place(stage).is_dir():
         prepare(stage)
-    threads = stage.rng.choice((10, 12, 16))
-    piece = stage.rng.choice((16, 64))
+    threads = stage.rng.choice((16, 24, 32))
+    piece = stage.rng.choice((4, 16, 32))
     words = (str(threads), str(piece), "1", str(_TOTAL_MIB))
     stage.start("scribble", str(stage.seconds), str(_place(stage)), *words)
     stage.wait()
