@@ -1,7 +1,6 @@
 """Rows of results, the facts of the machine, and how both are printed and written."""
 
 import subprocess
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,10 +65,6 @@ def machine_facts() -> dict[str, str]:
     return machine.machine_facts() | {"perf": _said_by("perf", "version")}
 
 
-def _read(path: str) -> str:
-    return Path(path).read_text()
-
-
 def _said_by(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -78,20 +73,6 @@ def as_table(rows: list[Row]) -> str:
     lines = ["| measure | must | aim | measured | of must | |", "|---|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
     return "\n".join(lines)
-
-
-def others_busy(seconds: float = 3.0) -> float:
-    """The share of the machine that is busy while nothing is measured."""
-    before = _cpu_times()
-    time.sleep(seconds)
-    spent = [after - start for after, start in zip(_cpu_times(), before, strict=True)]
-    idle = spent[3] + spent[4]
-    return 1 - idle / max(1, sum(spent))
-
-
-def _cpu_times() -> list[int]:
-    # Guest time is part of user time already.
-    return [int(value) for value in _read("/proc/stat").split("\n", 1)[0].split()[1:9]]
 
 
 def as_document(sections: list[Section], quick: bool, busy: float) -> str:

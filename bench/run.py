@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bench import command_start, disk, flame_query, high_rate, recorder_cost
 from bench.processes import EXHUME, BenchError
-from bench.report import QUIET, RESULTS, Section, as_document, as_table, others_busy
+from bench.report import QUIET, RESULTS, Section, as_document, as_table
+from exhume.lab.machine import others_busy
 
 BENCHMARKS = {
     "recorder-cost": recorder_cost.measure,

@@ -11,8 +11,10 @@ import pytest
 from bench.flame_query import collapse
 from bench.load import load
 from bench.processes import BenchError, start, watch
-from bench.report import RESULTS, Row, Section, as_document, machine_facts, others_busy
+from bench.report import RESULTS, Row, Section, as_document, machine_facts
 from bench.run import BENCHMARKS
+
+from exhume.lab.machine import others_busy
 
 SCRIPT = """\
 python3  4242

@@ -29,3 +29,11 @@ def test_a_quiet_node_is_healthy(tmp_path: Path) -> None:
     found = diagnose(scene.write(tmp_path), scene.window)
     assert found.verdict == "healthy"
     assert not found.findings
+
+
+def test_a_little_of_it_on_each_of_many_cores_is_nothing(tmp_path: Path) -> None:
+    scene = Scene(cores=24, seconds=40)
+    for cpu in range(24):
+        scene.core(cpu, 0, 40, user=800, system=100).stack(cpu, 0, 40, 0.1, "zorpd", 100 + cpu, PATH)
+        scene.stack(cpu, 0, 40, 0.6, "zorpd", 100 + cpu, ["app:work"])
+    assert not diagnose(scene.write(tmp_path), scene.window).findings

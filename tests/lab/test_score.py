@@ -13,8 +13,10 @@ from exhume.lab.score import document, judge
 from exhume.lab.score.outcome import Outcome, Told
 from exhume.lab.score.plan import Plan, draw
 from exhume.lab.score.tally import Tally
+from exhume.model.clock import NANOS
 from exhume.model.errors import LabError
 from exhume.model.finding import Severity
+from exhume.store.query import Recording
 
 PLAN = Plan(1, "user-hog", 1, core=1, calm_s=7.0, seconds=8.0, after_s=2.0, background="nothing")
 QUIET = Plan(2, "quiet", 1, core=0, calm_s=7.0, seconds=8.0, after_s=2.0, background="forks")
@@ -150,3 +152,20 @@ def test_whatever_goes_wrong_in_a_run_is_its_outcome(monkeypatch, tmp_path, play
     assert [outcome.failed for outcome in outcomes] == [reason, reason]
     assert not any(outcome.right for outcome in outcomes)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.root
+def test_a_run_from_calm_to_answer(tmp_path: Path):
+    """A real recorder, a real background and a real scenario, as short as it can be."""
+    plan = Plan(1, "quiet", 9, core=0, calm_s=1.0, seconds=1.5, after_s=0.5, background="forks")
+    keep = tmp_path / "kept"
+    [outcome] = judge.judge([plan], tmp_path / "work", keep)
+    assert (outcome.failed, outcome.false_critical) == ("", False)
+    assert outcome.seconds > 0
+    kept = keep / "001-quiet"
+    truth = json.loads((kept / "run.json").read_text())
+    span = Recording.open(kept).span()
+    assert span.since < truth["began"] - 0.9 * NANOS and truth["ended"] < span.until
+    assert 1.5 <= (truth["ended"] - truth["began"]) / NANOS < 5
+    assert any(name.startswith("checks-") for name in truth["names"])
+    assert not any((tmp_path / "work").iterdir())

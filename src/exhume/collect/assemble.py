@@ -8,6 +8,7 @@ from typing import TypeVar
 from exhume.collect.cgroups import CgroupSource
 from exhume.collect.churn import ChurnSource
 from exhume.collect.cpu import CpuSource
+from exhume.collect.docker_events import DockerEventSource
 from exhume.collect.host import Host
 from exhume.collect.interrupts import InterruptSource
 from exhume.collect.kmsg import KernelLogSource, LogPosition
@@ -64,6 +65,7 @@ def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None) -> 
         lambda: ThrottlingSource(host),
         lambda: NetdevSource(host),
         lambda: KernelLogSource(host, log_position, sources.log_clock.offset_ns),
+        lambda: DockerEventSource(host),
     ]
     memory = sources.cgroups.v1 if sources.cgroups else None
     sources.traced = _trace_cgroups(host, sources)

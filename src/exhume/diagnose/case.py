@@ -101,6 +101,11 @@ class Case:
         # The rows come in the order of time: the newest image of a process wins.
         return {row[0]: Known(*row) for row in self.now("processes").listed(*columns)}
 
+    @cached_property
+    def processes(self) -> list[Known]:
+        """Every process that was told of near the focus, the newest image of each."""
+        return list(self._processes.values())
+
     def process(self, pid: int) -> Known | None:
         return self._processes.get(pid)
 

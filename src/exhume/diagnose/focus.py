@@ -16,6 +16,7 @@ import numpy as np
 from exhume.collect.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS
+from exhume.model.events import RESTART
 from exhume.model.window import Window
 from exhume.store.query import Recording
 
@@ -32,6 +33,9 @@ _LASTING_SCORE = 0.5
 # A driver speaks up this long after its queue stood still.
 _BEFORE_LINE_S = 6
 _LEAST_WAIT_NS = NANOS // 10
+# A loop that costs little is no more than worth a look, where nothing else is.
+_RESTART_SCORE = 0.25
+_RESTART_TOLD_S = 5
 
 # What one unit of a measure of the node is: about where a node feels it.
 _NODE_UNITS = {
@@ -192,11 +196,22 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
         "ksoftirqd wait": _above_calm(waits),
         "throttling": _above_calm(throttled) * _WEIGHTS["throttling"],
         "kernel log": _of_log(recording, context, seconds),
+        "restarts": _of_restarts(recording, context, seconds),
     }
     names = list(excesses)
     stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
     grave = hot | (throttled >= _GRAVE["throttling"]) | (waits >= 1)
     return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], grave
+
+
+def _of_restarts(recording: Recording, context: Window, seconds: int) -> Floats:
+    """What fails and is started again is told every few seconds, for the seconds before."""
+    curve = np.zeros(seconds)
+    for event in recording.events(context, [RESTART]):
+        second = min(seconds - 1, (event.wall - context.since) // NANOS)
+        if event.severity != "info":
+            curve[max(0, second - _RESTART_TOLD_S) : second + 1] = _RESTART_SCORE
+    return curve
 
 
 _CORE_MEASURES = {

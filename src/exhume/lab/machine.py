@@ -1,8 +1,9 @@
-"""The facts of a machine that measured figures depend on; nothing that names the machine."""
+"""What measured figures depend on: the facts of a machine (nothing that names it), and what else it is busy with."""
 
 import importlib.metadata
 import os
 import platform
+import time
 from pathlib import Path
 
 
@@ -24,3 +25,17 @@ def machine_facts() -> dict[str, str]:
         "kernel": f"Linux {platform.release().split('-')[0]}, {platform.machine()}",
         "Python": f"{platform.python_version()}; {packages}",
     }
+
+
+def others_busy(seconds: float = 3.0) -> float:
+    """The share of the machine that is busy while nothing is measured."""
+    before = _cpu_times()
+    time.sleep(seconds)
+    spent = [after - start for after, start in zip(_cpu_times(), before, strict=True)]
+    idle = spent[3] + spent[4]
+    return 1 - idle / max(1, sum(spent))
+
+
+def _cpu_times() -> list[int]:
+    # Guest time is part of user time already.
+    return [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]

@@ -54,7 +54,7 @@ class Stage:
         self, program: str, *words: str, name: str | None = None, core: int | None = None, nice: int = 0
     ) -> subprocess.Popen[bytes]:
         """Start a program of lab/programs/, on one core where one is given."""
-        link = self._python_named(name or self.name)
+        link = self.python_named(name or self.name)
         starter = os.getpid()
         started = subprocess.Popen(
             [link, "-I", "-S", PROGRAMS / f"{program}.py", *words],
@@ -97,7 +97,8 @@ class Stage:
         if stuck:
             raise LabError(f"{', '.join(stuck)} can't be ended: stuck in the kernel; run exhume lab clean later")
 
-    def _python_named(self, name: str) -> Path:
+    def python_named(self, name: str) -> Path:
+        """The interpreter under another name: what it runs is called so."""
         link = self.directory / "bin" / name
         if not link.is_symlink():
             link.parent.mkdir(exist_ok=True)

@@ -2,3 +2,5 @@
 
 KERNEL_LOG = "kernel-log"
 INCIDENT = "incident"
+RECORDER = "recorder"
+RESTART = "restart"

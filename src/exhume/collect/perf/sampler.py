@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from exhume.collect.exit_codes import ExitCodes
 from exhume.collect.host import Host
 from exhume.collect.perf.distinct import distinct, groups_of
 from exhume.collect.perf.kernel_changes import KernelChanges
@@ -22,6 +23,7 @@ from exhume.collect.perf.records import (
     throttled_while_busy,
     walk,
 )
+from exhume.collect.perf.restarts import Restarts, Told
 from exhume.collect.perf.rings import RingSet
 from exhume.collect.perf.scheduling import keepers
 from exhume.collect.perf.stackbook import Chain, Stack, StackBook
@@ -34,7 +36,7 @@ from exhume.collect.processes import ProcessReader
 from exhume.collect.source import TickRows
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import Missing
-from exhume.model.tables import Columns, Losses, to_columns
+from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
 
 # The longest record that tells of a task: a mapping, with the longest path.
 TASK_RECORD_BYTES = 4352
@@ -65,6 +67,8 @@ class Sampler:
         self._book = StackBook(self._symbolizer)
         self._tasks = Tasks(host)
         self._processes = ProcessBook(ProcessReader(host))
+        self._restarts = Restarts()
+        self._exit_codes = _open_exit_codes()
         self.rate_hz = rate_hz
         self._started = False
         # Whether every task record was taken in: else what is known of processes may be stale.
@@ -105,6 +109,8 @@ class Sampler:
 
     def close(self) -> None:
         self._rings.close()
+        if self._exit_codes is not None:
+            self._exit_codes.close()
 
     def read(self, tick: Tick) -> TickRows:
         if not self._started:
@@ -124,10 +130,15 @@ class Sampler:
         rows: dict[str, Columns] = {}
         stacks = self._stacks(samples)
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
-        self._add_samples(rows, tick, samples, stacks, idle)
+        again = self._started_again(tick, drained)
+        seen = self._add_samples(rows, samples, stacks, idle)
+        keeping = keepers(samples.pid[~idle], samples.tid[~idle], self.rate_hz * tick.seconds)
+        processes = self._processes.rows(tick.start, [*seen, *again.asked], self._tasks.gone, keeping)
+        if processes:
+            rows["processes"] = processes
         self._add_counts(rows, tick, drained, samples, idle)
         rows.update(self._book.take_rows())
-        self._add_traced(rows, drained.tasks)
+        self._add_told(rows, drained.tasks, again)
         losses = self._losses(tick, drained)
         if losses:
             rows["losses"] = to_columns("losses", losses)
@@ -231,17 +242,13 @@ class Sampler:
         return names
 
     def _add_samples(
-        self,
-        rows: dict[str, Columns],
-        tick: Tick,
-        samples: RawSamples,
-        stacks: list[Stack],
-        idle: npt.NDArray[np.bool_],
-    ) -> None:
+        self, rows: dict[str, Columns], samples: RawSamples, stacks: list[Stack], idle: npt.NDArray[np.bool_]
+    ) -> list[tuple[int, int | None, str]]:
+        """The rows; returns the processes that were sampled: pid, parent where it is known, name."""
         busy = ~idle
         kept = int(busy.sum())
         if not kept:
-            return
+            return []
         names = self._names(samples)[busy]
         pids = samples.pid[busy]
         rows["samples"] = {
@@ -254,11 +261,15 @@ class Sampler:
             "weight_us": np.full(kept, 1_000_000 // self.rate_hz, dtype=np.uint32),
         }
         first = {pid: place for place, pid in reversed(list(enumerate(pids.tolist())))}
-        seen = [(pid, self._tasks.parent(pid), str(names[place])) for pid, place in first.items() if pid > 0]
-        keeping = keepers(pids, samples.tid[busy], self.rate_hz * tick.seconds)
-        processes = self._processes.rows(tick.start, seen, self._tasks.gone, keeping)
-        if processes:
-            rows["processes"] = processes
+        return [(pid, self._tasks.parent(pid), str(names[place])) for pid, place in first.items() if pid > 0]
+
+    def _started_again(self, tick: Tick, drained: Drained) -> Told:
+        """Programs that loop. After a loss nobody knows who is who."""
+        failed = None if self._exit_codes is None else self._exit_codes.drain()
+        if not drained.whole:
+            self._restarts.forget()
+            return Told([], [])
+        return self._restarts.observe(tick.end, drained.tasks, failed, self._tasks.known_name)
 
     def _add_counts(
         self,
@@ -298,15 +309,26 @@ class Sampler:
             if count
         ]
 
-    def _add_traced(self, rows: dict[str, Columns], records: Records) -> None:
-        if RecordType.SAMPLE not in records.types:
-            return
-        cgroups, events = self._tracepoints.decode(records, self._tasks.name_at)
+    def _add_told(self, rows: dict[str, Columns], records: Records, again: Told) -> None:
+        """What tracepoints tell, and what was started again."""
+        cgroups: list[CgroupEvents] = []
+        events: list[Events] = []
+        if RecordType.SAMPLE in records.types:
+            cgroups, events = self._tracepoints.decode(records, self._tasks.name_at)
+        events = [*events, *again.events]
         if cgroups:
             cgroups.sort(key=lambda row: row.time)
             rows["cgroup_events"] = to_columns("cgroup_events", cgroups)
         if events:
             rows["events"] = to_columns("events", events)
+
+
+def _open_exit_codes() -> ExitCodes | None:
+    """Who fails, where the kernel tells; without it, what is started again is told without saying how it ended."""
+    try:
+        return ExitCodes()
+    except OSError:
+        return None
 
 
 _LOSS_TEXT = {

@@ -218,6 +218,11 @@ class Tasks:
             names = self._names[tid] = [(0, name)]
         return names[_last_before(names, time)][1]
 
+    def known_name(self, pid: int) -> str | None:
+        """The name of a process, as it is now; None where it is gone."""
+        names = self._names.get(pid)
+        return names[-1][1] if names else self._name_from_proc(pid, pid)
+
     def parent(self, pid: int) -> int | None:
         return self._parents.get(pid)
 

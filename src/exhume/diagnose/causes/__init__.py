@@ -11,10 +11,14 @@ from exhume.diagnose.causes import (
     cgroup_excess,
     compaction_thp,
     conntrack_pressure,
+    crash_loop,
+    fork_storm,
     iptables_churn,
     ipvs_estimation,
     irq_imbalance,
     memory_reclaim,
+    mount_storm,
+    negative_dentries,
     netns_cleanup,
     numa_balancing,
     oom_thrash,
@@ -31,6 +35,10 @@ from exhume.model.finding import RuledOut
 Examine = Callable[[Case], Found | RuledOut]
 
 CAUSES: dict[str, Examine] = {
+    "negative-dentries": negative_dentries.examine,
+    "mount-storm": mount_storm.examine,
+    "fork-storm": fork_storm.examine,
+    "crash-loop": crash_loop.examine,
     "page-fault-storm": page_fault_storm.examine,
     "writeback-storm": writeback_storm.examine,
     "compaction-thp": compaction_thp.examine,

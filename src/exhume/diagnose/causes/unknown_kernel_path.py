@@ -5,6 +5,7 @@ import numpy as np
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_load
+from exhume.diagnose.hold import hold_of
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import Names, plain_name
 from exhume.diagnose.sheet import Found, Sheet
@@ -20,8 +21,10 @@ def examine(case: Case) -> Found | RuledOut:
     sampled = case.sampled
     left = sampled.in_kernel & ~case.explained
     load = case.load_of(left)
-    if load.together < CAUSE.limit("core_share") or load.taken_s < CAUSE.limit("seconds") or not load.is_new:
-        return sheet.rule_out(f"at most {load.together:.0%} of a core went to paths that nothing explains")
+    # Of one core, or of one process: a little on each of many cores is what any busy node has.
+    hold = hold_of(case, load, CAUSE.limit("core_share"))
+    if hold.seconds < CAUSE.limit("seconds") or not load.is_new:
+        return sheet.rule_out(f"at most {load.peak:.0%} of a core went to paths that nothing explains")
     path, owned = _dominant(case, load)
     function = path[-1]
     evidence = of_load(case, owned, (function,))

@@ -4,15 +4,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
+    cgroup_excess,
     compaction_thp,
     conntrack_pressure,
+    crash_loop,
+    fork_storm,
     iptables_churn,
+    memory_reclaim,
+    mount_storm,
+    negative_dentries,
     netns_cleanup,
+    oom_thrash,
     page_fault_storm,
     quiet,
     softirq_storm,
     user_hog,
     writeback_storm,
+    zombie_memcgs,
 )
 from exhume.lab.stage import Stage
 
@@ -75,5 +83,38 @@ SCENARIOS: dict[str, Scenario] = {
             on_core=True,
             memory=512 << 20,
         ),
+        Scenario(
+            "zombie-memcgs",
+            "zombie-memcgs",
+            zombie_memcgs.SUMMARY,
+            zombie_memcgs.play,
+            zombie_memcgs.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario(
+            "cgroup-excess",
+            "cgroup-excess",
+            cgroup_excess.SUMMARY,
+            cgroup_excess.play,
+            cgroup_excess.prepare,
+            on_core=True,
+            memory=400 << 20,
+        ),
+        Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
+        Scenario(
+            "negative-dentries",
+            "negative-dentries",
+            negative_dentries.SUMMARY,
+            negative_dentries.play,
+            on_core=True,
+            memory=1 << 30,
+        ),
+        Scenario(
+            "mount-storm", "mount-storm", mount_storm.SUMMARY, mount_storm.play, mount_storm.prepare, on_core=True
+        ),
+        Scenario("fork-storm", "fork-storm", fork_storm.SUMMARY, fork_storm.play, on_core=True),
+        Scenario("crash-loop", "crash-loop", crash_loop.SUMMARY, crash_loop.play, seconds=15.0),
     )
 }

@@ -32,4 +32,6 @@ def _lead_astray(namespace: Namespace, device: str, host: int) -> None:
     for where in ("all", device):
         namespace.set(f"net.ipv4.conf.{where}.rp_filter", "0")
         namespace.set(f"net.ipv4.conf.{where}.send_redirects", "0")
+        # The first hop back is to where the packet came from, with that namespace's own address as its source.
+        namespace.set(f"net.ipv4.conf.{where}.accept_local", "1")
     namespace.run("ip", "route", "add", f"{LOST}/32", "via", f"{SUBNET}.{host}", "dev", device)

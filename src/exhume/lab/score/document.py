@@ -9,6 +9,8 @@ from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S
 from exhume.lab.score.tally import MUST, Step, Tally
 
 SCORE_VERSION = 1
+# More work than this beside the runs, and they say more about that work.
+QUIET_MACHINE = 0.1
 METHOD = (
     f"Each run draws by lot the core, the seconds of calm before ({CALM_S[0]:.0f} to {CALM_S[1]:.0f}), the length of "
     f"the trouble ({LENGTH_S[0]:.0f} to {LENGTH_S[1]:.0f} s), the names of processes, and healthy work beside it. "
@@ -33,6 +35,13 @@ def as_document(tally: Tally, planned: int, seed: int) -> str:
     ]
     if done < planned:
         parts.append(f"**Unfinished**: {done} of {planned} runs.")
+    busy = sorted(each.others_busy for each in tally.outcomes)
+    if busy and busy[-1] > QUIET_MACHINE:
+        often = sum(share > QUIET_MACHINE for share in busy)
+        parts.append(
+            f"**Not a quiet machine**: before {often} of {done} runs other work took more than {QUIET_MACHINE:.0%} of "
+            f"it, up to {busy[-1]:.0%}."
+        )
     missed = tally.missed()
     parts.append("**Missed**: " + "; ".join(missed) + "." if missed else "All that must be reached is reached.")
     parts += [METHOD, "\n".join(f"- {name}: {value}" for name, value in machine_facts().items())]

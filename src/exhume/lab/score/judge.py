@@ -9,23 +9,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from exhume.lab.clean import clean
 from exhume.lab.leftovers import Leftovers
+from exhume.lab.machine import others_busy
 from exhume.lab.perform import scenario_named
 from exhume.lab.score.outcome import Outcome, Told
 from exhume.lab.score.plan import Plan
-from exhume.lab.traces import DEFAULT_WORK
+from exhume.lab.traces import DEFAULT_WORK, lock_directory
 from exhume.model.errors import LabError
 
 _PREPARING_S = 180.0
 _ANSWERING_S = 120.0
 _STOPPING_S = 40.0
-# Between two runs: the kernel lets go of what the last one made.
-_REST_S = 0.5
+_REST_S = 1.0
 TRUTH = "run.json"
 
 
@@ -40,11 +40,18 @@ def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None)
     work = (work or DEFAULT_WORK).absolute()
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
+    alone = lock_directory(work)
+    if alone < 0:
+        raise LabError(f"another score is kept in {work}: both would judge each other's load; wait for its end")
     own = Leftovers.begin(work / f"score-{os.getpid()}-{time.monotonic_ns():x}")
     try:
         for plan in plans:
             directory = own.directory / f"{plan.number:03d}-{plan.scenario}"
+            # Meanwhile the kernel lets go of what the last run made.
+            busy = others_busy(_REST_S)
             outcome, truth = _run(plan, directory, work)
+            outcome = replace(outcome, others_busy=busy)
             if keep is not None and directory.is_dir():
                 kept = keep / directory.name
                 shutil.rmtree(kept, ignore_errors=True)
@@ -52,9 +59,9 @@ def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None)
                 (kept / TRUTH).write_text(json.dumps(outcome.as_json() | truth, indent=1) + "\n")
             shutil.rmtree(directory, ignore_errors=True)
             yield outcome
-            time.sleep(_REST_S)
     finally:
         own.undo()
+        os.close(alone)
 
 
 def _run(plan: Plan, directory: Path, work: Path) -> tuple[Outcome, dict[str, Any]]:

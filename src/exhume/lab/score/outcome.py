@@ -29,7 +29,8 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`cause` is what was to be found (empty: nothing); `seconds` how long the answer took; `failed` why there is no
-    answer, in words. `core_right` is None where the scenario isn't bound to a core, or its cause wasn't found."""
+    answer, in words; `others_busy` the share of the machine that other work took before the run. `core_right` is None
+    where the scenario isn't bound to a core, or its cause wasn't found."""
 
     plan: Plan
     cause: str
@@ -37,6 +38,7 @@ class Outcome:
     seconds: float | None = None
     failed: str = ""
     on_core: bool = False
+    others_busy: float = 0.0
 
     @property
     def grave(self) -> tuple[Told, ...]:
@@ -74,6 +76,7 @@ class Outcome:
             "right": self.right,
             "core_right": self.core_right,
             "answer_s": self.seconds,
+            "others_busy": round(self.others_busy, 3),
             "failed": self.failed or None,
             "findings": [asdict(told) for told in self.findings],
         }

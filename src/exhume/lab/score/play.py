@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from exhume.lab.background import BACKGROUNDS
 from exhume.lab.perform import refuse_unfit, scenario_named
@@ -31,8 +32,8 @@ _SEALED_S = 60.0
 _MORE_S = 300.0
 
 
-def play(plan: Plan, directory: Path, work: Path) -> dict[str, int]:
-    """Returns the wall times (ns) between which the scenario played."""
+def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
+    """Returns the wall times (ns) between which the scenario played, and the names that were drawn for it."""
     scenario = scenario_named(plan.scenario)
     refuse_unfit(scenario)
     around = stage("background", seconds=plan.seconds, seed=plan.seed + 1, work=work)
@@ -52,7 +53,9 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, int]:
             # What the scenario left is undone when the recording is over: undoing isn't part of the story.
             playing.stop()
             playing.wait(plan.after_s)
-    return {"began": began, "ended": ended}
+        names = [link.name for each in (background, playing) for link in (each.directory / "bin").glob("*")]
+        cgroups = [str(entry["path"]) for entry in playing.leftovers.entries if entry["kind"] == "cgroup"]
+    return {"began": began, "ended": ended, "names": names, "cgroups": cgroups}
 
 
 @contextlib.contextmanager

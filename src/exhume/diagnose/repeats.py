@@ -1,0 +1,78 @@
+"""What events tell of things that end again and again: programs that the recorder followed, containers of Docker."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from exhume.diagnose.rows import Rows
+from exhume.model.clock import NANOS
+from exhume.model.events import RESTART
+from exhume.model.finding import Evidence
+
+DIED = "container-die"
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One that ended again and again: its name, how often, and whether each end was a failure (False where that isn't
+    known). `pace_s` is None for a program that was told of once; `told` is the newest line about it."""
+
+    name: str
+    times: float
+    failed: bool
+    pace_s: float | None
+    told: str
+    evidence: Evidence
+    rows: Rows
+    is_container: bool = False
+
+    @property
+    def containers(self) -> frozenset[str]:
+        """The ids it had, where it is a container."""
+        return frozenset(each for each in self.rows.texts("container").tolist() if each)
+
+
+def repeats_in(events: Rows, least: float) -> list[Repeat]:
+    """Those that ended so many times or more, in some rows of events."""
+    if not len(events):
+        return []
+    return [
+        each
+        for each in (
+            *(_program(rows, name) for name, rows in _by(events.matching("kind", RESTART), "comm")),
+            *(_container(rows, name) for name, rows in _by(events.matching("kind", DIED), "container_name")),
+        )
+        if each.times >= least
+    ]
+
+
+def _by(rows: Rows, column: str) -> list[tuple[str, Rows]]:
+    names = sorted({name for name in rows.texts(column).tolist() if name}) if len(rows) else []
+    return [(name, rows.matching(column, name)) for name in names]
+
+
+def _program(rows: Rows, name: str) -> Repeat:
+    times = rows.total("value") or 0.0
+    span = (int(rows.wall.max()) - int(rows.wall.min())) / NANOS
+    # The first row tells of lives before it: they don't belong to the time between the rows.
+    later = times - float(rows.numbers("value")[rows.wall.argmin()])
+    pace = span / later if later > 0 and span > 0 else None
+    failed = all(severity != "info" for severity in rows.texts("severity").tolist())
+    match = (("kind", RESTART), ("comm", name))
+    evidence = Evidence("events", "value", "sum", times, int(rows.wall.min()), int(rows.wall.max()) + 1, match=match)
+    return Repeat(name, times, failed, pace, _newest(rows), evidence, rows)
+
+
+def _container(rows: Rows, name: str) -> Repeat:
+    pace = float(np.median(np.diff(np.sort(rows.wall)))) / NANOS if len(rows) > 1 else None
+    codes = rows.numbers("value")
+    failed = bool(np.all(~np.isnan(codes) & (codes != 0)))
+    match = (("kind", DIED), ("container_name", name))
+    evidence = Evidence(
+        "events", "kind", "count", len(rows), int(rows.wall.min()), int(rows.wall.max()) + 1, match=match
+    )
+    return Repeat(name, float(len(rows)), failed, pace, _newest(rows), evidence, rows, is_container=True)
+
+
+def _newest(rows: Rows) -> str:
+    return str(rows.texts("text")[rows.wall.argmax()])

@@ -1,0 +1,114 @@
+"""The network scenarios, shortly: they do what they say, in namespaces of their own that are gone afterwards."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from exhume.lab.filters import long_list
+from exhume.lab.network import Namespace, grouped, new_namespace
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.stage import Stage, stage
+
+COUNT = Path("/proc/sys/net/netfilter/nf_conntrack_count")
+
+
+def namespaces_of(*pids: int) -> set[int]:
+    """The network namespaces of processes; none of those that ended."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found.add(Path(f"/proc/{pid}/ns/net").stat().st_ino)
+    return found
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of the processes that still are: a namespace of the lab goes with the last of its processes."""
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def pids_of(playing: Stage) -> list[int]:
+    return [process.pid for process in playing.running]
+
+
+def received() -> int:
+    """Packets that all cores took from their backlogs since boot."""
+    lines = Path("/proc/net/softnet_stat").read_text().splitlines()
+    return sum(int(line.split()[0], 16) for line in lines)
+
+
+@pytest.mark.root
+@pytest.mark.needs("ip", "nsenter", "unshare")
+def test_a_namespace_is_gone_with_its_stage(tmp_path: Path) -> None:
+    forwards = Path("/proc/sys/net/ipv4/ip_forward").read_text()
+    with stage("try", seconds=1, work=tmp_path) as playing:
+        namespace = new_namespace(playing)
+        assert namespaces_of(namespace.pid) != namespaces_of(os.getpid())
+        pids = pids_of(playing)
+        namespace.set("net.ipv4.ip_forward", "1")
+    assert pids and not alive(pids)
+    assert forwards == Path("/proc/sys/net/ipv4/ip_forward").read_text()
+
+
+@pytest.mark.root
+@pytest.mark.needs("ip", "nsenter", "unshare")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_routing_loop_multiplies_packets(tmp_path: Path, seed: int) -> None:
+    """Whether the packets stay on the sender's core or are steered to another (the seeds draw both)."""
+    first = received()
+    with stage("softirq-storm", seconds=0.6, seed=seed, work=tmp_path) as playing:
+        SCENARIOS["softirq-storm"].play(playing)
+        pids = pids_of(playing)
+    assert received() - first > 50_000
+    assert pids and not alive(pids)
+
+
+@pytest.mark.root
+@pytest.mark.needs("ip", "nsenter", "unshare", "iptables-restore")
+@pytest.mark.skipif(not COUNT.exists(), reason="this kernel tracks no connections")
+def test_connections_are_tracked_in_a_namespace_of_their_own(tmp_path: Path) -> None:
+    counted = int(COUNT.read_text())
+    with stage("conntrack-pressure", seconds=1.0, work=tmp_path) as playing:
+        SCENARIOS["conntrack-pressure"].play(playing)
+        pids = pids_of(playing)
+        there = tmp_path / "there"
+        Namespace(playing.running[0].pid).run("sh", "-c", f"cat {COUNT} > {there}")
+    assert int(there.read_text()) > 5_000
+    assert int(COUNT.read_text()) < counted + 1_000
+    assert pids and not alive(pids)
+
+
+@pytest.mark.root
+@pytest.mark.needs("ip", "nsenter", "unshare", "iptables-restore")
+def test_rules_are_walked_in_a_namespace_of_their_own(tmp_path: Path) -> None:
+    with stage("iptables-churn", seconds=0.6, work=tmp_path) as playing:
+        SCENARIOS["iptables-churn"].play(playing)
+        pids = pids_of(playing)
+    assert pids and not alive(pids)
+
+
+@pytest.mark.root
+def test_namespaces_come_and_go(tmp_path: Path) -> None:
+    seen = set()
+    with stage("netns-cleanup", seconds=0.6, work=tmp_path) as playing:
+        program = playing.start("churn_namespaces", "0.6", "200", core=playing.core)
+        while program.poll() is None:
+            seen |= namespaces_of(program.pid)
+            time.sleep(0.01)
+        pids = pids_of(playing)
+        assert program.returncode == 0
+    assert len(seen) >= 4
+    assert pids and not alive(pids)
+
+
+def test_masks_of_many_cores() -> None:
+    assert grouped(f"{1 << 1:x}") == "00000002"
+    assert grouped(f"{1 << 95:x}") == "80000000,00000000,00000000"
+
+
+def test_a_long_list_of_rules_matches_nothing_that_is_sent() -> None:
+    table = long_list(300)
+    assert table.count("-A OUTPUT") == 300
+    assert "10.0.1.43/32" in table
