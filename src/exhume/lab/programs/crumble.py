@@ -6,22 +6,18 @@ import time
 from pathlib import Path
 
 _COMPACT = Path("/proc/sys/vm/compact_memory")
-_ROUNDS = 4
 
 
-def perforate(memory: mmap.mmap, step: int) -> None:
+def perforate(memory: mmap.mmap) -> None:
     """Touch all of it and give back every other page."""
     memory[:: mmap.PAGESIZE] = bytes(len(memory) // mmap.PAGESIZE)
-    for start in range(0, len(memory), step):
-        memory.madvise(mmap.MADV_DONTNEED, start, step // 2)
+    for start in range(0, len(memory), 2 * mmap.PAGESIZE):
+        memory.madvise(mmap.MADV_DONTNEED, start, mmap.PAGESIZE)
 
 
 if __name__ == "__main__":
     until = time.monotonic() + float(sys.argv[1])
     memory = mmap.mmap(-1, int(sys.argv[2]) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    number = 0
+    perforate(memory)
     while time.monotonic() < until:
-        if number % _ROUNDS == 0:
-            perforate(memory, 2 * mmap.PAGESIZE)
         _COMPACT.write_text("1")
-        number += 1

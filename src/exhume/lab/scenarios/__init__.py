@@ -81,7 +81,7 @@ SCENARIOS: dict[str, Scenario] = {
             compaction_thp.SUMMARY,
             compaction_thp.play,
             on_core=True,
-            memory=512 << 20,
+            memory=256 << 20,
         ),
         Scenario(
             "zombie-memcgs",
