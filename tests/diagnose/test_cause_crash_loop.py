@@ -110,6 +110,8 @@ def test_one_that_costs_nothing_is_worth_knowing(tmp_path: Path) -> None:
 def test_without_exit_codes_a_repeat_is_less_sure_and_only_worth_knowing(tmp_path: Path) -> None:
     sure = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0], "poller")
     unsure = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0], "poller", severity="info")
+    for scene in (sure, unsure):
+        scene.stack(1, 8, 22, 0.1, "poller", 3_000, IMPORT)
     known = told(diagnose(sure.write(tmp_path / "sure"), sure.window))
     unknown = told(diagnose(unsure.write(tmp_path / "unsure"), unsure.window))
     assert known is not None
