@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from judged import judged
 from scenes import Scene
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding
 
 RECEIVE = ["run_ksoftirqd", "handle_softirqs", "net_rx_action", "__napi_poll", "process_backlog", "ip_rcv"]
@@ -29,7 +29,7 @@ def test_a_full_table_that_drops_is_critical(tmp_path: Path) -> None:
     )
     for second in range(21, 29):
         scene.event(second, "conntrack-full", FULL)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.severity, top.culprit.cpu) == ("conntrack-pressure", "critical", 5)
     assert top.confidence >= 0.9
     told = " ".join(link.text for link in top.chain)
@@ -39,35 +39,35 @@ def test_a_full_table_that_drops_is_critical(tmp_path: Path) -> None:
 
 def test_drops_alone_are_found_without_stacks(tmp_path: Path) -> None:
     scene = filled(Scene(), 262_144).event(24, "conntrack-full", FULL).core(1, 20, 30, softirq=300).without("samples")
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None and found.severity == "critical"
     assert any("no stacks" in why for why in found.why_not_sure)
 
 
 def test_a_table_that_fills_is_told_early(tmp_path: Path) -> None:
     scene = filled(Scene(), 220_000).core(1, 20, 30, user=900)
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None and found.severity == "info"
 
 
 def test_the_local_process_that_opens_connections_is_named(tmp_path: Path) -> None:
     inline = ["do_syscall_64", "__sys_sendmmsg", "udp_sendmsg", "ip_output", "nf_conntrack_in", "early_drop"]
     scene = Scene(cores=96).core(70, 20, 30, system=990).stack(70, 20, 30, 0.98, "prober", 808, inline)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.comm, top.culprit.pid, top.culprit.cpu) == ("conntrack-pressure", "prober", 808, 70)
 
 
 def test_who_lists_the_table_is_named(tmp_path: Path) -> None:
     listing = ["do_syscall_64", "__sys_recvmsg", "netlink_dump", "ctnetlink_dump_table", "ctnetlink_fill_info"]
     scene = Scene().core(2, 20, 30, system=950, user=40).stack(2, 20, 30, 0.9, "exporter", 12, listing)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.comm) == ("conntrack-pressure", "exporter")
 
 
 def test_collecting_the_dead(tmp_path: Path) -> None:
     worker = ["ret_from_fork", "kthread", "worker_thread", "process_one_work", "gc_worker", "nf_ct_gc_expired"]
     scene = Scene().core(2, 20, 30, system=990).stack(2, 20, 30, 0.97, "kworker/2:1", 12, worker)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.comm) == ("conntrack-pressure", "kworker/2:1")
 
 
@@ -75,7 +75,7 @@ def test_a_storm_of_packets_that_is_merely_tracked_is_another_thing(tmp_path: Pa
     scene = filled(Scene().core(1, 20, 30, softirq=980), 9_000)
     scene.stack(1, 20, 30, 0.8, "ksoftirqd/1", 30, [*RECEIVE, "ip_forward", "veth_xmit"])
     scene.stack(1, 20, 30, 0.15, "ksoftirqd/1", 30, [*RECEIVE, "nf_hook_slow", "nf_conntrack_in"])
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     assert find(found) is None
     assert found.findings[0].cause == "softirq-storm"
 
@@ -85,4 +85,4 @@ def test_a_busy_healthy_node(tmp_path: Path) -> None:
     for cpu in range(16):
         scene.core(cpu, 0, 40, user=600, softirq=80)
         scene.stack(cpu, 0, 40, 0.05, "server", 50, [*RECEIVE, "nf_conntrack_in"])
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from judged import judged
 from scenes import Scene
 
 from exhume.diagnose.device_interrupts import device_name
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding
 
 INTERRUPT = ["asm_common_interrupt", "common_interrupt", "irq_exit_rcu", "handle_softirqs", "net_rx_action"]
@@ -32,7 +32,7 @@ def busy(scene: Scene, cpu: int, frames: list[str]) -> Scene:
 
 def test_all_queues_on_one_core(tmp_path: Path) -> None:
     scene = busy(interrupts(Scene(cores=8), {0: 3, 1: 3, 2: 3, 3: 3}), 3, POLLING)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     top = found.findings[0]
     assert (top.cause, top.severity, top.culprit.cpu) == ("irq-imbalance", "critical", 3)
     assert top.confidence >= 0.85
@@ -45,33 +45,33 @@ def test_one_core_of_96(tmp_path: Path) -> None:
     scene = busy(interrupts(Scene(cores=96), dict.fromkeys(range(8), 95)), 95, POLLING)
     for cpu in range(95):
         scene.core(cpu, 0, 40, user=300, softirq=10)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.cpu) == ("irq-imbalance", 95)
 
 
 def test_one_queue_alone_leaves_doubt(tmp_path: Path) -> None:
     scene = busy(interrupts(Scene(cores=8), {0: 3}), 3, POLLING)
     interrupts(scene, {1: 4}, rate=20)
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None
     assert any("one connection" in why for why in found.why_not_sure)
 
 
 def test_spread_interrupts_are_fine(tmp_path: Path) -> None:
     scene = busy(interrupts(Scene(cores=8), {0: 0, 1: 1, 2: 2, 3: 3}), 3, POLLING)
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_busy_all_over_is_not_a_matter_of_placement(tmp_path: Path) -> None:
     scene = busy(interrupts(Scene(cores=4), {0: 3, 1: 3}), 3, POLLING)
     for cpu in range(3):
         scene.core(cpu, 20, 30, user=950)
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_packets_from_this_node_are_not_the_devices(tmp_path: Path) -> None:
     scene = busy(interrupts(Scene(cores=8), {0: 3, 1: 3}), 3, BACKLOG)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     assert find(found) is None
     assert find(found, "softirq-storm") is not None
 
@@ -79,12 +79,12 @@ def test_packets_from_this_node_are_not_the_devices(tmp_path: Path) -> None:
 def test_many_interrupts_that_cost_little_are_fine(tmp_path: Path) -> None:
     scene = interrupts(Scene(cores=8), {0: 3, 1: 3}).core(3, 20, 30, softirq=150, user=500)
     scene.stack(3, 20, 30, 0.15, "swapper", 0, POLLING)
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_without_stacks(tmp_path: Path) -> None:
     scene = busy(interrupts(Scene(cores=8), {0: 3, 1: 3}), 3, POLLING).without("samples")
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None and found.culprit.cpu == 3
     assert 0.4 <= found.confidence < 0.7
 

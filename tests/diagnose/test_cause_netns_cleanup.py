@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from judged import judged
 from scenes import Scene
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding
 
 WORKER = ["ret_from_fork", "kthread", "worker_thread", "process_one_work", "cleanup_net"]
@@ -31,7 +31,7 @@ def test_the_worker_and_the_maker_on_one_core_of_96(tmp_path: Path, below: list[
     scene = counted(Scene(cores=96), 40, 40, 900, 1_400).core(50, 20, 30, system=990)
     scene.stack(50, 20, 30, 0.97, "kworker/u192:3", 700, [*WORKER, *below])
     scene.core(8, 20, 30, system=300).stack(8, 20, 30, 0.25, "runc", 801, [*MAKING, "ops_init"])
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.severity) == ("netns-cleanup", "critical")
     assert top.culprit.comm == "runc"
     assert top.confidence >= 0.9
@@ -45,13 +45,13 @@ def test_many_short_lived_makers_share_a_name(tmp_path: Path) -> None:
             pid = 3_000 + second * 10 + child
             scene.stack(1, second, second + 1, 0.12, "sandboxer", pid, MAKING)
     scene.stack(1, 20, 30, 0.3, "kworker/u8:1", 60, WORKER)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.comm) == ("netns-cleanup", "sandboxer")
 
 
 def test_a_worker_without_a_maker_in_sight_leaves_doubt(tmp_path: Path) -> None:
     scene = Scene().core(1, 20, 30, system=990).stack(1, 20, 30, 0.97, "kworker/u8:1", 60, WORKER)
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None and found.culprit.comm == "kworker/u8:1"
     assert any("who dropped them" in why for why in found.why_not_sure)
 
@@ -59,7 +59,7 @@ def test_a_worker_without_a_maker_in_sight_leaves_doubt(tmp_path: Path) -> None:
 def test_other_work_in_a_worker_is_not_it(tmp_path: Path) -> None:
     scene = counted(Scene(), 40, 40, 41, 40).core(1, 20, 30, system=990)
     scene.stack(1, 20, 30, 0.97, "kworker/u8:1", 60, [*WORKER[:-1], "zorp_work"])
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_containers_that_start_now_and_then_are_normal(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_containers_that_start_now_and_then_are_normal(tmp_path: Path) -> None:
     for cpu in range(16):
         scene.core(cpu, 0, 40, user=700, system=60)
     scene.stack(3, 20, 30, 0.05, "runc", 801, MAKING).stack(4, 20, 30, 0.06, "kworker/u32:3", 70, WORKER)
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_without_stacks_a_growing_count_is_all_there_is(tmp_path: Path) -> None:
     scene = counted(Scene(), 40, 40, 900, 1_400).core(1, 20, 30, system=900).without("samples")
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None and found.severity == "info"
     assert found.confidence < 0.5

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from judged import judged
 from scenes import Scene
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding
 
 KSOFTIRQD = ["ret_from_fork", "kthread", "smpboot_thread_fn", "run_ksoftirqd", "handle_softirqs"]
@@ -30,12 +30,15 @@ def storm(scene: Scene, cpu: int, frames: list[str], comm: str = "", share: floa
 def test_packets_of_a_local_sender_on_another_core(tmp_path: Path) -> None:
     scene = storm(Scene(), 1, [*KSOFTIRQD, *FORWARD])
     scene.core(3, 20, 30, system=400).stack(3, 20, 30, 0.35, "shipper", 900, SENDING)
+    scene.row("processes", 20, pid=900, comm="shipper", cgroup="/system.slice/log-shipper.service")
     for second in range(20, 30):
         scene.row("softnet", second, cpu=1, processed=900_000, dropped=40_000, squeezed=300)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.severity) == ("softirq-storm", "critical")
     assert (top.culprit.cpu, top.culprit.comm, top.culprit.pid) == (1, "shipper", 900)
     assert top.confidence >= 0.9
+    assert top.remedies[0].command == "systemctl disable --now log-shipper.service"
+    assert not any("{target}" in each.command + each.text for each in top.remedies)
     assert "network receive" in top.summary and "shipper" in top.summary
     told = [link.text for link in top.chain]
     assert any("40,000 packets were dropped" in text for text in told)
@@ -46,7 +49,7 @@ def test_softirqs_inside_the_senders_own_call(tmp_path: Path) -> None:
     inline = [*SENDING, "__local_bh_enable_ip", "do_softirq", "handle_softirqs", *FORWARD]
     scene = Scene(cores=2).core(0, 20, 30, system=990)
     scene.stack(0, 20, 30, 0.85, "gateway", 77, inline).stack(0, 20, 30, 0.13, "gateway", 77, SENDING)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.severity, top.culprit.comm) == ("softirq-storm", "critical", "gateway")
 
 
@@ -59,7 +62,7 @@ def test_who_is_interrupted_is_not_blamed(tmp_path: Path) -> None:
                 "interrupts", second, irq=str(40 + cpu), name=f"eth0-Tx-Rx-{cpu}", cpu=cpu, device="eth0", queue=cpu,
                 count=600 if cpu == 5 else 500,
             )  # fmt: skip
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None
     assert found.culprit.comm is None and found.culprit.cpu == 5
 
@@ -75,7 +78,7 @@ def test_who_is_interrupted_is_not_blamed(tmp_path: Path) -> None:
 )
 def test_the_kind_of_softirq_is_named(tmp_path: Path, frames: list[str], kind: str) -> None:
     scene = storm(Scene(cores=2), 1, [*KSOFTIRQD[:-1], "__do_softirq", *frames])
-    found = find(diagnose(scene.write(tmp_path), scene.window))
+    found = find(judged(scene, tmp_path))
     assert found is not None and kind in found.summary
     assert found.culprit.function == frames[-1]
 
@@ -85,7 +88,7 @@ def test_one_core_of_96(tmp_path: Path) -> None:
     for cpu in range(96):
         if cpu != 61:
             scene.core(cpu, 0, 40, user=400, softirq=60)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.cpu, top.severity) == ("softirq-storm", 61, "critical")
     assert top.why_not_sure
 
@@ -97,27 +100,27 @@ def test_softirqs_spread_over_a_large_node_are_no_storm(tmp_path: Path) -> None:
         scene.core(cpu, 0, 40, user=500, softirq=60)
         scene.core(cpu, 20, 30, user=600, softirq=120)
         scene.stack(cpu, 20, 30, 0.12, "server", 100 + cpu, [*IDLE, "net_rx_action", "mlx5e_napi_poll"])
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_a_core_that_always_has_its_packets_is_no_news(tmp_path: Path) -> None:
     scene = Scene(cores=4).core(2, 0, 40, softirq=650).stack(2, 0, 40, 0.65, "swapper/2", 0, [*IDLE, *FORWARD])
     scene.core(1, 20, 24, system=900)
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_a_system_call_storm_is_another_thing(tmp_path: Path) -> None:
     scene = (
         Scene(cores=4).core(2, 20, 30, system=990).stack(2, 20, 30, 0.98, "zorpd", 5, ["do_syscall_64", "zorp_scan"])
     )
-    assert find(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert find(judged(scene, tmp_path)) is None
 
 
 def test_without_stacks_the_counters_tell_with_less_confidence(tmp_path: Path) -> None:
     whole = storm(Scene(), 1, [*KSOFTIRQD, *FORWARD])
-    sure = find(diagnose(whole.write(tmp_path / "whole"), whole.window))
+    sure = find(judged(whole, tmp_path / "whole"))
     scene = storm(Scene(), 1, [*KSOFTIRQD, *FORWARD]).without("samples")
-    found = find(diagnose(scene.write(tmp_path / "less"), scene.window))
+    found = find(judged(scene, tmp_path / "less"))
     assert found is not None and sure is not None
     assert found.culprit.cpu == 1
     assert found.confidence < sure.confidence
@@ -129,6 +132,6 @@ def test_a_more_specific_cause_takes_over(tmp_path: Path) -> None:
     scene = storm(
         Scene(), 1, [*KSOFTIRQD[:-1], "__do_softirq", "run_timer_softirq", "call_timer_fn", "estimation_timer"]
     )
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     assert [each.cause for each in found.findings] == ["ipvs-estimation"]
     assert any(each.cause == "softirq-storm" and "ipvs-estimation" in each.why for each in found.ruled_out)

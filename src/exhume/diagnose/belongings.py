@@ -104,3 +104,8 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
         elif kinds[each.id]:
             chosen += aimed((each,), whose.target)
     return tuple(chosen)
+
+
+def fitted(remedies: tuple[Remedy, ...], whose: Belongs, target: str) -> tuple[Remedy, ...]:
+    """The same, with all others aimed at what the finding is about."""
+    return tuple(each if each.target else aimed((each,), target)[0] for each in stopping(remedies, whose))

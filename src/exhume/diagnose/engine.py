@@ -16,6 +16,7 @@ from exhume.diagnose.symptoms import Symptom, find_symptoms
 from exhume.model.finding import Diagnosis, Finding, Link, Role, RuledOut, Severity, Verdict
 from exhume.model.window import Window
 from exhume.store.query import Recording
+from exhume.store.remembered import Remembered
 
 # A finding below this is not told: it would be a guess.
 LEAST_CONFIDENCE = 0.3
@@ -30,6 +31,8 @@ def diagnose(
     recording: Recording, window: Window, *, at: int | None = None, progress: Progress = lambda done: None
 ) -> Diagnosis:
     """The diagnosis of a window, or of what is nearest to a moment in it."""
+    # The causes ask for the same minutes over and over.
+    recording = recording if isinstance(recording, Remembered) else Remembered(recording)
     foci = find_foci(recording, window, at)
     cases = [Case.of(recording, focus) for focus in foci]
     findings: dict[str, Finding] = {}

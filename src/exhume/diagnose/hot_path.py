@@ -6,12 +6,15 @@ import numpy as np
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.evidence import of_load
+from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import Names
-from exhume.model.finding import Culprit, Evidence
+from exhume.model.finding import Culprit, Evidence, Severity
 
 # Owners of less than this are many hands.
 OWNED = 1 / 3
+# What holds so much of a core's time in the kernel is what that core is busy with.
+MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,15 @@ def owner_name(case: Case, load: Load) -> str | None:
         return None
     best = int(np.argmax(weights))
     return sampled.comms[best] if weights[best] >= OWNED * weights.sum() else None
+
+
+def gravity_on_core(case: Case, load: Load) -> Severity:
+    """How much a load matters; one that is most of what its core does in the kernel is as grave as all of that."""
+    alone = gravity(case, load)
+    if load.cpu is None:
+        return alone
+    whole = case.load_of(case.sampled.in_kernel, cpus=[load.cpu])
+    own = case.load_of(load.mask, cpus=[load.cpu])
+    if own.cores < MOST * whole.cores:
+        return alone
+    return max(alone, gravity(case, whole), key=lambda severity: severity.rank)

@@ -155,7 +155,22 @@ class Sampled:
         return self._stacks.indexes[self._stacks.offsets[stack] : self._stacks.offsets[stack + 1]]
 
     def _named(self, names: Names) -> Mask:
-        return np.fromiter((name in names for name in self.functions), np.bool_, len(self.functions))
+        mask = np.zeros(len(self.functions), np.bool_)
+        for name in names.whole:
+            mask[self._frames_named.get(name, [])] = True
+        if names.beginnings:
+            for name, frames in self._frames_named.items():
+                if name.startswith(names.beginnings):
+                    mask[frames] = True
+        return mask
+
+    @cached_property
+    def _frames_named(self) -> dict[str, list[int]]:
+        """Frames by their plain name: every cause asks for names."""
+        found: dict[str, list[int]] = {}
+        for frame, name in enumerate(self.functions):
+            found.setdefault(plain_name(name), []).append(frame)
+        return found
 
     def _stacks_with(self, frames: Mask) -> Mask:
         running = np.concatenate(([0], np.cumsum(frames[self._stacks.indexes])))

@@ -92,7 +92,8 @@ def core_of_queue(case: Case, device: str | None, queue: int) -> tuple[int | Non
 def _hot_cores(case: Case) -> list[Symptom]:
     rows = case.now("cpu")
     found = []
-    for cpu in np.unique(rows.cpu).tolist() if len(rows) else []:
+    hot = rows.cpu[rows.sums(KERNEL_STATES) >= HOT * 1000]
+    for cpu in np.unique(hot).tolist():
         own = rows.where(rows.cpu == cpu)
         seconds, since, until = _longest_run(own)
         if seconds < HOT_S:
@@ -165,9 +166,9 @@ def _waiting(case: Case) -> list[Symptom]:
 
 def _waits(rows: Rows) -> dict[int, float]:
     """Seconds that threads waited for each core, in each second."""
-    waits = {}
-    for cpu in np.unique(rows.cpu).tolist() if len(rows) else []:
-        rate = rows.where(rows.cpu == cpu).per_second("wait_ns")
-        if rate is not None:
-            waits[cpu] = rate / NANOS
-    return waits
+    waits = rows.numbers("wait_ns")
+    known = ~np.isnan(waits)
+    cpus = rows.cpu[known]
+    seconds = np.bincount(cpus, rows.numbers("span_ms")[known]) / 1000
+    waited = np.bincount(cpus, waits[known]) / NANOS
+    return {cpu: float(waited[cpu] / seconds[cpu]) for cpu in np.flatnonzero(seconds).tolist()}

@@ -1,6 +1,7 @@
 """A recording, opened for reading: also while it is being recorded, and by anybody who may read the files."""
 
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ from exhume.store.reader import (
     with_wall,
 )
 from exhume.store.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
+
+# Segments from which on it pays to read them side by side.
+_MANY = 8
 
 
 class Recording:
@@ -187,8 +191,14 @@ class Recording:
 
     def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
         """The wanted rows of each segment that has any."""
-        found = ((segment.name, self._read(segment, request)) for segment in self._holding(request.window))
-        return [(name, rows) for name, rows in found if rows is not None]
+        segments = self._holding(request.window)
+        if len(segments) < _MANY:
+            found = [self._read(segment, request) for segment in segments]
+        else:
+            # Decoding leaves Python's lock for most of its time, and a node that is looked at may be busy: two threads.
+            with ThreadPoolExecutor(2) as threads:
+                found = list(threads.map(lambda segment: self._read(segment, request), segments))
+        return [(segment.name, rows) for segment, rows in zip(segments, found, strict=True) if rows is not None]
 
     def _read(self, segment: Segment, request: Request) -> pa.Table | None:
         try:

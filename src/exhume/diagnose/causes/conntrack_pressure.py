@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from exhume.diagnose.belongings import belongs_to, stopping
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.felt import gravity
-from exhume.diagnose.hot_path import HotPath, hot_path
+from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
 from exhume.diagnose.senders import local_sender
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.clock import NANOS
@@ -35,7 +35,7 @@ def examine(case: Case) -> Found | RuledOut:
         severity = Severity.WARNING
     culprit = Culprit()
     if path is not None:
-        own = gravity(case, path.load)
+        own = gravity_on_core(case, path.load)
         severity = max(severity, own, key=lambda each: each.rank)
         culprit = _culprit(case, sheet, path)
     return sheet.found(
@@ -43,6 +43,7 @@ def examine(case: Case) -> Found | RuledOut:
         _summary(filled, dropped, path),
         culprit=culprit,
         load=None if path is None else path.load,
+        remedies=stopping(CAUSE.remedies, belongs_to(case, culprit.cgroup)),
         weight=10.0 if dropped and path is None else None,
     )
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.felt import gravity
-from exhume.diagnose.hot_path import HotPath, hot_path
+from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
 from exhume.diagnose.senders import local_sender
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.finding import Culprit, Role, RuledOut
@@ -43,7 +42,7 @@ def examine(case: Case) -> Found | RuledOut:
     summary = f"packet filter rules {doing}: {path.function} took {load.peak:.0%} of a second of {where}"
     who = writer.who if writer is not None else None
     return sheet.found(
-        gravity(case, load),
+        gravity_on_core(case, load),
         summary,
         culprit=replace(culprit, function=path.function),
         load=load,

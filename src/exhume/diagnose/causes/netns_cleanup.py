@@ -1,11 +1,11 @@
 """Network namespaces are made and dropped by the dozen a second: setup and cleanup take cores, and a lock."""
 
+from exhume.diagnose.belongings import belongs_to, fitted
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column
-from exhume.diagnose.felt import gravity
-from exhume.diagnose.hot_path import HotPath, hot_path
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.finding import Culprit, Role, RuledOut, Severity
 
 CAUSE = catalogue()["netns-cleanup"]
@@ -51,11 +51,11 @@ def examine(case: Case) -> Found | RuledOut:
     maker_told = f"{who} makes and drops" if who else "somebody makes and drops"
     summary = f"{maker_told} network namespaces: {path.function} took {load.peak:.0%} of core {load.cpu}"
     return sheet.found(
-        gravity(case, load),
+        gravity_on_core(case, load),
         summary,
         culprit=culprit,
         load=load,
-        remedies=aimed(CAUSE.remedies, who or "whoever makes them"),
+        remedies=fitted(CAUSE.remedies, belongs_to(case, culprit.cgroup), who or "whoever makes them"),
     )
 
 

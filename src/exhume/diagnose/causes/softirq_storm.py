@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from exhume.diagnose.belongings import Belongs, belongs_to, fitted
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.device_interrupts import device_interrupts
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import gravity, is_felt
+from exhume.diagnose.felt import is_felt
+from exhume.diagnose.hot_path import gravity_on_core
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import plain_name
 from exhume.diagnose.senders import local_sender
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
 
@@ -55,11 +57,11 @@ def examine(case: Case) -> Found | RuledOut:
         culprit, target, source = _source(case, sheet, load)
     summary = f"core {load.cpu} is taken by softirqs ({what}){source}"
     return sheet.found(
-        gravity(case, load),
+        gravity_on_core(case, load),
         summary,
         culprit=replace(culprit, cpu=load.cpu, function=deepest or functions[0]),
         load=load,
-        remedies=_remedies(vector, target),
+        remedies=_remedies(vector, target, belongs_to(case, culprit.cgroup)),
     )
 
 
@@ -143,9 +145,9 @@ def _source(case: Case, sheet: Sheet, load: Load) -> tuple[Culprit, str, str]:
     return Culprit(), NO_DEVICE, ""
 
 
-def _remedies(vector: str, target: str) -> tuple[Remedy, ...]:
+def _remedies(vector: str, target: str, whose: Belongs) -> tuple[Remedy, ...]:
     chosen = CAUSE.remedies if vector.startswith("network") else CAUSE.remedies[-1:]
-    return aimed(chosen, target)
+    return fitted(chosen, whose, target)
 
 
 def _by_counters(case: Case, sheet: Sheet) -> Found | RuledOut:
@@ -163,5 +165,5 @@ def _by_counters(case: Case, sheet: Sheet) -> Found | RuledOut:
     severity = Severity.CRITICAL if seconds >= 2 and is_felt(case, cpu) else Severity.WARNING
     summary = f"core {cpu} is taken by softirqs"
     return sheet.found(
-        severity, summary, culprit=Culprit(cpu=cpu), weight=seconds, remedies=_remedies("network", NO_DEVICE)
+        severity, summary, culprit=Culprit(cpu=cpu), weight=seconds, remedies=_remedies("network", NO_DEVICE, Belongs())
     )

@@ -1,0 +1,78 @@
+"""A recording that remembers what was read of it, for questions that look at the same minutes again and again."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from exhume.model.clock import NANOS
+from exhume.model.window import Window
+from exhume.store.events import EventView, of_kinds
+from exhume.store.query import Recording
+from exhume.store.schema import DIMENSIONS
+
+# What is held of a table never covers more than this, or what was asked for last.
+LONGEST_NS = 3 * 3600 * NANOS
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The rows of a table in a stretch of time."""
+
+    window: Window
+    rows: pa.Table
+
+
+class Remembered(Recording):
+    """Reads of whole rows are held, one stretch a table: what was held and is asked for again is not read again, and
+    where a window reaches beyond it only the rest is. It does not follow a recording that grows."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._held: dict[str, _Held] = {}
+        self._events: dict[Window, list[EventView]] = {}
+        super().__init__(recording.directory)
+        self.segments = recording.segments
+
+    def read(
+        self,
+        table: str,
+        window: Window | None = None,
+        columns: Sequence[str] | None = None,
+        cpus: Collection[int] | None = None,
+    ) -> pa.Table:
+        # Rows that explain others come by the segment: their window is not what they are chosen by.
+        if window is None or window.empty or columns is not None or cpus is not None or table in DIMENSIONS:
+            return super().read(table, window, columns, cpus)
+        held = self._reaching(table, window)
+        if held.window == window:
+            return held.rows
+        walls = held.rows.column("wall").to_numpy()
+        return held.rows.filter(pa.array((walls >= window.since) & (walls < window.until)))
+
+    def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
+        if window is None:
+            return super().events(window, kinds)
+        if window not in self._events:
+            self._events[window] = super().events(window)
+        return of_kinds(self._events[window], kinds)
+
+    def _reaching(self, table: str, window: Window) -> _Held:
+        """What is held of a table, after it was made to reach over the window."""
+        held = self._held.get(table)
+        if held is None or not held.window.overlaps(window):
+            held = _Held(window, super().read(table, window))
+        else:
+            parts = [held.rows]
+            if window.since < held.window.since:
+                parts.insert(0, super().read(table, Window(window.since, held.window.since)))
+            if window.until > held.window.until:
+                parts.append(super().read(table, Window(held.window.until, window.until)))
+            if len(parts) > 1:
+                whole = Window(min(window.since, held.window.since), max(window.until, held.window.until))
+                # A part without rows has the schema of the format, not that of the files.
+                held = _Held(whole, pa.concat_tables([part for part in parts if part.num_rows] or parts[:1]))
+        if held.window.nanos > max(LONGEST_NS, window.nanos):
+            walls = held.rows.column("wall").to_numpy()
+            held = _Held(window, held.rows.filter(pa.array((walls >= window.since) & (walls < window.until))))
+        self._held[table] = held
+        return held

@@ -1,0 +1,48 @@
+"""A recording that remembers gives what one that doesn't gives, whatever was asked for before."""
+
+import random
+from pathlib import Path
+
+import pytest
+from scenes import Scene, at
+
+from exhume.model.clock import NANOS
+from exhume.model.window import Window
+from exhume.store import remembered
+from exhume.store.query import Recording
+from exhume.store.remembered import Remembered
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory) -> Recording:
+    scene = Scene(cores=3, seconds=90)
+    for second in range(20, 70):
+        scene.core(1, second, second + 1, system=second)
+        scene.event(second + 0.25, "kernel-line", f"line {second}", severity="info")
+    return scene.write(tmp_path_factory.mktemp("scene"))
+
+
+def asked() -> list[tuple[str, Window]]:
+    dice = random.Random(11)
+    edges = [(dice.randrange(-20, 100), dice.randrange(1, 50)) for _ in range(60)]
+    return [(dice.choice(["cpu", "node", "events"]), Window(at(a), at(a + length))) for a, length in edges]
+
+
+@pytest.mark.parametrize("longest", [10 * NANOS, 3600 * NANOS])
+def test_any_windows_in_any_order(recording, monkeypatch, longest):
+    monkeypatch.setattr(remembered, "LONGEST_NS", longest)
+    remembering = Remembered(recording)
+    for table, window in asked():
+        assert remembering.read(table, window).to_pylist() == recording.read(table, window).to_pylist()
+        assert remembering.events(window) == recording.events(window)
+
+
+def test_what_is_held_is_not_read_again(tmp_path: Path):
+    recording = Scene(cores=1, seconds=30).write(tmp_path)
+    remembering = Remembered(recording)
+    whole = remembering.read("cpu", Window(at(0), at(30)))
+    for file in tmp_path.rglob("cpu.parquet"):
+        file.unlink()
+    assert remembering.read("cpu", Window(at(5), at(9))).num_rows == 4
+    assert whole.num_rows == 30
+    assert recording.read("cpu", Window(at(5), at(9))).num_rows == 0
