@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -60,12 +61,14 @@ EVERY_TWO = [4.0 + 2.5 * n for n in range(14)]
 def test_a_container_that_is_made_again_and_again_is_a_loop(tmp_path: Path, path: str) -> None:
     scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, path)
     inside(scene, EVERY_TWO, path, ["/agent --join"])
-    found = diagnose(scene.write(tmp_path), scene.window)
+    recording = scene.write(tmp_path)
+    found = diagnose(recording, scene.window)
     top = found.findings[0]
     assert (top.cause, top.severity) == ("crash-loop", "warning")
     assert (top.culprit.comm, top.culprit.cmdline) == ("agent", "/agent --join")
     assert "2.5 s" in top.summary
     assert top.confidence >= 0.75
+    assert untrue(recording, found) == []
 
 
 def test_a_unit_needs_no_command_to_be_known_as_one_thing(tmp_path: Path) -> None:
