@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -29,7 +30,9 @@ def walked(scene: Scene, cpu: int = 1) -> Scene:
 
 
 def examined(scene: Scene, directory: Path) -> tuple[Diagnosis, Finding | None]:
-    answer = diagnose(scene.write(directory), scene.window)
+    recording = scene.write(directory)
+    answer = diagnose(recording, scene.window)
+    assert untrue(recording, answer) == []
     return answer, next((each for each in answer.findings if each.cause == "cgroup-excess"), None)
 
 

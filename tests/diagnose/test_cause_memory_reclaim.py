@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -19,7 +20,9 @@ TOTAL = 16_000_000
 
 
 def examined(scene: Scene, directory: Path) -> tuple[Diagnosis, Finding | None]:
-    answer = diagnose(scene.write(directory), scene.window)
+    recording = scene.write(directory)
+    answer = diagnose(recording, scene.window)
+    assert untrue(recording, answer) == []
     return answer, next((each for each in answer.findings if each.cause == "memory-reclaim"), None)
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -35,7 +36,9 @@ def thrashing(scene: Scene) -> Scene:
 
 
 def examined(scene: Scene, directory: Path) -> tuple[Diagnosis, Finding | None]:
-    answer = diagnose(scene.write(directory), scene.window)
+    recording = scene.write(directory)
+    answer = diagnose(recording, scene.window)
+    assert untrue(recording, answer) == []
     return answer, next((each for each in answer.findings if each.cause == "oom-thrash"), None)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -47,12 +48,16 @@ def hot(scene: Scene, cpu: int = 2, frames: list[str] = READ) -> Scene:
 
 
 def the_finding(scene: Scene, directory: Path) -> tuple[Diagnosis, Finding]:
-    answer = diagnose(scene.write(directory), scene.window)
+    recording = scene.write(directory)
+    answer = diagnose(recording, scene.window)
+    assert untrue(recording, answer) == []
     return answer, next(each for each in answer.findings if each.cause == "zombie-memcgs")
 
 
 def ruled_out(scene: Scene, directory: Path) -> str:
-    answer = diagnose(scene.write(directory), scene.window)
+    recording = scene.write(directory)
+    answer = diagnose(recording, scene.window)
+    assert untrue(recording, answer) == []
     assert "zombie-memcgs" not in [each.cause for each in answer.findings]
     return next(each.why for each in answer.ruled_out if each.cause == "zombie-memcgs")
 
@@ -140,7 +145,21 @@ def test_cgroups_that_are_released_are_no_leak(tmp_path: Path) -> None:
         scene.row("cgroup_events", number + 0.7, hierarchy=4, op="release", id=number, level=2, path="/docker/x")
     _, found = the_finding(scene, tmp_path)
     assert "leaked by" not in found.summary
-    assert any("who leaks them" in why for why in found.why_not_sure)
+    assert any("who leaks them is not known" in why for why in found.why_not_sure)
+
+
+def test_where_v2_counts_them_apart_their_place_is_told(tmp_path: Path) -> None:
+    scene = hot(Scene())
+    below = {"": 8_000, "/system.slice": 7_900, "/system.slice/murk.service": 7_800, "/user.slice": 90}
+    for second in range(0, 40, 10):
+        for parent, dying in below.items():
+            counts = {"kernel": dying + 50, "visible": 50, "dying": dying}
+            scene.row("cgroups", second, hierarchy="unified", parent=parent, **counts)
+    _, found = the_finding(scene, tmp_path)
+    assert "7,800 of the zombies are below /system.slice/murk.service (unit murk.service)" in [
+        link.text for link in found.chain
+    ]
+    assert next(each.target for each in found.remedies if each.id == "disable-unit") == "murk.service"
 
 
 def test_few_zombies_are_not_what_a_walker_walks(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 
 # Without Docker: how often to look whether it is there by now.
-_LOOK_EVERY_S = 10.0
+_LOOK_EVERY_S = 5.0
 # Names are told again, so that they outlive the oldest rows of a recording that is kept short.
 _TELL_ALL_EVERY_S = 12 * 3600.0
 _MOST_BYTES = 16 << 20

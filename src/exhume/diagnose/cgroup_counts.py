@@ -12,6 +12,8 @@ from exhume.model.finding import Evidence
 
 # Counts come every ten seconds; growth is looked for over up to an hour.
 LOOKED_BACK_S = 3600.0
+# A parent stands out when so much of all the dying is below it.
+MOST_OF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,25 @@ def cgroup_counts(case: Case) -> list[CgroupCounts]:
     whole = rows.matching("parent", "")
     found = [_of_hierarchy(whole.matching("hierarchy", name), name) for name in sorted(set(whole.texts("hierarchy")))]
     return sorted(found, key=lambda each: (-(each.dying or 0), -(each.kernel or 0)))
+
+
+def heaviest_parent(case: Case, counts: CgroupCounts) -> tuple[str, int, Evidence] | None:
+    """The innermost cgroup with most of a hierarchy's dying below it, how many, and where that is recorded. Only v2
+    counts them apart; None where no parent stands out."""
+    rows = case.recorded("cgroups", LOOKED_BACK_S + case.focus.seconds).matching("hierarchy", counts.hierarchy)
+    found: list[tuple[str, int]] = [
+        (parent, dying)
+        for wall, parent, dying in rows.listed("wall", "parent", "dying")
+        if wall == counts.at
+        and parent not in ("", "/")
+        and dying is not None
+        and dying >= MOST_OF * (counts.dying or 0)
+    ]
+    if not found:
+        return None
+    parent, dying = max(found, key=lambda each: each[0].count("/"))
+    match = (("hierarchy", counts.hierarchy), ("parent", parent))
+    return parent, dying, Evidence("cgroups", "dying", "last", dying, counts.at, counts.at + 1, match=match)
 
 
 def _of_hierarchy(rows: Rows, name: str) -> CgroupCounts:

@@ -3,7 +3,6 @@
 from exhume.diagnose.case import Case
 from exhume.diagnose.load import Load
 from exhume.diagnose.rows import Rows
-from exhume.diagnose.sampled import Names
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 
@@ -13,16 +12,6 @@ def of_load(case: Case, load: Load, functions: tuple[str, ...]) -> Evidence:
     return Evidence(
         "samples", "weight_us", "share", round(load.peak, 3), load.at, load.at + NANOS, load.cpu, functions=functions
     )
-
-
-def of_second(case: Case, load: Load, functions: tuple[str, ...]) -> Evidence:
-    """The share of one core that all stacks with these functions took in the worst second of a load that is only a part
-    of them."""
-    sampled = case.sampled
-    second = (sampled.wall >= load.at) & (sampled.wall < load.at + NANOS) & (sampled.cpu == load.cpu)
-    share = float(sampled.weight[second & sampled.holding(Names.of(functions))].sum()) / 1e6
-    value = round(min(1.0, share), 3)
-    return Evidence("samples", "weight_us", "share", value, load.at, load.at + NANOS, load.cpu, functions=functions)
 
 
 def of_column(rows: Rows, column: str, how: str, unit: str = "", cpu: int | None = None) -> Evidence | None:

@@ -8,6 +8,7 @@ import numpy as np
 from exhume.collect.containers import identify
 from exhume.diagnose.belongings import Belongs, belongs_to, container_names
 from exhume.diagnose.case import Case
+from exhume.diagnose.cgroup_counts import CgroupCounts, heaviest_parent
 from exhume.diagnose.leakers import COLUMNS, Leaker, LeakReport, find_leakers
 from exhume.diagnose.rows import Rows
 from exhume.model.finding import Evidence
@@ -43,6 +44,18 @@ def find_leak(case: Case) -> Leak | None:
         if found is not None:
             return _described(case, rows, *found)
     return None
+
+
+def leaking_parent(case: Case, counts: CgroupCounts) -> tuple[str, Belongs, Evidence] | None:
+    """Where most of the zombies are, and whose that is, when nobody was seen to make them: what to tell of it, and the
+    count that says so."""
+    found = heaviest_parent(case, counts)
+    if found is None:
+        return None
+    parent, dying, evidence = found
+    whose = belongs_to(case, parent)
+    named = f" ({whose.words})" if whose.words else ""
+    return f"{dying:,} of the zombies are below {parent}{named}", whose, evidence
 
 
 def _worst(case: Case, rows: Rows) -> tuple[int, LeakReport] | None:

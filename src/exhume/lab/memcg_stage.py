@@ -26,13 +26,18 @@ def memory_cgroup(stage: Stage, limit: int | None = None, *, parent_of_others: b
     cgroup = hierarchy.root / f"{stage.name}-{stage.rng.getrandbits(20):05x}"
     stage.leftovers.note("cgroup", path=os.fspath(cgroup))
     cgroup.mkdir()
-    (stage.directory / _NOTE).write_text(os.fspath(cgroup))
+    remember_cgroup(stage, cgroup)
     if parent_of_others:
         hierarchy.prepare(cgroup)
     if limit is not None:
         name = "memory.limit_in_bytes" if hierarchy.version == 1 else "memory.max"
         (cgroup / name).write_text(str(limit))
     return cgroup
+
+
+def remember_cgroup(stage: Stage, cgroup: Path) -> None:
+    """For `own_cgroup`, when the scenario is played."""
+    (stage.directory / _NOTE).write_text(os.fspath(cgroup))
 
 
 def own_cgroup(stage: Stage) -> Path:

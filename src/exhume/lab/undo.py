@@ -1,6 +1,7 @@
 """How each kind of leftover is undone. Everything may be gone already: undoing twice is undoing once.
 
 process (pid, started)   cgroup (path)   mount (path)   netns (name)   link (name)   setting (path, value)   file (path)
+new-path (path)
 """
 
 import contextlib
@@ -121,6 +122,19 @@ def remove_file(entry: Entry) -> None:
     Path(str(entry["path"])).unlink(missing_ok=True)
 
 
+def remove_new_path(entry: Entry) -> None:
+    """A file, or a directory with nothing but sockets in it, that was not there before. What others put there stays."""
+    path = Path(str(entry["path"]))
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for inside in path.iterdir():
+        if inside.is_socket():
+            inside.unlink()
+    with contextlib.suppress(OSError):
+        path.rmdir()
+
+
 UNDO: dict[str, Callable[[Entry], None]] = {
     "process": end_process,
     "cgroup": remove_cgroup,
@@ -129,4 +143,5 @@ UNDO: dict[str, Callable[[Entry], None]] = {
     "link": remove_link,
     "setting": restore_setting,
     "file": remove_file,
+    "new-path": remove_new_path,
 }

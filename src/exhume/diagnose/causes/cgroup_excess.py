@@ -5,9 +5,10 @@ import numpy as np
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts
-from exhume.diagnose.evidence import of_second
 from exhume.diagnose.felt import gravity
+from exhume.diagnose.hold import hold_of
 from exhume.diagnose.load import Load
+from exhume.diagnose.quoted import share_in
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.diagnose.who import process_words
@@ -44,12 +45,14 @@ def _walking(case: Case) -> Mask:
 def _hot(sheet: Sheet, case: Case, counts: CgroupCounts, walk: Load) -> Found:
     function = case.sampled.nearest(walk.mask, CAUSE.names) or CAUSE.functions[0]
     culprit = case.culprit(walk, function)
-    strong = walk.peak >= CAUSE.limit("core_share_strong")
+    # One whose time goes there whole gets less than a core when it has to share it.
+    owned = hold_of(case, walk).owner_part
+    strong = walk.peak >= CAUSE.limit("core_share_strong") or owned >= CAUSE.limit("own_part")
     sheet.add(
         Role.MECHANISM,
         f"{process_words(culprit)} spent {walk.peak:.0%} of a second of core {walk.cpu} in files of cgroups "
         f"({function})",
-        of_second(case, walk, CAUSE.functions),
+        share_in(case, walk, CAUSE.functions),
         strength=CAUSE.limit("strong") if strong else CAUSE.limit("fair"),
         at=walk.at,
     )
@@ -68,7 +71,7 @@ def _with_own_time(case: Case, walk: Load) -> Load:
     own = (sampled.pid == owner.pid) & sampled.within(case.focus)
     used = float(sampled.weight[own].sum())
     walked = float(sampled.weight[own & walk.mask].sum())
-    if walked < CAUSE.limit("own_part") * used:
+    if walked < CAUSE.limit("walker_part") * used:
         return walk
     return case.load_of(np.logical_or(_walking(case), sampled.pid == owner.pid))
 

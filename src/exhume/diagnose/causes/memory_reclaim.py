@@ -7,6 +7,7 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
 from exhume.diagnose.felt import gravity
+from exhume.diagnose.hold import hold_of
 from exhume.diagnose.load import Load
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.diagnose.who import process_words
@@ -47,11 +48,12 @@ def examine(case: Case) -> Found | RuledOut:
     culprit = _tell_load(sheet, case, load, kind) if hot else Culprit()
     if pressure.evidence:
         sheet.add(Role.MECHANISM, _pressure_words(pressure), *pressure.evidence, strength=_pressure_strength(pressure))
+    whole = _with_page_ins(case, load, pressure)
     whose = belongs_to(case, culprit.cgroup)
     _tell_shortage(sheet, case, kind, culprit)
     summary, target = _summary(kind, culprit, whose.words), whose.target or culprit.cgroup or ""
     return sheet.found(
-        _severity(case, load, pressure, kind), summary, culprit=culprit, load=load, remedies=_remedies(kind, target)
+        _severity(case, whole, pressure, kind), summary, culprit=culprit, load=whole, remedies=_remedies(kind, target)
     )
 
 
@@ -68,7 +70,9 @@ def _tell_load(sheet: Sheet, case: Case, load: Load, kind: str) -> Culprit:
     function = case.sampled.nearest(own.mask, CAUSE.names) or CAUSE.functions[0]
     culprit = case.culprit(own, function)
     before = "" if load.before is None else f", {load.before:.2f} before"
-    strong = load.peak >= CAUSE.limit("core_share_strong")
+    # One whose time goes there whole gets less than a core when it has to share it.
+    owned = hold_of(case, load).owner_part
+    strong = load.peak >= CAUSE.limit("core_share_strong") or owned >= CAUSE.limit("own_part")
     sheet.add(
         Role.MECHANISM,
         f"{process_words(culprit)} spent {own.peak:.0%} of a second of core {own.cpu} freeing pages "
@@ -78,6 +82,20 @@ def _tell_load(sheet: Sheet, case: Case, load: Load, kind: str) -> Culprit:
         at=own.at,
     )
     return culprit
+
+
+def _with_page_ins(case: Case, load: Load, pressure: Pressure) -> Load:
+    """The load with the rest of the kernel time of whoever it belongs to, where much of that goes to reclaim and
+    somebody waits: what is freed has to be brought in again, and that is the same trouble."""
+    owner = load.owner
+    if owner is None or owner.part < 1 / 3 or pressure.stalled < CAUSE.limit("stalled"):
+        return load
+    sampled = case.sampled
+    own = (sampled.pid == owner.pid) & sampled.in_kernel & sampled.within(case.focus)
+    freeing = float(sampled.weight[own & load.mask].sum())
+    if freeing < CAUSE.limit("freeing_part") * float(sampled.weight[own].sum()):
+        return load
+    return case.load_of(sampled.holding(CAUSE.names) | ((sampled.pid == owner.pid) & sampled.in_kernel))
 
 
 def _pressure(case: Case) -> Pressure:

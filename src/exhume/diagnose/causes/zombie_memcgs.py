@@ -4,13 +4,15 @@ from exhume.diagnose.belongings import Belongs, stopping
 from exhume.diagnose.case import KERNEL_STATES, Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts, seconds_before
-from exhume.diagnose.evidence import of_column, of_second
+from exhume.diagnose.evidence import of_column
 from exhume.diagnose.felt import gravity
-from exhume.diagnose.leak import Leak, find_leak
+from exhume.diagnose.hold import hold_of
+from exhume.diagnose.leak import Leak, find_leak, leaking_parent
 from exhume.diagnose.load import Load
+from exhume.diagnose.quoted import share_in
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.diagnose.who import process_words
-from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.words import count
 
 CAUSE = catalogue()["zombie-memcgs"]
@@ -21,7 +23,7 @@ def examine(case: Case) -> Found | RuledOut:
     counts = next(iter(cgroup_counts(case)), None)
     dying = None if counts is None else counts.dying
     walk = walking(case)
-    hot = walk.peak >= CAUSE.limit("core_share") and _part_of_work(case, walk) >= CAUSE.limit("walk_part")
+    hot = walk.peak >= CAUSE.limit("core_share") and _is_walk(case, walk)
     if dying is None:
         if not hot or walk.peak < CAUSE.limit("core_share_uncounted"):
             return sheet.rule_out(f"{_untold(counts)}, and no core was busy walking them")
@@ -39,33 +41,37 @@ def walking(case: Case) -> Load:
     return case.load_of(case.sampled.holding(CAUSE.names) & ~case.sampled.holding(CAUSE.named("pages")))
 
 
-def _part_of_work(case: Case, walk: Load) -> float:
-    """How much of the walkers' time went to walking rather than to pages."""
-    whole = case.load(CAUSE.names)
-    return walk.cores / whole.cores if whole.cores else 0.0
+def _is_walk(case: Case, walk: Load) -> bool:
+    """Whether most of that time went to walking rather than to pages, and the steps from one to the next show in it: in
+    reclaim of pages they take a hundredth."""
+    whole = case.load(CAUSE.names).cores
+    steps = case.load_of(walk.mask & case.sampled.holding(CAUSE.named("steps"))).cores
+    return walk.cores >= CAUSE.limit("walk_part") * whole and steps >= CAUSE.limit("steps_part") * walk.cores
 
 
 def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak: Leak | None) -> Found:
-    function = case.sampled.nearest(walk.mask, CAUSE.names) or CAUSE.functions[0]
+    function = case.sampled.nearest(walk.mask, CAUSE.named("steps")) or CAUSE.functions[0]
     culprit = case.culprit(walk, function)
     who = process_words(culprit)
+    # One whose time goes there whole gets less than a core when it has to share it.
+    clear = walk.peak >= CAUSE.limit("core_share_strong") or hold_of(case, walk).owner_part >= CAUSE.limit("own_part")
     before = "" if walk.before is None else f" ({walk.before:.2f} cores before, {walk.cores:.2f} in this time)"
     sheet.add(
         Role.MECHANISM,
         f"{who} spent {walk.peak:.0%} of a second of core {walk.cpu} walking memory cgroups in {function}{before}",
-        of_second(case, walk, CAUSE.functions),
-        strength=CAUSE.limit("strong") if walk.peak >= CAUSE.limit("core_share_strong") else CAUSE.limit("weak"),
+        share_in(case, walk, CAUSE.functions),
+        strength=CAUSE.limit("strong") if clear else CAUSE.limit("weak"),
         at=walk.at,
     )
     if counts is not None and counts.dying is not None:
         _tell_counts(sheet, case, counts)
     else:
         sheet.doubt(_untold(counts), CAUSE.limit("uncounted_factor"))
-    _tell_leak(sheet, leak)
+    whose = _tell_leak(sheet, case, counts, leak)
     severity = gravity(case, walk)
     number = _tracked(counts)
     summary = f"{who} keeps core {walk.cpu} in {function}, walking {number}{_leaked_by(leak)}"
-    return sheet.found(severity, summary, culprit=culprit, load=walk, remedies=_remedies(leak))
+    return sheet.found(severity, summary, culprit=culprit, load=walk, remedies=stopping(CAUSE.remedies, whose))
 
 
 def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) -> Found:
@@ -77,7 +83,7 @@ def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) 
     if growing and counts.growth is not None:
         told = (*counts.evidence_of_growth(), counts.evidence("dying"))
         sheet.add(Role.CULPRIT, f"they grow by {counts.growth.per_hour:,.0f} an hour", *told)
-    _tell_leak(sheet, leak)
+    whose = _tell_leak(sheet, case, counts, leak)
     share, cpu, at = case.core_share(KERNEL_STATES)
     if not case.has_stacks and share >= CAUSE.limit("kernel_share") and cpu is not None:
         told = _system_of(case, cpu, at)
@@ -91,7 +97,7 @@ def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) 
         severity = Severity.WARNING if growing or huge else Severity.INFO
     summary = f"the kernel keeps {_tracked(counts)}{_leaked_by(leak)}: whatever walks them pays for each"
     culprit = None if leak is None else Culprit(pid=leak.maker_pid, comm=leak.maker, container=leak.whose.container)
-    return sheet.found(severity, summary, culprit=culprit, weight=0.0, remedies=_remedies(leak))
+    return sheet.found(severity, summary, culprit=culprit, weight=0.0, remedies=stopping(CAUSE.remedies, whose))
 
 
 def _tell_counts(sheet: Sheet, case: Case, counts: CgroupCounts) -> None:
@@ -109,10 +115,15 @@ def _tell_counts(sheet: Sheet, case: Case, counts: CgroupCounts) -> None:
     )
 
 
-def _tell_leak(sheet: Sheet, leak: Leak | None) -> None:
+def _tell_leak(sheet: Sheet, case: Case, counts: CgroupCounts | None, leak: Leak | None) -> Belongs:
+    """Who leaks them, or at least where they are; returns what that belongs to."""
     if leak is None:
-        sheet.doubt("no births and ends of cgroups were recorded here: who leaks them is not known", 1.0)
-        return
+        sheet.doubt("no cgroup was seen to be removed and not released: who leaks them is not known", 1.0)
+        place = None if counts is None or counts.dying is None else leaking_parent(case, counts)
+        if place is None:
+            return Belongs()
+        sheet.add(Role.ROOT_CAUSE, place[0], place[2])
+        return place[1]
     pace = leak.leaker.per_hour
     rate = f", {pace:,.0f} an hour" if pace else ""
     sheet.add(
@@ -123,10 +134,7 @@ def _tell_leak(sheet: Sheet, leak: Leak | None) -> None:
         strength=CAUSE.limit("weak"),
         at=leak.leaker.last,
     )
-
-
-def _remedies(leak: Leak | None) -> tuple[Remedy, ...]:
-    return stopping(CAUSE.remedies, leak.whose if leak else Belongs())
+    return leak.whose
 
 
 def _system_of(case: Case, cpu: int, at: int) -> tuple[Evidence, ...]:

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
+    cfs_throttling,
     cgroup_excess,
     compaction_thp,
     conntrack_pressure,
     crash_loop,
     fork_storm,
+    incident,
     iptables_churn,
     memory_reclaim,
     mount_storm,
@@ -17,7 +19,9 @@ from exhume.lab.scenarios import (
     oom_thrash,
     page_fault_storm,
     quiet,
+    rt_hog,
     softirq_storm,
+    spinlock_contention,
     user_hog,
     writeback_storm,
     zombie_memcgs,
@@ -46,7 +50,6 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
         Scenario("quiet", "", quiet.SUMMARY, quiet.play),
         Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
         Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
@@ -84,6 +87,18 @@ SCENARIOS: dict[str, Scenario] = {
             memory=256 << 20,
         ),
         Scenario(
+            "cfs-throttling", "cfs-throttling", cfs_throttling.SUMMARY, cfs_throttling.play, cfs_throttling.prepare
+        ),
+        Scenario("rt-hog", "rt-hog", rt_hog.SUMMARY, rt_hog.play, rt_hog.prepare, on_core=True),
+        Scenario(
+            "spinlock-contention",
+            "spinlock-contention",
+            spinlock_contention.SUMMARY,
+            spinlock_contention.play,
+            spinlock_contention.prepare,
+        ),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare, on_core=True),
+        Scenario(
             "zombie-memcgs",
             "zombie-memcgs",
             zombie_memcgs.SUMMARY,
@@ -102,6 +117,16 @@ SCENARIOS: dict[str, Scenario] = {
             memory=400 << 20,
         ),
         Scenario("memory-reclaim", "memory-reclaim", memory_reclaim.SUMMARY, memory_reclaim.play, on_core=True),
+        Scenario(
+            "incident",
+            "zombie-memcgs",
+            incident.SUMMARY,
+            incident.play,
+            incident.prepare,
+            on_core=True,
+            memory=600 << 20,
+            prepared_early=False,
+        ),
         Scenario("oom-thrash", "oom-thrash", oom_thrash.SUMMARY, oom_thrash.play, memory=64 << 20),
         Scenario(
             "negative-dentries",

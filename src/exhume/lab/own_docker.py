@@ -1,0 +1,154 @@
+"""A Docker of a scenario's own: its data on a tmpfs, its containers below its own cgroup, its processes marked.
+
+Where the machine has no Docker at work, it also listens at the usual place, as the machine's own would.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from exhume.collect.cgroup_layout import hierarchies
+from exhume.collect.container_names import DOCKER_SOCKET
+from exhume.collect.host import Host
+from exhume.lab.mounts import mount_tmpfs
+from exhume.lab.processes import Process
+from exhume.lab.programs.keeper import MARK
+from exhume.lab.stage import Stage
+from exhume.model.errors import LabError
+
+# Debian keeps some of them outside an ordinary user's path.
+_SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+_SIZE, _FILES = 384 << 20, 60_000
+_PATIENCE_S = 30.0
+_COMMAND_S = 60.0
+# What a Docker makes outside of its own directories, innermost first.
+_ELSEWHERE = (
+    "/etc/docker/key.json",
+    "/etc/docker",
+    "/run/docker/plugins",
+    "/run/docker",
+    "/run/containerd/s",
+    "/run/containerd",
+)
+
+
+def docker_missing() -> str:
+    """Why there can be no Docker of our own here, in a sentence; empty where there can."""
+    for program in ("dockerd", "docker", "containerd", "runc", "busybox"):
+        if shutil.which(program, path=_SEARCH_PATH) is None:
+            return f"{program} is not installed"
+    busybox = str(shutil.which("busybox", path=_SEARCH_PATH))
+    if subprocess.run(["ldd", busybox], capture_output=True, check=False).returncode == 0:
+        return "busybox is not linked statically"
+    return ""
+
+
+class OwnDocker:
+    """dockerd on a stage. Everything that it makes goes with the stage. `room` is a directory on its tmpfs."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        # Paths of sockets have to be short.
+        self.work = stage.directory / "docker"
+        self.room = self.work / "room"
+        self.socket = self.work / "docker.sock"
+        self.cgroup = f"{stage.name}-engine"
+
+    def start(self) -> None:
+        """Raises LabError where it doesn't come up."""
+        self._note()
+        mount_tmpfs(self.work, _SIZE, _FILES)
+        self.room.mkdir()
+        (self.work / "daemon.json").write_text("{}")
+        with self._log.open("wb") as log:
+            started = subprocess.Popen(
+                self._words(),
+                env={**os.environ, "PATH": _SEARCH_PATH, MARK: self._stage.directory.name},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._stage.running.append(started)
+        process = Process.of(started.pid)
+        if process is not None:
+            self._stage.leftovers.note("process", pid=process.pid, started=process.started)
+        wait_until("dockerd answers", lambda: started.poll() is not None or self._run("version").returncode == 0)
+        if started.poll() is not None:
+            raise LabError(f"dockerd ended: {self._log.read_text(errors='replace').strip().splitlines()[-1:]}")
+
+    def __call__(self, *words: str) -> str:
+        """`docker` with these words; what it said."""
+        done = self._run(*words)
+        if done.returncode != 0:
+            raise LabError(f"docker {words[0]}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def import_busybox(self, image: str) -> None:
+        """An image with nothing but a static busybox in it."""
+        archive = self.work / "image.tar"
+        with tarfile.open(archive, "w") as tar:
+            tar.add(Path(str(shutil.which("busybox", path=_SEARCH_PATH))).resolve(), "bin/busybox")
+        self("import", str(archive), image)
+
+    def _note(self) -> None:
+        """All that is about to be made, in the order in which it has to go: the last first."""
+        note = self._stage.leftovers.note
+        for path in reversed(_ELSEWHERE):
+            if not Path(path).exists():
+                note("new-path", path=path)
+        if self._listens_as_usual():
+            note("file", path=os.fspath(DOCKER_SOCKET))
+        for parent in self._cgroups():
+            note("cgroup", path=os.fspath(parent))
+        note("mount", path=os.fspath(self.work))
+
+    def _cgroups(self) -> list[Path]:
+        places = {hierarchy.path for hierarchy in hierarchies(Host())}
+        # Hierarchies without a controller, such as systemd's own, are not listed.
+        with contextlib.suppress(OSError):
+            places |= {path for path in Path("/sys/fs/cgroup").iterdir() if (path / "cgroup.procs").exists()}
+        return sorted(place / self.cgroup for place in places)
+
+    def _listens_as_usual(self) -> bool:
+        return not DOCKER_SOCKET.exists() and DOCKER_SOCKET.parent.is_dir()
+
+    def _words(self) -> list[str]:
+        usual = ["-H", f"unix://{DOCKER_SOCKET}"] if self._listens_as_usual() else []
+        return [
+            *("dockerd", "--config-file", str(self.work / "daemon.json"), "-H", f"unix://{self.socket}", *usual),
+            *("--data-root", str(self.work / "data"), "--exec-root", str(self.work / "exec")),
+            *("--pidfile", str(self.work / "docker.pid"), "--storage-driver", "vfs"),
+            *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
+            *("--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{self.cgroup}"),
+        ]
+
+    @property
+    def _log(self) -> Path:
+        return self.work / "dockerd.log"
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("DOCKER_")}
+        mark = {MARK: self._stage.directory.name}
+        return subprocess.run(
+            ["docker", "-H", f"unix://{self.socket}", *words],
+            env={**surroundings, **mark, "PATH": _SEARCH_PATH, "DOCKER_CONFIG": str(self.work)},
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+            check=False,
+        )
+
+
+def wait_until(what: str, happened: Callable[[], object], patience: float = _PATIENCE_S) -> None:
+    """Wait until it happened. Raises LabError when it doesn't."""
+    deadline = time.monotonic() + patience
+    while not happened():
+        if time.monotonic() > deadline:
+            raise LabError(f"waited {patience:.0f} s in vain: {what}")
+        time.sleep(0.1)

@@ -1,0 +1,126 @@
+"""The whole story: a container that crashes again and again leaks memory cgroups, a kubelet walks them in the kernel on
+one core, and the network card whose queue is served by that core is reset.
+
+The container runs under a real Docker; where there can be none, a plain process crashes in its stead.
+"""
+
+import os
+import time
+from pathlib import Path
+
+from exhume.collect.host import Host
+from exhume.lab.memcg_stage import memory_cgroup, own_cgroup, remember_cgroup
+from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy
+from exhume.lab.mounts import mount_tmpfs
+from exhume.lab.own_docker import OwnDocker, docker_missing, wait_until
+from exhume.lab.room import refuse_without_room
+from exhume.lab.stage import Stage
+from exhume.lab.storm import way_to_spin
+
+SUMMARY = "the whole story: a crash-looping agent leaks cgroups, a kubelet walks them, the network card is reset"
+AGENT, IMAGE, KUBELET = "ecs-agent", "amazon/amazon-ecs-agent:latest", "kubelet"
+ENOUGH = 4_000
+IN_ONE_LIFE = 500
+LEAKING_S = 60.0
+NOTICED_S = 6.596
+QUEUE = 5
+_DRIVER = "ena 0000:00:05.0 eth0: "
+_KMSG = Path("/dev/kmsg")
+
+# Makes cgroups below its own, leaves a page in each that outlives it, removes them, and crashes. On v2 processes live
+# in leaves only, so it moves into one first.
+_SCRIPT = """
+own=/memory$(busybox sed -n 's/^[0-9]*:{controller}:\\(.*\\)$/\\1/p' /proc/self/cgroup)
+if [ -e $own/cgroup.subtree_control ]; then
+  busybox mkdir $own/init; echo 0 > $own/init/cgroup.procs; echo +memory > $own/cgroup.subtree_control
+fi
+life=$(busybox date +%s%N); batch=0
+while [ $batch -lt {batches} ]; do
+  names=""; n=0
+  while [ $n -lt 50 ]; do names="$names $own/task-$batch-$n"; n=$((n+1)); done
+  busybox mkdir $names
+  for each in $names; do (echo 0 > $each/{join}; echo left > /leak/$life-${{each##*/}}); done
+  busybox rmdir $names
+  batch=$((batch+1))
+done
+exit 1
+"""
+
+
+def prepare(stage: Stage) -> None:
+    """Let it leak until there are thousands."""
+    refuse_without_room(2 * ENOUGH, 0, stage.directory)
+    hierarchy = find_memory_hierarchy(Host())
+    pages = _crash_plainly(stage, hierarchy) if docker_missing() else _crash_in_docker(stage, hierarchy)
+
+    def enough() -> bool:
+        # One page is left by each.
+        made = sum(1 for _ in pages.iterdir())
+        stage.progress(min(1.0, made / ENOUGH))
+        return made >= ENOUGH
+
+    wait_until(f"{ENOUGH:,} leaked cgroups", enough, LEAKING_S)
+
+
+def play(stage: Stage) -> None:
+    file, words = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
+    began = time.monotonic()
+    stage.start("use_file", str(max(stage.seconds, NOTICED_S + 1.0)), str(file), words, name=KUBELET, core=stage.core)
+    stage.wait(max(0.0, NOTICED_S - (time.monotonic() - began)))
+    _say(
+        f"TX q {QUEUE} is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
+    )
+    _say("napi handler hasn't been called for a long time but is scheduled")
+    stage.wait(0.3)
+    _say("Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g")
+    stage.wait(max(0.7, stage.seconds - (time.monotonic() - began)))
+
+
+def _say(text: str) -> None:
+    """A line in the kernel log."""
+    fd = os.open(_KMSG, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, f"<4>{_DRIVER}{text}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def _crash_in_docker(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
+    """Returns where the pages are left."""
+    docker = OwnDocker(stage)
+    docker.start()
+    docker.import_busybox(IMAGE)
+    leaked = docker.room / "leaked"
+    leaked.mkdir()
+    controller = "[^:]*memory[^:]*" if hierarchy.version == 1 else ""
+    script = _SCRIPT.format(controller=controller, join=hierarchy.join_file, batches=IN_ONE_LIFE // 50)
+    docker(
+        *(
+            "run",
+            "-d",
+            "--name",
+            AGENT,
+            "--network",
+            "none",
+            "--restart",
+            "always",
+            "--privileged",
+            "--cgroupns",
+            "host",
+        ),
+        *("-v", f"{hierarchy.root}:/memory", "-v", f"{leaked}:/leak", IMAGE, "/bin/busybox", "sh", "-c", script),
+    )
+    remember_cgroup(stage, hierarchy.root / docker.cgroup)
+    return leaked
+
+
+def _crash_plainly(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
+    """Returns where the pages are left."""
+    cgroup = memory_cgroup(stage, parent_of_others=True)
+    pages = stage.directory / "pages"
+    stage.leftovers.note("mount", path=os.fspath(pages))
+    mount_tmpfs(pages, 64 << 20, 20 * ENOUGH)
+    home = hierarchy.home_below(cgroup) / hierarchy.join_file
+    words = (str(LEAKING_S * 2), str(cgroup), str(home), hierarchy.join_file, str(pages), str(IN_ONE_LIFE))
+    stage.start("crash_and_leak", *words, name=AGENT)
+    return pages

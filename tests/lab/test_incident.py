@@ -1,0 +1,104 @@
+"""The whole story on the real kernel: what stole the core, who leaked, and what to disable, from a recording."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from exhume.collect.containers import identify
+from exhume.diagnose.engine import diagnose
+from exhume.lab.own_docker import docker_missing
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.scenarios.incident import AGENT, ENOUGH, IMAGE, KUBELET
+from exhume.lab.stage import stage
+from exhume.model.finding import Finding, Severity
+from exhume.store.query import Recording
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.needs("dockerd", "docker", "busybox"),
+    pytest.mark.skipif(bool(docker_missing()), reason="needs a Docker that can be started, and a static busybox"),
+]
+
+CALM_S, SPUN_S, AFTER_S = 8.0, 8.0, 3.0
+
+
+@contextmanager
+def recorder(directory: Path, said: Path) -> Iterator[None]:
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "exhume.cli.main", "record", "--dir", directory],
+            env={name: value for name, value in os.environ.items() if not name.startswith(("EXHUME_", "DOCKER_"))},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0, said.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def text_of(finding: Finding, role: str) -> str:
+    return "\n".join(link.text for link in finding.chain if link.role == role)
+
+
+def test_the_story_is_told_from_its_recording(tmp_path: Path) -> None:
+    scenario = SCENARIOS["incident"]
+    assert scenario.prepare is not None
+    core = max(os.sched_getaffinity(0))
+    work = tmp_path / "work"
+    with stage("incident", seconds=SPUN_S, core=core, work=work) as playing:
+        with recorder(tmp_path / "recording", tmp_path / "said"):
+            scenario.prepare(playing)
+            time.sleep(CALM_S)
+            scenario.play(playing)
+            time.sleep(AFTER_S)
+        docker_name = playing.name
+    recording = Recording.open(tmp_path / "recording")
+    span = recording.span()
+    assert span is not None
+    answer = diagnose(recording, span)
+
+    found = answer.findings[0]
+    assert (answer.verdict, found.cause, found.severity) == ("starved", "zombie-memcgs", Severity.CRITICAL)
+    assert found.confidence >= 0.9
+    # The reset, and the core in the kernel.
+    symptoms = text_of(found, "symptom")
+    assert "TX q 5 is paused for too long" in symptoms and f"core {core} spent" in symptoms
+    # Function, process and core.
+    assert (found.culprit.cpu, found.culprit.comm) == (core, KUBELET)
+    assert found.culprit.function is not None and found.culprit.function in text_of(found, "mechanism")
+    # The counts: what the kernel tracks against what can be seen.
+    last = recording.read("cgroups", None).to_pylist()[-1]
+    counted = [row for row in recording.read("cgroups", None).to_pylist() if row["parent"] == "" and row["dying"]]
+    assert max(row["dying"] for row in counted) >= ENOUGH, last
+    told = text_of(found, "root_cause")
+    assert any(f"{row['kernel']:,} memory cgroups and {row['visible']:,} are visible" in told for row in counted)
+    # The leaker, and what to stop.
+    assert f"container {AGENT} (" in told and IMAGE in told
+    stop = next(each for each in found.remedies if each.id == "stop-container")
+    assert stop.target == AGENT and f"docker stop {AGENT}" in stop.command
+    leaked = next(
+        str(evidence.value)
+        for link in found.chain
+        for evidence in link.evidence
+        if (evidence.table, evidence.how) == ("cgroup_events", "last")
+    )
+    identity = identify(leaked)
+    assert docker_name in leaked and identity is not None and (identity.container or "")[:12] in told
+
+    # Nothing of it is left.
+    assert not list(work.iterdir())
+    assert not any(docker_name in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{docker_name}-engine"))
