@@ -44,6 +44,14 @@ def test_packets_of_a_local_sender_on_another_core(tmp_path: Path) -> None:
     assert any("40,000 packets were dropped" in text for text in told)
 
 
+def test_who_always_sends_is_not_the_sender_of_the_storm(tmp_path: Path) -> None:
+    scene = storm(Scene(), 1, [*KSOFTIRQD, *FORWARD])
+    scene.core(2, 0, 40, system=500).stack(2, 0, 40, 0.5, "replicator", 800, SENDING)
+    scene.core(3, 20, 30, system=150).stack(3, 20, 30, 0.12, "shipper", 900, SENDING)
+    top = judged(scene, tmp_path).findings[0]
+    assert (top.cause, top.culprit.comm, top.culprit.cpu) == ("softirq-storm", "shipper", 1)
+
+
 def test_softirqs_inside_the_senders_own_call(tmp_path: Path) -> None:
     """Locally sent packets are received in the sender's own time, which counts as system time, not as softirq."""
     inline = [*SENDING, "__local_bh_enable_ip", "do_softirq", "handle_softirqs", *FORWARD]

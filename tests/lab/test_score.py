@@ -1,6 +1,7 @@
 """The score: what is drawn, what counts as right, and that nothing is dropped."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from exhume.lab.score import document, judge
+from exhume.lab.score.fit import fit
 from exhume.lab.score.outcome import Outcome, Told
 from exhume.lab.score.plan import Plan, draw
 from exhume.lab.score.tally import Tally
@@ -107,6 +109,18 @@ def test_findings_by_the_confidence_they_were_told_with():
     assert tops == {0.9: (2, 1), 0.6: (1, 0)}
     every = {round(step.since, 1): (step.told, step.right) for step in tally.calibration(every=True) if step.told}
     assert every == {0.9: (2, 1), 0.6: (1, 0), 0.5: (1, 0)}
+
+
+def test_the_line_that_fits():
+    assert fit([(0.9, True)] * 19) is None
+    honest = fit([*[(0.9, True)] * 90, *[(0.9, False)] * 10, *[(0.6, True)] * 60, *[(0.6, False)] * 40])
+    assert abs(honest.shift) < 0.2 and 0.8 < honest.stretch < 1.25
+    boastful = fit([*[(0.9, True)] * 60, *[(0.9, False)] * 40])
+    assert 1 / (1 + math.exp(-(boastful.shift + boastful.stretch * math.log(9)))) == pytest.approx(0.6, abs=0.06)
+    assert boastful.after < boastful.before
+    # A few runs in which all went well don't make it sure.
+    lucky = fit([(0.6, True)] * 20)
+    assert 0.6 < 1 / (1 + math.exp(-(lucky.shift + lucky.stretch * math.log(1.5)))) < 0.9
 
 
 def test_the_page_tells_what_was_run_and_what_was_missed():

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
+    cfs_throttling,
     cgroup_excess,
     conntrack_pressure,
     crash_loop,
@@ -16,7 +17,9 @@ from exhume.lab.scenarios import (
     netns_cleanup,
     oom_thrash,
     quiet,
+    rt_hog,
     softirq_storm,
+    spinlock_contention,
     user_hog,
     zombie_memcgs,
 )
@@ -44,7 +47,6 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
         Scenario("quiet", "", quiet.SUMMARY, quiet.play),
         Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
         Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
@@ -57,6 +59,18 @@ SCENARIOS: dict[str, Scenario] = {
             memory=160 << 20,
         ),
         Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "cfs-throttling", "cfs-throttling", cfs_throttling.SUMMARY, cfs_throttling.play, cfs_throttling.prepare
+        ),
+        Scenario("rt-hog", "rt-hog", rt_hog.SUMMARY, rt_hog.play, rt_hog.prepare, on_core=True),
+        Scenario(
+            "spinlock-contention",
+            "spinlock-contention",
+            spinlock_contention.SUMMARY,
+            spinlock_contention.play,
+            spinlock_contention.prepare,
+        ),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare, on_core=True),
         Scenario(
             "zombie-memcgs",
             "zombie-memcgs",
