@@ -184,3 +184,5 @@ def test_a_run_from_calm_to_answer(tmp_path: Path):
     assert 1.5 <= (truth["ended"] - truth["began"]) / NANOS < 5
     assert any(name.startswith("checks-") for name in truth["names"])
     assert not any((tmp_path / "work").iterdir())
+    [again] = judge.judge_again(keep)
+    assert (again.plan, again.findings) == (outcome.plan, outcome.findings)
