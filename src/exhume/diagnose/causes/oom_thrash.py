@@ -134,15 +134,14 @@ def _load(case: Case, kills: Kills) -> Load:
 
 def _tell_time(sheet: Sheet, case: Case, load: Load) -> None:
     """What the kills cost, where that is worth telling."""
-    if load.together < CAUSE.limit("core_share"):
+    names = (*CAUSE.functions, *(CAUSE.more_functions or {})["reclaim"])
+    own = case.load(names)
+    if load.together < CAUSE.limit("core_share") or not own.samples:
         return
     function = case.sampled.nearest(load.mask, CAUSE.names)
     doing = f" (of that, killing: {function})" if function else ""
     text = f"{load.cores:.2f} cores went to what is killed and to killing it{doing}"
-    names = (*CAUSE.functions, *(CAUSE.more_functions or {})["reclaim"])
-    own = case.load(names)
-    told = (of_load(case, own, names),) if own.samples else ()
-    sheet.add(Role.MECHANISM, text, *told, strength=CAUSE.limit("weak") if told else 0.0)
+    sheet.add(Role.MECHANISM, text, of_load(case, own, names), strength=CAUSE.limit("weak"))
 
 
 def _tell_kills(sheet: Sheet, case: Case, now: Kills, lately: Kills) -> None:
