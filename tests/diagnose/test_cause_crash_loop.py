@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -60,12 +61,14 @@ EVERY_TWO = [4.0 + 2.5 * n for n in range(14)]
 def test_a_container_that_is_made_again_and_again_is_a_loop(tmp_path: Path, path: str) -> None:
     scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, path)
     inside(scene, EVERY_TWO, path, ["/agent --join"])
-    found = diagnose(scene.write(tmp_path), scene.window)
+    recording = scene.write(tmp_path)
+    found = diagnose(recording, scene.window)
     top = found.findings[0]
     assert (top.cause, top.severity) == ("crash-loop", "warning")
     assert (top.culprit.comm, top.culprit.cmdline) == ("agent", "/agent --join")
     assert "2.5 s" in top.summary
     assert top.confidence >= 0.75
+    assert untrue(recording, found) == []
 
 
 def test_a_unit_needs_no_command_to_be_known_as_one_thing(tmp_path: Path) -> None:
@@ -110,6 +113,8 @@ def test_one_that_costs_nothing_is_worth_knowing(tmp_path: Path) -> None:
 def test_without_exit_codes_a_repeat_is_less_sure_and_only_worth_knowing(tmp_path: Path) -> None:
     sure = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0], "poller")
     unsure = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0], "poller", severity="info")
+    for scene in (sure, unsure):
+        scene.stack(1, 8, 22, 0.1, "poller", 3_000, IMPORT)
     known = told(diagnose(sure.write(tmp_path / "sure"), sure.window))
     unknown = told(diagnose(unsure.write(tmp_path / "unsure"), unsure.window))
     assert known is not None

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -39,13 +40,15 @@ def only(found: Diagnosis, cause: str) -> Finding | None:
 
 def test_a_core_that_does_nothing_but_fork_is_found_with_its_parent(tmp_path: Path) -> None:
     scene = storm(calm(Scene(cores=4, seconds=30)), 2, 12, 22)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    recording = scene.write(tmp_path)
+    found = diagnose(recording, scene.window)
     top = found.findings[0]
     assert (top.cause, top.severity) == ("fork-storm", "warning")
     assert (top.culprit.pid, top.culprit.comm, top.culprit.cgroup) == (700, "cgi-handler", "/web")
     assert top.culprit.cpu == 2
     assert top.confidence >= 0.8
     assert [finding.cause for finding in found.findings] == ["fork-storm"]
+    assert untrue(recording, found) == []
 
 
 def test_it_is_critical_where_the_softirqs_of_that_core_wait(tmp_path: Path) -> None:

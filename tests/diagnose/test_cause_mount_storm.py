@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -45,7 +46,8 @@ def told(found: Diagnosis) -> Finding | None:
 @pytest.mark.parametrize(("read", "change"), [(READ, CHANGE), (READ_5_4, CHANGE_5_4)])
 def test_reader_and_maker_are_named(tmp_path: Path, read: list[str], change: list[str]) -> None:
     scene = storm(node(Scene(cores=4, seconds=30), 9_000), 2, 12, 22, (read, change))
-    found = diagnose(scene.write(tmp_path), scene.window)
+    recording = scene.write(tmp_path)
+    found = diagnose(recording, scene.window)
     top = found.findings[0]
     assert (top.cause, top.severity) == ("mount-storm", "warning")
     assert (top.culprit.comm, top.culprit.pid, top.culprit.cpu) == ("systemd", 1, 2)
@@ -53,6 +55,7 @@ def test_reader_and_maker_are_named(tmp_path: Path, read: list[str], change: lis
     assert any("systemd" in text for text in culprits)
     assert any("volume-plugin" in text for text in culprits)
     assert top.confidence >= 0.85
+    assert untrue(recording, found) == []
 
 
 def test_it_is_critical_where_the_core_is_lost(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from evidence_check import untrue
 from scenes import Scene
 
 from exhume.diagnose.engine import diagnose
@@ -41,13 +42,15 @@ def told(found: Diagnosis) -> Finding | None:
 
 def test_a_prober_is_found_with_the_rise_it_makes(tmp_path: Path) -> None:
     scene = prober(rising(node(Scene(cores=4, seconds=30)), 12, 22, 250_000), 3, 12, 22)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    recording = scene.write(tmp_path)
+    found = diagnose(recording, scene.window)
     top = found.findings[0]
     assert (top.cause, top.severity) == ("negative-dentries", "warning")
     assert (top.culprit.pid, top.culprit.comm, top.culprit.cpu) == (321, "finder", 3)
     assert top.culprit.cmdline == "/opt/finder --path"
     assert top.confidence >= 0.8
     assert "250,000" in top.summary
+    assert untrue(recording, found) == []
 
 
 def test_one_core_of_96_is_found(tmp_path: Path) -> None:

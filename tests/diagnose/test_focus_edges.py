@@ -26,7 +26,7 @@ def test_one_bad_run_on_one_core_of_96_in_ten_minutes(tmp_path: Path) -> None:
 def test_trouble_without_a_pause_beside_a_program_that_begins(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=130).core(2, 0, 130, system=990).core(0, 100, 110, user=900)
     first, lasting = find_foci(scene.write(tmp_path), scene.window)
-    assert first.measure == "user"
+    assert first.measure == "busy"
     assert lasting.baseline.empty
     assert lasting.window.seconds == 60
 
@@ -35,6 +35,12 @@ def test_a_single_second_is_enough(tmp_path: Path) -> None:
     scene = Scene(cores=8, seconds=60).core(3, 33, 34, system=990)
     (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
     assert focus.window == Window(at(33), at(34))
+
+
+def test_the_calm_of_a_busy_core_does_not_stand_out_from_what_took_it(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=40).core(2, 0, 40, user=850).core(2, 20, 30, user=0, system=800)
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert (focus.window, focus.measure) == (Window(at(20), at(30)), "kernel")
 
 
 def test_trouble_without_a_pause_is_not_its_own_calm(tmp_path: Path) -> None:
@@ -63,8 +69,8 @@ def test_of_two_episodes_the_one_before_the_moment(tmp_path: Path) -> None:
 
     assert nearest(22) == 20
     assert nearest(36) == 34
-    # The log speaks up after the trouble: 5 s after the first is still its time, though the second is 3 s away.
-    assert nearest(31) == 20
+    # The log speaks up after the trouble: what was 4.5 s ago is nearer than what comes in 3.5 s.
+    assert nearest(30.5) == 20
     assert nearest(33.5) == 34
     assert [focus.window.since for focus in find_foci(recording, scene.window)] == [at(34), at(20)]
 

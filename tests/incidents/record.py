@@ -105,7 +105,7 @@ def neutral(facts: RecordingFacts) -> RecordingFacts:
         arch=facts.arch,
         event_source=facts.event_source,
         rate_hz=facts.rate_hz,
-        sources_missing=[],
+        sources_missing=facts.sources_missing,
     )
 
 
@@ -154,8 +154,10 @@ def slim(
 
 
 def plain(frame: dict[str, Any]) -> dict[str, Any]:
+    """What is not of every system's own libraries is just a program."""
     module = Path(frame["module"]).name
-    return {**frame, "module": module if module.startswith(("python", "libc", "libz", "ld-")) else "program"}
+    known = module.startswith(("python", "libc", "libz", "ld-", "[vdso]"))
+    return {**frame, "module": module} if known else {**frame, "module": "program", "name": "main"}
 
 
 def hashed(*words: str) -> int:

@@ -1,6 +1,7 @@
 """The score: what is drawn, what counts as right, and that nothing is dropped."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from exhume.lab.background import BACKGROUNDS
 from exhume.lab.score import document, judge
+from exhume.lab.score.fit import fit
 from exhume.lab.score.outcome import Outcome, Told
 from exhume.lab.score.plan import Plan, draw
 from exhume.lab.score.tally import Tally
@@ -41,7 +44,7 @@ def test_everything_is_drawn_within_bounds_and_the_same_for_a_seed():
     assert Counter(plan.scenario for plan in plans) == {"user-hog": 40, "quiet": 20}
     assert [plan.number for plan in plans] == list(range(1, 61))
     assert {plan.core for plan in plans} == {0, 1, 2}
-    assert {plan.background for plan in plans} == {"nothing", "compression", "forks", "files", "loopback"}
+    assert {plan.background for plan in plans} == set(BACKGROUNDS)
     assert all(6 <= plan.calm_s <= 10 and 6 <= plan.seconds <= 12 and 2 <= plan.after_s <= 3 for plan in plans)
     # Not one scenario after the other.
     assert "quiet" in {plan.scenario for plan in plans[:20]} and "user-hog" in {plan.scenario for plan in plans[:20]}
@@ -109,6 +112,18 @@ def test_findings_by_the_confidence_they_were_told_with():
     assert every == {0.9: (2, 1), 0.6: (1, 0), 0.5: (1, 0)}
 
 
+def test_the_line_that_fits():
+    assert fit([(0.9, True)] * 19) is None
+    honest = fit([*[(0.9, True)] * 90, *[(0.9, False)] * 10, *[(0.6, True)] * 60, *[(0.6, False)] * 40])
+    assert abs(honest.shift) < 0.2 and 0.8 < honest.stretch < 1.25
+    boastful = fit([*[(0.9, True)] * 60, *[(0.9, False)] * 40])
+    assert 1 / (1 + math.exp(-(boastful.shift + boastful.stretch * math.log(9)))) == pytest.approx(0.6, abs=0.06)
+    assert boastful.after < boastful.before
+    # A few runs in which all went well don't make it sure.
+    lucky = fit([(0.6, True)] * 20)
+    assert 0.6 < 1 / (1 + math.exp(-(lucky.shift + lucky.stretch * math.log(1.5)))) < 0.9
+
+
 def test_the_page_tells_what_was_run_and_what_was_missed():
     tally = Tally([hog(told("user-hog")), quiet(told("rt-hog"))])
     page = document.as_document(tally, planned=25, seed=77)
@@ -169,3 +184,5 @@ def test_a_run_from_calm_to_answer(tmp_path: Path):
     assert 1.5 <= (truth["ended"] - truth["began"]) / NANOS < 5
     assert any(name.startswith("checks-") for name in truth["names"])
     assert not any((tmp_path / "work").iterdir())
+    [again] = judge.judge_again(keep)
+    assert (again.plan, again.findings) == (outcome.plan, outcome.findings)

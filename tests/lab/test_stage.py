@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from lab_traces import command_lines
 
+from exhume.cli.main import main
+from exhume.diagnose.catalogue import catalogue
 from exhume.lab.perform import perform
 from exhume.lab.programs.keeper import marked
 from exhume.lab.scenarios import SCENARIOS, Scenario
@@ -154,3 +156,16 @@ def test_asked_to_stop_it_leaves_nothing(tmp_path: Path, number: signal.Signals)
 
 def programs_of(work: Path) -> list[str]:
     return [line for _, line in command_lines() if line.startswith(str(work))]
+
+
+def test_every_scenario_has_a_cause_of_the_table_and_a_name_of_its_own():
+    assert [name for name in SCENARIOS if name != SCENARIOS[name].name] == []
+    assert {each.cause for each in SCENARIOS.values()} - {""} <= set(catalogue())
+    assert [each.name for each in SCENARIOS.values() if not each.cause] == ["quiet"]
+    assert all(each.summary and each.seconds <= 30 for each in SCENARIOS.values())
+
+
+def test_every_scenario_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["lab", "list"])
+    told = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert all([each.name, each.cause or "nothing"] in told for each in SCENARIOS.values())

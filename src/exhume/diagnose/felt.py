@@ -14,6 +14,15 @@ def is_felt(case: Case, cpu: int | None) -> bool:
     )
 
 
+def others_suffer(case: Case, cpu: int | None) -> bool:
+    """Whether somebody else is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or
+    a line in the log points there. That the core is busy is not enough."""
+    return any(
+        each.kind in ("log", "ksoftirqd", "waiting") and (cpu is None or each.cpu in (None, cpu))
+        for each in find_symptoms(case)
+    )
+
+
 # A load that is spread over the cores matters by its part of the node.
 _MUCH_OF_THE_NODE, _SOME_OF_THE_NODE = 0.25, 0.1
 _GRAVE_S, _NOTED_S = 2.0, 1.0

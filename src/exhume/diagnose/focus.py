@@ -26,9 +26,11 @@ _CALM_PERCENTILE = 20
 _CALM_PART = 0.5
 _LEAST_SCORE = 0.2
 _GAP_S = 3
+# What is much lower than the peak is another story, with a focus of its own: a program that was there before, say.
+_PART_OF_PEAK = 0.6
 _SHORTEST_BASELINE_S = 3
 _NEAR_S = 10
-_LATER = 2.0
+_LATER = 1.5
 _LASTING_SCORE = 0.5
 # A driver speaks up this long after its queue stood still.
 _BEFORE_LINE_S = 6
@@ -156,7 +158,7 @@ def _runs(scores: Floats) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
     while len(runs) < 8 and left.max(initial=0.0) >= _LEAST_SCORE:
         peak = int(np.argmax(left))
-        limit = max(_LEAST_SCORE, 0.4 * float(left[peak]))
+        limit = max(_LEAST_SCORE, _PART_OF_PEAK * float(left[peak]))
         begin = _reach(left, peak, -1, limit)
         end = _reach(left, peak, 1, limit) + 1
         runs.append((begin, end))
@@ -218,11 +220,12 @@ _CORE_MEASURES = {
     "kernel": ("system", "irq", "softirq"),
     "softirq": ("irq", "softirq"),
     "steal": ("steal",),
-    # A busy program is no fault by itself: it counts for little, but the moment it begins can be told.
-    "user": ("user", "nice"),
+    # A busy program is no fault by itself: it counts for little, but the moment it begins can be told. Not its own time
+    # alone: where the kernel takes a core from it, the calm would stand out.
+    "busy": ("user", "nice", "system", "irq", "softirq", "steal"),
 }
 # What is part of the daily life of a busy node counts for less than what isn't.
-_WEIGHTS = {"user": 0.5, "throttling": 0.5, "waiting": 0.5}
+_WEIGHTS = {"busy": 0.5, "throttling": 0.5, "waiting": 0.5}
 # What is grave though it was always so: shares of a core, or of a cgroup's periods.
 _GRAVE = {"kernel": 0.95, "steal": 0.2, "throttling": 0.5}
 # Threads that wait for a core, in seconds a second, that count like a core full of a busy program.

@@ -140,6 +140,32 @@ class Sampled:
         weights[~self._kernel_frames] = 0
         return self._told(weights)
 
+    def callers(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
+        """Who called these functions of the kernel, by the masked time (us) in them, the largest first. Of a chain of
+        such functions the caller of the outermost counts."""
+        return self._beside(mask, names, inwards=False)
+
+    def callees(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
+        """What these functions of the kernel called, in the same way; of a chain what the innermost called."""
+        return self._beside(mask, names, inwards=True)
+
+    def _beside(self, mask: Mask, names: Names, *, inwards: bool) -> list[tuple[str, float]]:
+        hits = self._kernel_frames & self._named(names)
+        weights = np.zeros(len(self.functions))
+        for stack, weight in self._weight_of_stacks(mask):
+            frames = self._frame_indexes(stack).tolist()
+            chain = [place for place, frame in enumerate(frames) if hits[frame]]
+            # The chain that ends nearest to where the sample was taken, or begins nearest to the root.
+            if not chain:
+                continue
+            place = chain[0] if inwards else chain[-1]
+            step = 1 if inwards else -1
+            while 0 <= place < len(frames) and hits[frames[place]]:
+                place += step
+            if 0 <= place < len(frames):
+                weights[frames[place]] += weight
+        return self._told(weights)
+
     def _told(self, weights: Floats) -> list[tuple[str, float]]:
         sums: dict[str, float] = {}
         for frame in np.flatnonzero(weights).tolist():

@@ -6,7 +6,9 @@ import numpy as np
 
 from exhume.collect.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.case import KERNEL_STATES, Case
+from exhume.diagnose.ordinary import is_ordinary
 from exhume.diagnose.rows import Rows
+from exhume.diagnose.waits import waits_of_cores
 from exhume.model.clock import NANOS
 from exhume.model.events import INCIDENT
 from exhume.model.finding import Evidence, Link, Role, Severity
@@ -62,9 +64,9 @@ def _log_lines(case: Case) -> list[Symptom]:
             "events", "text", "first", event.text, event.wall, event.wall + 1, match=(("kind", event.kind),)
         )
         where = f" (that queue's interrupt goes to core {cpu})" if way else ""
-        symptom = Symptom(
-            "log", Severity.CRITICAL, event.wall, f"the kernel log says: {event.text}{where}", (told, *way), cpu
-        )
+        # The kernel warns of some things long before anybody is starved.
+        grave = Severity.CRITICAL if event.severity == "critical" else Severity.WARNING
+        symptom = Symptom("log", grave, event.wall, f"the kernel log says: {event.text}{where}", (told, *way), cpu)
         found.setdefault((event.kind, event.queue), symptom)
     return list(found.values())
 
@@ -104,7 +106,10 @@ def _hot_cores(case: Case) -> list[Symptom]:
         told = Evidence("cpu", column, "max", inside.highest(column) or 0, since, until, cpu, unit="permille")
         share = float(inside.sums(KERNEL_STATES).mean()) / 10
         text = f"core {cpu} spent {seconds:.0f} s in the kernel, {share:.0f}% of it"
-        found.append(Symptom("hot-core", Severity.CRITICAL, since, text, (told,), cpu))
+        # A program that reads files or serves a network keeps nobody waiting by that alone.
+        here = case.sampled.within(span) & (case.sampled.cpu == cpu)
+        severity = Severity.INFO if is_ordinary(case, here) else Severity.CRITICAL
+        found.append(Symptom("hot-core", severity, since, text, (told,), cpu))
     return found
 
 
@@ -149,7 +154,7 @@ def _stolen(case: Case) -> list[Symptom]:
 
 def _waiting(case: Case) -> list[Symptom]:
     """Cores that threads had to wait for, much more than before."""
-    now, before = _waits(case.now("cpu")), _waits(case.before("cpu"))
+    now, before = waits_of_cores(case.now("cpu")), waits_of_cores(case.before("cpu"))
     if not now:
         return []
     cpu = max(now, key=lambda each: now[each] - before.get(each, 0.0))
@@ -162,13 +167,3 @@ def _waiting(case: Case) -> list[Symptom]:
     told = Evidence("cpu", "wait_ns", "sum", rows.total("wait_ns") or 0, since, until, cpu, unit="ns")
     text = f"threads waited {now[cpu]:.1f} s a second for core {cpu} (before: {usual:.1f})"
     return [Symptom("waiting", Severity.WARNING, since, text, (told,), cpu)]
-
-
-def _waits(rows: Rows) -> dict[int, float]:
-    """Seconds that threads waited for each core, in each second."""
-    waits = rows.numbers("wait_ns")
-    known = ~np.isnan(waits)
-    cpus = rows.cpu[known]
-    seconds = np.bincount(cpus, rows.numbers("span_ms")[known]) / 1000
-    waited = np.bincount(cpus, waits[known]) / NANOS
-    return {cpu: float(waited[cpu] / seconds[cpu]) for cpu in np.flatnonzero(seconds).tolist()}

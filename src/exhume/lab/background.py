@@ -1,4 +1,4 @@
-"""Healthy work for a scenario to be told apart from: compression, short programs, files, traffic on the loopback."""
+"""Healthy work for a scenario to be told apart from: compression, short programs, files, loopback traffic, memory."""
 
 from collections.abc import Callable
 
@@ -26,6 +26,14 @@ def loopback(stage: Stage, seconds: float) -> None:
     stage.start("chatter", str(seconds), str(stage.rng.randint(200, 2_000)), name=_name(stage, "mesh"))
 
 
+def buffers(stage: Stage, seconds: float) -> None:
+    stage.start("buffers", str(seconds), str(stage.rng.randint(2, 24)), name=_name(stage, "cache"))
+
+
+def sleepers(stage: Stage, seconds: float) -> None:
+    stage.start("sleepers", str(seconds), str(stage.rng.randint(5, 40)), name=_name(stage, "pool"))
+
+
 def batch(stage: Stage, seconds: float) -> None:
     """A job that takes most of one core, on a machine that has others."""
     stage.start("compress", str(seconds), f"{stage.rng.uniform(0.7, 0.95):.2f}", name=_name(stage, "batch"))
@@ -38,6 +46,8 @@ BACKGROUNDS: dict[str, Callable[[Stage, float], None]] = {
     "forks": forks,
     "files": file_work,
     "loopback": loopback,
+    "buffers": buffers,
+    "sleepers": sleepers,
 }
 
 

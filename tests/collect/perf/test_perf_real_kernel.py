@@ -205,6 +205,27 @@ def test_a_closed_sampler_leaves_nothing_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
+def test_a_program_that_fails_again_and_again_is_told_and_one_that_ends_well_is_not(running, tmp_path: Path) -> None:
+    for name, code in (("fails-often", 3), ("ends-well", 0)):
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\nexit {code}\n")
+        script.chmod(0o755)
+    loop = f"while :; do {tmp_path}/fails-often; {tmp_path}/ends-well; sleep 0.15; done"
+    with pinned(min(os.sched_getaffinity(0)), "sh", "-c", loop) as process:
+        running.read_for(3.0)
+    told = {row["comm"]: row for row in running.tables["events"] if row["kind"] == "restart"}
+    assert "fails-often" in told
+    row = told["fails-often"]
+    assert row["value"] >= 3
+    assert f"({process.pid})" in row["text"]
+    if row["severity"] == "warning":
+        # Where the kernel tells exit codes.
+        assert "with code 3" in row["text"]
+        assert "ends-well" not in told
+    # Whoever starts it is described, though it did next to nothing.
+    assert running.of(process.pid, "processes")
+
+
 def test_another_rate_is_taken_at_once(running) -> None:
     running.read_for(0.5)
     # The first read loads symbols, which takes a while in which samples are taken.

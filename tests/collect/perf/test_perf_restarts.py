@@ -66,6 +66,11 @@ def test_too_few_lives_are_no_loop() -> None:
     assert told(Restarts(), lives(LEAST_LIVES - 1), 9 * NANOS, None) == []
 
 
+def test_a_command_that_a_script_calls_many_times_is_no_loop() -> None:
+    failed = dict.fromkeys(range(100, 110), 256)
+    assert told(Restarts(), lives(8, pace=NANOS // 100, length=NANOS // 1000), NANOS, failed) == []
+
+
 def test_several_at_once_are_workers_and_no_loop() -> None:
     overlapping = lives(6, pace=NANOS, length=3 * NANOS)
     assert told(Restarts(), overlapping, 20 * NANOS, None) == []

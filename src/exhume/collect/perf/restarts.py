@@ -22,6 +22,8 @@ from exhume.model.tables import Events
 LEAST_LIVES = 3
 LONGEST_LIFE_NS = 60 * NANOS
 LONGEST_PAUSE_NS = 60 * NANOS
+# What follows faster is a command in a script.
+LEAST_PACE_NS = NANOS // 10
 # One row tells of all lives since the last.
 TOLD_EVERY_NS = 5 * NANOS
 TOLD_PER_TICK = 8
@@ -158,8 +160,11 @@ class Restarts:
 
 
 def _is_loop(loop: Loop) -> bool:
-    """Enough lives in a row; all of them failures, where that is known."""
-    return len(loop.lives) >= LEAST_LIVES and all(life.status != 0 for life in loop.lives)
+    """Enough lives in a row, not too fast; all of them failures, where that is known."""
+    lives = loop.lives
+    if len(lives) < LEAST_LIVES or lives[-1].born - lives[0].born < LEAST_PACE_NS * (len(lives) - 1):
+        return False
+    return all(life.status != 0 for life in lives)
 
 
 def _event(loop: Loop, parent: str | None) -> Events:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from exhume.diagnose.case import Case
 from exhume.diagnose.causes import (
     audit_storm,
+    cfs_throttling,
     cgroup_excess,
     compaction_thp,
     conntrack_pressure,
+    cpu_steal,
     crash_loop,
     fork_storm,
     iptables_churn,
@@ -23,9 +25,12 @@ from exhume.diagnose.causes import (
     numa_balancing,
     oom_thrash,
     page_fault_storm,
+    rt_hog,
     softirq_storm,
+    spinlock_contention,
     unknown_kernel_path,
     user_hog,
+    workqueue_hog,
     writeback_storm,
     zombie_memcgs,
 )
@@ -54,6 +59,11 @@ CAUSES: dict[str, Examine] = {
     "cgroup-excess": cgroup_excess.examine,
     "memory-reclaim": memory_reclaim.examine,
     "oom-thrash": oom_thrash.examine,
+    "cfs-throttling": cfs_throttling.examine,
+    "rt-hog": rt_hog.examine,
+    "workqueue-hog": workqueue_hog.examine,
+    "spinlock-contention": spinlock_contention.examine,
+    "cpu-steal": cpu_steal.examine,
 }
 LAST: dict[str, Examine] = {
     "user-hog": user_hog.examine,

@@ -70,7 +70,7 @@ def examine(case: Case) -> Found | RuledOut:
         return sheet.rule_out("nothing was started again and again at a steady pace")
     loads = [_load(case, loop) for loop in loops]
     loop, load = max(zip(loops, loads, strict=True), key=lambda each: _weight(*each))
-    _tell(sheet, loop)
+    _tell(sheet, loop, load)
     culprit = _culprit(loop)
     times = f" every {loop.pace_s:.1f} s" if loop.pace_s is not None else " again and again"
     return sheet.found(
@@ -135,7 +135,7 @@ def _weight(loop: Loop, load: Load) -> tuple[float, ...]:
     return (float(loop.failed) + float(loop.is_managed), load.cores, -(loop.pace_s or CAUSE.limit("seconds")))
 
 
-def _tell(sheet: Sheet, loop: Loop) -> None:
+def _tell(sheet: Sheet, loop: Loop, load: Load) -> None:
     series, repeat = loop.cgroups, loop.repeat
     if series is not None:
         _tell_cgroups(sheet, series)
@@ -144,7 +144,9 @@ def _tell(sheet: Sheet, loop: Loop) -> None:
         elif repeat is None:
             sheet.doubt("what ran in those cgroups is not known: they may be jobs that follow each other", 0.7)
     if repeat is not None:
-        strength = CAUSE.limit("failed_strength") if repeat.failed else CAUSE.limit("repeat_strength")
+        # A script's little helpers may fail as a matter of course.
+        sure = repeat.failed and (loop.is_managed or load.cores >= CAUSE.limit("burns_share"))
+        strength = CAUSE.limit("failed_strength") if sure else CAUSE.limit("repeat_strength")
         sheet.add(
             Role.ROOT_CAUSE, f"{repeat.told} ({repeat.times:.0f} times in all)", repeat.evidence, strength=strength
         )

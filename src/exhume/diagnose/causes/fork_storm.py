@@ -67,7 +67,8 @@ def _found(sheet: Sheet, load: Load, family: Family, part: float, rate: float | 
         _tell_forker(sheet, forker)
     else:
         sheet.doubt("nobody was found who starts most of them")
-    severity = gravity(case, load)
+    storm = _storm(case, load, family, forker)
+    severity = gravity(case, storm)
     if load.before is not None and not load.is_new:
         sheet.doubt("it was much the same before: this node may be meant to do that")
         severity = Severity.WARNING if severity is Severity.CRITICAL else severity
@@ -81,9 +82,17 @@ def _found(sheet: Sheet, load: Load, family: Family, part: float, rate: float | 
         severity,
         summary,
         culprit=culprit,
-        load=load,
+        load=storm,
         remedies=aimed(CAUSE.remedies, _target(culprit)),
     )
+
+
+def _storm(case: Case, load: Load, family: Family, forker: Forker | None) -> Load:
+    """All that goes with it: what the brief ones did as programs, and whoever has nothing to do but to start them."""
+    mask = load.mask | family.brief
+    if forker is not None and forker.part >= CAUSE.limit("forker_part"):
+        mask = mask | (case.sampled.pid == forker.pid)
+    return case.load_of(mask)
 
 
 def _long_deaths(case: Case) -> Mask:

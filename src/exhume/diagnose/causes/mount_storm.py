@@ -54,14 +54,14 @@ def examine(case: Case) -> Found | RuledOut:
 def _tell_level(sheet: Sheet, level: float, least: float) -> None:
     counts = sheet.case.recorded("node", sheet.case.focus.seconds + _COUNTED_WITHIN_S)
     evidence = [each for each in (of_column(counts, "mounts", how) for how in ("min", "max")) if each is not None]
-    long = level >= CAUSE.limit("many")
     changed = level - least >= CAUSE.limit("changed")
     text = f"the node's mount table has {level:,.0f} entries"
     text += f" (between {least:,.0f} and {level:,.0f} in the last minute)" if changed else ""
-    strength = CAUSE.limit("state_strength") if long or changed else 0.0
-    if not long and not changed:
+    part = 1.0 if changed else min(1.0, level / CAUSE.limit("many"))
+    if part < CAUSE.limit("few_part"):
+        part = 0.0
         text += ": if the storm is in a mount namespace of its own, its table is not counted here"
-    sheet.add(Role.ROOT_CAUSE, text, *evidence, strength=strength)
+    sheet.add(Role.ROOT_CAUSE, text, *evidence, strength=CAUSE.limit("state_strength") * part)
 
 
 def _tell_load(sheet: Sheet, load: Load) -> None:

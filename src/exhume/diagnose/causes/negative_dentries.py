@@ -1,6 +1,6 @@
 """Names that don't exist are looked up by the million: each is remembered, and whoever walks them pays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from exhume.diagnose.load import Load
 from exhume.diagnose.rows import Floats, Rows
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.clock import NANOS
-from exhume.model.finding import Evidence, Role, RuledOut, Severity
+from exhume.model.finding import Role, RuledOut, Severity
 
 CAUSE = catalogue()["negative-dentries"]
 MAKING, WALKING = CAUSE.named("making"), CAUSE.named("walking")
@@ -41,40 +41,48 @@ def examine(case: Case) -> Found | RuledOut:
     if state is None:
         return sheet.rule_out("the number of dentries was not recorded")
     making, walking = case.load(MAKING), case.load(WALKING)
-    grows = state.rise >= CAUSE.limit("rise_per_s")
+    lookups = _lookups(case, making)
     many = state.level >= CAUSE.limit("many")
-    busy_making = grows and (making.together >= CAUSE.limit("core_share") or not case.has_stacks)
-    busy_walking = walking.together >= CAUSE.limit("core_share") and (many or _shrinks(state))
-    if not (busy_making or busy_walking or many):
+    grows = state.rise >= CAUSE.limit("rise_per_s")
+    busy = making.together >= CAUSE.limit("maker_share") and lookups.together >= CAUSE.limit("core_share")
+    made = grows and (busy or not case.has_stacks)
+    walked = walking.together >= CAUSE.limit("core_share") and (many or _shrinks(state))
+    if not (made or walked or many):
         return sheet.rule_out(
             f"{state.level:,.0f} negative dentries, growing by {max(state.rise, 0):,.0f} a second at most: few"
         )
-    load = case.load_of(making.mask | walking.mask) if case.has_stacks else making
-    _tell_state(sheet, state, grows=grows, many=many)
-    if busy_making and case.has_stacks:
-        _tell_load(sheet, making, CAUSE.more_functions or {}, "making", "looks up names that don't exist, each a new")
-    if busy_walking:
-        _tell_load(sheet, walking, CAUSE.more_functions or {}, "walking", "has to go through them, one after another:")
-    severity = _severity(case, state, load if busy_making or busy_walking else None, many=many)
-    actor = making if busy_making else walking
+    _tell_state(sheet, state, full=grows or many)
+    if made and case.has_stacks:
+        _tell_load(sheet, making, lookups, "making")
+    if walked:
+        _tell_load(sheet, walking, walking, "walking")
+    if not made and not walked:
+        size = state.level * CAUSE.limit("bytes") / _MIB
+        return sheet.found(
+            Severity.WARNING if _is_heavy(case, state) else Severity.INFO,
+            f"{state.level:,.0f} negative dentries are kept (about {size:,.0f} MiB)",
+            remedies=aimed(CAUSE.remedies, "PID"),
+        )
+    actor = lookups if made else walking
+    load = case.load_of(walking.mask | lookups.mask) if made and walked else actor
     culprit = case.culprit(actor, case.sampled.nearest(actor.mask, CAUSE.names) if case.has_stacks else None)
-    if busy_making and case.has_stacks:
-        _tell_prober(sheet, making, state)
     who = culprit.comm or "somebody"
-    size = state.level * CAUSE.limit("bytes") / _MIB
-    if busy_making:
+    summary = f"{who} walks {state.level:,.0f} negative dentries on core {walking.cpu}"
+    if made:
         summary = f"{who} looks up names that don't exist: {state.rise:,.0f} negative dentries more a second"
-    elif busy_walking:
-        summary = f"{who} walks {state.level:,.0f} negative dentries on core {walking.cpu}"
-    else:
-        summary = f"{state.level:,.0f} negative dentries are kept (about {size:,.0f} MiB)"
     return sheet.found(
-        severity,
+        _severity(case, state, load),
         summary,
-        culprit=culprit if busy_making or busy_walking else None,
-        load=load if busy_making or busy_walking else None,
+        culprit=culprit,
+        load=load,
         remedies=aimed(CAUSE.remedies, str(culprit.pid or "PID")),
     )
+
+
+def _lookups(case: Case, making: Load) -> Load:
+    """All that those who make them spend on looking up names."""
+    probers = [owner.comm for owner in making.owners if owner.part >= CAUSE.limit("maker_share")]
+    return case.load_of(case.sampled.holding(CAUSE.named("looking")) & case.sampled.of_comms(probers) | making.mask)
 
 
 def _state(case: Case) -> State | None:
@@ -107,63 +115,48 @@ def _shrinks(state: State) -> bool:
     return state.fall >= CAUSE.limit("rise_per_s") and state.exact
 
 
-def _tell_state(sheet: Sheet, state: State, *, grows: bool, many: bool) -> None:
+def _tell_state(sheet: Sheet, state: State, *, full: bool) -> None:
     how = "there are" if state.exact else "by dentries and inodes there are about"
-    peak = of_column(state.rows, state.column, "max")
-    least = of_column(state.rows, state.column, "min")
-    evidence = [each for each in (least, peak) if each is not None]
+    evidence = [of_column(state.rows, state.column, "min"), of_column(state.rows, state.column, "max")]
     if not state.exact:
-        evidence += [each for each in (of_column(state.rows, "inodes", "max"),) if each is not None]
+        evidence.append(of_column(state.rows, "inodes", "max"))
         sheet.doubt("this kernel doesn't count negative dentries: they were reckoned from dentries and inodes")
     text = f"{how} {state.level:,.0f} negative dentries"
     text += f", {state.rise:,.0f} more a second at the fastest" if state.rise > 0 else ""
-    strong = CAUSE.limit("state_strength")
-    sheet.add(Role.ROOT_CAUSE, text, *evidence, strength=strong if grows or many else strong / 2)
+    strength = CAUSE.limit("state_strength") / (1 if full else 2)
+    sheet.add(Role.ROOT_CAUSE, text, *[each for each in evidence if each is not None], strength=strength)
 
 
-def _tell_load(sheet: Sheet, load: Load, groups: dict[str, tuple[str, ...]], group: str, what: str) -> None:
-    owner = load.owner
-    who = owner.comm if owner is not None and owner.part >= 1 / 3 else "many processes"
-    function = sheet.case.sampled.nearest(load.mask, CAUSE.named(group))
+def _tell_load(sheet: Sheet, load: Load, spent: Load, group: str) -> None:
+    """What it takes to make or to walk them (`load`, with all that goes with it in `spent`), and who does it."""
+    case, functions = sheet.case, (CAUSE.more_functions or {})[group]
+    function = case.sampled.nearest(load.mask, CAUSE.named(group))
+    what = {"making": "names that don't exist are looked up", "walking": "they are walked, one after the other"}[group]
     sheet.add(
         Role.MECHANISM,
-        f"{who} {what} {function} took {load.peak:.0%} of a second of core {load.cpu}",
-        of_load(sheet.case, load, groups[group]),
-        strength=CAUSE.limit("load_strength") * min(1.0, load.together / CAUSE.limit("whole_core")),
+        f"{what}: that took {spent.peak:.0%} of a second of core {spent.cpu}, most of all in {function}",
+        of_load(case, load, functions),
+        strength=CAUSE.limit("load_strength") * min(1.0, spent.together / CAUSE.limit("whole_core")),
         at=load.at,
     )
-
-
-def _tell_prober(sheet: Sheet, making: Load, state: State) -> None:
-    owner = making.owner
+    owner = load.owner
     if owner is None or owner.part < 1 / 3:
-        sheet.doubt("many processes look up names: none of them stands out")
+        sheet.doubt("many processes do it: none of them stands out")
         return
-    functions = (CAUSE.more_functions or {})["making"]
-    own = sheet.case.load_of(making.mask & sheet.case.sampled.of_comms([owner.comm]))
-    known = sheet.case.process(owner.pid)
+    own = case.load_of(load.mask & case.sampled.of_comms([owner.comm]))
+    told = replace(of_load(case, own, functions), match=(("comm", owner.comm),))
+    known = case.process(owner.pid)
     command = f": {known.cmdline[:120]}" if known is not None and known.cmdline else ""
-    told = Evidence(
-        "samples",
-        "weight_us",
-        "share",
-        round(own.peak, 3),
-        own.at,
-        own.at + NANOS,
-        own.cpu,
-        match=(("comm", owner.comm),),
-        functions=functions,
-    )
-    sheet.add(
-        Role.CULPRIT, f"{owner.comm} ({owner.pid}) makes {owner.part:.0%} of those lookups{command}", told, at=own.at
-    )
+    sheet.add(Role.CULPRIT, f"{owner.comm} ({owner.pid}) does {owner.part:.0%} of it{command}", told, at=own.at)
 
 
-def _severity(case: Case, state: State, load: Load | None, *, many: bool) -> Severity:
+def _is_heavy(case: Case, state: State) -> bool:
+    """Whether they take a good part of all memory."""
     memory = case.now("node").highest("mem_total")
     part = state.level * CAUSE.limit("bytes") / (memory * 1024) if memory else 0.0
-    heavy = many and part >= CAUSE.limit("memory_part")
-    if load is None:
-        return Severity.WARNING if heavy else Severity.INFO
+    return part >= CAUSE.limit("memory_part")
+
+
+def _severity(case: Case, state: State, load: Load) -> Severity:
     severity = gravity(case, load)
-    return Severity.WARNING if severity is Severity.INFO and heavy else severity
+    return Severity.WARNING if severity is Severity.INFO and _is_heavy(case, state) else severity

@@ -1,12 +1,146 @@
-"""A program computes without a pause on a core that others wait for."""
+"""A program computes without a pause on a core that others need too.
+
+A busy program is what computers are for: by itself it is worth knowing at most. It matters where somebody is known to
+lose by it: who had this core before and has less now, who has to share it though other cores idle, or the threads that
+wait for this core and for no other.
+"""
+
+from dataclasses import replace
+
+import numpy as np
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.sheet import Found, Sheet
-from exhume.model.finding import RuledOut
+from exhume.diagnose.company import competitor, held_back
+from exhume.diagnose.keepers import Keeper, find_keepers
+from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.waits import core_waits
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["user-hog"]
+# What an ordinary program could have of a core.
+_ROOM = ("idle", "iowait", "nice")
 
 
 def examine(case: Case) -> Found | RuledOut:
-    return Sheet(case, CAUSE).rule_out("not judged yet")
+    sheet = Sheet(case, CAUSE)
+    if not case.has_stacks:
+        return _without_stacks(sheet, case)
+    keepers = _hogs(case)
+    if not keepers:
+        return sheet.rule_out("no program computed on one core without a pause")
+    # Of two that share a core, the one that came is the one that takes.
+    judged = [_judged(case, keeper) for keeper in sorted(keepers, key=lambda each: -each.load.risen)]
+    return max(judged, key=lambda each: (each.finding.severity.rank, each.finding.confidence))
+
+
+def _hogs(case: Case) -> list[Keeper]:
+    """Who computes most of a core's time. Two that share a core have half of it each, so half of one is enough."""
+    sampled = case.sampled
+    computing = ~sampled.in_kernel & ~case.explained
+    whole = find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing)
+    found = whole or find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("half"))
+    return [each for each in found if _full(case, each.cpu)]
+
+
+def _full(case: Case, cpu: int) -> bool:
+    """Whether the core had no idle time to give away."""
+    rows = case.now("cpu")
+    rows = rows.where(rows.cpu == cpu)
+    idle = rows.middle("idle")
+    return idle is not None and idle <= 1000 * CAUSE.limit("idle_left")
+
+
+def _judged(case: Case, keeper: Keeper) -> Found:
+    sheet = Sheet(case, CAUSE)
+    load = keeper.load
+    before = "" if load.before is None else f" ({load.before:.2f} cores before)"
+    sheet.add(
+        Role.CULPRIT,
+        f"{keeper.comm} (pid {keeper.pid}) computed {load.peak:.0%} of a second of core {keeper.cpu}, "
+        f"and so for {keeper.seconds:.0f} s{before}",
+        keeper.evidence,
+        strength=CAUSE.limit("alone"),
+        at=load.at,
+    )
+    felt = _tell_losers(sheet, case, keeper)
+    if not felt:
+        sheet.doubt("nobody is known to have lost by it", CAUSE.limit("unfelt_factor"))
+    severity = Severity.WARNING if felt else Severity.INFO
+    tail = "which others need" if felt else "and nobody is known to lose by it"
+    culprit = replace(case.culprit(load), cpu=keeper.cpu, pid=keeper.pid, comm=keeper.comm)
+    return sheet.found(
+        severity,
+        f"{keeper.comm} computes on core {keeper.cpu} without a pause, {tail}",
+        culprit=culprit,
+        load=load,
+        # What nobody suffers from comes after what somebody may.
+        weight=None if felt else 0.0,
+        remedies=aimed(CAUSE.remedies, str(keeper.pid)),
+    )
+
+
+def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
+    felt = False
+    loser = held_back(case, keeper.cpu, keeper.pid, least=CAUSE.limit("lost_cores"), part=CAUSE.limit("left_part"))
+    if loser is not None and keeper.load.is_new:
+        felt = True
+        text = f"{loser.comm} (pid {loser.pid}) got {loser.cores:.2f} cores, {loser.before:.2f} before"
+        sheet.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("strong"))
+    rival = competitor(case, keeper.cpu, keeper.pid, least=CAUSE.limit("rival_share"))
+    idle = _idle_elsewhere(case, keeper.cpu)
+    if rival is not None and rival is not loser and idle is not None:
+        felt = True
+        text = (
+            f"{rival.comm} (pid {rival.pid}) has to make do with {rival.there:.0%} of that core, "
+            f"while core {idle[0].cpu} has room: it may not go elsewhere"
+        )
+        sheet.add(Role.SYMPTOM, text, *rival.evidence, *idle, strength=CAUSE.limit("strong"))
+    waits = core_waits(case, keeper.cpu)
+    if waits is not None and waits.now >= CAUSE.limit("waiting"):
+        risen = waits.now >= CAUSE.limit("rise") * waits.before
+        apart = waits.elsewhere is None or waits.now >= CAUSE.limit("rise") * waits.elsewhere
+        if risen and apart:
+            felt = True
+            text = f"threads waited {waits.now:.1f} s a second for core {keeper.cpu} ({waits.before:.1f} before)"
+            sheet.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("strong"))
+    return felt
+
+
+def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
+    """The core with most room all the while, if that was half of its time: idle, or with programs that give way."""
+    rows = case.now("cpu")
+    room = rows.sums(_ROOM)
+    cores = np.unique(rows.cpu[rows.cpu != cpu]).tolist()
+    if not cores:
+        return None
+    means = {core: float(room[rows.cpu == core].mean()) for core in cores}
+    best = max(means, key=lambda core: means[core])
+    if means[best] < 1000 * CAUSE.limit("idle_elsewhere"):
+        return None
+    own = rows.where(rows.cpu == best)
+    since, until = int(own.wall.min()), int(own.wall.max()) + 1
+    return tuple(
+        Evidence("cpu", state, "mean", round(float(own.numbers(state).mean()), 1), since, until, best, unit="permille")
+        for state in _ROOM
+    )
+
+
+def _without_stacks(sheet: Sheet, case: Case) -> Found | RuledOut:
+    """A core full of user time, that threads wait for: that much can be said without stacks."""
+    share, cpu, at = case.core_share(("user", "nice"))
+    waits = None if cpu is None else core_waits(case, cpu)
+    if cpu is None or share < CAUSE.limit("whole") or not _full(case, cpu):
+        return sheet.rule_out("no core was full of computing")
+    rows = case.now("cpu").where(case.now("cpu").cpu == cpu)
+    told = Evidence("cpu", "user", "max", rows.highest("user") or 0, case.focus.since, case.focus.until, cpu)
+    sheet.add(
+        Role.CULPRIT, f"some program computed {share:.0%} of core {cpu}", told, strength=CAUSE.limit("alone"), at=at
+    )
+    sheet.doubt("no stacks were sampled: the program is not known", CAUSE.limit("unfelt_factor"))
+    felt = waits is not None and waits.now >= CAUSE.limit("waiting") and waits.now >= CAUSE.limit("rise") * waits.before
+    if felt and waits is not None:
+        text = f"threads waited {waits.now:.1f} s a second for it ({waits.before:.1f} before)"
+        sheet.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("alone"))
+    severity = Severity.WARNING if felt else Severity.INFO
+    return sheet.found(severity, f"core {cpu} is full of computing", culprit=Culprit(cpu=cpu), weight=1.0)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.lab.scenarios import (
+    cfs_throttling,
     cgroup_excess,
+    compaction_thp,
     conntrack_pressure,
     crash_loop,
     fork_storm,
@@ -15,9 +17,13 @@ from exhume.lab.scenarios import (
     negative_dentries,
     netns_cleanup,
     oom_thrash,
+    page_fault_storm,
     quiet,
+    rt_hog,
     softirq_storm,
+    spinlock_contention,
     user_hog,
+    writeback_storm,
     zombie_memcgs,
 )
 from exhume.lab.stage import Stage
@@ -44,7 +50,6 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
     for each in (
-        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, on_core=True),
         Scenario("quiet", "", quiet.SUMMARY, quiet.play),
         Scenario("netns-cleanup", "netns-cleanup", netns_cleanup.SUMMARY, netns_cleanup.play, memory=400 << 20),
         Scenario("softirq-storm", "softirq-storm", softirq_storm.SUMMARY, softirq_storm.play, on_core=True),
@@ -57,6 +62,42 @@ SCENARIOS: dict[str, Scenario] = {
             memory=160 << 20,
         ),
         Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "page-fault-storm",
+            "page-fault-storm",
+            page_fault_storm.SUMMARY,
+            page_fault_storm.play,
+            on_core=True,
+            memory=256 << 20,
+        ),
+        Scenario(
+            "writeback-storm",
+            "writeback-storm",
+            writeback_storm.SUMMARY,
+            writeback_storm.play,
+            writeback_storm.prepare,
+            memory=1 << 30,
+        ),
+        Scenario(
+            "compaction-thp",
+            "compaction-thp",
+            compaction_thp.SUMMARY,
+            compaction_thp.play,
+            on_core=True,
+            memory=256 << 20,
+        ),
+        Scenario(
+            "cfs-throttling", "cfs-throttling", cfs_throttling.SUMMARY, cfs_throttling.play, cfs_throttling.prepare
+        ),
+        Scenario("rt-hog", "rt-hog", rt_hog.SUMMARY, rt_hog.play, rt_hog.prepare, on_core=True),
+        Scenario(
+            "spinlock-contention",
+            "spinlock-contention",
+            spinlock_contention.SUMMARY,
+            spinlock_contention.play,
+            spinlock_contention.prepare,
+        ),
+        Scenario("user-hog", "user-hog", user_hog.SUMMARY, user_hog.play, user_hog.prepare, on_core=True),
         Scenario(
             "zombie-memcgs",
             "zombie-memcgs",

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from exhume.lab.machine import machine_facts
+from exhume.lab.score.fit import fit
 from exhume.lab.score.outcome import NOTHING, Outcome
 from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S
 from exhume.lab.score.tally import MUST, Step, Tally
@@ -145,7 +146,15 @@ def _calibration(tally: Tally) -> str:
         for top, all_of in zip(tops, every, strict=True)
     ]
     head = ["told confidence", "top findings", "mean told", "right", "all above info", "mean told", "right"]
-    return _table(head, rows)
+    table = _table(head, rows)
+    line = fit(tally.judged())
+    if line is None:
+        return table
+    return (
+        f"{table}\n\nThe line that fits the {line.findings} top findings: log-odds of being right = "
+        f"{line.shift:+.2f} + {line.stretch:.2f} x log-odds told (mean squared error {line.before:.3f} as told, "
+        f"{line.after:.3f} by the line)."
+    )
 
 
 def _step_cells(step: Step) -> list[str]:

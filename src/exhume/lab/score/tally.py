@@ -119,11 +119,16 @@ class Tally:
     def calibration(self, every: bool = False) -> list[Step]:
         """Top findings by their told confidence; with `every`, all findings above info. On a healthy machine every
         finding above info is wrong; beside a scenario, any but the scenario's own is counted as wrong too."""
+        judged = self.judged(every)
+        return [_step(since, until, judged) for since, until in STEPS]
+
+    def judged(self, every: bool = False) -> list[tuple[float, bool]]:
+        """Each of those findings: how sure it was told, and whether it was right."""
         told: list[tuple[float, bool]] = []
         for each in self.outcomes:
             chosen = each.grave if every else [each.best] if each.best else []
             told += [(finding.confidence, bool(each.cause) and finding.cause == each.cause) for finding in chosen]
-        return [_step(since, until, told) for since, until in STEPS]
+        return told
 
     def missed(self) -> list[str]:
         """What the diagnosis had to reach and didn't, in words."""

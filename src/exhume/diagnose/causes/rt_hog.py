@@ -1,0 +1,165 @@
+"""A thread with a real-time policy keeps its core: nothing ordinary runs there, not even the core's ksoftirqd."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exhume.diagnose.case import Case
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.company import held_back
+from exhume.diagnose.keepers import Keeper, find_keepers
+from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.symptoms import LOG_SLACK_NS
+from exhume.diagnose.waits import core_waits, softirq_wait
+from exhume.model.clock import NANOS
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
+from exhume.model.window import Window
+
+CAUSE = catalogue()["rt-hog"]
+_NAMES = {1: "FIFO", 2: "RR", 6: "deadline"}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A real-time policy as the recorder told it."""
+
+    number: int
+    priority: int
+    at: int
+
+    @property
+    def words(self) -> str:
+        name = _NAMES[self.number]
+        return f"SCHED_{name.upper()}" + (f", priority {self.priority}" if self.priority else "")
+
+
+def examine(case: Case) -> Found | RuledOut:
+    sheet = Sheet(case, CAUSE)
+    keepers = find_keepers(case, seconds=CAUSE.limit("seconds"))
+    policies, recorded = _policies(case)
+    urgent = [each for each in keepers if each.pid in policies]
+    line = _log_line(case)
+    if urgent:
+        return _hog(sheet, case, urgent[0], policies[urgent[0].pid], line)
+    suspect = next((each for each in keepers if _keeps_all_out(case, each, line)), None)
+    if suspect is not None and not recorded:
+        return _hog(sheet, case, suspect, None, line)
+    if line is not None and not case.has_stacks:
+        return _only_told(sheet, case, line)
+    if not keepers:
+        return sheet.rule_out("no process kept a core for itself")
+    return sheet.rule_out("whoever kept a core has an ordinary scheduling policy, or left room for others")
+
+
+def _hog(sheet: Sheet, case: Case, keeper: Keeper, policy: Policy | None, line: Evidence | None) -> Found:
+    load = keeper.load
+    sheet.add(
+        Role.MECHANISM,
+        f"{keeper.comm} had {load.peak:.0%} of core {keeper.cpu}, and kept it for {keeper.seconds:.0f} s",
+        keeper.evidence,
+        strength=CAUSE.limit("weak"),
+        at=load.at,
+    )
+    if policy is not None:
+        told = Evidence(
+            "processes", "policy", "last", policy.number, policy.at, policy.at + 1, match=(("pid", str(keeper.pid)),)
+        )
+        text = f"it runs under {policy.words}: what is ordinary gets that core only when it sleeps"
+        sheet.add(Role.ROOT_CAUSE, text, told, strength=CAUSE.limit("strong"))
+    else:
+        sheet.doubt("its scheduling policy was not recorded", CAUSE.limit("no_policy_factor"))
+    felt = _tell_sufferers(sheet, case, keeper, line)
+    severity = _severity(case, keeper, felt=felt)
+    summary = f"{keeper.comm}{f' ({policy.words})' if policy else ''} keeps core {keeper.cpu} for itself"
+    culprit = case.culprit(load)
+    return sheet.found(
+        severity,
+        summary,
+        culprit=replace(culprit, cpu=keeper.cpu, pid=keeper.pid, comm=keeper.comm),
+        load=load,
+        remedies=aimed(CAUSE.remedies, str(keeper.pid)),
+    )
+
+
+def _tell_sufferers(sheet: Sheet, case: Case, keeper: Keeper, line: Evidence | None) -> bool:
+    """Who had to wait; whether anybody is known to."""
+    felt = False
+    if line is not None:
+        felt = True
+        sheet.add(
+            Role.SYMPTOM, "the kernel had to stop real-time threads for a moment", line, strength=CAUSE.limit("line")
+        )
+    waited = softirq_wait(case, keeper.cpu)
+    if waited is not None and waited[0] >= CAUSE.limit("softirq_wait_s"):
+        felt = True
+        text = f"the ksoftirqd of core {keeper.cpu} waited {waited[0]:.1f} s, which no ordinary program can make it"
+        sheet.add(Role.SYMPTOM, text, waited[1], strength=CAUSE.limit("waited"))
+    loser = held_back(case, keeper.cpu, keeper.pid, least=CAUSE.limit("lost_cores"), part=CAUSE.limit("left_part"))
+    if loser is not None:
+        felt = True
+        text = f"{loser.comm} (pid {loser.pid}) got {loser.cores:.2f} cores, {loser.before:.2f} before"
+        sheet.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("weak"))
+    waits = core_waits(case, keeper.cpu)
+    if waits is not None and waits.now >= CAUSE.limit("waiting") and waits.now >= 3 * waits.before:
+        felt = True
+        text = f"threads waited {waits.now:.1f} s a second for core {keeper.cpu} ({waits.before:.1f} before)"
+        sheet.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("weak"))
+    return felt
+
+
+def _severity(case: Case, keeper: Keeper, *, felt: bool) -> Severity:
+    if felt:
+        return Severity.CRITICAL
+    if case.baseline.empty:
+        return Severity.WARNING
+    # One that was always there, and nobody suffers, has a core that was set aside for it.
+    return Severity.CRITICAL if keeper.load.is_new and keeper.load.peak >= CAUSE.limit("whole") else Severity.INFO
+
+
+def _keeps_all_out(case: Case, keeper: Keeper, line: Evidence | None) -> bool:
+    """Whether only a real-time thread can be so: it computes, which anybody may interrupt, and nobody does."""
+    if keeper.user < CAUSE.limit("user_part") or keeper.load.peak < CAUSE.limit("whole"):
+        return False
+    waited = softirq_wait(case, keeper.cpu)
+    return line is not None or (waited is not None and waited[0] >= CAUSE.limit("softirq_wait_s"))
+
+
+def _only_told(sheet: Sheet, case: Case, line: Evidence) -> Found:
+    sheet.add(
+        Role.MECHANISM,
+        "the kernel stopped real-time threads: on some core they had used up what they may have",
+        line,
+        strength=CAUSE.limit("line"),
+    )
+    share, cpu, at = case.core_share(("user", "nice", "system"))
+    full = cpu if share >= CAUSE.limit("whole") else None
+    if full is not None:
+        rows = case.now("cpu").within(Window(at, at + 1))
+        idle = rows.where(rows.cpu == full).lowest("idle") or 0
+        told = Evidence("cpu", "idle", "min", idle, at, at + 1, full, unit="permille")
+        sheet.add(Role.CULPRIT, f"core {full} was full: it may be the one", told)
+    sheet.doubt("no stacks were sampled: the process is not known", CAUSE.limit("no_policy_factor"))
+    summary = "a real-time thread used up what the kernel lets it have of a core"
+    return sheet.found(Severity.WARNING, summary, culprit=Culprit(cpu=full), weight=CAUSE.limit("seconds"))
+
+
+def _policies(case: Case) -> tuple[dict[int, Policy], bool]:
+    """The processes that were told to be real-time up to the end of the focus; whether policies were told at all."""
+    rows = case.now("processes")
+    if not len(rows) or np.isnan(rows.numbers("policy")).all():
+        return {}, False
+    found = {}
+    for wall, pid, policy, priority in rows.listed("wall", "pid", "policy", "rt_priority"):
+        if policy in _NAMES and wall < case.focus.until + NANOS:
+            found[pid] = Policy(int(policy), int(priority or 0), wall)
+    return found, True
+
+
+def _log_line(case: Case) -> Evidence | None:
+    near = Window(case.focus.since - 2 * NANOS, case.focus.until + LOG_SLACK_NS)
+    for event in case.recording.events(near):
+        if event.kind in CAUSE.log:
+            return Evidence(
+                "events", "text", "first", event.text, event.wall, event.wall + 1, match=(("kind", event.kind),)
+            )
+    return None

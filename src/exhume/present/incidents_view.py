@@ -1,0 +1,87 @@
+"""Marked moments: marks that belong together, with the best finding for each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any
+
+from exhume.model.clock import NANOS
+from exhume.model.finding import Diagnosis, Finding
+from exhume.model.window import Window
+from exhume.present.events_view import JSON_VERSION, event_json
+from exhume.store.events import EventView
+
+# Marks that follow each other within this are of one moment, unless that becomes too long to be one.
+TOGETHER_NS = 30 * NANOS
+LONGEST_NS = 120 * NANOS
+AROUND_NS = 20 * NANOS
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Marks of one episode, in their order."""
+
+    marks: tuple[EventView, ...]
+
+    @property
+    def window(self) -> Window:
+        """What to look at to explain it."""
+        return Window(self.marks[0].wall - AROUND_NS, self.marks[-1].wall + AROUND_NS)
+
+    @property
+    def at(self) -> int:
+        """Its middle: what is nearest to it is meant."""
+        return (self.marks[0].wall + self.marks[-1].wall) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A moment and its diagnosis; None where it was not looked for."""
+
+    moment: Moment
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def finding(self) -> Finding | None:
+        return self.diagnosis.findings[0] if self.diagnosis and self.diagnosis.findings else None
+
+
+def moments_of(marks: Sequence[EventView]) -> list[Moment]:
+    """Marks (in the order of time) in groups."""
+    groups: list[list[EventView]] = []
+    for mark in marks:
+        last = groups[-1] if groups else None
+        if last and mark.wall - last[-1].wall <= TOGETHER_NS and mark.wall - last[0].wall <= LONGEST_NS:
+            last.append(mark)
+        else:
+            groups.append([mark])
+    return [Moment(tuple(group)) for group in groups]
+
+
+def incidents_json(explained: Sequence[Explained], node: str, zone: tzinfo | None) -> dict[str, Any]:
+    """The documented shape of `exhume incidents --json`."""
+    return {
+        "version": JSON_VERSION,
+        "node": node,
+        "incidents": [
+            {**event_json(mark, zone), "verdict": _verdict(each), "finding": _finding_json(each.finding)}
+            for each in explained
+            for mark in each.moment.marks
+        ],
+    }
+
+
+def _verdict(explained: Explained) -> str | None:
+    return str(explained.diagnosis.verdict) if explained.diagnosis else None
+
+
+def _finding_json(finding: Finding | None) -> dict[str, Any] | None:
+    if finding is None:
+        return None
+    return {
+        "cause": finding.cause,
+        "title": finding.title,
+        "severity": str(finding.severity),
+        "confidence": finding.confidence,
+        "summary": finding.summary,
+    }

@@ -1,0 +1,33 @@
+"""Marked moments in the terminal: the marks as they were made, and below them what explains them."""
+
+from collections.abc import Sequence
+from datetime import tzinfo
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from exhume.present.events_view import visible
+from exhume.present.incidents_view import Explained
+from exhume.present.terminal.diagnosis import badge
+from exhume.present.terminal.events import print_events
+from exhume.present.words import percent
+
+_DIM = Style(dim=True)
+
+
+def print_incidents(terminal: Console, explained: Sequence[Explained], zone: tzinfo | None) -> None:
+    """Each moment: its marks, then its best finding in a line."""
+    for each in explained:
+        print_events(terminal, each.moment.marks, zone)
+        if each.diagnosis is not None:
+            terminal.print(_line(each))
+
+
+def _line(explained: Explained) -> Text:
+    line = Text("    ").append("╰ ", _DIM)
+    finding = explained.finding
+    if finding is None:
+        return line.append("no known cause accounts for it", _DIM)
+    line.append_text(badge(str(finding.severity))).append(f" {finding.cause}", Style(bold=True))
+    return line.append(f", {percent(finding.confidence, 0)} sure: ", _DIM).append(visible(finding.summary))
