@@ -118,13 +118,22 @@ def test_processes_wait_in_the_kernel_for_one_lock(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_hog_and_its_peers_share_a_core(tmp_path: Path) -> None:
-    cores = set()
-    with stage("hog", seconds=1.0, work=tmp_path) as playing:
+    cores: set[int] = set()
+    began: dict[int, float] = {}
+    spent: dict[int, float] = {}
+    with stage("hog", seconds=2.0, work=tmp_path) as playing:
         prepared("user-hog", playing)
         peers = len(playing.running)
-        playing.progress = lambda done: cores.update(
-            core for each in alive(playing) for core in os.sched_getaffinity(each.pid)
-        )
+
+        def look(done: float) -> None:
+            for each in alive(playing):
+                cores.update(os.sched_getaffinity(each.pid))
+                used = sum(seconds_of(each.pid))
+                spent[each.pid] = used - began.setdefault(each.pid, used)
+
+        playing.progress = look
         SCENARIOS["user-hog"].play(playing)
+        shares = [spent[each.pid] for each in playing.running]
         assert len(playing.running) == peers + 1 >= 2
+        assert shares[-1] > sum(shares[:-1])
         assert cores == {playing.core}
