@@ -144,3 +144,14 @@ def test_a_more_specific_cause_takes_over(tmp_path: Path) -> None:
     found = judged(scene, tmp_path)
     assert [each.cause for each in found.findings] == ["ipvs-estimation"]
     assert any(each.cause == "softirq-storm" and "ipvs-estimation" in each.why for each in found.ruled_out)
+
+
+def test_two_troubles_on_two_cores_are_two_findings(tmp_path: Path) -> None:
+    scene = storm(Scene(cores=8), 1, [*KSOFTIRQD, *FORWARD])
+    scene.core(6, 20, 30, system=990)
+    scene.stack(
+        6, 20, 30, 0.97, "syncer", 70, ["do_syscall_64", "netlink_sendmsg", "nfnetlink_rcv_batch", "nf_tables_newrule"]
+    )
+    found = judged(scene, tmp_path)
+    told = {each.cause: (each.culprit.cpu, str(each.severity)) for each in found.findings}
+    assert told == {"softirq-storm": (1, "critical"), "iptables-churn": (6, "critical")}

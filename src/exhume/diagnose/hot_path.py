@@ -27,6 +27,10 @@ class HotPath:
     evidence: Evidence
     culprit: Culprit
 
+    def doing(self, one: str, many: str) -> str:
+        """Who does it, with the verb for one or for many."""
+        return f"many processes {many}" if self.who is None else f"{self.who} {one}"
+
     @property
     def text(self) -> str:
         where = f"core {self.load.cpu}" if self.load.peak >= 0.7 * self.load.together else "one of several cores"

@@ -116,7 +116,7 @@ def _culprit(case: Case, sheet: Sheet, path: HotPath) -> Culprit:
     cpu = path.load.cpu
     listing = hot_path(case, LISTING)
     if listing is not None and listing.load.cores >= 0.5 * path.load.cores:
-        text = f"{listing.who or 'many processes'} read the whole table ({listing.function})"
+        text = f"{listing.doing('reads', 'read')} the whole table ({listing.function})"
         sheet.add(Role.CULPRIT, text, listing.evidence, strength=0.3, at=listing.load.at)
         return listing.culprit
     sender = local_sender(case, SEND, CAUSE.limit("core_share") / 10)

@@ -30,7 +30,7 @@ def examine(case: Case) -> Found | RuledOut:
     doing = "are replaced over and over"
     if writer is not None:
         culprit = writer.culprit
-        text = f"{writer.who or 'many processes'} write the rules anew ({writer.function})"
+        text = f"{writer.doing('writes', 'write')} the rules anew ({writer.function})"
         sheet.add(Role.CULPRIT, text, writer.evidence, strength=0.3, at=writer.load.at)
     if walk is not None and walk.load.cores >= 0.5 * load.cores:
         doing = "are walked by every packet"
