@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from judged import judged
 from scenes import Scene
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding
 
 CALL = ["app:poll", "entry_SYSCALL_64_after_hwframe", "do_syscall_64"]
@@ -32,7 +32,7 @@ def audited(scene: Scene, cpu: int, frames: list[str]) -> Scene:
 
 def test_one_core_of_many(tmp_path: Path) -> None:
     scene = audited(Scene(cores=96), 39, WRITE)
-    top = diagnose(scene.write(tmp_path), scene.window).findings[0]
+    top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.severity, top.culprit.cpu, top.culprit.pid) == ("audit-storm", "warning", 39, 600)
     assert any("a rule matches" in link.text for link in top.chain)
     assert any("pid=600" in remedy.command for remedy in top.remedies)
@@ -40,24 +40,24 @@ def test_one_core_of_many(tmp_path: Path) -> None:
 
 def test_many_rules_that_match_nothing(tmp_path: Path) -> None:
     scene = audited(Scene(cores=4), 2, FILTER)
-    found = of(diagnose(scene.write(tmp_path), scene.window))
+    found = of(judged(scene, tmp_path))
     assert found is not None
     assert any("without writing" in link.text for link in found.chain)
 
 
 def test_a_core_lost_to_it_is_grave(tmp_path: Path) -> None:
     scene = Scene(cores=4).core(2, 20, 30, system=990).stack(2, 20, 30, 0.9, "scanner", 600, WRITE)
-    found = of(diagnose(scene.write(tmp_path), scene.window))
+    found = of(judged(scene, tmp_path))
     assert found is not None and found.severity == "critical"
 
 
 def test_the_log_tells_of_records_that_wait(tmp_path: Path) -> None:
     scene = audited(Scene(cores=4), 2, WRITE)
     scene.event(25, "kernel-line", "audit: backlog limit exceeded", "warning")
-    with_log = of(diagnose(scene.write(tmp_path / "log"), scene.window))
+    with_log = of(judged(scene, tmp_path / "log"))
     scene = Scene(cores=4).core(2, 20, 30, system=500)
     scene.event(25, "kernel-line", "audit: audit_backlog=4097 > audit_backlog_limit=4096", "warning")
-    log_only = of(diagnose(scene.without("samples").write(tmp_path / "only"), scene.window))
+    log_only = of(judged(scene.without("samples"), tmp_path / "only"))
     assert with_log is not None and with_log.confidence >= 0.9
     assert log_only is not None and log_only.severity == "info" and log_only.confidence <= 0.5
 
@@ -67,5 +67,5 @@ def test_auditing_that_costs_little(tmp_path: Path) -> None:
     for cpu in range(4):
         scene.core(cpu, 0, 40, user=700, system=200).stack(cpu, 0, 40, 0.05, "web", 70 + cpu, FILTER)
         scene.stack(cpu, 20, 30, 0.1, "web", 70 + cpu, WRITE)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     assert of(found) is None and found.verdict == "healthy"

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from judged import judged
 from scenes import Scene
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding
 
 FAULT = ["db:grow", "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault"]
@@ -31,7 +31,7 @@ def direct(scene: Scene, cpu: int) -> Scene:
 
 def test_direct_compaction_on_one_core_of_many(tmp_path: Path) -> None:
     scene = direct(Scene(cores=96), 39)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     top = found.findings[0]
     assert (top.cause, top.severity, top.culprit.cpu, top.culprit.pid) == ("compaction-thp", "critical", 39, 500)
     assert top.culprit.function == "isolate_migratepages_block"
@@ -48,7 +48,7 @@ def test_threads_of_the_kernel(tmp_path: Path) -> None:
     ):
         scene = calm(Scene(cores=4)).node(20, 30, compact_migrate_scanned=3_000_000).core(1, 20, 30, system=980)
         scene.stack(1, 20, 30, 0.95, name, 44, frames)
-        top = diagnose(scene.write(tmp_path / name), scene.window).findings[0]
+        top = judged(scene, tmp_path / name).findings[0]
         assert (top.cause, top.culprit.comm) == ("compaction-thp", name)
         assert words in top.summary
 
@@ -56,19 +56,19 @@ def test_threads_of_the_kernel(tmp_path: Path) -> None:
 def test_a_little_compaction_is_nothing(tmp_path: Path) -> None:
     scene = calm(Scene(cores=4)).node(20, 30, compact_stall=3, compact_migrate_scanned=30_000)
     scene.core(1, 20, 30, user=800, system=100).stack(1, 20, 30, 0.08, "db", 500, DIRECT)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     assert of(found) is None and found.verdict == "healthy"
 
 
 def test_huge_pages_that_are_there_need_no_compaction(tmp_path: Path) -> None:
     scene = calm(Scene(cores=4)).node(20, 30, thp_fault_alloc=4_000).core(1, 20, 30, system=980)
     scene.stack(1, 20, 30, 0.95, "db", 500, CLEAR)
-    assert of(diagnose(scene.write(tmp_path), scene.window)) is None
+    assert of(judged(scene, tmp_path)) is None
 
 
 def test_without_stacks(tmp_path: Path) -> None:
     scene = direct(Scene(cores=4), 1).without("samples", "stacks", "frames")
-    found = of(diagnose(scene.write(tmp_path), scene.window))
+    found = of(judged(scene, tmp_path))
     assert found is not None and found.culprit.pid is None
     assert found.confidence <= 0.5
     assert any("no stacks" in why for why in found.why_not_sure)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from judged import judged
 from scenes import Scene
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding
 
 SCAN = [
@@ -48,7 +48,7 @@ def balanced(scene: Scene, cpu: int, fault: list[str] = FAULT) -> Scene:
 def test_one_core_of_many(tmp_path: Path) -> None:
     for name, fault in (("new", FAULT), ("old", FAULT_5_4)):
         scene = balanced(Scene(cores=96), 39, fault)
-        found = diagnose(scene.write(tmp_path / name), scene.window)
+        found = judged(scene, tmp_path / name)
         top = found.findings[0]
         assert (top.cause, top.severity, top.culprit.cpu, top.culprit.pid) == ("numa-balancing", "warning", 39, 900)
         assert any("numa_balancing=0" in remedy.command for remedy in top.remedies)
@@ -57,7 +57,7 @@ def test_one_core_of_many(tmp_path: Path) -> None:
 
 def test_a_core_lost_to_it_is_grave(tmp_path: Path) -> None:
     scene = balanced(Scene(cores=4), 1).core(1, 20, 30, system=990, user=10).stack(1, 20, 30, 0.5, "sim", 900, SCAN)
-    found = of(diagnose(scene.write(tmp_path), scene.window))
+    found = of(judged(scene, tmp_path))
     assert found is not None and found.severity == "critical"
 
 
@@ -66,19 +66,19 @@ def test_a_little_of_it_everywhere_is_what_it_is_for(tmp_path: Path) -> None:
     for cpu in range(8):
         scene.core(cpu, 0, 40, user=900, system=60).stack(cpu, 0, 40, 0.03, "sim", 900, SCAN)
         scene.stack(cpu, 0, 40, 0.9, "sim", 900, ["app:work"])
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     assert of(found) is None and found.verdict == "healthy"
 
 
 def test_a_program_that_protects_its_memory_is_not_it(tmp_path: Path) -> None:
     scene = Scene(cores=4).node(0, 40, numa_pte_updates=0).core(1, 20, 30, system=980)
     scene.stack(1, 20, 30, 0.95, "gc", 9, PROTECT)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged(scene, tmp_path)
     assert of(found) is None
     assert any(each.cause == "numa-balancing" and "unmapped nothing" in each.why for each in found.ruled_out)
 
 
 def test_without_stacks_it_is_worth_knowing_at_most(tmp_path: Path) -> None:
     scene = balanced(Scene(cores=4), 1).without("samples", "stacks", "frames")
-    found = of(diagnose(scene.write(tmp_path), scene.window))
+    found = of(judged(scene, tmp_path))
     assert found is not None and found.severity == "info" and found.confidence <= 0.5

@@ -9,7 +9,7 @@ import pytest
 
 from exhume.lab.filters import long_list
 from exhume.lab.network import Namespace, grouped, new_namespace
-from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.scenarios import SCENARIOS, conntrack_pressure
 from exhume.lab.stage import Stage, stage
 
 COUNT = Path("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -71,7 +71,7 @@ def test_a_routing_loop_multiplies_packets(tmp_path: Path, seed: int) -> None:
 def test_connections_are_tracked_in_a_namespace_of_their_own(tmp_path: Path) -> None:
     counted = int(COUNT.read_text())
     with stage("conntrack-pressure", seconds=1.0, work=tmp_path) as playing:
-        SCENARIOS["conntrack-pressure"].play(playing)
+        conntrack_pressure.list_all(playing, new_namespace(playing))
         pids = pids_of(playing)
         there = tmp_path / "there"
         Namespace(playing.running[0].pid).run("sh", "-c", f"cat {COUNT} > {there}")

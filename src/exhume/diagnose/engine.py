@@ -20,6 +20,8 @@ from exhume.store.remembered import Remembered
 
 # A finding below this is not told: it would be a guess.
 LEAST_CONFIDENCE = 0.3
+# From here on a finding that is only worth knowing accounts for its samples like a graver one.
+WELL_KNOWN = 0.5
 # Findings that account for the same samples to this degree are about the same trouble.
 SAME_TIME = 0.5
 MOST_SYMPTOMS = 4
@@ -73,7 +75,8 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
     found, settled = _settle(found)
     ruled_out += settled
     for each in found:
-        if each.finding.severity is not Severity.INFO:
+        # What is well known to be harmless is no unknown path either.
+        if each.finding.severity is not Severity.INFO or each.finding.confidence >= WELL_KNOWN:
             case.explained |= each.mask
     _ask(LAST, case, found, ruled_out, lambda n: progress((len(CAUSES) + n) / total))
     found, settled = _settle(found)

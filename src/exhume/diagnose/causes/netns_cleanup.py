@@ -29,7 +29,7 @@ def examine(case: Case) -> Found | RuledOut:
     if cleaner is not None:
         sheet.add(
             Role.MECHANISM,
-            f"{cleaner.who or 'a worker'} takes namespaces down, all of them one after the other, in cleanup_net",
+            f"{_worker(cleaner)} takes namespaces down, all of them one after the other, in cleanup_net",
             cleaner.evidence,
             strength=0.4 if cleaner.load.peak >= CAUSE.limit("cleaner_share") else 0.2,
             at=cleaner.load.at,
@@ -81,3 +81,8 @@ def _count(case: Case, sheet: Sheet) -> float:
         )
         sheet.add(Role.ROOT_CAUSE, text, told, strength=0.5)
     return grown
+
+
+def _worker(cleaner: HotPath) -> str:
+    """The worker's name, without the last job that it is known to have done."""
+    return "a worker" if cleaner.who is None else cleaner.who.partition("-")[0]

@@ -54,8 +54,7 @@ def _inside(case: Case, load: Load) -> str | None:
 def _births(case: Case, load: Load) -> str | None:
     """Whether the faults are those of processes that are started: each takes hundreds to come up."""
     forks = rise_of(case, "forks")
-    faults = rise_of(case, "pgfault")
-    if forks > 0 and forks * CAUSE.limit("faults_per_birth") >= faults:
+    if forks >= CAUSE.limit("births") and forks * CAUSE.limit("faults_per_birth") >= _touched(case) / _PAGE:
         return f"{forks:,.0f} processes a second were started, which alone makes that many page faults"
     pids = len(set(case.sampled.pid[load.mask].tolist()))
     if load.samples / max(pids, 1) < CAUSE.limit("samples_per_process"):
@@ -116,7 +115,7 @@ def _add_counters(case: Case, sheet: Sheet, load: Load) -> None:
     worth = faults.rise / CAUSE.limit("faults_per_core") + huge / CAUSE.limit("huge_faults_per_core")
     enough = worth >= max(load.risen, 0.0) * CAUSE.limit("counted") and worth > 0
     strength = 0.5 if enough and faults.is_far_above(CAUSE.limit("rise")) else 0.2 if enough else 0.0
-    sheet.add(Role.MECHANISM, f"the node took {faults.text} page faults", faults.evidence, strength=strength)
+    sheet.add(Role.MECHANISM, f"page faults on the node: {faults.text}", faults.evidence, strength=strength)
     if not enough and load.is_new:
         sheet.doubt("the counted page faults don't account for the time that stacks show in them", 0.8)
 
@@ -128,8 +127,13 @@ def _is_filling(case: Case) -> bool:
     if available is None or len(available) < 2:
         return False
     grown = float(available[0] - available[-1]) * 1024 / case.focus.seconds
-    touched = rise_of(case, "pgfault") * _PAGE + rise_of(case, "thp_fault_alloc") * _HUGE_PAGE
+    touched = _touched(case)
     return touched > 0 and grown >= CAUSE.limit("filling") * touched
+
+
+def _touched(case: Case) -> float:
+    """Bytes that were touched for the first time, a second, over what is usual."""
+    return rise_of(case, "pgfault") * _PAGE + rise_of(case, "thp_fault_alloc") * _HUGE_PAGE
 
 
 def _part(case: Case, load: Load, group: str) -> float:
@@ -152,7 +156,7 @@ def _from_counters(case: Case, sheet: Sheet) -> Found | RuledOut:
         return sheet.rule_out("as many page faults as starting processes makes")
     if rise_of(case, "pgscan_direct") > 0 or rise_of(case, "oom_kill") > 0:
         return sheet.rule_out("memory was short: the page faults had to free some first")
-    sheet.add(Role.MECHANISM, f"the node took {faults.text} page faults", faults.evidence, strength=0.5)
+    sheet.add(Role.MECHANISM, f"page faults on the node: {faults.text}", faults.evidence, strength=0.5)
     sheet.add(
         Role.MECHANISM, f"core {cpu} spent {share:.0%} of a second in the kernel", *_busy(case, cpu), strength=0.2
     )

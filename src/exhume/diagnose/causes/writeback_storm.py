@@ -40,11 +40,20 @@ class Stalls:
     def share_before(self) -> float:
         return 0.0 if self.some is None or self.some.before is None else self.some.before / 1e6
 
-    @property
-    def are_many(self) -> bool:
-        """Whether more than the one or two that any disk keeps waiting are held up."""
+    def are(self, limit: str) -> bool:
+        """Whether it is a trouble: tasks stand still, more of them than that, and much more than before."""
+        more = self.share - self.share_before >= CAUSE.limit("stalled_more")
         risen = self.blocked_before is None or self.blocked >= CAUSE.limit("rise") * self.blocked_before
-        return self.blocked >= CAUSE.limit("blocked") and risen
+        return self.share >= CAUSE.limit("stalled") and more and risen and self.blocked >= CAUSE.limit(limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Seconds of a core that all writing took, and those that bringing it to the disk took by itself: flushers,
+    journals, syncs and writers that are held back. A program that copies into files on its own time harms nobody."""
+
+    by_writing: float
+    by_pressing: float
 
 
 def examine(case: Case) -> Found | RuledOut:
@@ -53,15 +62,10 @@ def examine(case: Case) -> Found | RuledOut:
     if out is None:
         return sheet.rule_out("what is written to disks was not counted")
     load = _load(case)
-    held = hold_of(case, load, CAUSE.limit("core_share")).seconds if case.has_stacks else 0.0
+    held = _held(case, load)
     stalls = _stalls(case)
-    takes_core = held >= CAUSE.limit("seconds")
-    stands = (
-        stalls.share >= CAUSE.limit("stalled")
-        and stalls.share - stalls.share_before >= CAUSE.limit("stalled_more")
-        and stalls.are_many
-    )
-    if not takes_core and not stands:
+    takes_core = held.by_writing >= CAUSE.limit("seconds")
+    if not takes_core and not stalls.are("blocked"):
         text = (
             f"writing took at most {load.peak:.0%} of a core, and {stalls.blocked:.1f} tasks at a time waited for disks"
         )
@@ -77,6 +81,14 @@ def _load(case: Case) -> Load:
     """The CPU time of writing to files that end on a disk: files in memory are nobody's burden."""
     sampled = case.sampled
     return case.load_of(sampled.holding(CAUSE.names) & ~sampled.holding(CAUSE.named("in_memory")))
+
+
+def _held(case: Case, load: Load) -> Held:
+    if not load.samples:
+        return Held(0.0, 0.0)
+    share = CAUSE.limit("core_share")
+    pressing = case.load_of(load.mask & case.sampled.holding(CAUSE.named("pressing")))
+    return Held(hold_of(case, load, share).seconds, hold_of(case, pressing, share).seconds)
 
 
 def _stalls(case: Case) -> Stalls:
@@ -95,7 +107,7 @@ def _mean(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float | Non
     return float(known.mean()) if len(known) else None
 
 
-def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held: float) -> Found:  # noqa: PLR0917
+def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held: Held) -> Found:  # noqa: PLR0917
     _add_writing(case, sheet, load, held)
     far = out.is_far_above(CAUSE.limit("rise"))
     text = f"{out.now / 1024:,.0f} MiB a second were written"
@@ -105,29 +117,33 @@ def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held
     stood = _add_stalls(case, sheet, stalls)
     culprit, who = _culprit(case, sheet, load)
     hung = [event for event in case.recording.events(case.focus) if event.kind == _HUNG]
-    severity = Severity.INFO
-    if held >= CAUSE.limit("seconds") or stood:
-        severity = Severity.WARNING
-    if (held >= CAUSE.limit("seconds") and load.is_new and is_felt(case, load.cpu)) or (stood and hung):
-        severity = Severity.CRITICAL
-    if not load.is_new and severity is Severity.WARNING and not stood:
-        severity = Severity.INFO
-    how = (
-        f"{stalls.blocked:.0f} tasks wait for the disk at a time" if stood else f"{load.cores:.2f} cores go to writing"
-    )
-    summary = f"{who} writes more than the disk takes: {how}"
+    severity = _severity(case, load, held, hung=bool(hung), stood=stood)
+    summary = f"{who} spends {load.cores:.2f} cores on writing to files"
+    if stood or held.by_pressing >= CAUSE.limit("seconds"):
+        how = f"{stalls.blocked:.0f} tasks wait for it at a time" if stood else f"{load.cores:.2f} cores go to writing"
+        summary = f"{who} writes more than the disk takes: {how}"
     weight = max(load.cores, stalls.share if stood else 0.0) * case.focus.seconds
     target = culprit.container or (str(culprit.pid) if culprit.pid is not None else who)
     remedies = aimed(CAUSE.remedies, target)
     return sheet.found(severity, summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
 
 
-def _add_writing(case: Case, sheet: Sheet, load: Load, held: float) -> None:
+def _severity(case: Case, load: Load, held: Held, *, hung: bool, stood: bool) -> Severity:
+    pressed = held.by_pressing >= CAUSE.limit("seconds")
+    felt = is_felt(case, load.cpu)
+    if (pressed and felt and load.is_new) or (stood and hung):
+        return Severity.CRITICAL
+    if stood or (pressed and load.is_new) or felt:
+        return Severity.WARNING
+    return Severity.INFO
+
+
+def _add_writing(case: Case, sheet: Sheet, load: Load, held: Held) -> None:
     if not load.samples:
         return
     names = present(case, CAUSE.names)
     text = told_load(load, "writing to files")
-    strong = 0.75 if held >= CAUSE.limit("seconds") else 0.4 if load.is_new and load.cores >= 0.1 else 0.15
+    strong = 0.75 if held.by_pressing >= CAUSE.limit("seconds") else 0.4 if load.is_new and load.cores >= 0.1 else 0.15
     sheet.add(Role.MECHANISM, text, share_in(case, load, names), strength=strong, at=load.at)
     journals = [comm for comm in _comms(case, load) if comm.startswith(_JOURNALS)]
     if journals:
@@ -164,12 +180,12 @@ def _add_stalls(case: Case, sheet: Sheet, stalls: Stalls) -> bool:
     """Tell who waits; True when that is what makes it a trouble."""
     blocked = of_column(case.now("node"), "blocked", "max", "tasks")
     evidence: list[Evidence] = [each for each in (blocked, stalls.some and stalls.some.evidence) if each]
-    stood = stalls.share >= CAUSE.limit("stalled") and stalls.are_many
+    stood = stalls.are("blocked_many")
     if evidence:
         text = f"tasks stood still for disks in {stalls.share:.0%} of the time, {stalls.blocked:.1f} at a time"
         if stalls.blocked_before is not None:
             text += f" (before: {stalls.share_before:.0%}, {stalls.blocked_before:.1f})"
-        sheet.add(Role.SYMPTOM, text, *evidence, strength=0.4 if stood else 0.0)
+        sheet.add(Role.SYMPTOM, text, *evidence, strength=0.4 if stalls.are("blocked") else 0.0)
     if stalls.some is None:
         sheet.doubt("this kernel tells no I/O pressure", 0.9)
     return stood

@@ -13,7 +13,7 @@ import time
 CLONE_NEWNET = 0x40000000
 FIRST_PORT = 20_000
 # Another source port makes other connections of the same destinations.
-ROUNDS_PER_SOCKET = 1
+ROUNDS_PER_SOCKET = 16
 
 
 class Vector(ctypes.Structure):

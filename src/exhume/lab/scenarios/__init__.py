@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exhume.lab.scenarios import (
     cfs_throttling,
     cgroup_excess,
+    compaction_thp,
     conntrack_pressure,
     crash_loop,
     fork_storm,
@@ -16,11 +17,13 @@ from exhume.lab.scenarios import (
     negative_dentries,
     netns_cleanup,
     oom_thrash,
+    page_fault_storm,
     quiet,
     rt_hog,
     softirq_storm,
     spinlock_contention,
     user_hog,
+    writeback_storm,
     zombie_memcgs,
 )
 from exhume.lab.stage import Stage
@@ -59,6 +62,30 @@ SCENARIOS: dict[str, Scenario] = {
             memory=160 << 20,
         ),
         Scenario("iptables-churn", "iptables-churn", iptables_churn.SUMMARY, iptables_churn.play, on_core=True),
+        Scenario(
+            "page-fault-storm",
+            "page-fault-storm",
+            page_fault_storm.SUMMARY,
+            page_fault_storm.play,
+            on_core=True,
+            memory=256 << 20,
+        ),
+        Scenario(
+            "writeback-storm",
+            "writeback-storm",
+            writeback_storm.SUMMARY,
+            writeback_storm.play,
+            writeback_storm.prepare,
+            memory=1 << 30,
+        ),
+        Scenario(
+            "compaction-thp",
+            "compaction-thp",
+            compaction_thp.SUMMARY,
+            compaction_thp.play,
+            on_core=True,
+            memory=256 << 20,
+        ),
         Scenario(
             "cfs-throttling", "cfs-throttling", cfs_throttling.SUMMARY, cfs_throttling.play, cfs_throttling.prepare
         ),
