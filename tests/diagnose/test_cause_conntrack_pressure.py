@@ -62,6 +62,7 @@ def test_who_lists_the_table_is_named(tmp_path: Path) -> None:
     scene = Scene().core(2, 20, 30, system=950, user=40).stack(2, 20, 30, 0.9, "exporter", 12, listing)
     top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.comm) == ("conntrack-pressure", "exporter")
+    assert "listing connections" in top.summary
 
 
 def test_collecting_the_dead(tmp_path: Path) -> None:

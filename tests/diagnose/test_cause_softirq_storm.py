@@ -9,7 +9,8 @@ from scenes import Scene
 from exhume.model.finding import Diagnosis, Finding
 
 KSOFTIRQD = ["ret_from_fork", "kthread", "smpboot_thread_fn", "run_ksoftirqd", "handle_softirqs"]
-FORWARD = ["net_rx_action", "__napi_poll", "process_backlog", "__netif_receive_skb_one_core", "ip_rcv", "ip_forward"]
+RECEIVE = ["net_rx_action", "__napi_poll", "process_backlog", "__netif_receive_skb_one_core", "ip_rcv"]
+FORWARD = [*RECEIVE, "ip_forward", "ip_output", "__dev_queue_xmit", "veth_xmit"]
 SENDING = ["do_syscall_64", "__sys_sendmmsg", "___sys_sendmsg", "udp_sendmsg", "ip_send_skb", "__dev_queue_xmit"]
 IDLE = ["secondary_startup_64", "do_idle", "asm_common_interrupt", "irq_exit_rcu", "__do_softirq"]
 
@@ -39,7 +40,7 @@ def test_packets_of_a_local_sender_on_another_core(tmp_path: Path) -> None:
     assert top.confidence >= 0.9
     assert top.remedies[0].command == "systemctl disable --now log-shipper.service"
     assert not any("{target}" in each.command + each.text for each in top.remedies)
-    assert "network receive" in top.summary and "shipper" in top.summary
+    assert "network receive" in top.summary and "shipper sends on this node, by way of veth" in top.summary
     told = [link.text for link in top.chain]
     assert any("40,000 packets were dropped" in text for text in told)
 
@@ -143,3 +144,14 @@ def test_a_more_specific_cause_takes_over(tmp_path: Path) -> None:
     found = judged(scene, tmp_path)
     assert [each.cause for each in found.findings] == ["ipvs-estimation"]
     assert any(each.cause == "softirq-storm" and "ipvs-estimation" in each.why for each in found.ruled_out)
+
+
+def test_two_troubles_on_two_cores_are_two_findings(tmp_path: Path) -> None:
+    scene = storm(Scene(cores=8), 1, [*KSOFTIRQD, *FORWARD])
+    scene.core(6, 20, 30, system=990)
+    scene.stack(
+        6, 20, 30, 0.97, "syncer", 70, ["do_syscall_64", "netlink_sendmsg", "nfnetlink_rcv_batch", "nf_tables_newrule"]
+    )
+    found = judged(scene, tmp_path)
+    told = {each.cause: (each.culprit.cpu, str(each.severity)) for each in found.findings}
+    assert told == {"softirq-storm": (1, "critical"), "iptables-churn": (6, "critical")}

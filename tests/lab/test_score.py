@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from exhume.lab.background import BACKGROUNDS
 from exhume.lab.score import document, judge
 from exhume.lab.score.fit import fit
 from exhume.lab.score.outcome import Outcome, Told
@@ -43,7 +44,7 @@ def test_everything_is_drawn_within_bounds_and_the_same_for_a_seed():
     assert Counter(plan.scenario for plan in plans) == {"user-hog": 40, "quiet": 20}
     assert [plan.number for plan in plans] == list(range(1, 61))
     assert {plan.core for plan in plans} == {0, 1, 2}
-    assert {plan.background for plan in plans} == {"nothing", "compression", "forks", "files", "loopback"}
+    assert {plan.background for plan in plans} == set(BACKGROUNDS)
     assert all(6 <= plan.calm_s <= 10 and 6 <= plan.seconds <= 12 and 2 <= plan.after_s <= 3 for plan in plans)
     # Not one scenario after the other.
     assert "quiet" in {plan.scenario for plan in plans[:20]} and "user-hog" in {plan.scenario for plan in plans[:20]}
@@ -183,3 +184,5 @@ def test_a_run_from_calm_to_answer(tmp_path: Path):
     assert 1.5 <= (truth["ended"] - truth["began"]) / NANOS < 5
     assert any(name.startswith("checks-") for name in truth["names"])
     assert not any((tmp_path / "work").iterdir())
+    [again] = judge.judge_again(keep)
+    assert (again.plan, again.findings) == (outcome.plan, outcome.findings)

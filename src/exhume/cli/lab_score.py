@@ -38,6 +38,12 @@ def add_options(parser: ArgumentParser) -> None:
         "--keep", type=Path, metavar="DIR", help="Keep the recordings there, with the truth beside them."
     )
     parser.add_argument(
+        "--again",
+        type=Path,
+        metavar="DIR",
+        help="Play nothing: diagnose the recordings kept there anew. Needs no root.",
+    )
+    parser.add_argument(
         "--work",
         type=Path,
         metavar="DIR",
@@ -53,29 +59,37 @@ def run(options: Namespace) -> int:
     from exhume.cli.speaking import say
     from exhume.cli.stopping import ended_by_signals
     from exhume.lab.score import document
-    from exhume.lab.score.judge import judge
+    from exhume.lab.score.judge import judge, judge_again, kept_runs
     from exhume.lab.score.plan import draw
     from exhume.lab.score.tally import Tally
     from exhume.model.errors import UsageError
 
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
-    plans = draw(_wanted(options), sorted(os.sched_getaffinity(0)), seed)
-    if not plans:
-        raise UsageError("nothing to run; ask for one run at least")
-    say(f"{len(plans)} runs of about 22 s each; seed {seed}")
+    if options.again is None:
+        plans = draw(_wanted(options), sorted(os.sched_getaffinity(0)), seed)
+        if not plans:
+            raise UsageError("nothing to run; ask for one run at least")
+        planned = len(plans)
+        judged = judge(plans, options.work, options.keep)
+        say(f"{planned} runs of about 22 s each; seed {seed}")
+    else:
+        planned = len(kept_runs(options.again))
+        if not planned:
+            raise UsageError(f"{options.again} holds no kept recordings; make some with exhume lab score --keep")
+        judged = judge_again(options.again)
     outcomes: list[Outcome] = []
     interrupted = False
     try:
         with ended_by_signals():
-            for outcome in judge(plans, options.work, options.keep):
+            for outcome in judged:
                 outcomes.append(outcome)
-                say(f"{len(outcomes):>3}/{len(plans)} {document.in_a_line(outcome)}")
-                _write(options.output, document.as_document(Tally(outcomes), len(plans), seed))
+                say(f"{len(outcomes):>3}/{planned} {document.in_a_line(outcome)}")
+                _write(options.output, document.as_document(Tally(outcomes), planned, seed))
     except KeyboardInterrupt:
         interrupted = True
-        say(f"stopped after {len(outcomes)} of {len(plans)} runs")
+        say(f"stopped after {len(outcomes)} of {planned} runs")
     tally = Tally(outcomes)
-    print(json.dumps(document.as_json(tally, len(plans), seed)) if options.json else document.as_text(tally))
+    print(json.dumps(document.as_json(tally, planned, seed)) if options.json else document.as_text(tally))
     for line in tally.missed():
         say(f"MISSED: {line}")
     return exits.INTERRUPTED if interrupted else exits.NOTHING if tally.missed() else exits.OK

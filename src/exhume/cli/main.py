@@ -23,6 +23,7 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 # Every verb and what it does. The file of that name has `add_options(parser)` and `run(options) -> exit code`.
 COMMANDS = {
     "record": "Record this node until it is stopped.",
+    "doctor": "A verdict on this node in seconds, without a recording.",
     "diagnose": "Tell what starved this node, with the evidence and the remedy.",
     "info": "Tell what a recording holds, lost and cost.",
     "incidents": "List the moments that the recorder marked.",

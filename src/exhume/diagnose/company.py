@@ -28,17 +28,27 @@ class Companion:
         return self.before - self.cores
 
 
+# A process with so much of its time on one core is taken to be bound to it.
+_BOUND = 0.9
+# A share of most seconds.
+_MOST = 0.7
+
+
 def held_back(case: Case, cpu: int, keeper: int, *, least: float, part: float) -> Companion | None:
-    """Who lost most since before: it ran on this core before, still runs, and has less than a part of what it had. One
-    that ended is not held back; nor is one that has as much on another core now."""
+    """Who lost most since before: it ran on this core second after second, still runs there and nowhere else, and has
+    less than a part of what it had. One that ended is not held back; nor is one that may go elsewhere."""
     if case.baseline.empty:
         return None
     sampled = case.sampled
     then, now = sampled.within(case.baseline), sampled.within(case.focus)
+    before = then & (sampled.cpu == cpu)
     found = [
         each
-        for pid in _pids(sampled, then & (sampled.cpu == cpu), keeper)
-        if (each := _companion(case, pid, cpu, now, then)).lost >= least and 0 < each.cores < part * each.before
+        for pid in _pids(sampled, before, keeper)
+        if (each := _companion(case, pid, cpu, now, then)).lost >= least
+        and 0 < each.cores < part * each.before
+        and each.there >= _BOUND * each.cores
+        and _steady(sampled, before & (sampled.pid == pid), case.baseline, each.before / 2)
     ]
     return max(found, key=lambda each: each.lost, default=None)
 
@@ -56,12 +66,12 @@ def competitor(case: Case, cpu: int, keeper: int, *, least: float) -> Companion 
     return max(found, key=lambda each: each.there, default=None)
 
 
-def _steady(sampled: Sampled, mask: Mask, focus: Window, least: float) -> bool:
+def _steady(sampled: Sampled, mask: Mask, window: Window, least: float) -> bool:
     """Whether the masked samples make up a share of most seconds."""
-    seconds = max(1, round(focus.seconds))
-    bins = np.minimum((sampled.wall[mask] - focus.since) // NANOS, seconds - 1)
+    seconds = max(1, round(window.seconds))
+    bins = np.minimum((sampled.wall[mask] - window.since) // NANOS, seconds - 1)
     shares = np.bincount(bins, sampled.weight[mask], seconds) / 1e6
-    return float((shares >= least).mean()) >= 0.7
+    return float((shares >= least).mean()) >= _MOST
 
 
 def _pids(sampled: Sampled, mask: Mask, keeper: int) -> list[int]:

@@ -12,6 +12,7 @@ from exhume.model.finding import Evidence
 from exhume.model.window import Window
 
 _MOST = 12
+_PID_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +34,19 @@ def find_keepers(case: Case, *, seconds: float, share: float = TAKEN, among: Mas
     if not case.has_stacks:
         return []
     sampled = case.sampled
-    chosen = sampled.within(case.focus)
+    # Process 0 is the idle task; a negative number is one that was already gone.
+    chosen = sampled.within(case.focus) & (sampled.pid > 0)
     if among is not None:
         chosen = chosen & among
-    pairs = np.stack((sampled.cpu[chosen], sampled.pid[chosen]))
-    distinct, members = np.unique(pairs, axis=1, return_inverse=True)
-    micros = np.bincount(members.reshape(-1), sampled.weight[chosen], distinct.shape[1])
+    distinct, members = np.unique(sampled.cpu[chosen] << _PID_BITS | sampled.pid[chosen], return_inverse=True)
+    micros = np.bincount(members, sampled.weight[chosen], len(distinct))
     found = []
     for place in np.argsort(-micros)[:_MOST].tolist():
         if micros[place] < seconds * share * 1e6:
             break
-        cpu, pid = (int(each) for each in distinct[:, place])
+        cpu, pid = int(distinct[place] >> _PID_BITS), int(distinct[place] & ((1 << _PID_BITS) - 1))
         keeper = _keeper(case, chosen & (sampled.cpu == cpu) & (sampled.pid == pid), pid, cpu, share)
-        if pid > 0 and keeper.seconds >= seconds:
+        if keeper.seconds >= seconds:
             found.append(keeper)
     return sorted(found, key=lambda each: -each.seconds)
 

@@ -24,9 +24,8 @@ class Sender:
 
     @property
     def text(self) -> str:
-        return (
-            f"{self.comm} sends on this node: it spent up to {self.load.peak:.0%} of core {self.load.cpu} in doing so"
-        )
+        share = f"{self.load.peak:.0%} of core {self.load.cpu}"
+        return f"{self.comm} sends packets on this node: it spent up to {share} in doing so"
 
 
 def local_sender(case: Case, functions: tuple[str, ...], least_cores: float) -> Sender | None:

@@ -1,5 +1,6 @@
 """A diagnosis in words: what the terminal, the page and the JSON say alike."""
 
+from collections.abc import Sequence
 from datetime import tzinfo
 
 from exhume.model.clock import NANOS
@@ -23,7 +24,7 @@ _FELT = {
     Verdict.HEALTHY: "nothing starved or slowed this node",
     Verdict.UNKNOWN: "too little was recorded to tell",
 }
-FUNCTIONS_SHOWN = 3
+FUNCTIONS_WIDTH = 40
 LONGEST_QUOTE = 160
 
 
@@ -119,12 +120,22 @@ def _taken(evidence: Evidence) -> str:
 def _narrowed(evidence: Evidence) -> list[str]:
     said = []
     if evidence.functions:
-        more = len(evidence.functions) - FUNCTIONS_SHOWN
-        names = ", ".join(evidence.functions[:FUNCTIONS_SHOWN])
-        said.append(f"stacks with {names}" + (f" or {more} more" if more > 0 else ""))
+        shown = _first_of(evidence.functions)
+        more = len(evidence.functions) - len(shown)
+        said.append(f"stacks with {', '.join(shown)}" + (f" or {more} more" if more > 0 else ""))
     if evidence.cpu is not None:
         said.append(f"core {evidence.cpu}")
     return said + [f"{column} = {visible(text)}" if text else f"{column} empty" for column, text in evidence.match]
+
+
+def _first_of(functions: Sequence[str]) -> list[str]:
+    """As many as are read at a glance, at least one."""
+    shown: list[str] = []
+    for name in functions:
+        if shown and sum(map(len, shown)) + len(name) > FUNCTIONS_WIDTH:
+            break
+        shown.append(name)
+    return shown
 
 
 def _times(evidence: Evidence, zone: tzinfo | None) -> str:

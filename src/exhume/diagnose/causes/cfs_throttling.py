@@ -133,7 +133,8 @@ def _idle_cores(case: Case) -> tuple[float, Evidence] | None:
     rows = case.now("cpu")
     if not len(rows):
         return None
-    idle = (rows.numbers("idle") + rows.numbers("iowait")) * rows.numbers("span_ms") / 1e6
+    # Programs that give way leave their core to it as well.
+    idle = rows.sums(("idle", "iowait", "nice")) * rows.numbers("span_ms") / 1e6
     told = Evidence("cpu", "idle", "mean", round(float(rows.numbers("idle").mean()), 1), *_span(rows), unit="permille")
     seconds = float(rows.numbers("span_ms").sum()) / 1000 / max(1, len(np.unique(rows.cpu)))
     return float(idle.sum()) / max(seconds, 1e-9), told

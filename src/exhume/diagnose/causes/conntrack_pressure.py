@@ -17,6 +17,7 @@ from exhume.model.window import Window
 CAUSE = catalogue()["conntrack-pressure"]
 PRESSURE = (CAUSE.more_functions or {})["pressure"]
 LISTING = (CAUSE.more_functions or {})["listing"]
+LISTS = CAUSE.named("listing")
 SEND = (CAUSE.more_functions or {})["send"]
 
 
@@ -55,7 +56,9 @@ def _summary(filled: float, dropped: bool, path: HotPath | None) -> str:
     elif filled >= CAUSE.limit("filling"):
         told.append(f"the table of tracked connections is {filled:.0%} full")
     if path is not None:
-        told.append(f"{path.function} took {path.load.peak:.0%} of a second of core {path.load.cpu}")
+        share = f"{path.function} took {path.load.peak:.0%} of a second of core {path.load.cpu}"
+        what = "listing" if path.function in LISTS else "tracking"
+        told.append(f"{what} connections burns CPU time: {share}")
     return "; ".join(told)
 
 
@@ -102,7 +105,8 @@ def _stacks(case: Case, sheet: Sheet) -> HotPath | None:
     load = path.load
     sheet.add(Role.MECHANISM, path.text, path.evidence, strength=min(0.8, load.peak / 0.7 * 0.8), at=load.at)
     if pressed is not None and under_pressure:
-        text = f"{pressed.function} took {pressed.load.peak:.0%} of a core: it looks for room, or for the dead"
+        why = "somebody lists the table" if pressed.function in LISTS else "the kernel looks for room, or for the dead"
+        text = f"{pressed.function} took {pressed.load.peak:.0%} of a core: {why}"
         sheet.add(Role.ROOT_CAUSE, text, pressed.evidence, strength=0.5, at=pressed.load.at)
     return path
 

@@ -31,6 +31,7 @@ VECTORS = (
     "load-balancing",
 )
 NO_DEVICE = "IFACE"
+VIRTUAL = ("veth", "bridge", "tunnel", "tap", "loopback")
 
 
 def examine(case: Case) -> Found | RuledOut:
@@ -129,12 +130,13 @@ def _source(case: Case, sheet: Sheet, load: Load) -> tuple[Culprit, str, str]:
     backlog = load.mask & sampled.holding(CAUSE.named("backlog"))
     local = float(sampled.weight[backlog].sum()) / max(float(sampled.weight[load.mask].sum()), 1e-9)
     if local >= 0.5:
+        way = _way(case, load)
         sender = local_sender(case, GROUPS["send"], CAUSE.limit("sender_cores"))
         if sender is not None:
             sheet.add(Role.CULPRIT, sender.text, sender.evidence, strength=0.3, at=sender.load.at)
-            return sender.culprit, NO_DEVICE, f": packets that {sender.comm} sends on this node"
+            return sender.culprit, NO_DEVICE, f": packets that {sender.comm} sends on this node{way}"
         sheet.doubt("the packets come by way of a core's backlog, and no process here was seen to send them")
-        return Culprit(), NO_DEVICE, ""
+        return Culprit(), NO_DEVICE, f": packets of this node{way}" if way else ""
     here = [each for each in device_interrupts(case) if each.cpu == load.cpu]
     if here:
         device = max(here, key=lambda each: each.by_core[each.cpu])
@@ -143,6 +145,18 @@ def _source(case: Case, sheet: Sheet, load: Load) -> tuple[Culprit, str, str]:
         sheet.add(Role.CULPRIT, text, device.evidence, strength=0.2)
         return Culprit(), device.device, f": packets that come in by {device.device}"
     return Culprit(), NO_DEVICE, ""
+
+
+def _way(case: Case, load: Load) -> str:
+    """The kind of virtual device that the packets take, by its functions; nothing where it doesn't show."""
+    sampled = case.sampled
+    total = max(float(sampled.weight[load.mask].sum()), 1e-9)
+    parts = {}
+    for kind in VIRTUAL:
+        held = load.mask & sampled.holding(CAUSE.named(kind))
+        parts[kind] = float(sampled.weight[held].sum()) / total
+    best = max(parts, key=lambda kind: parts[kind])
+    return f", by way of {best} devices" if parts[best] >= CAUSE.limit("device_part") else ""
 
 
 def _remedies(vector: str, target: str, whose: Belongs) -> tuple[Remedy, ...]:

@@ -7,6 +7,8 @@ wait for this core and for no other.
 
 from dataclasses import replace
 
+import numpy as np
+
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.company import competitor, held_back
@@ -16,6 +18,8 @@ from exhume.diagnose.waits import core_waits
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["user-hog"]
+# What an ordinary program could have of a core.
+_ROOM = ("idle", "iowait", "nice")
 
 
 def examine(case: Case) -> Found | RuledOut:
@@ -70,6 +74,8 @@ def _judged(case: Case, keeper: Keeper) -> Found:
         f"{keeper.comm} computes on core {keeper.cpu} without a pause, {tail}",
         culprit=culprit,
         load=load,
+        # What nobody suffers from comes after what somebody may.
+        weight=None if felt else 0.0,
         remedies=aimed(CAUSE.remedies, str(keeper.pid)),
     )
 
@@ -87,9 +93,9 @@ def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
         felt = True
         text = (
             f"{rival.comm} (pid {rival.pid}) has to make do with {rival.there:.0%} of that core, "
-            f"while core {idle.cpu} is idle: it may not go elsewhere"
+            f"while core {idle[0].cpu} has room: it may not go elsewhere"
         )
-        sheet.add(Role.SYMPTOM, text, *rival.evidence, idle, strength=CAUSE.limit("strong"))
+        sheet.add(Role.SYMPTOM, text, *rival.evidence, *idle, strength=CAUSE.limit("strong"))
     waits = core_waits(case, keeper.cpu)
     if waits is not None and waits.now >= CAUSE.limit("waiting"):
         risen = waits.now >= CAUSE.limit("rise") * waits.before
@@ -101,17 +107,23 @@ def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
     return felt
 
 
-def _idle_elsewhere(case: Case, cpu: int) -> Evidence | None:
-    """The core that idled most all the while, if it had at least half of its time to give."""
+def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
+    """The core with most room all the while, if that was half of its time: idle, or with programs that give way."""
     rows = case.now("cpu")
-    best: Evidence | None = None
-    for core in sorted(set(rows.cpu.tolist()) - {cpu}):
-        own = rows.where(rows.cpu == core)
-        idle = float(own.numbers("idle").mean())
-        if idle >= 1000 * CAUSE.limit("idle_elsewhere") and (best is None or idle > float(best.value)):
-            since, until = int(own.wall.min()), int(own.wall.max()) + 1
-            best = Evidence("cpu", "idle", "mean", round(idle, 1), since, until, core, unit="permille")
-    return best
+    room = rows.sums(_ROOM)
+    cores = np.unique(rows.cpu[rows.cpu != cpu]).tolist()
+    if not cores:
+        return None
+    means = {core: float(room[rows.cpu == core].mean()) for core in cores}
+    best = max(means, key=lambda core: means[core])
+    if means[best] < 1000 * CAUSE.limit("idle_elsewhere"):
+        return None
+    own = rows.where(rows.cpu == best)
+    since, until = int(own.wall.min()), int(own.wall.max()) + 1
+    return tuple(
+        Evidence("cpu", state, "mean", round(float(own.numbers(state).mean()), 1), since, until, best, unit="permille")
+        for state in _ROOM
+    )
 
 
 def _without_stacks(sheet: Sheet, case: Case) -> Found | RuledOut:

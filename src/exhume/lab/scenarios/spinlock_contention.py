@@ -16,6 +16,7 @@ def prepare(stage: Stage) -> None:
 def play(stage: Stage) -> None:
     path = stage.directory / "records"
     cores = stage.rng.sample(stage.cores, min(MOST_CORES, len(stage.cores)))
-    for core in cores:
-        stage.start("ask_for_locks", str(stage.seconds), str(path), core=core)
+    # Two on each core, and ahead of others: a core has to be in the lock while another is.
+    for core in cores * 2:
+        stage.start("ask_for_locks", str(stage.seconds), str(path), core=core, nice=-10)
     stage.wait()

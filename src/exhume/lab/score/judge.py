@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,26 @@ def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None)
     finally:
         own.undo()
         os.close(alone)
+
+
+def judge_again(kept: Path) -> Iterator[Outcome]:
+    """The outcomes of recordings that were kept, by the diagnosis as it is now. Needs no root."""
+    for path in kept_runs(kept):
+        truth = json.loads(path.read_text())
+        plan = Plan(**{field.name: truth[field.name] for field in fields(Plan)})
+        scenario = scenario_named(plan.scenario)
+        outcome = Outcome(plan, scenario.cause, on_core=scenario.on_core, others_busy=truth["others_busy"])
+        try:
+            told = _said("answer", _ANSWERING_S, str(path.parent))
+        except Failed as failure:
+            yield replace(outcome, failed=str(failure))
+        else:
+            yield replace(outcome, findings=tuple(map(Told.of, told["findings"])), seconds=told["seconds"])
+
+
+def kept_runs(kept: Path) -> list[Path]:
+    """The truths about the recordings below a directory, in the order of their names."""
+    return sorted(kept.rglob(TRUTH))
 
 
 def _run(plan: Plan, directory: Path, work: Path) -> tuple[Outcome, dict[str, Any]]:

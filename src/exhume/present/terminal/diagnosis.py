@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Remedy, Severity
+from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Remedy, Role, Severity
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
     ROLE_WORDS,
@@ -41,7 +41,7 @@ INDENT = "  "
 _CLOCK = 8
 _LEAD = _CLOCK + 5  # what stands before a role: the time, and the mark that hangs on the line
 _ROLE = 11
-EVIDENCE_SHOWN = 3
+EVIDENCE_SHOWN, REMEDIES_SHOWN = 3, 4
 
 
 def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None, *, brief: bool = False) -> None:
@@ -111,7 +111,11 @@ def finding_lines(
         for line in textwrap.wrap(f"not surer, because {doubt}", width - len(INDENT)):
             yield Text(f"{INDENT}{line}", _DIM)
     yield Text()
-    yield from _chain(finding.chain, finding.remedies, zone, width, _COLOURS[finding.severity])
+    chain, remedies = finding.chain, finding.remedies[:REMEDIES_SHOWN]
+    if finding.severity is Severity.INFO:
+        # Worth knowing, not worth a page: the JSON has the rest.
+        chain, remedies = tuple(link for link in chain if link.role is not Role.SYMPTOM)[:1], remedies[:1]
+    yield from _chain(chain, remedies, zone, width, _COLOURS[finding.severity])
 
 
 def _chain(
@@ -134,7 +138,9 @@ def _chain(
         told = role
         quoted.update(link.evidence)
     for place, remedy in enumerate(remedies):
-        target = f" ({visible(remedy.target)})" if remedy.target and remedy.target not in remedy.text else ""
+        # A process is named by the chain above.
+        named = not remedy.target or remedy.target.isdigit() or remedy.target in f"{remedy.text} {remedy.command}"
+        target = "" if named else f" ({visible(remedy.target)})"
         yield from _Station(
             mark=Text().append("▶", Style(color=_COLOURS["healthy"])),
             role="remedy" if place == 0 else "",

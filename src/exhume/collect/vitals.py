@@ -1,0 +1,168 @@
+"""The counters that tell of a node's state by themselves, read once: what a doctor looks at beside its samples."""
+
+import os
+import time
+
+from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
+from exhume.collect.host import Host, ProcFile, subdirectories
+from exhume.collect.processes import ProcessReader
+from exhume.collect.throttling import parse_cpu_stat
+from exhume.model.checkup import QuotaCount, Restarted, Vitals
+from exhume.model.clock import NANOS
+
+# Walking the cgroups of a node that has far too many of them must not take long.
+WALK_S = 2.0
+_STEAL_FIELD = 8
+
+
+def read_vitals(host: Host) -> Vitals:
+    """All that can be read; the rest is named with the reason."""
+    unseen: dict[str, str] = {}
+    reader = _Reader(host, unseen)
+    return Vitals(
+        uptime_s=reader.uptime(),
+        memory_bytes=reader.memory(),
+        dentries_negative=reader.negative_dentries(),
+        mounts=reader.mounts(),
+        conntrack=reader.number("conntrack", "sys/net/netfilter/nf_conntrack_count"),
+        conntrack_max=reader.number("conntrack", "sys/net/netfilter/nf_conntrack_max"),
+        steal=reader.steal(),
+        oom_kills=reader.oom_kills(),
+        tx_timeouts=reader.tx_timeouts(),
+        pressure=reader.pressure(),
+        quotas=reader.quotas(),
+        unseen=unseen,
+    )
+
+
+class _Reader:
+    def __init__(self, host: Host, unseen: dict[str, str]) -> None:
+        self._host = host
+        self._unseen = unseen
+
+    def text(self, name: str, path: str) -> str | None:
+        content = ProcFile(self._host.proc / path).read_or_none()
+        if content is None:
+            self._unseen.setdefault(name, f"{self._host.proc / path} can't be read")
+            return None
+        return content.decode("utf-8", "replace")
+
+    def number(self, name: str, path: str) -> int | None:
+        text = self.text(name, path)
+        return int(text) if text is not None and text.strip().isdigit() else None
+
+    def uptime(self) -> float:
+        text = self.text("uptime_s", "uptime")
+        return float(text.split()[0]) if text else time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def memory(self) -> int | None:
+        text = self.text("memory_bytes", "meminfo")
+        total = next((line.split()[1] for line in (text or "").splitlines() if line.startswith("MemTotal:")), None)
+        return None if total is None else int(total) * 1024
+
+    def negative_dentries(self) -> int | None:
+        fields = (self.text("dentries_negative", "sys/fs/dentry-state") or "").split()
+        return int(fields[4]) if len(fields) > 4 else None
+
+    def mounts(self) -> int | None:
+        # The first process has the node's mounts, this one may be in a namespace of its own.
+        for path in ("1/mountinfo", "self/mountinfo"):
+            content = ProcFile(self._host.proc / path).read_or_none()
+            if content:
+                return content.count(b"\n")
+        self._unseen["mounts"] = f"{self._host.proc}/self/mountinfo can't be read"
+        return None
+
+    def steal(self) -> float | None:
+        first = (self.text("steal", "stat") or "").partition("\n")[0].split()
+        if len(first) <= _STEAL_FIELD:
+            return None
+        # guest time is part of user time.
+        times = [int(value) for value in first[1 : _STEAL_FIELD + 1]]
+        return times[-1] / max(1, sum(times))
+
+    def oom_kills(self) -> int | None:
+        text = self.text("oom_kills", "vmstat")
+        found = next((line.split()[1] for line in (text or "").splitlines() if line.startswith("oom_kill ")), None)
+        return None if found is None else int(found)
+
+    def tx_timeouts(self) -> dict[str, int] | None:
+        """Transmit timeouts by device, of devices that have hardware behind them."""
+        devices = self._host.sys / "class/net"
+        if not devices.is_dir():
+            self._unseen["tx_timeouts"] = f"{devices} can't be seen"
+            return None
+        counted: dict[str, int] = {}
+        for device in subdirectories(devices):
+            if not (devices / device / "device").exists():
+                continue
+            for queue in subdirectories(devices / device / "queues"):
+                content = ProcFile(devices / device / "queues" / queue / "tx_timeout").read_or_none()
+                if queue.startswith("tx-") and content and content.strip().isdigit():
+                    counted[device] = counted.get(device, 0) + int(content)
+        return counted
+
+    def pressure(self) -> dict[str, tuple[float, float]]:
+        found = {}
+        for resource in ("cpu", "memory", "io"):
+            text = self.text("pressure", f"pressure/{resource}")
+            some = next((line for line in (text or "").splitlines() if line.startswith("some ")), None)
+            if some is not None:
+                told = dict(part.split("=") for part in some.split()[1:])
+                found[resource] = (float(told["avg60"]) / 100, float(told["avg300"]) / 100)
+        return found
+
+    def quotas(self) -> list[QuotaCount] | None:
+        layout = hierarchies(self._host)
+        root = find_v1(layout, "cpu") or find_v2(layout)
+        if root is None:
+            self._unseen["quotas"] = "no hierarchy with the cpu controller is mounted"
+            return None
+        found: list[QuotaCount] = []
+        pending, began = [os.fspath(root.path)], time.monotonic()
+        while pending:
+            path = pending.pop()
+            counts = parse_cpu_stat(ProcFile(f"{path}/cpu.stat").read_or_none() or b"")
+            if counts is not None and counts[0]:
+                found.append(QuotaCount(path[len(os.fspath(root.path)) :] or "/", counts[0], counts[1]))
+            pending += [f"{path}/{name}" for name in subdirectories(path)]
+            if time.monotonic() - began > WALK_S:
+                self._unseen["quotas"] = f"there are more cgroups than could be walked in {WALK_S:.0f} s"
+                break
+        return found
+
+
+def oldest_processes(host: Host) -> dict[str, tuple[str, int]]:
+    """For each container and service its oldest process: name, and start on the clock of the boot (nanoseconds)."""
+    reader = ProcessReader(host)
+    found: dict[str, tuple[str, int]] = {}
+    for name in subdirectories(host.proc):
+        if not name.isdigit():
+            continue
+        row = reader.describe(int(name))
+        home = _home(row.get("cgroup"), row.get("container"))
+        if home is None or row.get("start") is None:
+            continue
+        if home not in found or row["start"] < found[home][1]:
+            found[home] = (row.get("comm") or "?", row["start"])
+    return found
+
+
+def restarted_between(before: dict[str, tuple[str, int]], after: dict[str, tuple[str, int]]) -> list[Restarted]:
+    """What was there before, and is there again with younger processes alone."""
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return [
+        Restarted(home, comm, max(0.0, (now - start) / NANOS))
+        for home, (comm, start) in sorted(after.items())
+        if home in before and start > before[home][1]
+    ]
+
+
+def _home(cgroup: str | None, container: str | None) -> str | None:
+    """What a process belongs to, where that is something that gets restarted."""
+    if container is not None:
+        return f"container {container[:12]}"
+    parts = (cgroup or "").split("/")
+    unit = next((part for part in reversed(parts) if part.endswith(".service")), None)
+    # A user's session is no service of the node, and neither is the manager of it.
+    return None if unit is None or unit.startswith("user@") else unit

@@ -1,0 +1,200 @@
+"""What a node's counters mean: each is held against where it begins to matter."""
+
+from collections.abc import Sequence
+
+from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
+from exhume.diagnose.zombies import Verdict as ZombieVerdict
+from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
+from exhume.model.clock import NANOS
+from exhume.model.words import count, size
+from exhume.model.zombies import Census
+from exhume.store.events import EventView
+
+# Shares of time, over five minutes, from which on waiting for memory or disks is felt. Waiting for the CPU is what a
+# busy node does: it is told, and never held against it.
+PRESSURE = {"memory": (0.1, 0.4), "io": (0.5, 0.9)}
+THROTTLED = (0.25, 0.75)
+LEAST_PERIODS = 1000
+STEAL = (0.05, 0.2)
+OOM_A_DAY = 10.0
+LATELY_NS, DAY_NS = 600 * NANOS, 86_400 * NANOS
+# A few times the number from which on something is worth a look, it is bad.
+FAR = 4
+
+
+def check_state(vitals: Vitals, census: Census, zombies: ZombieVerdict) -> list[Check]:
+    """The counters of a node, in the order in which they are told."""
+    return [
+        _zombies(census, zombies),
+        _cgroups(census),
+        _dentries(vitals),
+        _mounts(vitals),
+        _conntrack(vitals),
+        _throttled(vitals),
+        *(_pressure(vitals, resource) for resource in ("memory", "io", "cpu")),
+        _oom(vitals),
+        _steal(vitals),
+        _timeouts(vitals),
+    ]
+
+
+def _unseen(name: str, title: str, why: str) -> Check:
+    return Check(name, title, Level.UNSEEN, "–", text=why)
+
+
+def _graded(value: float, look: float, bad: float) -> Level:
+    return Level.BAD if value >= bad else Level.LOOK if value >= look else Level.WELL
+
+
+def _zombies(census: Census, verdict: ZombieVerdict) -> Check:
+    title, many = "zombie memory cgroups", catalogue()["zombie-memcgs"].limit("many")
+    if verdict.level == UNKNOWN:
+        return _unseen("zombies", title, "; ".join([verdict.summary, *verdict.reasons[:1]]))
+    level = {GROWING: Level.LOOK, MANY: Level.BAD}.get(verdict.level, Level.WELL)
+    text = f"{verdict.summary}; see exhume zombies --explain" if level is not Level.WELL else ""
+    dying = census.memory.dying if census.memory else None
+    return Check("zombies", title, level, f"{dying or 0:,}", f"under {many:,.0f}", text, dying)
+
+
+def _cgroups(census: Census) -> Check:
+    title, many = "live cgroups", catalogue()["cgroup-excess"].limit("many")
+    counted = [(each.visible, each.name) for each in census.hierarchies if each.visible is not None]
+    if not counted:
+        why = next((each.note for each in census.hierarchies if each.note), "no hierarchy can be walked")
+        return _unseen("cgroups", title, why)
+    most, name = max(counted)
+    level = _graded(most, many, many * FAR)
+    text = "whatever walks them pays for each" if level is not Level.WELL else ""
+    return Check("cgroups", title, level, f"{most:,} in {name}", f"under {many:,.0f}", text, most)
+
+
+def _dentries(vitals: Vitals) -> Check:
+    cause, title = catalogue()["negative-dentries"], "negative dentries"
+    if vitals.dentries_negative is None:
+        return _unseen("dentries", title, vitals.unseen.get("dentries_negative", "this kernel doesn't count them"))
+    held = vitals.dentries_negative * cause.limit("bytes")
+    part = cause.limit("memory_part") * (vitals.memory_bytes or 1 << 62)
+    limit = min(cause.limit("many"), part / cause.limit("bytes"))
+    level = _graded(vitals.dentries_negative, limit, limit * FAR)
+    text = "names that don't exist are looked up all the time: find who does" if level is not Level.WELL else ""
+    value = f"{vitals.dentries_negative:,}, about {size(round(held))}"
+    return Check("dentries", title, level, value, f"under {limit:,.0f}", text, vitals.dentries_negative)
+
+
+def _mounts(vitals: Vitals) -> Check:
+    title, many = "mounts", catalogue()["mount-storm"].limit("many")
+    if vitals.mounts is None:
+        return _unseen("mounts", title, vitals.unseen.get("mounts", "they can't be read"))
+    level = _graded(vitals.mounts, many, many * FAR)
+    text = "every change makes all readers of the table read it again" if level is not Level.WELL else ""
+    return Check("mounts", title, level, f"{vitals.mounts:,}", f"under {many:,.0f}", text, vitals.mounts)
+
+
+def _conntrack(vitals: Vitals) -> Check:
+    cause, title = catalogue()["conntrack-pressure"], "tracked connections"
+    if vitals.conntrack is None or not vitals.conntrack_max:
+        return _unseen("conntrack", title, "connections are not tracked here, or it can't be read")
+    fill = vitals.conntrack / vitals.conntrack_max
+    level = _graded(fill, cause.limit("filling"), cause.limit("full"))
+    text = "new connections are dropped when it is full" if level is not Level.WELL else ""
+    value = f"{vitals.conntrack:,} of {vitals.conntrack_max:,}"
+    return Check("conntrack", title, level, value, f"under {cause.limit('filling'):.0%}", text, round(fill, 4))
+
+
+def _throttled(vitals: Vitals) -> Check:
+    title = "throttled cgroups"
+    if vitals.quotas is None:
+        return _unseen("throttling", title, vitals.unseen.get("quotas", "they can't be read"))
+    ran = [quota for quota in vitals.quotas if quota.periods >= LEAST_PERIODS]
+    note = vitals.unseen.get("quotas", "")
+    if not ran:
+        return Check("throttling", title, Level.WELL, "none with a quota that ran", text=note, number=0.0)
+    worst = max(ran, key=_held_back)
+    share = _held_back(worst)
+    level = _graded(share, *THROTTLED)
+    value = f"{share:.0%} of the periods of {worst.cgroup}" if share >= 0.005 else f"none of {len(ran):,}"
+    text = "raise its quota, or use fewer threads" if level is not Level.WELL else note
+    return Check("throttling", title, level, value, f"under {THROTTLED[0]:.0%}", text, round(share, 4))
+
+
+def _held_back(quota: QuotaCount) -> float:
+    return quota.throttled / max(1, quota.periods)
+
+
+def _pressure(vitals: Vitals, resource: str) -> Check:
+    title = f"waiting for {'the CPU' if resource == 'cpu' else 'disks' if resource == 'io' else resource}"
+    if resource not in vitals.pressure:
+        why = vitals.unseen.get("pressure", "no pressure stall information")
+        return _unseen(f"pressure-{resource}", title, f"{why}: boot with psi=1 where the kernel has it")
+    minute, five = vitals.pressure[resource]
+    value = f"{five:.0%} of five minutes, {minute:.0%} of one"
+    if resource not in PRESSURE:
+        return Check(f"pressure-{resource}", title, Level.WELL, value, number=five)
+    level = _graded(five, *PRESSURE[resource])
+    return Check(f"pressure-{resource}", title, level, value, f"under {PRESSURE[resource][0]:.0%}", number=five)
+
+
+def _oom(vitals: Vitals) -> Check:
+    if vitals.oom_kills is None:
+        return _unseen("oom", "killed for memory", vitals.unseen.get("oom_kills", "this kernel doesn't count them"))
+    days = max(vitals.uptime_s / 86_400, 1 / 24)
+    level = Level.LOOK if vitals.oom_kills / days >= OOM_A_DAY else Level.WELL
+    value = f"{count(vitals.oom_kills, 'process', 'processes')} since boot"
+    return Check("oom", "killed for memory", level, value, f"under {OOM_A_DAY:.0f} a day", number=vitals.oom_kills)
+
+
+def _steal(vitals: Vitals) -> Check:
+    if vitals.steal is None:
+        return _unseen("steal", "stolen by the hypervisor", vitals.unseen.get("steal", "it can't be read"))
+    level = _graded(vitals.steal, *STEAL)
+    text = "the host gives this machine's time to others: move it, or ask for dedicated cores" if level.rank else ""
+    value = f"{vitals.steal:.1%} since boot"
+    return Check("steal", "stolen by the hypervisor", level, value, f"under {STEAL[0]:.0%}", text, vitals.steal)
+
+
+def _timeouts(vitals: Vitals) -> Check:
+    title = "network queues that timed out"
+    if vitals.tx_timeouts is None:
+        return _unseen("nic-timeouts", title, vitals.unseen.get("tx_timeouts", "they can't be read"))
+    if not vitals.tx_timeouts:
+        return Check("nic-timeouts", title, Level.WELL, "no device with a watchdog", number=0.0)
+    total = sum(vitals.tx_timeouts.values())
+    bad = ", ".join(f"{device} {number:,}" for device, number in vitals.tx_timeouts.items() if number)
+    level = Level.LOOK if total else Level.WELL
+    text = "a starved core or a broken driver: record, and diagnose the next one" if total else ""
+    return Check("nic-timeouts", title, level, f"{bad or 'none'} since boot", "none", text, total)
+
+
+def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
+    """Lines in the kernel log that tell of starvation. What was long ago is told, and not held against the node."""
+    title = "log lines of starvation"
+    if unseen:
+        return _unseen("kernel-log", title, unseen)
+    lines = [event for event in events if event.kind in STARVATION_KINDS]
+    if not lines:
+        return Check("kernel-log", title, Level.WELL, "none since boot", "none in a day", number=0)
+    newest = max(lines, key=lambda event: event.wall)
+    age = now - newest.wall
+    level = Level.BAD if age < LATELY_NS else Level.LOOK if age < DAY_NS else Level.WELL
+    value = f"{count(len(lines), 'line')}, the newest {_ago(age)} ago"
+    return Check("kernel-log", title, level, value, "none in a day", newest.text, len(lines))
+
+
+def check_restarts(restarted: Sequence[Restarted], looked_s: float) -> Check:
+    """Containers and services that began anew while they were looked at."""
+    title, value = "restarting things", f"none in {looked_s:.0f} s"
+    if not restarted:
+        return Check("restarts", title, Level.WELL, value, "none", number=0)
+    named = ", ".join(f"{each.name} ({each.comm}, {each.age_s:.0f} s old)" for each in restarted[:4])
+    text = "what restarts all the time is broken, and costs the whole node: see its log"
+    return Check("restarts", title, Level.LOOK, named, "none", text, len(restarted))
+
+
+def _ago(nanos: int) -> str:
+    seconds = max(0, nanos // NANOS)
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,60 @@
+"""A checkup as a whole: the counters, and what a few seconds of sampling gave. Its words, and its JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import tzinfo
+from typing import Any
+
+from exhume.model.checkup import CHECKUP_VERSION, Check, Level
+from exhume.model.finding import Diagnosis, Severity, Verdict
+from exhume.present.diagnosis_json import diagnosis_json
+from exhume.present.diagnosis_view import verdict_words
+from exhume.present.words import count
+
+_OF_SEVERITY = {Severity.CRITICAL: Level.BAD, Severity.WARNING: Level.LOOK, Severity.INFO: Level.WELL}
+_OF_VERDICT = {Verdict.STARVED: Level.BAD, Verdict.DEGRADED: Level.LOOK}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """What a doctor found. `looked_s` is how long it sampled; `missing` are sources that it had to do without."""
+
+    node: str
+    looked_s: float
+    checks: Sequence[Check]
+    diagnosis: Diagnosis
+    missing: Sequence[str] = ()
+
+    @property
+    def level(self) -> Level:
+        """The gravest of all; what could not be seen doesn't make a node ill."""
+        levels: list[Level] = [check.level for check in self.checks if check.level is not Level.UNSEEN]
+        levels += [_OF_SEVERITY[finding.severity] for finding in self.diagnosis.findings]
+        levels.append(_OF_VERDICT.get(self.diagnosis.verdict, Level.WELL))
+        return max(levels, key=lambda level: level.rank)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in a sentence."""
+        if self.diagnosis.verdict in _OF_VERDICT or any(f.severity != Severity.INFO for f in self.diagnosis.findings):
+            return verdict_words(self.diagnosis)
+        worst = [check for check in self.checks if check.level is self.level]
+        if self.level is Level.WELL:
+            unseen = sum(check.level is Level.UNSEEN for check in self.checks)
+            well = len(self.checks) - unseen
+            return f"{count(well, 'check')} and {self.looked_s:.0f} s of sampling found nothing wrong"
+        return f"{worst[0].title}: {worst[0].value}" + (f", and {len(worst) - 1} more" if len(worst) > 1 else "")
+
+
+def checkup_json(checkup: Checkup, zone: tzinfo | None) -> dict[str, Any]:
+    """The documented shape of `exhume doctor --json`."""
+    return {
+        "version": CHECKUP_VERSION,
+        "node": checkup.node,
+        "verdict": str(checkup.level),
+        "sentence": checkup.sentence,
+        "looked_seconds": checkup.looked_s,
+        "checks": [{**asdict(check), "level": str(check.level)} for check in checkup.checks],
+        "missing": list(checkup.missing),
+        "diagnosis": diagnosis_json(checkup.diagnosis, zone),
+    }

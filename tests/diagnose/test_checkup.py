@@ -1,0 +1,112 @@
+"""What counters mean: from where on a check says look or bad, and that nothing healthy is called ill."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from exhume.diagnose.checkup import check_log, check_restarts, check_state
+from exhume.diagnose.zombies import judge
+from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
+from exhume.model.clock import NANOS
+from exhume.model.zombies import Census, HierarchyCensus
+from exhume.store.events import EventView
+
+HEALTHY = Vitals(
+    uptime_s=86_400 * 30,
+    memory_bytes=768 << 30,
+    dentries_negative=400_000,
+    mounts=900,
+    conntrack=20_000,
+    conntrack_max=262_144,
+    steal=0.001,
+    oom_kills=3,
+    tx_timeouts={"eth0": 0},
+    pressure={"cpu": (0.97, 0.95), "memory": (0.0, 0.01), "io": (0.2, 0.1)},
+    quotas=[QuotaCount("/kubepods/a", 50_000, 400)],
+)
+NOW = 1_780_000_000 * NANOS
+
+
+def census(visible: int | None = 240, dying: int | None = 20) -> Census:
+    return Census([HierarchyCensus("memory", 1, "/sys/fs/cgroup/memory", "memory", 260, visible, dying)])
+
+
+def checks(vitals: Vitals = HEALTHY, counted: Census | None = None) -> dict[str, Check]:
+    counted = counted or census()
+    return {check.id: check for check in check_state(vitals, counted, judge(counted, {}))}
+
+
+def line(seconds_ago: float) -> EventView:
+    told = ("kernel-log", "soft-lockup", "critical", "soft lockup")
+    return EventView(NOW - round(seconds_ago * NANOS), 0, *told, *([None] * (len(EventView.__slots__) - 6)))
+
+
+def test_a_busy_healthy_node_is_well():
+    assert {check.level for check in checks().values()} == {Level.WELL}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "level"),
+    [
+        ("dentries", {"dentries_negative": 25_000_000}, Level.LOOK),
+        ("dentries", {"dentries_negative": 1_000_000, "memory_bytes": 1 << 30}, Level.LOOK),
+        ("dentries", {"dentries_negative": 90_000_000}, Level.BAD),
+        ("mounts", {"mounts": 6_000}, Level.LOOK),
+        ("mounts", {"mounts": 40_000}, Level.BAD),
+        ("conntrack", {"conntrack": 220_000}, Level.LOOK),
+        ("conntrack", {"conntrack": 262_000}, Level.BAD),
+        ("throttling", {"quotas": [QuotaCount("/a", 5_000, 2_000), QuotaCount("/b", 90_000, 10)]}, Level.LOOK),
+        ("throttling", {"quotas": [QuotaCount("/a", 5_000, 4_500)]}, Level.BAD),
+        ("throttling", {"quotas": [QuotaCount("/young", 40, 40)]}, Level.WELL),
+        ("pressure-memory", {"pressure": {"memory": (0.5, 0.2)}}, Level.LOOK),
+        ("pressure-memory", {"pressure": {"memory": (0.5, 0.5)}}, Level.BAD),
+        ("pressure-io", {"pressure": {"io": (0.9, 0.6)}}, Level.LOOK),
+        ("oom", {"oom_kills": 400}, Level.LOOK),
+        ("oom", {"oom_kills": 40, "uptime_s": 3600}, Level.LOOK),
+        ("steal", {"steal": 0.08}, Level.LOOK),
+        ("steal", {"steal": 0.3}, Level.BAD),
+        ("nic-timeouts", {"tx_timeouts": {"eth0": 0, "eth1": 2}}, Level.LOOK),
+    ],
+)
+def test_from_where_on_it_matters(name: str, change: dict[str, Any], level: Level):
+    assert checks(replace(HEALTHY, **change))[name].level is level
+
+
+@pytest.mark.parametrize(
+    ("name", "counted", "level"),
+    [
+        ("zombies", census(dying=5_000), Level.BAD),
+        ("cgroups", census(visible=6_000), Level.LOOK),
+        ("cgroups", census(visible=60_000), Level.BAD),
+        ("cgroups", census(visible=None, dying=None), Level.UNSEEN),
+        ("zombies", census(visible=None, dying=None), Level.UNSEEN),
+    ],
+)
+def test_counted_cgroups(name: str, counted: Census, level: Level):
+    assert checks(counted=counted)[name].level is level
+
+
+def test_what_cannot_be_read_says_why():
+    found = checks(Vitals(uptime_s=9, unseen={"mounts": "/proc/1/mountinfo can't be read"}))
+    unseen = {name for name, check in found.items() if check.level is Level.UNSEEN}
+    assert unseen == found.keys() - {"zombies", "cgroups"}
+    assert found["mounts"].text == "/proc/1/mountinfo can't be read"
+    assert all(found[name].text for name in unseen)
+
+
+@pytest.mark.parametrize(("ago", "level"), [(30, Level.BAD), (3600, Level.LOOK), (86_400 * 3, Level.WELL)])
+def test_a_line_of_the_log_grows_old(ago: float, level: Level):
+    check = check_log([line(ago), line(86_400 * 9)], NOW, "")
+    assert (check.level, check.number) == (level, 2)
+
+
+def test_a_log_that_cannot_be_read():
+    assert check_log([], NOW, "/dev/kmsg can't be opened").level is Level.UNSEEN
+    assert check_log([], NOW, "").level is Level.WELL
+
+
+def test_restarts_are_named():
+    check = check_restarts([Restarted("ecs.service", "agent", 2.4)], 6)
+    assert (check.level, check.value) == (Level.LOOK, "ecs.service (agent, 2 s old)")
+    assert check_restarts([], 6).level is Level.WELL
