@@ -127,7 +127,7 @@ def test_many_containers_that_leak_alike_are_not_one(tmp_path: Path) -> None:
         leak(scene, f"/docker/{number:064x}", number, number + 1)
     _, found = the_finding(scene, tmp_path)
     assert "stop-container" not in [each.id for each in found.remedies]
-    assert "leaked by runc" in found.summary
+    assert "leaked by runc, for containers that are made anew each time" in found.summary
 
 
 def test_a_unit_that_leaks_is_what_to_disable(tmp_path: Path) -> None:
