@@ -77,9 +77,7 @@ def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak
 def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) -> Found:
     """Many zombies, and no core that was seen to pay for them."""
     _tell_counts(sheet, case, counts)
-    growing = counts.growth is not None and counts.growth.per_hour >= CAUSE.limit("growth_per_hour")
-    if counts.growth is None and leak is not None:
-        growing = leak.leaker.zombies >= CAUSE.limit("least_leaked")
+    growing = _is_growing(counts, leak)
     if growing and counts.growth is not None:
         told = (*counts.evidence_of_growth(), counts.evidence("dying"))
         sheet.add(Role.CULPRIT, f"they grow by {counts.growth.per_hour:,.0f} an hour", *told)
@@ -98,6 +96,14 @@ def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) 
     summary = f"the kernel keeps {_tracked(counts)}{_leaked_by(leak)}: whatever walks them pays for each"
     culprit = None if leak is None else Culprit(pid=leak.maker_pid, comm=leak.maker, container=leak.whose.container)
     return sheet.found(severity, summary, culprit=culprit, weight=0.0, remedies=stopping(CAUSE.remedies, whose))
+
+
+def _is_growing(counts: CgroupCounts, leak: Leak | None) -> bool:
+    """Whether they become more, and not by the few that come and go with every container."""
+    if counts.growth is None:
+        return leak is not None and leak.leaker.zombies >= CAUSE.limit("least_gained")
+    gained = counts.growth.last - counts.growth.first
+    return counts.growth.per_hour >= CAUSE.limit("growth_per_hour") and gained >= CAUSE.limit("least_gained")
 
 
 def _tell_counts(sheet: Sheet, case: Case, counts: CgroupCounts) -> None:
