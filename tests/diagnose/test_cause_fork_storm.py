@@ -96,6 +96,15 @@ def test_one_big_process_that_ends_is_no_storm(tmp_path: Path) -> None:
     assert only(found, "fork-storm") is None
 
 
+def test_a_burst_of_a_second_is_no_storm(tmp_path: Path) -> None:
+    """As when a script sets something up, while something else is the trouble."""
+    scene = calm(Scene(cores=4, seconds=30)).core(0, 10, 22, system=990, user=0)
+    scene.stack(0, 10, 22, 0.97, "zorpd", 33, ["do_syscall_64", "zorp_ioctl", "zorp_scan"])
+    found = diagnose(storm(scene, 2, 14, 15, forks=300).write(tmp_path), scene.window)
+    assert found.findings[0].culprit.comm == "zorpd"
+    assert only(found, "fork-storm") is None
+
+
 def test_without_stacks_the_counter_is_told_with_less_confidence(tmp_path: Path) -> None:
     scene = storm(calm(Scene(cores=4, seconds=30)), 2, 12, 22).without("samples", "processes")
     told = only(diagnose(scene.write(tmp_path), scene.window), "fork-storm")

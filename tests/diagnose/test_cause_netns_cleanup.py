@@ -44,9 +44,23 @@ def test_many_short_lived_makers_share_a_name(tmp_path: Path) -> None:
         for child in range(5):
             pid = 3_000 + second * 10 + child
             scene.stack(1, second, second + 1, 0.12, "sandboxer", pid, MAKING)
-    scene.stack(1, 20, 30, 0.3, "kworker/u8:1", 60, WORKER)
+    scene.stack(1, 20, 30, 0.3, "kworker/u8:1+netns", 60, WORKER)
     top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.comm) == ("netns-cleanup", "sandboxer")
+    told = [link.text for link in top.chain]
+    assert any(text.startswith("sandboxer makes new network namespaces") for text in told)
+    assert any(text.startswith("kworker/u8:1 takes namespaces down") for text in told)
+
+
+def test_processes_that_are_born_into_one_each_are_not_told_twice(tmp_path: Path) -> None:
+    """Sandboxes: a process and a namespace at once, so that its birth holds the namespace's."""
+    birth = ["do_syscall_64", "kernel_clone", "copy_process", "create_new_namespaces", "copy_net_ns", "setup_net"]
+    scene = Scene().core(1, 20, 30, system=980).node(20, 30, forks=400)
+    scene.stack(1, 20, 30, 0.97, "sandboxer", 500, birth).core(2, 20, 30, system=600)
+    scene.stack(2, 20, 30, 0.6, "kworker/u8:1", 60, WORKER)
+    found = judged(scene, tmp_path)
+    assert found.findings[0].cause == "netns-cleanup"
+    assert not any(each.cause in ("fork-storm", "workqueue-hog") for each in found.findings)
 
 
 def test_a_worker_without_a_maker_in_sight_leaves_doubt(tmp_path: Path) -> None:

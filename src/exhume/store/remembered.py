@@ -11,8 +11,10 @@ from exhume.store.events import EventView, of_kinds
 from exhume.store.query import Recording
 from exhume.store.schema import DIMENSIONS
 
-# What is held of a table never covers more than this, or what was asked for last.
-LONGEST_NS = 3 * 3600 * NANOS
+# Stretches that lie further apart than this are not joined by what is between them.
+NEAR_NS = 900 * NANOS
+# Of a table so many rows are held, or what was asked for last.
+MOST_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,7 @@ class Remembered(Recording):
         held = self._reaching(table, window)
         if held.window == window:
             return held.rows
-        walls = held.rows.column("wall").to_numpy()
-        return held.rows.filter(pa.array((walls >= window.since) & (walls < window.until)))
+        return _within(held.rows, window)
 
     def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
         if window is None:
@@ -59,7 +60,7 @@ class Remembered(Recording):
     def _reaching(self, table: str, window: Window) -> _Held:
         """What is held of a table, after it was made to reach over the window."""
         held = self._held.get(table)
-        if held is None or not held.window.overlaps(window):
+        if held is None or _apart(held.window, window) > NEAR_NS:
             held = _Held(window, super().read(table, window))
         else:
             parts = [held.rows]
@@ -71,8 +72,16 @@ class Remembered(Recording):
                 whole = Window(min(window.since, held.window.since), max(window.until, held.window.until))
                 # A part without rows has the schema of the format, not that of the files.
                 held = _Held(whole, pa.concat_tables([part for part in parts if part.num_rows] or parts[:1]))
-        if held.window.nanos > max(LONGEST_NS, window.nanos):
-            walls = held.rows.column("wall").to_numpy()
-            held = _Held(window, held.rows.filter(pa.array((walls >= window.since) & (walls < window.until))))
+        if held.rows.num_rows > MOST_ROWS:
+            held = _Held(window, _within(held.rows, window))
         self._held[table] = held
         return held
+
+
+def _apart(one: Window, other: Window) -> int:
+    return max(one.since - other.until, other.since - one.until, 0)
+
+
+def _within(rows: pa.Table, window: Window) -> pa.Table:
+    walls = rows.column("wall").to_numpy()
+    return rows.filter(pa.array((walls >= window.since) & (walls < window.until)))

@@ -117,6 +117,16 @@ def test_a_storm_of_forks_is_left_out_and_leaves_little_behind(failed: Mapping[i
     assert not restarts._alive
 
 
+def test_a_parent_that_is_gone_keeps_its_name_and_the_usual_end_is_told() -> None:
+    restarts = Restarts()
+    failed: dict[int, int] = {**dict.fromkeys(range(100, 104), 256), 110: 9}
+    told(restarts, lives(4), 4 * NANOS, failed)
+    last = walk(life(110, 5 * NANOS, 6 * NANOS))
+    (event,) = restarts.observe(4 * NANOS + TOLD_EVERY_NS, last, failed, lambda pid: None).events
+    assert "supervisord (50)" in event.text
+    assert "with code 1" in event.text
+
+
 def test_after_a_loss_nothing_is_concluded_from_before() -> None:
     restarts = Restarts()
     told(restarts, lives(2), 2 * NANOS, None)

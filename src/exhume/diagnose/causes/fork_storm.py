@@ -42,6 +42,8 @@ def examine(case: Case) -> Found | RuledOut:
     load = case.load_of(births | (family.brief & sampled.in_kernel))
     if load.together < CAUSE.limit("core_share"):
         return sheet.rule_out(f"birth and death of processes took at most {load.together:.0%} of a core")
+    if load.cores < CAUSE.limit("lasting_share") and load.taken_s < CAUSE.limit("seconds"):
+        return sheet.rule_out(f"birth and death of processes took {load.together:.0%} of a core, for a moment")
     part = _part_of_their_time(case, load, family)
     if part < CAUSE.limit("own_part"):
         return sheet.rule_out(f"those that were started did work: their birth and death is {part:.0%} of their time")
