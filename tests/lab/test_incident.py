@@ -13,6 +13,7 @@ import pytest
 
 from exhume.collect.containers import identify
 from exhume.diagnose.engine import diagnose
+from exhume.lab.clean import clean
 from exhume.lab.own_docker import docker_missing
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.scenarios.incident import AGENT, ENOUGH, IMAGE, KUBELET
@@ -28,6 +29,18 @@ pytestmark = [
 ]
 
 CALM_S, SPUN_S, AFTER_S = 8.0, 8.0, 3.0
+# Prepares the story, in a work directory and on a small scale, says so, and waits for its end.
+PREPARED = """
+import sys, time
+from pathlib import Path
+from exhume.lab.scenarios import incident
+from exhume.lab.stage import stage
+incident.ENOUGH = 600
+with stage("incident", seconds=3, work=Path(sys.argv[1])) as playing:
+    incident.prepare(playing)
+    print(playing.name, flush=True)
+    time.sleep(60)
+"""
 
 
 @contextmanager
@@ -97,7 +110,23 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
     identity = identify(leaked)
     assert docker_name in leaked and identity is not None and (identity.container or "")[:12] in told
 
-    # Nothing of it is left.
-    assert not list(work.iterdir())
-    assert not any(docker_name in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/{docker_name}-engine"))
+    assert left_by(docker_name, work) == []
+
+
+def left_by(name: str, work: Path) -> list[str]:
+    """What there still is of a story."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    found = [*work.iterdir(), *Path("/sys/fs/cgroup").glob(f"*/{name}-engine")]
+    return [*map(str, found), *(line for line in mounts if str(work) in line)]
+
+
+def test_a_story_that_was_killed_leaves_nothing_once_it_is_cleaned(work: Path) -> None:
+    story = subprocess.Popen([sys.executable, "-c", PREPARED, work], stdout=subprocess.PIPE, text=True)
+    assert story.stdout is not None
+    with story.stdout as said:
+        name = said.readline().strip()
+        story.kill()
+    story.wait()
+    assert name and left_by(name, work)
+    assert clean(work).failed == []
+    assert left_by(name, work) == []
