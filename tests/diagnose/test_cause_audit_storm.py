@@ -66,6 +66,6 @@ def test_auditing_that_costs_little(tmp_path: Path) -> None:
     scene = Scene(cores=4)
     for cpu in range(4):
         scene.core(cpu, 0, 40, user=700, system=200).stack(cpu, 0, 40, 0.05, "web", 70 + cpu, FILTER)
-        scene.stack(cpu, 20, 30, 0.1, "web", 70 + cpu, WRITE)
+        scene.stack(cpu, 20, 30, 0.1, "web", 70 + cpu, WRITE).stack(cpu, 0, 40, 0.7, "web", 70 + cpu, ["app:work"])
     found = judged(scene, tmp_path)
     assert of(found) is None and found.verdict == "healthy"

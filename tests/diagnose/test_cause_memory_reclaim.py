@@ -105,6 +105,15 @@ def test_a_walk_over_zombies_is_not_reclaim(tmp_path: Path) -> None:
     assert finding is None and answer.findings[0].cause == "zombie-memcgs"
 
 
+def test_zombies_that_nobody_walks_don_t_explain_reclaim_of_pages(tmp_path: Path) -> None:
+    scene = Scene().core(2, 20, 28, system=700).stack(2, 20, 28, 0.7, "loader", 51, LIMIT)
+    for second in range(0, 40, 10):
+        scene.row("cgroups", second, hierarchy="memory", parent="", kernel=30_240, visible=240, dying=30_000)
+    answer, finding = examined(scene, tmp_path)
+    assert finding is not None
+    assert {"memory-reclaim", "zombie-memcgs"} <= {each.cause for each in answer.findings}
+
+
 def test_with_few_zombies_it_is_reclaim(tmp_path: Path) -> None:
     scene = Scene().core(2, 20, 28, system=990).stack(2, 20, 28, 0.95, "loader", 51, LIMIT)
     for second in range(0, 40, 10):

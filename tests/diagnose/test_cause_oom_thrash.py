@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from evidence_check import untrue
-from scenes import Scene
+from scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding, Severity
@@ -50,6 +50,19 @@ def test_the_victim_and_its_cgroup_are_named(tmp_path: Path) -> None:
     assert "renderer" in finding.summary and "5 times" in finding.summary
     # Reclaim before a kill is how this shows, no second trouble.
     assert "memory-reclaim" not in [each.cause for each in answer.findings]
+
+
+def test_whoever_is_killed_now_is_named_though_another_was_more_often_before(tmp_path: Path) -> None:
+    scene = Scene(seconds=60).node(0, 60, oom_kill=0)
+    for number in range(12):
+        kill(scene, 1 + number / 4, "bygone", number, "/bygone")
+    for second in (40, 42, 44, 46):
+        kill(scene, second, "renderer", second)
+    recording = scene.write(tmp_path)
+    answer = diagnose(recording, scene.window, at=at(44))
+    finding = next(each for each in answer.findings if each.cause == "oom-thrash")
+    assert (finding.culprit.comm, finding.culprit.container) == ("renderer", CONTAINER)
+    assert "renderer" in finding.summary and "4 times" in finding.summary
 
 
 def test_on_a_large_node_kills_need_no_hot_core(tmp_path: Path) -> None:

@@ -70,6 +70,20 @@ def test_a_program_that_wanders_over_the_cores(tmp_path: Path) -> None:
     assert found is not None and (found.severity, found.culprit.pid) == ("warning", 4711)
 
 
+def test_a_program_that_has_to_share_its_core(tmp_path: Path) -> None:
+    """Two others want the core: it gets a third of it, and spends all of that in page faults."""
+    scene = Scene(cores=4).node(0, 40, pgfault=2_000, forks=3).node(20, 30, pgfault=130_000)
+    scene.core(2, 0, 20, user=1000).core(2, 20, 30, system=330, user=670).core(2, 30, 40, user=1000)
+    scene.stack(2, 0, 40, 0.65, "render", 10, ["app:work"])
+    scene.stack(2, 20, 30, 0.30, "refiller", 4711, CLEAR).stack(2, 20, 30, 0.04, "refiller", 4711, FREE)
+    found = of(judged(scene, tmp_path / "shared"))
+    assert found is not None and (found.severity, found.culprit.pid) == ("warning", 4711)
+    # On a core with time left it could have had more: then it doesn't want it.
+    scene = Scene(cores=4).node(0, 40, pgfault=2_000, forks=3).node(20, 30, pgfault=130_000)
+    scene.core(2, 20, 30, system=330).stack(2, 20, 30, 0.30, "refiller", 4711, CLEAR)
+    assert of(judged(scene.stack(2, 20, 30, 0.04, "refiller", 4711, FREE), tmp_path / "free")) is None
+
+
 def test_starting_processes_is_not_it(tmp_path: Path) -> None:
     """Told by their count: the faults are those of a shell that lives on, after each fork."""
     scene = Scene(cores=2).node(0, 40, pgfault=2_000, forks=3).node(20, 30, pgfault=300_000, forks=900)

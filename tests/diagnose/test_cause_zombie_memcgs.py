@@ -202,3 +202,20 @@ def test_a_busy_healthy_node_has_none(tmp_path: Path) -> None:
     for cpu in range(4):
         scene.core(cpu, 0, 40, user=800, system=100).stack(cpu, 0, 40, 0.05, "kubelet", 77, READ)
     assert "too few" in ruled_out(scene, tmp_path)
+
+
+def test_one_of_many_containers_that_leak_is_not_blamed(tmp_path: Path) -> None:
+    scene = zombies(Scene(cores=4, seconds=60), 9_000, 240, growth=10)
+    for number in range(50):
+        leak(scene, f"/docker/{number:064x}", number, number + 1)
+    scene.row("processes", 0, pid=900, comm="runc", cgroup=f"/docker/{49:064x}", container=f"{49:064x}")
+    _, found = the_finding(scene, tmp_path)
+    assert found.culprit.container is None
+    assert not any("docker stop" in remedy.command for remedy in found.remedies)
+
+
+def test_another_process_with_the_number_of_the_maker_is_not_blamed(tmp_path: Path) -> None:
+    scene = leak(zombies(Scene(cores=4, seconds=60), 9_000, 240, growth=10), "/lab/x", 0, 50, comm="maker")
+    scene.row("processes", 0, pid=900, comm="sshd", cgroup="/system.slice/ssh.service")
+    _, found = the_finding(scene, tmp_path)
+    assert not any("ssh.service" in remedy.command for remedy in found.remedies)

@@ -28,9 +28,11 @@ def asked() -> list[tuple[str, Window]]:
     return [(dice.choice(["cpu", "node", "events"]), Window(at(a), at(a + length))) for a, length in edges]
 
 
-@pytest.mark.parametrize("longest", [10 * NANOS, 3600 * NANOS])
-def test_any_windows_in_any_order(recording, monkeypatch, longest):
-    monkeypatch.setattr(remembered, "LONGEST_NS", longest)
+@pytest.mark.parametrize("most_rows", [20, 1_000_000])
+@pytest.mark.parametrize("near", [0, 5 * NANOS, 900 * NANOS])
+def test_any_windows_in_any_order(recording, monkeypatch, most_rows, near):
+    monkeypatch.setattr(remembered, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(remembered, "NEAR_NS", near)
     remembering = Remembered(recording)
     for table, window in asked():
         assert remembering.read(table, window).to_pylist() == recording.read(table, window).to_pylist()

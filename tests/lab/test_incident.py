@@ -53,11 +53,10 @@ def text_of(finding: Finding, role: str) -> str:
     return "\n".join(link.text for link in finding.chain if link.role == role)
 
 
-def test_the_story_is_told_from_its_recording(tmp_path: Path) -> None:
+def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> None:
     scenario = SCENARIOS["incident"]
     assert scenario.prepare is not None
     core = max(os.sched_getaffinity(0))
-    work = tmp_path / "work"
     with stage("incident", seconds=SPUN_S, core=core, work=work) as playing:
         with recorder(tmp_path / "recording", tmp_path / "said"):
             scenario.prepare(playing)

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_docker import OwnDocker, until
+from own_docker import OwnDocker, own_docker, until
 
 from exhume.collect.container_names import ContainerName, container_names
 from exhume.collect.host import Host
 from exhume.collect.memcg.census import take_census
 from exhume.diagnose.leakers import RELEASED_WITHIN_NS
+from exhume.lab.own_docker import docker_missing
 from exhume.model.clock import NANOS
 from exhume.store.query import Recording
 
@@ -27,6 +28,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("dockerd", "docker", "busybox"),
     pytest.mark.skipif(take_census(Host()).memory is None, reason="no memory cgroups are mounted here"),
+    pytest.mark.skipif(bool(docker_missing()), reason="needs a Docker that can be started, and a static busybox"),
 ]
 
 PROGRAM = (sys.executable, "-m", "exhume.cli.main")
@@ -74,7 +76,7 @@ def recorder(directory: Path, said: Path) -> Iterator[None]:
 
 @pytest.fixture
 def docker() -> Iterator[OwnDocker]:
-    with OwnDocker() as own:
+    with own_docker() as own:
         own.import_busybox(IMAGE)
         yield own
 
@@ -108,13 +110,13 @@ def test_a_crash_looping_container_is_named_by_name_and_image(docker: OwnDocker,
 
     crashed = sorted(file.stat().st_mtime for file in leaked.iterdir())
     started = docker.started(since=began)
-    (leaker,) = [each for each in explanation["leakers"] if each["pattern"] == f"{docker.cgroup}/*"]
+    (leaker,) = [each for each in explanation["leakers"] if each["pattern"] == f"{docker.parent}/*"]
     assert leaker["containers"] == [{"id": number, "name": LEAKER, "image": IMAGE, "count": len(crashed)}]
     assert leaker["zombies"] == len(crashed)
     # Each start makes a cgroup; only the leaker's stay.
     assert started[number] == len(crashed) and started[clean] > 1 and started[steady] == 2
     assert leaker["made"] == started.total()
-    assert leaker["example"] == f"{docker.cgroup}/{number}"
+    assert leaker["example"] == f"{docker.parent}/{number}"
     assert crashed[0] <= seconds(leaker["first"]) <= crashed[0] + 2
     assert crashed[-1] <= seconds(leaker["last"]) <= crashed[-1] + 2
     span = seconds(leaker["last"]) - seconds(leaker["first"])
@@ -125,12 +127,12 @@ def test_a_crash_looping_container_is_named_by_name_and_image(docker: OwnDocker,
     assert creator["comm"] == "runc"
     assert creator["cmdline"] is None or number in creator["cmdline"]
     assert creator["parent_comm"] is None or creator["parent_comm"].startswith("containerd-shim")
-    assert nameless(recording, docker.cgroup) == []
+    assert nameless(recording, docker.parent) == []
     # Its neighbours did nothing wrong: their names are nowhere.
     told = json.dumps(explanation["leakers"])
     assert CLEAN_LOOP not in told and STEADY not in told and clean not in told and steady not in told
 
-    (parent,) = [each for each in explanation["parents"] if each["cgroup"] == docker.cgroup]
+    (parent,) = [each for each in explanation["parents"] if each["cgroup"] == docker.parent]
     assert parent["shmem_bytes"] == len(crashed) * os.sysconf("SC_PAGE_SIZE")
 
     # Docker still tells who it was once the container is gone.

@@ -86,7 +86,8 @@ def _companion(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> Compani
     micros = [float(sampled.weight[own & each].sum()) for each in (now, then, now & (sampled.cpu == cpu))]
     length = case.baseline.seconds
     told = [_ran(pid, micros[0], case.focus)]
-    if length:
+    # No rows at all can't be quoted.
+    if length and micros[1]:
         told.append(_ran(pid, micros[1], case.baseline))
     return Companion(
         pid,

@@ -124,6 +124,9 @@ def _explains(better: Found, lesser: Found) -> bool:
     by any that is as grave."""
     if better.finding.severity.rank < lesser.finding.severity.rank:
         return False
+    if not better.mask.any() and not better.weight:
+        # What costs nothing now is no reason for anything now.
+        return False
     if not lesser.mask.any() or not better.mask.any():
         return better.finding.confidence >= lesser.finding.confidence
     return overlap(better.mask, lesser.mask) >= SAME_TIME

@@ -83,7 +83,10 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
     pid = next((life.pid for life in reversed(leaker.lives) if life.comm == maker), None)
     whose = _owner(case, leaker)
     if not whose.words:
-        whose = belongs_to(case, _cgroup_of(case, pid))
+        whose = belongs_to(case, _cgroup_of(case, pid, maker))
+        if whose.container is not None and any(identify(life.path) for life in leaker.lives):
+            # What starts containers runs in the one that it starts: that is one of those that leak, not who leaks them.
+            whose = replace(whose, container=None, name=None, image=None, evidence=())
     return Leak(leaker, whose, maker, pid, hierarchy, (*_evidence(rows, hierarchy, leaker), *whose.evidence))
 
 
@@ -104,15 +107,21 @@ def _owner(case: Case, leaker: Leaker) -> Belongs:
     key, count = owners.most_common(1)[0]
     whose = belongs_to(case, newest[key])
     # One of many containers that leak alike is not the leaker: what they have in common is.
-    return whose if count >= leaker.zombies / 3 else replace(whose, container=None, name=None, image=None, evidence=())
+    return (
+        whose
+        if count >= max(2, leaker.zombies / 3)
+        else replace(whose, container=None, name=None, image=None, evidence=())
+    )
 
 
-def _cgroup_of(case: Case, pid: int | None) -> str | None:
-    """The cgroup of a process that made one, as the recorder saw it around that time."""
+def _cgroup_of(case: Case, pid: int | None, comm: str | None) -> str | None:
+    """The cgroup of a process that made one, as the recorder saw it around that time. Numbers are given out again: what
+    has another name is another process."""
     if pid is None:
         return None
     rows = case.recorded("processes", NEAR_S)
-    known = [cgroup for number, cgroup in rows.listed("pid", "cgroup") if number == pid and cgroup]
+    told = rows.where(rows.numbers("pid") == pid).listed("comm", "cgroup")
+    known = [cgroup for name, cgroup in told if name == comm and cgroup]
     return known[-1] if known else None
 
 

@@ -26,6 +26,7 @@ _SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"
 _SIZE, _FILES = 384 << 20, 60_000
 _PATIENCE_S = 30.0
 _COMMAND_S = 60.0
+_LONGEST_SOCKET = 107
 # What a Docker makes outside of its own directories, innermost first.
 _ELSEWHERE = (
     "/etc/docker/key.json",
@@ -53,14 +54,18 @@ class OwnDocker:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        # Paths of sockets have to be short.
-        self.work = stage.directory / "docker"
+        # Paths of sockets have to be short, and containerd's lie deep.
+        self.work = stage.directory / "d"
         self.room = self.work / "room"
         self.socket = self.work / "docker.sock"
         self.cgroup = f"{stage.name}-engine"
 
     def start(self) -> None:
         """Raises LabError where it doesn't come up."""
+        if len(os.fsencode(self.work / "x/containerd/containerd-debug.sock")) > _LONGEST_SOCKET:
+            raise LabError(
+                f"{self.work} is too long a path for Docker's sockets; choose a shorter directory with --work"
+            )
         self._note()
         mount_tmpfs(self.work, _SIZE, _FILES)
         self.room.mkdir()
@@ -122,7 +127,7 @@ class OwnDocker:
         usual = ["-H", f"unix://{DOCKER_SOCKET}"] if self._listens_as_usual() else []
         return [
             *("dockerd", "--config-file", str(self.work / "daemon.json"), "-H", f"unix://{self.socket}", *usual),
-            *("--data-root", str(self.work / "data"), "--exec-root", str(self.work / "exec")),
+            *("--data-root", str(self.work / "data"), "--exec-root", str(self.work / "x")),
             *("--pidfile", str(self.work / "docker.pid"), "--storage-driver", "vfs"),
             *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
             *("--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{self.cgroup}"),

@@ -134,6 +134,7 @@ def _tell_shortage(sheet: Sheet, case: Case, kind: str, culprit: Culprit) -> Non
     left = "" if share is None else f"; {share:.0%} of the node's memory was available"
     if kind == LIMIT:
         where = culprit.cgroup or "a cgroup that was not recorded"
+        told = (of_load(case, case.load(CAUSE.named(LIMIT)), (CAUSE.more_functions or {})[LIMIT]), *told)
         sheet.add(Role.ROOT_CAUSE, f"{where} is at its own memory limit{left}", *told, strength=CAUSE.limit("weak"))
     elif share is not None and share < CAUSE.limit("available"):
         text = f"the node is short of memory: {share:.0%} of it was available"

@@ -20,6 +20,7 @@ CAUSE = catalogue()["oom-thrash"]
 _SUMMARY = re.compile(
     r"oom-kill:constraint=(?P<constraint>\w+),.*?(?:oom_memcg=(?P<limit>[^,]+),)?task_memcg=(?P<cgroup>[^,]+),task=(?P<comm>.*),pid=(?P<pid>\d+)"
 )
+_WHOLE_NODE = "CONSTRAINT_NONE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,14 @@ class Kills:
         return max(len(self.told), self.counted)
 
     @property
-    def victim(self) -> tuple[str | None, int]:
-        """Who was killed most often, and how often."""
+    def victim(self) -> str | None:
+        """Who was killed most often."""
         names = Counter(kill.comm for kill in self.told if kill.comm)
-        return names.most_common(1)[0] if names else (None, 0)
+        return names.most_common(1)[0][0] if names else None
+
+    def times(self, comm: str | None) -> int:
+        """How often one was killed."""
+        return sum(1 for kill in self.told if kill.comm is not None and kill.comm == comm)
 
 
 def examine(case: Case) -> Found | RuledOut:
@@ -62,39 +67,31 @@ def examine(case: Case) -> Found | RuledOut:
     )
     if not now.number:
         return sheet.rule_out("nothing was killed for memory in this time")
-    load = _load(case, lately)
-    comm, times = lately.victim
-    repeated = lately.number >= CAUSE.limit("repeated")
+    load = _load(case, now)
+    # Whoever is killed now; others may have been killed more often before.
+    comm = now.victim or lately.victim
+    times = lately.times(comm)
+    cgroup = now.cgroup or lately.cgroup
     _tell_kills(sheet, case, now, lately)
-    if load.together >= CAUSE.limit("core_share"):
-        function = case.sampled.nearest(load.mask, CAUSE.names)
-        doing = f" (killing itself: {function})" if function else ""
-        text = f"{load.cores:.2f} cores went to what is killed and to killing it{doing}"
-        names = (*CAUSE.functions, *(CAUSE.more_functions or {})["reclaim"])
-        own = case.load(names)
-        sheet.add(
-            Role.MECHANISM, text, *([of_load(case, own, names)] if own.samples else []), strength=CAUSE.limit("weak")
-        )
-    whose = belongs_to(case, lately.cgroup)
-    where = whose.words or (f"cgroup {lately.cgroup}" if lately.cgroup else "")
+    _tell_time(sheet, case, load)
+    whose = belongs_to(case, cgroup)
+    where = whose.words or (f"cgroup {cgroup}" if cgroup else "")
     victim = next((kill for kill in reversed(lately.told) if kill.comm == comm), None)
-    if repeated and times >= CAUSE.limit("repeated"):
-        limit = (
-            "the node ran out of memory" if lately.constraint == "CONSTRAINT_NONE" else "its memory limit is too low"
-        )
-        text = f"{comm}{f' in {where}' if where else ''} was killed {times} times: {limit} for what it does"
+    if times >= CAUSE.limit("repeated"):
+        short = "the node has" if (now.constraint or lately.constraint) == _WHOLE_NODE else "its limit is"
+        text = f"{comm}{f' in {where}' if where else ''} was killed {times} times: {short} too little for what it does"
         sheet.add(Role.ROOT_CAUSE, text, *lately.evidence[-1:], strength=CAUSE.limit("fair"))
     culprit = Culprit(
         cpu=load.cpu if load.samples else None,
         pid=victim.pid if victim else None,
         comm=comm,
-        cgroup=lately.cgroup,
+        cgroup=cgroup,
         container=whose.container,
         pod=whose.pod,
     )
     summary = f"{count(lately.number, 'kill')} for memory in {_minutes(CAUSE.limit('lately_s'))}"
     summary += f": {comm}{f' in {where}' if where else ''} {count(times, 'time')}" if comm else ""
-    remedies = aimed(CAUSE.remedies, whose.target or lately.cgroup or comm or "it")
+    remedies = aimed(CAUSE.remedies, whose.target or cgroup or comm or "it")
     weight = max(load.cores * case.focus.seconds, float(now.number))
     return sheet.found(_severity(now, lately), summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
 
@@ -133,6 +130,18 @@ def _load(case: Case, kills: Kills) -> Load:
     victims = {kill.comm for kill in kills.told if kill.comm}
     sampled = case.sampled
     return case.load_of((sampled.of_comms(victims) & sampled.in_kernel) | sampled.holding(CAUSE.names))
+
+
+def _tell_time(sheet: Sheet, case: Case, load: Load) -> None:
+    """What the kills cost, where that is worth telling."""
+    names = (*CAUSE.functions, *(CAUSE.more_functions or {})["reclaim"])
+    own = case.load(names)
+    if load.together < CAUSE.limit("core_share") or not own.samples:
+        return
+    function = case.sampled.nearest(load.mask, CAUSE.names)
+    doing = f" (of that, killing: {function})" if function else ""
+    text = f"{load.cores:.2f} cores went to what is killed and to killing it{doing}"
+    sheet.add(Role.MECHANISM, text, of_load(case, own, names), strength=CAUSE.limit("weak"))
 
 
 def _tell_kills(sheet: Sheet, case: Case, now: Kills, lately: Kills) -> None:

@@ -76,7 +76,7 @@ SCENARIOS: dict[str, Scenario] = {
             writeback_storm.SUMMARY,
             writeback_storm.play,
             writeback_storm.prepare,
-            memory=1 << 30,
+            memory=256 << 20,
         ),
         Scenario(
             "compaction-thp",

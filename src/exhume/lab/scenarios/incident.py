@@ -95,19 +95,7 @@ def _crash_in_docker(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
     controller = "[^:]*memory[^:]*" if hierarchy.version == 1 else ""
     script = _SCRIPT.format(controller=controller, join=hierarchy.join_file, batches=IN_ONE_LIFE // 50)
     docker(
-        *(
-            "run",
-            "-d",
-            "--name",
-            AGENT,
-            "--network",
-            "none",
-            "--restart",
-            "always",
-            "--privileged",
-            "--cgroupns",
-            "host",
-        ),
+        *("run", "-d", "--name", AGENT, "--network", "none", "--restart", "always", "--cgroupns", "host"),
         *("-v", f"{hierarchy.root}:/memory", "-v", f"{leaked}:/leak", IMAGE, "/bin/busybox", "sh", "-c", script),
     )
     remember_cgroup(stage, hierarchy.root / docker.cgroup)

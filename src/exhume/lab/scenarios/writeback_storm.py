@@ -7,7 +7,7 @@ from exhume.lab.stage import Stage
 from exhume.model.errors import LabError
 
 SUMMARY = "many threads write files and want every piece on disk at once, more than the disk takes"
-_IMAGE = 1 << 30
+_IMAGE = 256 << 20
 _FILES = 64
 _TOTAL_MIB = 1800
 
