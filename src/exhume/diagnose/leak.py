@@ -126,8 +126,8 @@ def _cgroup_of(case: Case, pid: int | None, comm: str | None) -> str | None:
     if pid is None:
         return None
     rows = case.recorded("processes", NEAR_S)
-    told = rows.listed("pid", "comm", "cgroup")
-    known = [cgroup for number, name, cgroup in told if number == pid and name == comm and cgroup]
+    told = rows.where(rows.numbers("pid") == pid).listed("comm", "cgroup")
+    known = [cgroup for name, cgroup in told if name == comm and cgroup]
     return known[-1] if known else None
 
 
