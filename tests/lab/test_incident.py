@@ -28,6 +28,8 @@ pytestmark = [
     pytest.mark.skipif(bool(docker_missing()), reason="needs a Docker that can be started, and a static busybox"),
 ]
 
+# Permille of a second; the recorder needs a little of each core.
+IN_KERNEL = 900
 CALM_S, SPUN_S, AFTER_S = 8.0, 8.0, 3.0
 # Prepares the story, in a work directory and on a small scale, says so, and waits for its end.
 PREPARED = """
@@ -87,7 +89,9 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
     assert found.confidence >= 0.9
     # The reset, and the core in the kernel.
     symptoms = text_of(found, "symptom")
-    assert "TX q 5 is paused for too long" in symptoms and f"core {core} spent" in symptoms
+    assert "TX q 5 is paused for too long" in symptoms and f"core {core} was in the kernel for up to" in symptoms
+    told = [evidence for link in found.chain for evidence in link.evidence if evidence.table == "cpu"]
+    assert any(each.cpu == core and float(each.value) >= IN_KERNEL for each in told), told
     # Function, process and core.
     assert (found.culprit.cpu, found.culprit.comm) == (core, KUBELET)
     assert found.culprit.function is not None and found.culprit.function in text_of(found, "mechanism")
@@ -95,10 +99,10 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
     last = recording.read("cgroups", None).to_pylist()[-1]
     counted = [row for row in recording.read("cgroups", None).to_pylist() if row["parent"] == "" and row["dying"]]
     assert max(row["dying"] for row in counted) >= ENOUGH, last
-    told = text_of(found, "root_cause")
-    assert any(f"{row['kernel']:,} memory cgroups and {row['visible']:,} are visible" in told for row in counted)
+    causes = text_of(found, "root_cause")
+    assert any(f"{row['kernel']:,} memory cgroups and {row['visible']:,} are visible" in causes for row in counted)
     # The leaker, and what to stop.
-    assert f"container {AGENT} (" in told and IMAGE in told
+    assert f"container {AGENT} (" in causes and IMAGE in causes
     stop = next(each for each in found.remedies if each.id == "stop-container")
     assert stop.target == AGENT and f"docker stop {AGENT}" in stop.command
     leaked = next(
@@ -108,7 +112,7 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
         if (evidence.table, evidence.how) == ("cgroup_events", "last")
     )
     identity = identify(leaked)
-    assert docker_name in leaked and identity is not None and (identity.container or "")[:12] in told
+    assert docker_name in leaked and identity is not None and (identity.container or "")[:12] in causes
 
     assert left_by(docker_name, work) == []
 

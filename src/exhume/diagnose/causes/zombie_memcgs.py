@@ -63,6 +63,11 @@ def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak
         strength=CAUSE.limit("strong") if clear else CAUSE.limit("weak"),
         at=walk.at,
     )
+    share, _, at = case.core_share(KERNEL_STATES, walk.cpu)
+    told = _system_of(case, walk.cpu, at) if walk.cpu is not None else ()
+    if told:
+        text = f"core {walk.cpu} was in the kernel for up to {share:.0%} of a second"
+        sheet.add(Role.SYMPTOM, text, *told, at=at)
     if counts is not None and counts.dying is not None:
         _tell_counts(sheet, case, counts)
     else:
