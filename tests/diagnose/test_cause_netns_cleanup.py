@@ -44,9 +44,12 @@ def test_many_short_lived_makers_share_a_name(tmp_path: Path) -> None:
         for child in range(5):
             pid = 3_000 + second * 10 + child
             scene.stack(1, second, second + 1, 0.12, "sandboxer", pid, MAKING)
-    scene.stack(1, 20, 30, 0.3, "kworker/u8:1", 60, WORKER)
+    scene.stack(1, 20, 30, 0.3, "kworker/u8:1+netns", 60, WORKER)
     top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.culprit.comm) == ("netns-cleanup", "sandboxer")
+    told = [link.text for link in top.chain]
+    assert any(text.startswith("sandboxer makes new network namespaces") for text in told)
+    assert any(text.startswith("kworker/u8:1 takes namespaces down") for text in told)
 
 
 def test_processes_that_are_born_into_one_each_are_not_told_twice(tmp_path: Path) -> None:

@@ -102,6 +102,19 @@ def test_one_core_of_96(tmp_path: Path) -> None:
     assert top.why_not_sure
 
 
+def test_what_all_cores_do_a_little_of_does_not_hide_one(tmp_path: Path) -> None:
+    """Packets on 47 cores, ten times as much in sum as the timers that one core is lost to."""
+    frames = [*KSOFTIRQD[:-1], "__do_softirq", "run_timer_softirq", "call_timer_fn", "zorp_timer"]
+    scene = storm(Scene(cores=48, seconds=32), 31, frames)
+    for cpu in range(48):
+        if cpu != 31:
+            scene.core(cpu, 0, 32, user=300, softirq=200)
+            scene.stack(cpu, 12, 32, 0.2, "server", 100 + cpu, [*IDLE, "net_rx_action", "mlx5e_napi_poll"])
+    top = judged(scene, tmp_path).findings[0]
+    assert (top.cause, top.culprit.cpu, top.culprit.function) == ("softirq-storm", 31, "zorp_timer")
+    assert "timers" in top.summary and top.severity == "critical"
+
+
 def test_softirqs_spread_over_a_large_node_are_no_storm(tmp_path: Path) -> None:
     """Two cores' worth of packets, on 32 cores: what a busy node does."""
     scene = Scene(cores=32)

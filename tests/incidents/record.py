@@ -45,6 +45,12 @@ def best(recording: Recording) -> list[Finding]:
     return diagnose(recording, span).findings
 
 
+def right(findings: list[Finding], cause: str) -> bool:
+    if cause == "nothing":
+        return all(finding.severity == "info" for finding in findings)
+    return bool(findings) and findings[0].cause == cause
+
+
 def tell(finding: Finding | None) -> dict[str, Any]:
     if finding is None:
         return {"cause": None}
@@ -172,9 +178,9 @@ def make(kept: Path) -> str:
     truth = json.loads((kept / "run.json").read_text())
     name = truth["scenario"]
     target = HERE / name
-    if not truth["right"]:
-        return f"{kept.name}: was wrong, not taken"
     whole = best(Recording.open(kept))
+    if not right(whole, truth["cause"]):
+        return f"{kept.name}: {[finding.cause for finding in whole]} is wrong, not taken"
     with tempfile.TemporaryDirectory() as directory:
         small = Path(directory) / "recording"
         trim(kept, small, truth)
@@ -183,7 +189,9 @@ def make(kept: Path) -> str:
         (small / "recorder.lock").unlink()
         found = best(Recording.open(small))
         told, expected = tell(found[0] if found else None), tell(whole[0] if whole else None)
-        same = all(told.get(key) == expected.get(key) for key in ("cause", "severity", "cpu"))
+        same = right(found, truth["cause"]) and all(
+            told.get(key) == expected.get(key) for key in ("cause", "severity", "cpu")
+        )
         size = sum(file.stat().st_size for file in small.rglob("*") if file.is_file())
         if not same or size > MOST_BYTES:
             return f"{kept.name}: {told} of {size:,} bytes, but the whole says {expected}; not taken"

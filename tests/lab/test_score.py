@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from lab_program import PROGRAM, exhume_lab, until
+from lab_traces import command_lines
 
 from exhume.lab.background import BACKGROUNDS
 from exhume.lab.score import document, judge
@@ -186,3 +188,27 @@ def test_a_run_from_calm_to_answer(tmp_path: Path):
     assert not any((tmp_path / "work").iterdir())
     [again] = judge.judge_again(keep)
     assert (again.plan, again.findings) == (outcome.plan, outcome.findings)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_score_that_is_ended_leaves_nothing_running(tmp_path: Path, number: signal.Signals):
+    words = ["score", "--only", "quiet", "--quiet-runs", "2", "--work", str(tmp_path)]
+    with subprocess.Popen([*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert until(lambda: "record" in told_by(tmp_path))
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert until(lambda: not told_by(tmp_path))
+    if number == signal.SIGTERM:
+        assert process.returncode == 130
+        assert "stopped after 0 of 2 runs" in said
+    else:
+        # What the killed one could not remove itself is known.
+        assert exhume_lab("clean", "--work", str(tmp_path)).returncode == 0
+    assert not any(tmp_path.iterdir())
+
+
+def told_by(work: Path) -> str:
+    """The command lines of all processes that have to do with a directory, but the score's own."""
+    lines = [line for _, line in command_lines() if str(work) in line and " lab " not in line]
+    return "\n".join(lines)

@@ -3,11 +3,10 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from lab_program import PROGRAM, exhume_lab, until
 from lab_traces import command_lines
 
 from exhume.cli.main import main
@@ -18,25 +17,10 @@ from exhume.lab.scenarios import SCENARIOS, Scenario
 from exhume.lab.stage import stage
 from exhume.model.errors import LabError, UsageError
 
-PROGRAM = [sys.executable, "-m", "exhume.cli.main", "lab"]
-
-
-def exhume_lab(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False)
-
 
 def status_of(pid: int, field: str) -> str:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(line.partition(":")[2].strip() for line in lines if line.startswith(f"{field}:"))
-
-
-def until(condition, seconds: float = 15.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_a_program_has_its_name_and_its_core(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from exhume.diagnose.evidence import of_load
 from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import Names
+from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Severity
 
 # Owners of less than this are many hands.
@@ -27,6 +28,10 @@ class HotPath:
     evidence: Evidence
     culprit: Culprit
 
+    def doing(self, one: str, many: str) -> str:
+        """Who does it, with the verb for one or for many."""
+        return f"many processes {many}" if self.who is None else f"{self.who} {one}"
+
     @property
     def text(self) -> str:
         where = f"core {self.load.cpu}" if self.load.peak >= 0.7 * self.load.together else "one of several cores"
@@ -44,6 +49,21 @@ def hot_path(case: Case, functions: tuple[str, ...], load: Load | None = None) -
     culprit = case.culprit(load, function)
     culprit = replace(culprit, comm=culprit.comm or who)
     return HotPath(load, function, who, of_load(case, load, functions), culprit)
+
+
+def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
+    """The load of a signature on the cores where it took such a share of a second; on all where it did so on none. What
+    every core of a large node does a little of (packets, rules, tracking) would hide what one of them does."""
+    names = Names.of(functions)
+    load = case.load(names)
+    if not load.samples or load.peak < share:
+        return load
+    sampled = case.sampled
+    seconds = (sampled.wall[load.mask] - case.focus.since) // NANOS
+    count = int(seconds.max()) + 1
+    cells = np.bincount(sampled.cpu[load.mask] * count + seconds, sampled.weight[load.mask] / 1e6)
+    hot = {int(cell) // count for cell in np.flatnonzero(cells >= share)} | {load.cpu}
+    return case.load(names, cpus=[cpu for cpu in hot if cpu is not None])
 
 
 def owner_name(case: Case, load: Load) -> str | None:

@@ -71,6 +71,13 @@ def test_a_command_that_a_script_calls_many_times_is_no_loop() -> None:
     assert told(Restarts(), lives(8, pace=NANOS // 100, length=NANOS // 1000), NANOS, failed) == []
 
 
+def test_a_failure_within_a_moment_may_be_an_answer() -> None:
+    failed = dict.fromkeys(range(100, 110), 256)
+    (event,) = told(Restarts(), lives(8, length=NANOS // 200), 9 * NANOS, failed)
+    assert event.severity == "info"
+    assert "with code 1" in event.text
+
+
 def test_several_at_once_are_workers_and_no_loop() -> None:
     overlapping = lives(6, pace=NANOS, length=3 * NANOS)
     assert told(Restarts(), overlapping, 20 * NANOS, None) == []
@@ -115,6 +122,16 @@ def test_a_storm_of_forks_is_left_out_and_leaves_little_behind(failed: Mapping[i
     assert told(restarts, records, NANOS, failed) == []
     assert not restarts._loops
     assert not restarts._alive
+
+
+def test_a_parent_that_is_gone_keeps_its_name_and_the_usual_end_is_told() -> None:
+    restarts = Restarts()
+    failed: dict[int, int] = {**dict.fromkeys(range(100, 104), 256), 110: 9}
+    told(restarts, lives(4), 4 * NANOS, failed)
+    last = walk(life(110, 5 * NANOS, 6 * NANOS))
+    (event,) = restarts.observe(4 * NANOS + TOLD_EVERY_NS, last, failed, lambda pid: None).events
+    assert "supervisord (50)" in event.text
+    assert "with code 1" in event.text
 
 
 def test_after_a_loss_nothing_is_concluded_from_before() -> None:

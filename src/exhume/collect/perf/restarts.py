@@ -6,7 +6,7 @@ script that runs `sleep` once a second is none. In a storm of forks the busiest 
 that the rest stays cheap: what loops by the hundred a second is a storm, and seen elsewhere.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +24,8 @@ LONGEST_LIFE_NS = 60 * NANOS
 LONGEST_PAUSE_NS = 60 * NANOS
 # What follows faster is a command in a script.
 LEAST_PACE_NS = NANOS // 10
+# A failure within this time may be an answer, as that of grep or test in a script; a service takes longer to start.
+HELPER_LIFE_NS = NANOS // 20
 # One row tells of all lives since the last.
 TOLD_EVERY_NS = 5 * NANOS
 TOLD_PER_TICK = 8
@@ -59,6 +61,7 @@ class Loop:
     lives: deque[Life] = field(default_factory=lambda: deque(maxlen=8))
     untold: int = 0
     told_at: int | None = None
+    parent_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +142,10 @@ class Restarts:
             due = loop.told_at is None or now - loop.told_at >= TOLD_EVERY_NS
             if not loop.untold or not due or not _is_loop(loop):
                 continue
-            told.events.append(_event(loop, name_of(loop.parent)))
-            told.asked.append((loop.parent, None, name_of(loop.parent) or ""))
+            # Whoever is gone by now had a name before.
+            loop.parent_name = name_of(loop.parent) or loop.parent_name
+            told.events.append(_event(loop))
+            told.asked.append((loop.parent, None, loop.parent_name or ""))
             loop.untold, loop.told_at = 0, now
         looping = {key for key, loop in self._loops.items() if loop.told_at is not None}
         if looping:
@@ -167,16 +172,17 @@ def _is_loop(loop: Loop) -> bool:
     return all(life.status != 0 for life in lives)
 
 
-def _event(loop: Loop, parent: str | None) -> Events:
+def _event(loop: Loop) -> Events:
     first, last = loop.lives[0], loop.lives[-1]
     span = (last.ended - first.born) / NANOS
-    life = sorted(each.ended - each.born for each in loop.lives)[len(loop.lives) // 2] / NANOS
-    how = "" if last.status is None else f", each ended {_ending(last.status)}"
+    life = sorted(each.ended - each.born for each in loop.lives)[len(loop.lives) // 2]
+    ((usual, _),) = Counter(each.status for each in loop.lives).most_common(1)
+    how = "" if usual is None else f", and ended {_ending(usual)}"
     text = (
         f"{loop.comm} was started {len(loop.lives)} times in {span:.1f} s, one after the other{how}, "
-        f"after {life:.2f} s or so; its parent is {parent or 'process'} ({loop.parent})"
+        f"after {life / NANOS:.2f} s or so; its parent is {loop.parent_name or 'process'} ({loop.parent})"
     )
-    severity = "info" if last.status is None else "warning"
+    severity = "info" if usual is None or life < HELPER_LIFE_NS else "warning"
     return Events(
         time=last.ended,
         source=RECORDER,

@@ -7,7 +7,7 @@ import numpy as np
 from exhume.diagnose.belongings import belongs_to, stopping
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
+from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path, on_hot_cores
 from exhume.diagnose.senders import local_sender
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.clock import NANOS
@@ -95,8 +95,8 @@ def _log(case: Case, sheet: Sheet) -> bool:
 
 def _stacks(case: Case, sheet: Sheet) -> HotPath | None:
     """The time in tracking; a table under pressure shows by functions that a healthy one hardly needs."""
-    pressed = hot_path(case, PRESSURE)
-    path = hot_path(case, CAUSE.functions)
+    pressed = hot_path(case, PRESSURE, on_hot_cores(case, PRESSURE, CAUSE.limit("pressure_share")))
+    path = hot_path(case, CAUSE.functions, on_hot_cores(case, CAUSE.functions, CAUSE.limit("pressure_share")))
     if path is None or not path.load.is_new:
         return None
     under_pressure = pressed is not None and pressed.load.peak >= CAUSE.limit("pressure_share")
@@ -116,7 +116,7 @@ def _culprit(case: Case, sheet: Sheet, path: HotPath) -> Culprit:
     cpu = path.load.cpu
     listing = hot_path(case, LISTING)
     if listing is not None and listing.load.cores >= 0.5 * path.load.cores:
-        text = f"{listing.who or 'many processes'} read the whole table ({listing.function})"
+        text = f"{listing.doing('reads', 'read')} the whole table ({listing.function})"
         sheet.add(Role.CULPRIT, text, listing.evidence, strength=0.3, at=listing.load.at)
         return listing.culprit
     sender = local_sender(case, SEND, CAUSE.limit("core_share") / 10)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
+from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path, on_hot_cores
+from exhume.diagnose.load import Load
 from exhume.diagnose.senders import local_sender
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.finding import Culprit, Role, RuledOut
@@ -19,18 +20,18 @@ def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     if not case.has_stacks:
         return sheet.rule_out("no stacks were sampled: time in packet filter rules is not counted anywhere else")
-    path = hot_path(case, CAUSE.functions)
+    path = hot_path(case, CAUSE.functions, on_hot_cores(case, CAUSE.functions, CAUSE.limit("core_share")))
     if path is None or path.load.peak < CAUSE.limit("core_share") or not path.load.is_new:
         share = 0.0 if path is None else path.load.peak
         return sheet.rule_out(f"packet filter rules took at most {share:.0%} of a core")
     load = path.load
     sheet.add(Role.MECHANISM, path.text, path.evidence, strength=min(0.9, load.peak / 0.7 * 0.85), at=load.at)
-    walk, writer = hot_path(case, WALK), _writer(case)
+    walk, writer = hot_path(case, WALK, case.load(WALK, cpus=_cores(case, load))), _writer(case)
     culprit = path.culprit
     doing = "are replaced over and over"
     if writer is not None:
         culprit = writer.culprit
-        text = f"{writer.who or 'many processes'} write the rules anew ({writer.function})"
+        text = f"{writer.doing('writes', 'write')} the rules anew ({writer.function})"
         sheet.add(Role.CULPRIT, text, writer.evidence, strength=0.3, at=writer.load.at)
     if walk is not None and walk.load.cores >= 0.5 * load.cores:
         doing = "are walked by every packet"
@@ -48,6 +49,11 @@ def examine(case: Case) -> Found | RuledOut:
         load=load,
         remedies=aimed(CAUSE.remedies, who or "nobody seen"),
     )
+
+
+def _cores(case: Case, load: Load) -> list[int]:
+    """The cores that a load is on."""
+    return sorted(set(case.sampled.cpu[load.mask].tolist()))
 
 
 def _writer(case: Case) -> HotPath | None:

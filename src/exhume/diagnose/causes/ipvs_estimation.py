@@ -3,7 +3,7 @@
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.felt import gravity
-from exhume.diagnose.hot_path import hot_path
+from exhume.diagnose.hot_path import hot_path, on_hot_cores
 from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.finding import Role, RuledOut, Severity
 
@@ -14,7 +14,7 @@ def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     if not case.has_stacks:
         return sheet.rule_out("no stacks were sampled: the estimation timer can't be told from other softirqs")
-    path = hot_path(case, CAUSE.functions)
+    path = hot_path(case, CAUSE.functions, on_hot_cores(case, CAUSE.functions, CAUSE.limit("core_share")))
     if path is None:
         return sheet.rule_out("no stack holds IPVS's estimation")
     load = path.load

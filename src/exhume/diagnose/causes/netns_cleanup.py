@@ -1,5 +1,7 @@
 """Network namespaces are made and dropped by the dozen a second: setup and cleanup take cores, and a lock."""
 
+import re
+
 from exhume.diagnose.belongings import belongs_to, fitted
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
@@ -40,7 +42,7 @@ def examine(case: Case) -> Found | RuledOut:
         culprit, who = maker.culprit, maker.who
         sheet.add(
             Role.CULPRIT,
-            f"{who or 'many processes'} make new network namespaces ({maker.function})",
+            f"{maker.doing('makes', 'make')} new network namespaces ({maker.function})",
             maker.evidence,
             strength=0.3,
             at=maker.load.at,
@@ -84,5 +86,5 @@ def _count(case: Case, sheet: Sheet) -> float:
 
 
 def _worker(cleaner: HotPath) -> str:
-    """The worker's name, without the last job that it is known to have done."""
-    return "a worker" if cleaner.who is None else cleaner.who.partition("-")[0]
+    """The worker's name, without the job that it does or did last."""
+    return "a worker" if cleaner.who is None else re.split("[-+]", cleaner.who)[0]

@@ -10,7 +10,7 @@ from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.device_interrupts import device_interrupts
 from exhume.diagnose.evidence import of_column, of_load
 from exhume.diagnose.felt import is_felt
-from exhume.diagnose.hot_path import gravity_on_core
+from exhume.diagnose.hot_path import gravity_on_core, on_hot_cores
 from exhume.diagnose.load import Load
 from exhume.diagnose.sampled import plain_name
 from exhume.diagnose.senders import local_sender
@@ -38,12 +38,11 @@ def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     if not case.has_stacks:
         return _by_counters(case, sheet)
-    load = case.load(CAUSE.names)
+    load = on_hot_cores(case, CAUSE.functions, CAUSE.limit("core_share"))
     if load.peak < CAUSE.limit("core_share"):
         return sheet.rule_out(f"softirqs took at most {load.peak:.0%} of a core")
     if not load.is_new and load.peak < CAUSE.limit("always_share"):
         return sheet.rule_out(f"softirqs took {load.peak:.0%} of core {load.cpu}, as they did before")
-    # From here on only the core that it is about, and others that are as bad.
     vector, functions, part = _vector(case, load)
     deepest = _deepest(case, load)
     what = vector.replace("-", " ")
