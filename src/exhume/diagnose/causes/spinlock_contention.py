@@ -23,8 +23,8 @@ def examine(case: Case) -> Found | RuledOut:
     function = sampled.nearest(spinning.mask, CAUSE.names) or CAUSE.functions[0]
     sites = sampled.callers(spinning.mask, _around())
     site, part = (sites[0][0], _part(sites)) if sites else ("", 0.0)
-    owner = spinning.owner
-    who = owner.comm if owner is not None and owner.part >= 1 / 3 else "many processes"
+    # Several processes of one name are told by it.
+    who = case.culprit(spinning).comm or "many processes"
     where = f" for the lock that {site} takes" if site and part >= CAUSE.limit("one_site") else ""
     before = "" if spinning.before is None else f" ({spinning.before:.2f} before)"
     strong = spinning.together >= CAUSE.limit("strong_share") and spinning.taken_s >= CAUSE.limit("seconds")
