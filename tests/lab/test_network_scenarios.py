@@ -24,6 +24,12 @@ def namespaces_of(*pids: int) -> set[int]:
     return found
 
 
+def children_of(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
 def alive(pids: list[int]) -> list[int]:
     """Those of the processes that still are: a namespace of the lab goes with the last of its processes."""
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
@@ -90,12 +96,13 @@ def test_rules_are_walked_in_a_namespace_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_namespaces_come_and_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["self", "children"])
+def test_namespaces_come_and_go(tmp_path: Path, who: str) -> None:
     seen = set()
     with stage("netns-cleanup", seconds=0.6, work=tmp_path) as playing:
-        program = playing.start("churn_namespaces", "0.6", "200", core=playing.core)
+        program = playing.start("churn_namespaces", "0.6", "200", who, core=playing.core)
         while program.poll() is None:
-            seen |= namespaces_of(program.pid)
+            seen |= namespaces_of(program.pid, *children_of(program.pid))
             time.sleep(0.01)
         pids = pids_of(playing)
         assert program.returncode == 0

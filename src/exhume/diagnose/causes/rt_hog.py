@@ -110,10 +110,13 @@ def _tell_sufferers(sheet: Sheet, case: Case, keeper: Keeper, line: Evidence | N
 def _severity(case: Case, keeper: Keeper, *, felt: bool) -> Severity:
     if felt:
         return Severity.CRITICAL
+    whole = keeper.load.peak >= CAUSE.limit("whole")
     if case.baseline.empty:
-        return Severity.WARNING
+        # Without a calm time, one that was there for a part of the time at least began in it.
+        began = keeper.seconds < CAUSE.limit("throughout") * case.focus.seconds
+        return Severity.CRITICAL if began and whole else Severity.WARNING
     # One that was always there, and nobody suffers, has a core that was set aside for it.
-    return Severity.CRITICAL if keeper.load.is_new and keeper.load.peak >= CAUSE.limit("whole") else Severity.INFO
+    return Severity.CRITICAL if keeper.load.is_new and whole else Severity.INFO
 
 
 def _keeps_all_out(case: Case, keeper: Keeper, line: Evidence | None) -> bool:

@@ -35,11 +35,11 @@ def examine(case: Case) -> Found | RuledOut:
 
 
 def _hogs(case: Case) -> list[Keeper]:
-    """Who computes most of a core's time. Two that share a core have half of it each, so half of one is enough."""
+    """Who computes most of a core's time. Those that share a core have a part of it each: that is enough."""
     sampled = case.sampled
     computing = ~sampled.in_kernel & ~case.explained
     whole = find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing)
-    found = whole or find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("half"))
+    found = whole or find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("part"))
     return [each for each in found if _full(case, each.cpu)]
 
 
@@ -74,8 +74,8 @@ def _judged(case: Case, keeper: Keeper) -> Found:
         f"{keeper.comm} computes on core {keeper.cpu} without a pause, {tail}",
         culprit=culprit,
         load=load,
-        # What nobody suffers from comes after what somebody may.
-        weight=None if felt else 0.0,
+        # What nobody suffers from, and was like that before, comes after everything else.
+        weight=None if felt or load.is_new else 0.0,
         remedies=aimed(CAUSE.remedies, str(keeper.pid)),
     )
 
@@ -89,7 +89,9 @@ def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
         sheet.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("strong"))
     rival = competitor(case, keeper.cpu, keeper.pid, least=CAUSE.limit("rival_share"))
     idle = _idle_elsewhere(case, keeper.cpu)
-    if rival is not None and rival is not loser and idle is not None:
+    # One that has clearly less than the hog has all that it wants: a core is shared evenly among those that want more.
+    even = rival is not None and rival.there >= CAUSE.limit("even") * keeper.load.cores
+    if rival is not None and even and idle is not None:
         felt = True
         text = (
             f"{rival.comm} (pid {rival.pid}) has to make do with {rival.there:.0%} of that core, "

@@ -8,5 +8,6 @@ MOST_WAITING = 1_500
 
 
 def play(stage: Stage) -> None:
-    stage.start("churn_namespaces", str(stage.seconds), str(MOST_WAITING), core=stage.core)
+    who = stage.rng.choice(("self", "children"))
+    stage.start("churn_namespaces", str(stage.seconds), str(MOST_WAITING), who, core=stage.core)
     stage.wait()
