@@ -64,6 +64,13 @@ def test_a_program_that_nobody_suffers_from_is_worth_knowing(tmp_path: Path) -> 
     assert found.verdict == "healthy"
 
 
+def test_one_that_was_always_there_comes_after_what_is_new(tmp_path: Path) -> None:
+    scene = hog(Scene(cores=4, seconds=100), 2, 0, 100)
+    scene.core(0, 60, 70, user=1000).stack(0, 60, 70, 0.95, "newcomer", 88, COMPUTING)
+    told = finding(diagnose(scene.write(tmp_path), scene.window))
+    assert told is not None and told.culprit.comm == "newcomer"
+
+
 def test_one_that_ended_was_not_held_back(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=40).core(1, 0, 20, user=450).stack(1, 0, 20, 0.45, "before", 50, COMPUTING)
     told = finding(diagnose(hog(scene, 1).write(tmp_path), scene.window))

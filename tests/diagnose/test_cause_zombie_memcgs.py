@@ -138,6 +138,13 @@ def test_a_unit_that_leaks_is_what_to_disable(tmp_path: Path) -> None:
     assert stop.command == "systemctl disable --now murk.service"
 
 
+def test_a_container_of_a_pod_is_stopped_by_its_own_runtime(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    leak(scene, f"/kubepods/burstable/pod0f1e2d3c-0000-4000-8000-0123456789ab/{AGENT}/job-1", 1, 18)
+    _, found = the_finding(scene, tmp_path)
+    assert found.remedies[0].id == "stop-cri-container"
+
+
 def test_cgroups_that_are_released_are_no_leak(tmp_path: Path) -> None:
     scene = zombies(hot(Scene()), 8_000, 240)
     leak(scene, "/docker/x", 1, 15)

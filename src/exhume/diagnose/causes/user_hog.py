@@ -74,8 +74,8 @@ def _judged(case: Case, keeper: Keeper) -> Found:
         f"{keeper.comm} computes on core {keeper.cpu} without a pause, {tail}",
         culprit=culprit,
         load=load,
-        # What nobody suffers from comes after what somebody may.
-        weight=None if felt else 0.0,
+        # What nobody suffers from, and was like that before, comes after everything else.
+        weight=None if felt or load.is_new else 0.0,
         remedies=aimed(CAUSE.remedies, str(keeper.pid)),
     )
 
