@@ -35,20 +35,20 @@ class Policy:
 
 def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
-    keepers = find_keepers(case, seconds=CAUSE.limit("seconds"))
     policies, recorded = _policies(case)
-    urgent = [each for each in keepers if each.pid in policies]
+    urgent = find_keepers(case, seconds=CAUSE.limit("seconds"), pids=policies) if policies else []
     line = _log_line(case)
     if urgent:
         return _hog(sheet, case, urgent[0], policies[urgent[0].pid], line)
+    keepers = [] if recorded else find_keepers(case, seconds=CAUSE.limit("seconds"))
     suspect = next((each for each in keepers if _keeps_all_out(case, each, line)), None)
-    if suspect is not None and not recorded:
+    if suspect is not None:
         return _hog(sheet, case, suspect, None, line)
     if line is not None and not case.has_stacks:
         return _only_told(sheet, case, line)
-    if not keepers:
-        return sheet.rule_out("no process kept a core for itself")
-    return sheet.rule_out("whoever kept a core has an ordinary scheduling policy, or left room for others")
+    if recorded:
+        return sheet.rule_out("no process with a real-time policy kept a core")
+    return sheet.rule_out("nobody kept a core in a way that only a real-time thread can")
 
 
 def _hog(sheet: Sheet, case: Case, keeper: Keeper, policy: Policy | None, line: Evidence | None) -> Found:

@@ -26,21 +26,35 @@ def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     if not case.has_stacks:
         return _without_stacks(sheet, case)
-    keepers = _hogs(case)
-    if not keepers:
+    whole, shared = _hogs(case)
+    # One that has a part of its core only matters where somebody loses by it.
+    judged = [_judged(case, each) for each in whole]
+    judged += [told for each in shared if (told := _judged(case, each)).finding.severity is not Severity.INFO]
+    if not judged:
         return sheet.rule_out("no program computed on one core without a pause")
-    # Of two that share a core, the one that came is the one that takes.
-    judged = [_judged(case, keeper) for keeper in sorted(keepers, key=lambda each: -each.load.risen)]
     return max(judged, key=lambda each: (each.finding.severity.rank, each.finding.confidence))
 
 
-def _hogs(case: Case) -> list[Keeper]:
-    """Who computes most of a core's time. Those that share a core have a part of it each: that is enough."""
+def _hogs(case: Case) -> tuple[list[Keeper], list[Keeper]]:
+    """The program that computes most of a core's time, and those that do so, or for a part of it, on cores that others
+    use as well. Of two that share a core, the one that came is the one that takes: it comes first."""
+    computing = ~case.sampled.in_kernel & ~case.explained
+    found = find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("part"))
+    full = sorted((each for each in found if _full(case, each.cpu)), key=lambda each: -each.load.risen)
+    whole = [each for each in full if each.load.core_s >= CAUSE.limit("seconds")]
+    shared = [each for each in full if _others(case, each) >= CAUSE.limit("shared")]
+    return whole[:1], shared[: int(CAUSE.limit("most"))]
+
+
+def _others(case: Case, keeper: Keeper) -> float:
+    """How much of the keeper's core others had, now or before, in cores' worth: whichever is more."""
     sampled = case.sampled
-    computing = ~sampled.in_kernel & ~case.explained
-    whole = find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing)
-    found = whole or find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("part"))
-    return [each for each in found if _full(case, each.cpu)]
+    there = (sampled.cpu == keeper.cpu) & (sampled.pid > 0) & (sampled.pid != keeper.pid)
+    return max(
+        float(sampled.weight[there & sampled.within(window)].sum()) / 1e6 / window.seconds
+        for window in (case.focus, case.baseline)
+        if not window.empty
+    )
 
 
 def _full(case: Case, cpu: int) -> bool:
