@@ -127,6 +127,7 @@ def test_a_large_tree_takes_several_ticks(node: MadeUpNode, monkeypatch: pytest.
     root = v1_node(node, 405, names)
     monkeypatch.setattr("exhume.collect.cgroups._FIRST_SLICE_NS", 0)
     monkeypatch.setattr("exhume.collect.cgroups._SLICE_NS", 0)
+    monkeypatch.setattr("exhume.collect.cgroups._EARLY_SLICE_NS", 0)
     source = CgroupSource(node.host)
     assert rows_of(source.read(tick(0))) == [("memory", "", 405, None, None)]
     rows = []
@@ -151,6 +152,7 @@ def test_a_large_tree_that_tracepoints_keep_current(node: MadeUpNode, monkeypatc
     v1_node(node, 401, [f"g{i}" for i in range(400)])
     monkeypatch.setattr("exhume.collect.cgroups._FIRST_SLICE_NS", 0)
     monkeypatch.setattr("exhume.collect.cgroups._SLICE_NS", 0)
+    monkeypatch.setattr("exhume.collect.cgroups._EARLY_SLICE_NS", 0)
     source = CgroupSource(node.host)
     assert source.v1 is not None
     source.v1.follow_from_now()

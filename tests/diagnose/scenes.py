@@ -54,6 +54,10 @@ class Scene:
             self._states[cpu, second].update(states)
         return self
 
+    def states(self, cpu: int, second: int) -> dict[str, int]:
+        """What a core was told to do in a second."""
+        return self._states[cpu, second]
+
     def stack(  # noqa: PLR0917
         self, cpu: int, since: int, until: int, share: float, comm: str, pid: int, frames: list[str]
     ) -> "Scene":

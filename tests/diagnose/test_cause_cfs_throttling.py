@@ -41,7 +41,7 @@ def test_a_container_that_stands_still_in_most_periods(tmp_path: Path) -> None:
     assert (top.cause, top.severity) == ("cfs-throttling", "critical")
     assert (top.culprit.cgroup, top.culprit.container, top.culprit.comm) == (GROUP, ID, "trainer")
     assert top.confidence >= 0.85
-    assert "0.5 cores" in top.summary
+    assert "0.5 cores" in top.summary and top.summary.startswith("trainer in container")
     assert [remedy.id for remedy in top.remedies] == ["raise-container-quota", "raise-cgroup-quota"]
     assert untrue(recording, found) == []
 

@@ -59,6 +59,18 @@ def test_few_cgroups_are_no_excess(tmp_path: Path) -> None:
     assert "no more than usual" in next(each.why for each in answer.ruled_out if each.cause == "cgroup-excess")
 
 
+def test_where_the_living_are_not_counted_yet_a_walk_is_told_less_surely(tmp_path: Path) -> None:
+    _, sure = examined(counted(walked(Scene()), 14_000), tmp_path / "counted")
+    scene, idle = walked(Scene()), Scene().stack(0, 0, 40, 0.1, "server", 3, PARSE)
+    for each in (scene, idle):
+        for second in range(0, 40, 10):
+            each.row("cgroups", second, hierarchy="memory", parent="", kernel=14_000)
+            each.row("cgroups", second, hierarchy="unified", parent="", kernel=1, visible=1, dying=0)
+    _, unsure = examined(scene, tmp_path / "uncounted")
+    assert sure is not None and unsure is not None and unsure.confidence <= sure.confidence - 0.1
+    assert examined(idle, tmp_path / "idle")[1] is None
+
+
 def test_reading_attributes_of_devices_is_something_else(tmp_path: Path) -> None:
     scene = counted(Scene(), 14_000).core(1, 20, 30, system=950).stack(1, 20, 30, 0.9, "agent", 40, SYSFS)
     _, finding = examined(scene, tmp_path)

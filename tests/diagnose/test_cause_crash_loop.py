@@ -121,7 +121,7 @@ def test_without_exit_codes_a_repeat_is_less_sure_and_only_worth_knowing(tmp_pat
     assert unknown is not None
     assert unknown.severity == "info"
     assert unknown.confidence < known.confidence - 0.15
-    assert any("not known" in why for why in unknown.why_not_sure)
+    assert any("helper" in why for why in unknown.why_not_sure)
 
 
 def test_a_slow_loop_is_worth_knowing(tmp_path: Path) -> None:

@@ -77,6 +77,23 @@ def test_a_first_walk_over_files_that_exist_is_not_it(tmp_path: Path) -> None:
     assert told(diagnose(scene.write(tmp_path), scene.window)) is None
 
 
+def test_removing_many_files_is_not_it(tmp_path: Path) -> None:
+    """Their names stay behind until their directory goes."""
+    remove = ["do_syscall_64", "do_unlinkat", "lookup_one_qstr_excl", "d_alloc"]
+    scene = rising(node(Scene(cores=4, seconds=30)), 12, 22, 120_000).core(1, 12, 22, system=900, user=90)
+    scene.stack(1, 12, 22, 0.4, "rm", 55, remove).stack(1, 12, 22, 0.5, "rm", 55, [*remove[:2], "vfs_unlink"])
+    assert told(diagnose(scene.write(tmp_path), scene.window)) is None
+
+
+def test_one_that_gets_half_a_core_of_96_is_a_warning_still(tmp_path: Path) -> None:
+    scene = rising(node(Scene(cores=96, seconds=20)), 10, 18, 90_000).core(7, 10, 18, system=400, user=300)
+    scene.row("processes", 2, pid=321, ppid=1, start=0, comm="finder")
+    scene.stack(7, 10, 18, 0.38, "finder", 321, MISSING)
+    finding = told(diagnose(scene.write(tmp_path), scene.window))
+    assert finding is not None
+    assert (finding.severity, finding.culprit.cpu) == ("warning", 7)
+
+
 def test_many_lookups_of_known_names_are_not_it(tmp_path: Path) -> None:
     scene = node(Scene(cores=4, seconds=30)).core(1, 12, 22, system=900, user=90)
     scene.stack(1, 12, 22, 0.9, "indexer", 55, CACHED)

@@ -41,6 +41,17 @@ def test_one_that_has_to_share_its_core_while_others_idle(tmp_path: Path) -> Non
     assert (told.severity, told.culprit.cpu) == ("warning", 41)
 
 
+def test_the_one_core_with_two_of_96_that_all_compute(tmp_path: Path) -> None:
+    scene = Scene(cores=96, seconds=30)
+    for cpu in range(95):
+        share = 0.49 if cpu == 41 else 0.98
+        scene.core(cpu, 0, 30, user=990).stack(cpu, 0, 30, share, "solver", 100 + cpu, COMPUTING)
+    scene.stack(41, 0, 30, 0.49, "pinned", 51, COMPUTING)
+    told = finding(diagnose(scene.write(tmp_path), scene.window))
+    assert told is not None
+    assert (told.culprit.cpu, told.severity) == (41, "warning")
+
+
 def test_threads_that_wait_for_this_core_and_no_other(tmp_path: Path) -> None:
     scene = hog(healthy(cores=16), 3).core(3, 20, 30, wait_ns=2_500_000_000)
     told = finding(diagnose(scene.write(tmp_path), scene.window))
@@ -62,6 +73,13 @@ def test_a_program_that_nobody_suffers_from_is_worth_knowing(tmp_path: Path) -> 
     told = finding(found)
     assert told is not None and told.severity == "info"
     assert found.verdict == "healthy"
+
+
+def test_one_that_was_always_there_comes_after_what_is_new(tmp_path: Path) -> None:
+    scene = hog(Scene(cores=4, seconds=100), 2, 0, 100)
+    scene.core(0, 60, 70, user=1000).stack(0, 60, 70, 0.95, "newcomer", 88, COMPUTING)
+    told = finding(diagnose(scene.write(tmp_path), scene.window))
+    assert told is not None and told.culprit.comm == "newcomer"
 
 
 def test_one_that_ended_was_not_held_back(tmp_path: Path) -> None:

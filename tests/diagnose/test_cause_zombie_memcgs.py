@@ -127,7 +127,7 @@ def test_many_containers_that_leak_alike_are_not_one(tmp_path: Path) -> None:
         leak(scene, f"/docker/{number:064x}", number, number + 1)
     _, found = the_finding(scene, tmp_path)
     assert "stop-container" not in [each.id for each in found.remedies]
-    assert "leaked by runc" in found.summary
+    assert "leaked by runc, for containers that are made anew each time" in found.summary
 
 
 def test_a_unit_that_leaks_is_what_to_disable(tmp_path: Path) -> None:
@@ -136,6 +136,13 @@ def test_a_unit_that_leaks_is_what_to_disable(tmp_path: Path) -> None:
     _, found = the_finding(scene, tmp_path)
     stop = next(each for each in found.remedies if each.id == "disable-unit")
     assert stop.command == "systemctl disable --now murk.service"
+
+
+def test_a_container_of_a_pod_is_stopped_by_its_own_runtime(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    leak(scene, f"/kubepods/burstable/pod0f1e2d3c-0000-4000-8000-0123456789ab/{AGENT}/job-1", 1, 18)
+    _, found = the_finding(scene, tmp_path)
+    assert found.remedies[0].id == "stop-cri-container"
 
 
 def test_cgroups_that_are_released_are_no_leak(tmp_path: Path) -> None:
@@ -174,13 +181,19 @@ def test_reclaim_of_pages_is_not_a_walk(tmp_path: Path) -> None:
 
 
 def test_zombies_that_nobody_walks_are_worth_knowing_and_growing_ones_a_warning(tmp_path: Path) -> None:
-    still, growing = zombies(Scene(), 5_240, 240), zombies(Scene(seconds=60), 5_240, 240, growth=10)
+    still, growing = zombies(Scene(), 5_240, 240), zombies(Scene(seconds=60), 5_240, 240, growth=20)
     for scene in (still, growing):
         scene.stack(1, 0, 40, 0.1, "server", 31, ["server:work"])
     _, found = the_finding(still, tmp_path / "still")
     assert found.severity is Severity.INFO and found.confidence >= 0.85
     answer, found = the_finding(growing, tmp_path / "growing")
     assert found.severity is Severity.WARNING and answer.verdict == "degraded"
+
+
+def test_a_few_that_come_and_go_are_no_growth(tmp_path: Path) -> None:
+    scene = zombies(Scene(seconds=60), 5_240, 240, growth=3).stack(1, 0, 60, 0.1, "server", 31, ["server:work"])
+    _, found = the_finding(scene, tmp_path)
+    assert found.severity is Severity.INFO
 
 
 def test_without_counts_the_walk_alone_speaks_and_less_surely(tmp_path: Path) -> None:

@@ -92,3 +92,14 @@ def test_nothing_stands_out_on_an_even_node(tmp_path: Path) -> None:
     assert focus.score < 0.2
     assert (focus.window.since, focus.window.until) == (at(40), at(100))
     assert focus.baseline.seconds == 40
+
+
+def test_a_full_core_that_changes_hands(tmp_path: Path) -> None:
+    scene = Scene(cores=8, seconds=60)
+    for cpu in range(8):
+        scene.core(cpu, 0, 60, user=990)
+        for number in range(3):
+            scene.stack(cpu, 0, 60, 0.33, "job", 100 + 10 * cpu + number, ["app:work"])
+    scene.stack(5, 30, 40, 0.95, "hog", 7, ["app:spin"])
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert (focus.window, focus.measure) == (Window(at(30), at(40)), "one process")

@@ -13,6 +13,7 @@ import pytest
 
 from exhume.collect.containers import identify
 from exhume.diagnose.engine import diagnose
+from exhume.lab.clean import clean
 from exhume.lab.own_docker import docker_missing
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.scenarios.incident import AGENT, ENOUGH, IMAGE, KUBELET
@@ -27,7 +28,21 @@ pytestmark = [
     pytest.mark.skipif(bool(docker_missing()), reason="needs a Docker that can be started, and a static busybox"),
 ]
 
+# Permille of a second; the recorder needs a little of each core.
+IN_KERNEL = 900
 CALM_S, SPUN_S, AFTER_S = 8.0, 8.0, 3.0
+# Prepares the story, in a work directory and on a small scale, says so, and waits for its end.
+PREPARED = """
+import sys, time
+from pathlib import Path
+from exhume.lab.scenarios import incident
+from exhume.lab.stage import stage
+incident.ENOUGH = 600
+with stage("incident", seconds=3, work=Path(sys.argv[1])) as playing:
+    incident.prepare(playing)
+    print(playing.name, flush=True)
+    time.sleep(60)
+"""
 
 
 @contextmanager
@@ -74,7 +89,9 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
     assert found.confidence >= 0.9
     # The reset, and the core in the kernel.
     symptoms = text_of(found, "symptom")
-    assert "TX q 5 is paused for too long" in symptoms and f"core {core} spent" in symptoms
+    assert "TX q 5 is paused for too long" in symptoms and f"core {core} was in the kernel for up to" in symptoms
+    told = [evidence for link in found.chain for evidence in link.evidence if evidence.table == "cpu"]
+    assert any(each.cpu == core and float(each.value) >= IN_KERNEL for each in told), told
     # Function, process and core.
     assert (found.culprit.cpu, found.culprit.comm) == (core, KUBELET)
     assert found.culprit.function is not None and found.culprit.function in text_of(found, "mechanism")
@@ -82,10 +99,10 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
     last = recording.read("cgroups", None).to_pylist()[-1]
     counted = [row for row in recording.read("cgroups", None).to_pylist() if row["parent"] == "" and row["dying"]]
     assert max(row["dying"] for row in counted) >= ENOUGH, last
-    told = text_of(found, "root_cause")
-    assert any(f"{row['kernel']:,} memory cgroups and {row['visible']:,} are visible" in told for row in counted)
+    causes = text_of(found, "root_cause")
+    assert any(f"{row['kernel']:,} memory cgroups and {row['visible']:,} are visible" in causes for row in counted)
     # The leaker, and what to stop.
-    assert f"container {AGENT} (" in told and IMAGE in told
+    assert f"container {AGENT} (" in causes and IMAGE in causes
     stop = next(each for each in found.remedies if each.id == "stop-container")
     assert stop.target == AGENT and f"docker stop {AGENT}" in stop.command
     leaked = next(
@@ -95,9 +112,25 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
         if (evidence.table, evidence.how) == ("cgroup_events", "last")
     )
     identity = identify(leaked)
-    assert docker_name in leaked and identity is not None and (identity.container or "")[:12] in told
+    assert docker_name in leaked and identity is not None and (identity.container or "")[:12] in causes
 
-    # Nothing of it is left.
-    assert not list(work.iterdir())
-    assert not any(docker_name in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/{docker_name}-engine"))
+    assert left_by(docker_name, work) == []
+
+
+def left_by(name: str, work: Path) -> list[str]:
+    """What there still is of a story."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    found = [*work.iterdir(), *Path("/sys/fs/cgroup").glob(f"*/{name}-engine")]
+    return [*map(str, found), *(line for line in mounts if str(work) in line)]
+
+
+def test_a_story_that_was_killed_leaves_nothing_once_it_is_cleaned(work: Path) -> None:
+    story = subprocess.Popen([sys.executable, "-c", PREPARED, work], stdout=subprocess.PIPE, text=True)
+    assert story.stdout is not None
+    with story.stdout as said:
+        name = said.readline().strip()
+        story.kill()
+    story.wait()
+    assert name and left_by(name, work)
+    assert clean(work).failed == []
+    assert left_by(name, work) == []

@@ -5,7 +5,7 @@ Exits with 0 when there is something to tell, 1 when nothing was wrong, 2 when i
 """
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,9 +44,11 @@ def run(options: Namespace) -> int:
     from exhume.cli.looking import Look
     from exhume.cli.speaking import ProgressBar, say, suggest
     from exhume.diagnose.engine import diagnose
+    from exhume.store.remembered import Remembered
 
     _no_contradictions(options)
     look = Look.into(options)
+    look = replace(look, recording=Remembered(look.recording))
     asked = what_was_asked(look, options)
     if asked.window.empty:
         say(f"exhume: {_why_empty(look, options)}")

@@ -20,6 +20,8 @@ from exhume.model.errors import Missing, SourceUnavailable
 _EVERY_S = 10.0
 _FIRST_SLICE_NS = 8 * MILLIS
 _SLICE_NS = 4 * MILLIS
+# Until there is a first count, it may cost more: without it nobody knows how many are alive.
+_EARLY_SLICE_NS = 12 * MILLIS
 # A tree that is too large for one slice and that tracepoints keep current is checked against the files this often.
 _RECONCILE_S = 60.0
 _PARENT_LEVELS = 3
@@ -123,7 +125,7 @@ class MemoryHierarchy:
             self._large = not self.tree.advance(_FIRST_SLICE_NS)
             complete = not self._large
         else:
-            complete = self.tree.walking and self.tree.advance(_SLICE_NS)
+            complete = self.tree.walking and self.tree.advance(_SLICE_NS if self.walks else _EARLY_SLICE_NS)
         rows = []
         if complete:
             self.walks += 1

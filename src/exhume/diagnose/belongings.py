@@ -92,9 +92,11 @@ def container_names(case: Case) -> dict[str, Named]:
 def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]:
     """The remedies of the table that fit: those against a container, a unit or a pod only where it is one, and aimed at
     it; all others as they are."""
+    # A path below a pod doesn't tell docker from containerd; what Kubernetes starts, it also starts again.
+    by_docker = whose.runtime == "docker" or (whose.runtime is None and whose.pod is None)
     kinds = {
-        "stop-container": whose.container is not None and whose.runtime in (None, "docker"),
-        "stop-cri-container": whose.container is not None and whose.runtime not in (None, "docker"),
+        "stop-container": whose.container is not None and by_docker,
+        "stop-cri-container": whose.container is not None and not by_docker,
         "disable-unit": whose.container is None and whose.unit is not None,
     }
     chosen: list[Remedy] = []

@@ -31,13 +31,14 @@ class Known:
 
 @dataclass
 class Case:
-    """One focus of a recording. `explained` are the samples (of all of `sampled`) that causes found so far account
+    """One focus of a recording. `explained` are the samples (of all of `sampled`) that causes `found` so far account
     for: the causes that are asked last see to what is left."""
 
     recording: Recording
     focus: Window
     baseline: Window
     explained: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
+    found: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, recording: Recording, focus: Focus) -> "Case":

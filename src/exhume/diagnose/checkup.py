@@ -8,7 +8,7 @@ from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
 from exhume.diagnose.zombies import Verdict as ZombieVerdict
 from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
-from exhume.model.words import count, size
+from exhume.model.words import size
 from exhume.model.zombies import Census
 from exhume.store.events import EventView
 
@@ -79,8 +79,8 @@ def _dentries(vitals: Vitals) -> Check:
     limit = min(cause.limit("many"), part / cause.limit("bytes"))
     level = _graded(vitals.dentries_negative, limit, limit * FAR)
     text = "names that don't exist are looked up all the time: find who does" if level is not Level.WELL else ""
-    value = f"{vitals.dentries_negative:,}, about {size(round(held))}"
-    return Check("dentries", title, level, value, f"under {limit:,.0f}", text, vitals.dentries_negative)
+    value = f"{vitals.dentries_negative:,} ({size(round(held))})"
+    return Check("dentries", title, level, value, f"under {limit / 1e6:.0f} million", text, vitals.dentries_negative)
 
 
 def _mounts(vitals: Vitals) -> Check:
@@ -129,7 +129,7 @@ def _pressure(vitals: Vitals, resource: str) -> Check:
         why = vitals.unseen.get("pressure", "no pressure stall information")
         return _unseen(f"pressure-{resource}", title, f"{why}: boot with psi=1 where the kernel has it")
     minute, five = vitals.pressure[resource]
-    value = f"{five:.0%} of five minutes, {minute:.0%} of one"
+    value = f"{five:.0%} (5 min), {minute:.0%} (1 min)"
     if resource not in PRESSURE:
         return Check(f"pressure-{resource}", title, Level.WELL, value, number=five)
     level = _graded(five, *PRESSURE[resource])
@@ -141,7 +141,7 @@ def _oom(vitals: Vitals) -> Check:
         return _unseen("oom", "killed for memory", vitals.unseen.get("oom_kills", "this kernel doesn't count them"))
     days = max(vitals.uptime_s / 86_400, 1 / 24)
     level = Level.LOOK if vitals.oom_kills / days >= OOM_A_DAY else Level.WELL
-    value = f"{count(vitals.oom_kills, 'process', 'processes')} since boot"
+    value = f"{vitals.oom_kills:,} since boot"
     return Check("oom", "killed for memory", level, value, f"under {OOM_A_DAY:.0f} a day", number=vitals.oom_kills)
 
 
@@ -155,7 +155,7 @@ def _steal(vitals: Vitals) -> Check:
 
 
 def _timeouts(vitals: Vitals) -> Check:
-    title = "network queues that timed out"
+    title = "network queue timeouts"
     if vitals.tx_timeouts is None:
         return _unseen("nic-timeouts", title, vitals.unseen.get("tx_timeouts", "they can't be read"))
     if not vitals.tx_timeouts:
@@ -164,12 +164,12 @@ def _timeouts(vitals: Vitals) -> Check:
     bad = ", ".join(f"{device} {number:,}" for device, number in vitals.tx_timeouts.items() if number)
     level = Level.LOOK if total else Level.WELL
     text = "a starved core or a broken driver: record, and diagnose the next one" if total else ""
-    return Check("nic-timeouts", title, level, f"{bad or 'none'} since boot", "none", text, total)
+    return Check("nic-timeouts", title, level, f"{bad or 'none'} since boot", "", text, total)
 
 
 def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
     """Lines in the kernel log that tell of starvation. What was long ago is told, and not held against the node."""
-    title = "log lines of starvation"
+    title = "starvation in the log"
     if unseen:
         return _unseen("kernel-log", title, unseen)
     lines = [event for event in events if event.kind in STARVATION_KINDS]
@@ -178,7 +178,7 @@ def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
     newest = max(lines, key=lambda event: event.wall)
     age = now - newest.wall
     level = Level.BAD if age < LATELY_NS else Level.LOOK if age < DAY_NS else Level.WELL
-    value = f"{count(len(lines), 'line')}, the newest {_ago(age)} ago"
+    value = f"{len(lines):,}, the newest {_ago(age)} ago"
     return Check("kernel-log", title, level, value, "none in a day", newest.text, len(lines))
 
 
@@ -186,10 +186,10 @@ def check_restarts(restarted: Sequence[Restarted], looked_s: float) -> Check:
     """Containers and services that began anew while they were looked at."""
     title, value = "restarting things", f"none in {looked_s:.0f} s"
     if not restarted:
-        return Check("restarts", title, Level.WELL, value, "none", number=0)
+        return Check("restarts", title, Level.WELL, value, number=0)
     named = ", ".join(f"{each.name} ({each.comm}, {each.age_s:.0f} s old)" for each in restarted[:4])
     text = "what restarts all the time is broken, and costs the whole node: see its log"
-    return Check("restarts", title, Level.LOOK, named, "none", text, len(restarted))
+    return Check("restarts", title, Level.LOOK, named, "", text, len(restarted))
 
 
 def _ago(nanos: int) -> str:

@@ -54,10 +54,13 @@ def held_back(case: Case, cpu: int, keeper: int, *, least: float, part: float) -
 
 
 def competitor(case: Case, cpu: int, keeper: int, *, least: float) -> Companion | None:
-    """The other process that has most of this core, second after second: at least a share in most of them."""
+    """The other process that has most of this core, second after second, beside the keeper: both have at least a share
+    in most of them."""
     sampled = case.sampled
     now = sampled.within(case.focus)
     there = now & (sampled.cpu == cpu)
+    if not _steady(sampled, there & (sampled.pid == keeper), case.focus, least):
+        return None
     found = [
         _companion(case, pid, cpu, now, sampled.within(case.baseline))
         for pid in _pids(sampled, there, keeper)

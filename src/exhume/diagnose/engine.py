@@ -78,6 +78,7 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
         # What is well known to be harmless is no unknown path either.
         if each.finding.severity is not Severity.INFO or each.finding.confidence >= WELL_KNOWN:
             case.explained |= each.mask
+    case.found = tuple(each.finding.cause for each in found)
     _ask(LAST, case, found, ruled_out, lambda n: progress((len(CAUSES) + n) / total))
     found, settled = _settle(found)
     ruled_out += settled

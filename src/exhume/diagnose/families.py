@@ -18,16 +18,20 @@ _GENERATIONS = 4
 @dataclass(frozen=True)
 class Family:
     """The brief processes of a focus: their samples, their parents (pid and number of children, the busiest first),
-    and the samples of those parents. `parent_of` is what was recorded of everybody's parent."""
+    and the samples of those parents. `started_by` is whose child each brief one was, in the end."""
 
     brief: Mask
     parents: tuple[tuple[int, int], ...]
     of_parents: Mask
-    parent_of: Mapping[int, int]
+    started_by: Mapping[int, int]
 
     @property
     def everybody(self) -> Mask:
         return self.brief | self.of_parents
+
+    def pids_of(self, parent: int) -> list[int]:
+        """A parent and those that it started."""
+        return [parent, *(pid for pid, starter in self.started_by.items() if starter == parent)]
 
 
 def find_family(case: Case) -> Family:
@@ -39,7 +43,7 @@ def find_family(case: Case) -> Family:
         pid: ppid for pid, ppid in case.now("processes").listed("pid", "ppid") if ppid is not None and ppid > 0
     }
     if not now.any():
-        return Family(nobody, (), nobody, parent_of)
+        return Family(nobody, (), nobody, {})
     pids, members = np.unique(sampled.pid, return_inverse=True)
     first = np.full(len(pids), np.iinfo(np.int64).max)
     last = np.zeros(len(pids), np.int64)
@@ -51,11 +55,12 @@ def find_family(case: Case) -> Family:
     brief_pids = young & (last - first < BRIEF_NS) & (pids > 0)
     brief = brief_pids[members] & now
     short = set(pids[brief_pids & (first < case.focus.until) & (last >= case.focus.since)].tolist())
-    counts = Counter(_ancestor(pid, parent_of, short) for pid in short)
+    started_by = {pid: _ancestor(pid, parent_of, short) for pid in short}
+    counts = Counter(started_by.values())
     counts.pop(0, None)
     ranked = tuple(counts.most_common())
     of_parents = np.isin(sampled.pid, [pid for pid, _ in ranked]) & now & ~brief
-    return Family(brief, ranked, of_parents, parent_of)
+    return Family(brief, ranked, of_parents, started_by)
 
 
 def _born(case: Case) -> Callable[[int], int]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.diagnose.dominance import shares_of_the_largest
 from exhume.diagnose.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS
 from exhume.model.events import RESTART
@@ -32,6 +33,7 @@ _SHORTEST_BASELINE_S = 3
 _NEAR_S = 10
 _LATER = 1.5
 _LASTING_SCORE = 0.5
+_TRIFLE = 0.3
 # A driver speaks up this long after its queue stood still.
 _BEFORE_LINE_S = 6
 _LEAST_WAIT_NS = NANOS // 10
@@ -87,7 +89,11 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
         # What is meant is near, but a trifle at the very second is not what made somebody ask.
         return sorted(foci, key=lambda focus: -focus.score / (1 + _distance(focus.window, at) / _NEAR_S))[:1]
     foci.sort(key=lambda focus: -focus.score * min(10, focus.window.seconds))
-    return foci[:most] + ([] if lasting is None else [_lasting_focus(lasting, context, scores, grave)])
+    more = [] if lasting is None else [_lasting_focus(lasting, context, scores, grave)]
+    if max(focus.score for focus in (*foci, *more)) < _TRIFLE:
+        # Where trifles alone stand out, what was there all the time may matter more.
+        more.append(_flat(window, context, scores))
+    return foci[:most] + more
 
 
 def _focus(run: tuple[int, int], context: Window, scores: Floats, measures: list[str]) -> Focus:
@@ -198,6 +204,7 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
         "ksoftirqd wait": _above_calm(waits),
         "throttling": _above_calm(throttled) * _WEIGHTS["throttling"],
         "kernel log": _of_log(recording, context, seconds),
+        "one process": _of_one_process(recording, context, seconds),
         "restarts": _of_restarts(recording, context, seconds),
     }
     names = list(excesses)
@@ -225,7 +232,7 @@ _CORE_MEASURES = {
     "busy": ("user", "nice", "system", "irq", "softirq", "steal"),
 }
 # What is part of the daily life of a busy node counts for less than what isn't.
-_WEIGHTS = {"busy": 0.5, "throttling": 0.5, "waiting": 0.5}
+_WEIGHTS = {"busy": 0.5, "throttling": 0.5, "waiting": 0.5, "one process": 0.5}
 # What is grave though it was always so: shares of a core, or of a cgroup's periods.
 _GRAVE = {"kernel": 0.95, "steal": 0.2, "throttling": 0.5}
 # Threads that wait for a core, in seconds a second, that count like a core full of a busy program.
@@ -248,10 +255,14 @@ def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict
     for name, value in values.items():
         shares = _most(places, value, cores * seconds).reshape(cores, seconds)
         grave |= (shares >= _GRAVE[name]).any(axis=0) if name in _GRAVE else False
-        calm = np.percentile(shares, _CALM_PERCENTILE, axis=1, method="lower")
-        # Of many cores, one is always a little above its calm: what counts is more than that.
-        found[name] = _above_calm((shares - calm[:, np.newaxis]).max(axis=0)) * _WEIGHTS.get(name, 1.0)
+        found[name] = _above_own_calm(shares) * _WEIGHTS.get(name, 1.0)
     return found, grave
+
+
+def _above_own_calm(shares: Floats) -> Floats:
+    calm = np.percentile(shares, _CALM_PERCENTILE, axis=1, method="lower")
+    # Of many cores, one is always a little above its calm: what counts is more than that.
+    return _above_calm((shares - calm[:, np.newaxis]).max(axis=0))
 
 
 _CORE_STATES = sorted({column for columns in _CORE_MEASURES.values() for column in columns})
@@ -284,6 +295,12 @@ def _throttled_shares(recording: Recording, context: Window, seconds: int) -> Fl
     rows = Rows("throttling", recording.read("throttling", context, ["periods", "throttled", "wall"]))
     share = rows.numbers("throttled") / np.maximum(rows.numbers("periods"), 1)
     return _most(_bins(rows, context, seconds), share, seconds)
+
+
+def _of_one_process(recording: Recording, context: Window, seconds: int) -> Floats:
+    """Of a core that is always full, more than before goes to one process."""
+    shares = shares_of_the_largest(recording, context, seconds)
+    return np.zeros(seconds) if shares is None else _above_own_calm(shares) * _WEIGHTS["one process"]
 
 
 def _of_log(recording: Recording, context: Window, seconds: int) -> Floats:

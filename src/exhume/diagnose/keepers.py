@@ -1,5 +1,6 @@
 """Processes that keep a core: one of them has most of it, second after second."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,8 @@ from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 from exhume.model.window import Window
 
-_MOST = 12
+# Of a large node that only computes, each core has one.
+_MOST = 256
 _PID_BITS = 32
 
 
@@ -29,37 +31,51 @@ class Keeper:
     evidence: Evidence
 
 
-def find_keepers(case: Case, *, seconds: float, share: float = TAKEN, among: Mask | None = None) -> list[Keeper]:
-    """Who had a share of one core in so many seconds or more, by the masked samples; the longest first."""
+def find_keepers(
+    case: Case,
+    *,
+    seconds: float,
+    share: float = TAKEN,
+    among: Mask | None = None,
+    pids: Collection[int] | None = None,
+) -> list[Keeper]:
+    """Who had a share of one core in so many seconds or more, by the masked samples; the longest first. Of all
+    processes, or of some."""
     if not case.has_stacks:
         return []
     sampled = case.sampled
     # Process 0 is the idle task; a negative number is one that was already gone.
     chosen = sampled.within(case.focus) & (sampled.pid > 0)
     if among is not None:
-        chosen = chosen & among
-    distinct, members = np.unique(sampled.cpu[chosen] << _PID_BITS | sampled.pid[chosen], return_inverse=True)
-    micros = np.bincount(members, sampled.weight[chosen], len(distinct))
+        chosen &= among
+    if pids is not None:
+        chosen &= np.isin(sampled.pid, list(pids))
+    keys = sampled.cpu[chosen] << _PID_BITS | sampled.pid[chosen]
+    order = np.argsort(keys, kind="stable")
+    distinct, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    bins = ((sampled.wall[chosen] - case.focus.since) // NANOS)[order]
+    weights = sampled.weight[chosen][order] / 1e6
     found = []
-    for place in np.argsort(-micros)[:_MOST].tolist():
-        if micros[place] < seconds * share * 1e6:
-            break
-        cpu, pid = int(distinct[place] >> _PID_BITS), int(distinct[place] & ((1 << _PID_BITS) - 1))
-        keeper = _keeper(case, chosen & (sampled.cpu == cpu) & (sampled.pid == pid), pid, cpu, share)
-        if keeper.seconds >= seconds:
-            found.append(keeper)
-    return sorted(found, key=lambda each: -each.seconds)
+    for key, start, count in zip(distinct.tolist(), starts.tolist(), counts.tolist(), strict=True):
+        kept = float((np.bincount(bins[start : start + count], weights[start : start + count]) >= share).sum())
+        if kept >= seconds:
+            cpu, pid = key >> _PID_BITS, key & ((1 << _PID_BITS) - 1)
+            found.append((kept, cpu, pid))
+    longest = sorted(found, reverse=True)[:_MOST]
+    return [
+        _keeper(case, chosen & (sampled.cpu == cpu) & (sampled.pid == pid), pid, cpu, kept)
+        for kept, cpu, pid in longest
+    ]
 
 
-def _keeper(case: Case, mask: Mask, pid: int, cpu: int, share: float) -> Keeper:
+def _keeper(case: Case, mask: Mask, pid: int, cpu: int, kept: float) -> Keeper:
     sampled = case.sampled
     earlier = sampled.within(case.baseline) & (sampled.pid == pid)
     load = case.load_of(mask | earlier)
     computing = float(sampled.weight[mask & ~sampled.in_kernel].sum()) / max(1.0, float(sampled.weight[mask].sum()))
-    kept = np.bincount((sampled.wall[mask] - case.focus.since) // NANOS, sampled.weight[mask]) / 1e6 >= share
     owner = load.owner
     comm = owner.comm if owner is not None else ""
-    return Keeper(pid, comm, cpu, load, float(kept.sum()), computing, _share(case, pid, cpu, load.at))
+    return Keeper(pid, comm, cpu, load, kept, computing, _share(case, pid, cpu, load.at))
 
 
 def _share(case: Case, pid: int, cpu: int, at: int) -> Evidence:

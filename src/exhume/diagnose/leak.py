@@ -19,20 +19,23 @@ NEAR_S, FAR_S = 3600.0, 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """The worst leaker: how many of its cgroups became zombies, who made them, and what that belongs to."""
+    """The worst leaker: how many of its cgroups became zombies, who made them, what that belongs to, and of how many
+    containers they were."""
 
     leaker: Leaker
     whose: Belongs
     maker: str | None
     maker_pid: int | None
     hierarchy: int
+    containers: int
     evidence: tuple[Evidence, ...]
 
     @property
     def words(self) -> str:
         """Who it is, for a sentence."""
         if not self.whose.words:
-            return self.maker or "an unknown process"
+            maker = self.maker or "an unknown process"
+            return f"{maker}, for containers that are made anew each time" if self.containers > 1 else maker
         return f"{self.whose.words}, whose {self.maker} made them" if self.maker else self.whose.words
 
 
@@ -87,7 +90,10 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
         if whose.container is not None and any(identify(life.path) for life in leaker.lives):
             # What starts containers runs in the one that it starts: that is one of those that leak, not who leaks them.
             whose = replace(whose, container=None, name=None, image=None, evidence=())
-    return Leak(leaker, whose, maker, pid, hierarchy, (*_evidence(rows, hierarchy, leaker), *whose.evidence))
+    found = {identity.container for life in leaker.lives if (identity := identify(life.path)) and identity.container}
+    return Leak(
+        leaker, whose, maker, pid, hierarchy, len(found), (*_evidence(rows, hierarchy, leaker), *whose.evidence)
+    )
 
 
 def _owner(case: Case, leaker: Leaker) -> Belongs:
@@ -120,8 +126,8 @@ def _cgroup_of(case: Case, pid: int | None, comm: str | None) -> str | None:
     if pid is None:
         return None
     rows = case.recorded("processes", NEAR_S)
-    told = rows.listed("pid", "comm", "cgroup")
-    known = [cgroup for number, name, cgroup in told if number == pid and name == comm and cgroup]
+    told = rows.where(rows.numbers("pid") == pid).listed("comm", "cgroup")
+    known = [cgroup for name, cgroup in told if name == comm and cgroup]
     return known[-1] if known else None
 
 

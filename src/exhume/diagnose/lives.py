@@ -70,7 +70,8 @@ def series_of_cgroups(events: Rows) -> list[Series]:
     born: dict[tuple[int, int], tuple[int, str, str | None]] = {}
     found: dict[tuple[int, str], Series] = {}
     columns = ("wall", "hierarchy", "op", "id", "path", "comm")
-    for wall, hierarchy, op, number, path, comm in sorted(events.listed(*columns), key=lambda row: row[0]):
+    rows = events.matching("op", "mkdir", "rmdir").listed(*columns)
+    for wall, hierarchy, op, number, path, comm in sorted(rows, key=lambda row: row[0]):
         if number is None or path is None:
             continue
         if op == "mkdir":

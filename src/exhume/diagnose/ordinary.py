@@ -8,6 +8,7 @@ from exhume.diagnose.sampled import Names
 # An ordinary request may have to do with these on its way: then they are what its time goes to.
 _OUTWEIGH = (
     "zombie-memcgs",
+    "cgroup-excess",
     "memory-reclaim",
     "oom-thrash",
     "compaction-thp",
@@ -17,10 +18,11 @@ _OUTWEIGH = (
     "audit-storm",
     "spinlock-contention",
 )
+_NO_MORE = Names.of(())
 
 
-def is_ordinary(case: Case, mask: Mask) -> bool:
-    """Whether most of the masked time in the kernel went to ordinary requests."""
+def is_ordinary(case: Case, mask: Mask, more: Names = _NO_MORE) -> bool:
+    """Whether most of the masked time in the kernel went to ordinary requests, or to more functions."""
     if not case.has_stacks:
         return False
     cause = catalogue()["unknown-kernel-path"]
@@ -28,6 +30,6 @@ def is_ordinary(case: Case, mask: Mask) -> bool:
     chosen = mask & sampled.in_kernel
     total = float(sampled.weight[chosen].sum())
     outweighing = Names.of(name for other in _OUTWEIGH for name in catalogue()[other].functions)
-    usual = chosen & sampled.holding(cause.named("ordinary")) & ~sampled.holding(outweighing)
+    usual = chosen & (sampled.holding(cause.named("ordinary")) | sampled.holding(more)) & ~sampled.holding(outweighing)
     ordinary = float(sampled.weight[usual].sum())
     return total > 0 and ordinary >= cause.limit("ordinary_part") * total

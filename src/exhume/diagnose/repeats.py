@@ -14,8 +14,9 @@ DIED = "container-die"
 
 @dataclass(frozen=True)
 class Repeat:
-    """One that ended again and again: its name, how often, and whether each end was a failure (False where that isn't
-    known). `pace_s` is None for a program that was told of once; `told` is the newest line about it."""
+    """One that ended again and again: its name, how often, and whether each end was a failure of a service (False where
+    that isn't known, or where it may have been a helper's answer). `pace_s` is None for a program that was told of
+    once; `told` is the newest line about it."""
 
     name: str
     times: float

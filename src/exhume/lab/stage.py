@@ -65,6 +65,10 @@ class Stage:
             preexec_fn=lambda: _prepare(starter, core, nice),  # noqa: PLW1509 (the lab has no threads)
         )
         self.running.append(started)
+        if nice:
+            # Where the kernel groups processes by session, it is the group's value that counts among them.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                Path(f"/proc/{started.pid}/autogroup").write_text(str(nice))
         process = Process.of(started.pid)
         if process is not None:
             self.leftovers.note("process", pid=process.pid, started=process.started)

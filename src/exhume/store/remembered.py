@@ -1,20 +1,25 @@
 """A recording that remembers what was read of it, for questions that look at the same minutes again and again."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
-from exhume.store.events import EventView, of_kinds
+from exhume.store.events import EventView
+from exhume.store.index import Segment
+from exhume.store.names import SegmentName
 from exhume.store.query import Recording
+from exhume.store.reader import Request
 from exhume.store.schema import DIMENSIONS
 
 # Stretches that lie further apart than this are not joined by what is between them.
 NEAR_NS = 900 * NANOS
 # Of a table so many rows are held, or what was asked for last.
 MOST_ROWS = 4_000_000
+_EVENT = [field.name for field in fields(EventView)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Remembered(Recording):
 
     def __init__(self, recording: Recording) -> None:
         self._held: dict[str, _Held] = {}
-        self._events: dict[Window, list[EventView]] = {}
+        self._processes: dict[SegmentName, pa.Table | None] = {}
         super().__init__(recording.directory)
         self.segments = recording.segments
 
@@ -51,11 +56,22 @@ class Remembered(Recording):
         return _within(held.rows, window)
 
     def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
-        if window is None:
+        # Over several boots their order takes more than the rows say.
+        if window is None or window.empty or len({segment.name.boot for segment in self.segments}) > 1:
             return super().events(window, kinds)
-        if window not in self._events:
-            self._events[window] = super().events(window)
-        return of_kinds(self._events[window], kinds)
+        rows = self.read("events", window)
+        if kinds is not None:
+            rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(list(kinds), pa.string())))
+        found = [EventView(**row) for row in rows.select(_EVENT).to_pylist()]
+        return sorted(found, key=lambda event: event.time)
+
+    def _read(self, segment: Segment, request: Request) -> pa.Table | None:
+        # Processes come whole for every segment that is touched, whatever the window.
+        if request.table != "processes" or request.columns is not None or request.cpus is not None:
+            return super()._read(segment, request)
+        if segment.name not in self._processes:
+            self._processes[segment.name] = super()._read(segment, request)
+        return self._processes[segment.name]
 
     def _reaching(self, table: str, window: Window) -> _Held:
         """What is held of a table, after it was made to reach over the window."""

@@ -71,6 +71,13 @@ def test_a_command_that_a_script_calls_many_times_is_no_loop() -> None:
     assert told(Restarts(), lives(8, pace=NANOS // 100, length=NANOS // 1000), NANOS, failed) == []
 
 
+def test_a_failure_within_a_moment_may_be_an_answer() -> None:
+    failed = dict.fromkeys(range(100, 110), 256)
+    (event,) = told(Restarts(), lives(8, length=NANOS // 200), 9 * NANOS, failed)
+    assert event.severity == "info"
+    assert "with code 1" in event.text
+
+
 def test_several_at_once_are_workers_and_no_loop() -> None:
     overlapping = lives(6, pace=NANOS, length=3 * NANOS)
     assert told(Restarts(), overlapping, 20 * NANOS, None) == []

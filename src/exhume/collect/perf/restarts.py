@@ -24,6 +24,8 @@ LONGEST_LIFE_NS = 60 * NANOS
 LONGEST_PAUSE_NS = 60 * NANOS
 # What follows faster is a command in a script.
 LEAST_PACE_NS = NANOS // 10
+# A failure within this time may be an answer, as that of grep or test in a script; a service takes longer to start.
+HELPER_LIFE_NS = NANOS // 20
 # One row tells of all lives since the last.
 TOLD_EVERY_NS = 5 * NANOS
 TOLD_PER_TICK = 8
@@ -173,14 +175,14 @@ def _is_loop(loop: Loop) -> bool:
 def _event(loop: Loop) -> Events:
     first, last = loop.lives[0], loop.lives[-1]
     span = (last.ended - first.born) / NANOS
-    life = sorted(each.ended - each.born for each in loop.lives)[len(loop.lives) // 2] / NANOS
+    life = sorted(each.ended - each.born for each in loop.lives)[len(loop.lives) // 2]
     ((usual, _),) = Counter(each.status for each in loop.lives).most_common(1)
     how = "" if usual is None else f", and ended {_ending(usual)}"
     text = (
         f"{loop.comm} was started {len(loop.lives)} times in {span:.1f} s, one after the other{how}, "
-        f"after {life:.2f} s or so; its parent is {loop.parent_name or 'process'} ({loop.parent})"
+        f"after {life / NANOS:.2f} s or so; its parent is {loop.parent_name or 'process'} ({loop.parent})"
     )
-    severity = "info" if last.status is None else "warning"
+    severity = "info" if usual is None or life < HELPER_LIFE_NS else "warning"
     return Events(
         time=last.ended,
         source=RECORDER,

@@ -47,6 +47,8 @@ def examine(case: Case) -> Found | RuledOut:
         return sheet.rule_out(f"{held.cgroup} was stopped in {held.share:.0%} of its periods: every quota does that")
     whose, known = belongs_to(case, held.cgroup), _member(case, held.cgroup)
     who = whose.words or (f"pod {known.pod}" if known and known.pod else f"cgroup {held.cgroup}")
+    if known is not None and known.comm is not None:
+        who = f"{known.comm} in {who}"
     allowed = _allowed(held)
     sheet.add(
         Role.MECHANISM,

@@ -15,26 +15,41 @@ from exhume.diagnose.who import process_words
 from exhume.model.finding import Role, RuledOut, Severity
 
 CAUSE = catalogue()["cgroup-excess"]
+UNCOUNTED = "how many of the kernel's cgroups are alive was not counted yet"
 
 
 def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
-    counts = max(cgroup_counts(case), key=lambda each: each.visible or 0, default=None)
-    if counts is None or counts.visible is None:
-        return sheet.rule_out("the cgroups that can be seen were not counted in this time")
-    if counts.visible < CAUSE.limit("many"):
-        return sheet.rule_out(f"{counts.visible:,} cgroups can be seen: no more than usual")
-    sheet.add(
-        Role.ROOT_CAUSE,
-        f"{counts.visible:,} cgroups can be seen in the {counts.hierarchy} hierarchy",
-        counts.evidence("visible"),
-        strength=CAUSE.limit("counted"),
-        at=counts.at,
-    )
+    counts = max(cgroup_counts(case), key=_number, default=None)
+    if counts is None:
+        return sheet.rule_out("cgroups were not counted in this time")
+    if _number(counts) < CAUSE.limit("many"):
+        return sheet.rule_out(f"{_number(counts):,} cgroups: no more than usual")
     walk = case.load_of(_walking(case))
-    if walk.peak < CAUSE.limit("core_share"):
-        return _dormant(sheet, counts)
-    return _hot(sheet, case, counts, walk)
+    hot = _is_hot(case, walk)
+    if counts.visible is None and not hot:
+        return sheet.rule_out(f"{UNCOUNTED}, and nobody was seen to walk them")
+    _tell_counts(sheet, counts)
+    return _hot(sheet, case, counts, walk) if hot else _dormant(sheet, counts)
+
+
+def _is_hot(case: Case, walk: Load) -> bool:
+    """Whether somebody was busy with them: by a core's time, or by its own where it has to share the core."""
+    if walk.peak >= CAUSE.limit("core_share"):
+        return True
+    return walk.peak >= CAUSE.limit("shared_core") and hold_of(case, walk).owner_part >= CAUSE.limit("own_part")
+
+
+def _number(counts: CgroupCounts) -> int:
+    """The live ones; all that the kernel has where those were not counted."""
+    return (counts.visible if counts.visible is not None else counts.kernel) or 0
+
+
+def _tell_counts(sheet: Sheet, counts: CgroupCounts) -> None:
+    seen = counts.visible is not None
+    text = f"{_number(counts):,} cgroups {'can be seen' if seen else 'are'} in the {counts.hierarchy} hierarchy"
+    evidence = counts.evidence("visible" if seen else "kernel")
+    sheet.add(Role.ROOT_CAUSE, text, evidence, strength=CAUSE.limit("counted"), at=counts.at)
 
 
 def _walking(case: Case) -> Mask:
@@ -56,9 +71,11 @@ def _hot(sheet: Sheet, case: Case, counts: CgroupCounts, walk: Load) -> Found:
         strength=CAUSE.limit("strong") if strong else CAUSE.limit("fair"),
         at=walk.at,
     )
+    if counts.visible is None:
+        sheet.doubt(UNCOUNTED, CAUSE.limit("uncounted_factor"))
     whole = _with_own_time(case, walk)
     severity = gravity(case, whole)
-    summary = f"{process_words(culprit)} walks {counts.visible or 0:,} live cgroups again and again"
+    summary = f"{process_words(culprit)} walks {_number(counts):,} live cgroups again and again"
     return sheet.found(severity, summary, culprit=culprit, load=whole)
 
 
@@ -79,5 +96,5 @@ def _with_own_time(case: Case, walk: Load) -> Load:
 def _dormant(sheet: Sheet, counts: CgroupCounts) -> Found:
     """Many cgroups, and nobody who was seen to pay for them."""
     sheet.support(CAUSE.limit("fair"))
-    summary = f"{counts.visible or 0:,} live cgroups: whatever walks them pays for each, and nothing did in this time"
+    summary = f"{_number(counts):,} live cgroups: whatever walks them pays for each, and nothing did in this time"
     return sheet.found(Severity.INFO, summary, weight=0.0)

@@ -33,7 +33,7 @@ def examine(case: Case) -> Found | RuledOut:
     )
     before = _before(case, cpu)
     if before is not None:
-        sheet.add(Role.CULPRIT, f"before it was {before.value / 10:.0f}%", before)  # type: ignore[operator]
+        sheet.add(Role.CULPRIT, f"before it was {float(before.value) / 10:.0f}%", before)
     cores = _cores_hit(rows)
     where = f"core {cpu}" if cores == 1 else f"{cores} cores, most from core {cpu}"
     if seconds >= CAUSE.limit("starved_seconds") and share >= CAUSE.limit("starved"):

@@ -153,7 +153,7 @@ def _tell(sheet: Sheet, loop: Loop, load: Load) -> None:
         if len(repeat.rows) > 1:
             sheet.support(CAUSE.limit("regular_strength"))
         if not repeat.failed and series is None:
-            sheet.doubt("that it fails is not known: the kernel didn't tell, or it ends well")
+            sheet.doubt("it may be a script's helper: it lives for a moment only, or how it ends is not known")
     if loop.known is not None and loop.known.cmdline:
         match = (("cmdline", loop.known.cmdline),)
         rows = sheet.case.now("processes").matching("cmdline", loop.known.cmdline)

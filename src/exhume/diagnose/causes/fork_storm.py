@@ -9,7 +9,7 @@ from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
 from exhume.diagnose.families import Family, find_family
 from exhume.diagnose.felt import gravity
-from exhume.diagnose.load import Load
+from exhume.diagnose.load import TAKEN, Load
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
@@ -38,10 +38,11 @@ def examine(case: Case) -> Found | RuledOut:
     family = find_family(case)
     sampled = case.sampled
     births = sampled.holding(CAUSE.names) & ~_long_deaths(case)
-    # The faults and mappings of one that lives for a moment are the price of its birth as well.
-    load = case.load_of(births | (family.brief & sampled.in_kernel))
-    if load.together < CAUSE.limit("core_share"):
-        return sheet.rule_out(f"birth and death of processes took at most {load.together:.0%} of a core")
+    load = case.load_of(births | _settling(case, family))
+    if case.load_of(births).cores < CAUSE.limit("births_part") * load.cores:
+        return sheet.rule_out("brief processes used memory, but it was not their birth and death that took the time")
+    if not _is_concentrated(case, load, family):
+        return sheet.rule_out(f"birth and death of processes took {load.together:.0%} of a core over all cores")
     if load.cores < CAUSE.limit("lasting_share") and load.taken_s < CAUSE.limit("seconds"):
         return sheet.rule_out(f"birth and death of processes took {load.together:.0%} of a core, for a moment")
     part = _part_of_their_time(case, load, family)
@@ -71,6 +72,9 @@ def _found(sheet: Sheet, load: Load, family: Family, part: float, rate: float | 
         sheet.doubt("nobody was found who starts most of them")
     storm = _storm(case, load, family, forker)
     severity = gravity(case, storm)
+    if severity is Severity.INFO and forker is not None and _own(case, storm, family, forker).cores >= TAKEN:
+        # One parent's doing, though it wanders over many cores.
+        severity = Severity.WARNING
     if load.before is not None and not load.is_new:
         sheet.doubt("it was much the same before: this node may be meant to do that")
         severity = Severity.WARNING if severity is Severity.CRITICAL else severity
@@ -87,6 +91,33 @@ def _found(sheet: Sheet, load: Load, family: Family, part: float, rate: float | 
         load=storm,
         remedies=aimed(CAUSE.remedies, _target(culprit)),
     )
+
+
+def _settling(case: Case, family: Family) -> Mask:
+    """What brief processes do in the kernel is the price of their birth where each does next to nothing; of those that
+    do more only their faults and mappings are."""
+    sampled = case.sampled
+    kernel = family.brief & sampled.in_kernel
+    started = case.now("node").total("forks") if len(case.now("node")) else None
+    each = float(sampled.weight[family.brief].sum()) / 1e6 / started if started else 1.0
+    return kernel if each <= CAUSE.limit("moment_s") else kernel & sampled.holding(CAUSE.named("settling"))
+
+
+def _is_concentrated(case: Case, load: Load, family: Family) -> bool:
+    """Whether it takes one core, or is one parent's doing, or a good part of the node: spread thin over many cores and
+    programs it is what a node does."""
+    least = CAUSE.limit("core_share")
+    if load.peak >= least or load.together >= max(least, CAUSE.limit("node_part") * case.cores):
+        return True
+    forker = _forker(case, family)
+    if forker is None or forker.part < CAUSE.limit("forker_part"):
+        return False
+    return _own(case, load, family, forker).together >= least
+
+
+def _own(case: Case, load: Load, family: Family, forker: Forker) -> Load:
+    """The part of a load that is one parent's and its children's."""
+    return case.load_of(load.mask & np.isin(case.sampled.pid, family.pids_of(forker.pid)))
 
 
 def _storm(case: Case, load: Load, family: Family, forker: Forker | None) -> Load:

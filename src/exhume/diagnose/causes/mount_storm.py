@@ -43,6 +43,9 @@ def examine(case: Case) -> Found | RuledOut:
     names.append(_tell_owners(sheet, making, "making", "mounts and unmounts"))
     main = reading if reading.cores >= making.cores else making
     severity = gravity(case, load)
+    if severity is Severity.INFO and load.cores >= CAUSE.limit("noted_share"):
+        # Its readers have other work to do: process 1 its children, a runtime its containers.
+        severity = Severity.WARNING
     culprit = case.culprit(main, case.sampled.nearest(main.mask, CAUSE.names))
     told = " and ".join(name for name in names if name)
     summary = f"{told or 'many processes'}: the mount table takes {load.together:.1f} cores at its height"

@@ -1,14 +1,15 @@
 """Names that don't exist are looked up by the million: each is remembered, and whoever walks them pays."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.evidence import of_column, of_load
+from exhume.diagnose.evidence import of_column
 from exhume.diagnose.felt import gravity
 from exhume.diagnose.load import Load
+from exhume.diagnose.quoted import share_in
 from exhume.diagnose.rows import Floats, Rows
 from exhume.diagnose.sheet import Found, Sheet, aimed
 from exhume.model.clock import NANOS
@@ -40,11 +41,11 @@ def examine(case: Case) -> Found | RuledOut:
     state = _state(case)
     if state is None:
         return sheet.rule_out("the number of dentries was not recorded")
-    making, walking = case.load(MAKING), case.load(WALKING)
+    making, walking = _making(case), case.load(WALKING)
     lookups = _lookups(case, making)
     many = state.level >= CAUSE.limit("many")
     grows = state.rise >= CAUSE.limit("rise_per_s")
-    busy = making.together >= CAUSE.limit("maker_share") and lookups.together >= CAUSE.limit("core_share")
+    busy = making.together >= CAUSE.limit("maker_share") and lookups.together >= CAUSE.limit("lookups_share")
     made = grows and (busy or not case.has_stacks)
     walked = walking.together >= CAUSE.limit("core_share") and (many or _shrinks(state))
     if not (made or walked or many):
@@ -71,12 +72,17 @@ def examine(case: Case) -> Found | RuledOut:
     if made:
         summary = f"{who} looks up names that don't exist: {state.rise:,.0f} negative dentries more a second"
     return sheet.found(
-        _severity(case, state, load),
+        _severity(case, state, load, made=made),
         summary,
         culprit=culprit,
         load=load,
         remedies=aimed(CAUSE.remedies, str(culprit.pid or "PID")),
     )
+
+
+def _making(case: Case) -> Load:
+    """Whoever removes files leaves their names behind as well, for a while: that is no search for what isn't there."""
+    return case.load_of(case.sampled.holding(MAKING) & ~case.sampled.holding(CAUSE.named("removing")))
 
 
 def _lookups(case: Case, making: Load) -> Load:
@@ -135,7 +141,7 @@ def _tell_load(sheet: Sheet, load: Load, spent: Load, group: str) -> None:
     sheet.add(
         Role.MECHANISM,
         f"{what}: that took {spent.peak:.0%} of a second of core {spent.cpu}, most of all in {function}",
-        of_load(case, load, functions),
+        share_in(case, load, functions),
         strength=CAUSE.limit("load_strength") * min(1.0, spent.together / CAUSE.limit("whole_core")),
         at=load.at,
     )
@@ -143,8 +149,8 @@ def _tell_load(sheet: Sheet, load: Load, spent: Load, group: str) -> None:
     if owner is None or owner.part < 1 / 3:
         sheet.doubt("many processes do it: none of them stands out")
         return
-    own = case.load_of(load.mask & case.sampled.of_comms([owner.comm]))
-    told = replace(of_load(case, own, functions), match=(("comm", owner.comm),))
+    own = case.load_of(load.mask & (case.sampled.pid == owner.pid))
+    told = share_in(case, own, functions, owner.pid)
     known = case.process(owner.pid)
     command = f": {known.cmdline[:120]}" if known is not None and known.cmdline else ""
     sheet.add(Role.CULPRIT, f"{owner.comm} ({owner.pid}) does {owner.part:.0%} of it{command}", told, at=own.at)
@@ -157,6 +163,8 @@ def _is_heavy(case: Case, state: State) -> bool:
     return part >= CAUSE.limit("memory_part")
 
 
-def _severity(case: Case, state: State, load: Load) -> Severity:
+def _severity(case: Case, state: State, load: Load, *, made: bool) -> Severity:
+    """A core that is lost is grave. Memory that fills up is slow, and never only worth knowing."""
     severity = gravity(case, load)
-    return Severity.WARNING if severity is Severity.INFO and _is_heavy(case, state) else severity
+    lasting = made and state.rise * case.focus.seconds >= CAUSE.limit("lasting_rise")
+    return Severity.WARNING if severity is Severity.INFO and (lasting or _is_heavy(case, state)) else severity

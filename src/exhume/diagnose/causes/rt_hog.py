@@ -35,20 +35,20 @@ class Policy:
 
 def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
-    keepers = find_keepers(case, seconds=CAUSE.limit("seconds"))
     policies, recorded = _policies(case)
-    urgent = [each for each in keepers if each.pid in policies]
+    urgent = find_keepers(case, seconds=CAUSE.limit("seconds"), pids=policies) if policies else []
     line = _log_line(case)
     if urgent:
         return _hog(sheet, case, urgent[0], policies[urgent[0].pid], line)
+    keepers = [] if recorded else find_keepers(case, seconds=CAUSE.limit("seconds"))
     suspect = next((each for each in keepers if _keeps_all_out(case, each, line)), None)
-    if suspect is not None and not recorded:
+    if suspect is not None:
         return _hog(sheet, case, suspect, None, line)
     if line is not None and not case.has_stacks:
         return _only_told(sheet, case, line)
-    if not keepers:
-        return sheet.rule_out("no process kept a core for itself")
-    return sheet.rule_out("whoever kept a core has an ordinary scheduling policy, or left room for others")
+    if recorded:
+        return sheet.rule_out("no process with a real-time policy kept a core")
+    return sheet.rule_out("nobody kept a core in a way that only a real-time thread can")
 
 
 def _hog(sheet: Sheet, case: Case, keeper: Keeper, policy: Policy | None, line: Evidence | None) -> Found:
@@ -110,10 +110,13 @@ def _tell_sufferers(sheet: Sheet, case: Case, keeper: Keeper, line: Evidence | N
 def _severity(case: Case, keeper: Keeper, *, felt: bool) -> Severity:
     if felt:
         return Severity.CRITICAL
+    whole = keeper.load.peak >= CAUSE.limit("whole")
     if case.baseline.empty:
-        return Severity.WARNING
+        # Without a calm time, one that was there for a part of the time at least began in it.
+        began = keeper.seconds < CAUSE.limit("throughout") * case.focus.seconds
+        return Severity.CRITICAL if began and whole else Severity.WARNING
     # One that was always there, and nobody suffers, has a core that was set aside for it.
-    return Severity.CRITICAL if keeper.load.is_new and keeper.load.peak >= CAUSE.limit("whole") else Severity.INFO
+    return Severity.CRITICAL if keeper.load.is_new and whole else Severity.INFO
 
 
 def _keeps_all_out(case: Case, keeper: Keeper, line: Evidence | None) -> bool:

@@ -59,7 +59,7 @@ def examine(case: Case) -> Found | RuledOut:
     if not case.baseline.empty:
         text = f"{who} took {owned.cores:.2f} cores there, {owned.before or 0:.2f} before"
         sheet.add(Role.CULPRIT, text, evidence, at=owned.at)
-    ordinary = is_ordinary(case, load.mask)
+    ordinary = path.function in CAUSE.named("entries") or is_ordinary(case, load.mask, CAUSE.named("walking"))
     severity = _severity(case, load, ordinary=ordinary)
     nobody = severity is Severity.INFO
     if nobody:
@@ -72,7 +72,11 @@ def examine(case: Case) -> Found | RuledOut:
 def _unexplained(case: Case) -> Load | None:
     """The time in the kernel that no finding accounts for, of one core or of one process: whichever was taken longer.
     That of a whole node says nothing: on a large one it is always more than a core."""
-    left = case.sampled.in_kernel & ~case.explained
+    sampled = case.sampled
+    left = sampled.in_kernel & ~case.explained
+    for cause in case.found:
+        # A finding is about the worst that there is of its kind; less of the same is not unknown either.
+        left &= ~sampled.holding(catalogue()[cause].names)
     found = [load for load in (_of_core(case, left), _of_process(case, left)) if load is not None]
     return max(found, key=lambda each: each.taken_s, default=None)
 

@@ -26,21 +26,35 @@ def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
     if not case.has_stacks:
         return _without_stacks(sheet, case)
-    keepers = _hogs(case)
-    if not keepers:
+    whole, shared = _hogs(case)
+    # One that has a part of its core only matters where somebody loses by it.
+    judged = [_judged(case, each) for each in whole]
+    judged += [told for each in shared if (told := _judged(case, each)).finding.severity is not Severity.INFO]
+    if not judged:
         return sheet.rule_out("no program computed on one core without a pause")
-    # Of two that share a core, the one that came is the one that takes.
-    judged = [_judged(case, keeper) for keeper in sorted(keepers, key=lambda each: -each.load.risen)]
     return max(judged, key=lambda each: (each.finding.severity.rank, each.finding.confidence))
 
 
-def _hogs(case: Case) -> list[Keeper]:
-    """Who computes most of a core's time. Two that share a core have half of it each, so half of one is enough."""
+def _hogs(case: Case) -> tuple[list[Keeper], list[Keeper]]:
+    """The program that computes most of a core's time, and those that do so, or for a part of it, on cores that others
+    use as well. Of two that share a core, the one that came is the one that takes: it comes first."""
+    computing = ~case.sampled.in_kernel & ~case.explained
+    found = find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("part"))
+    full = sorted((each for each in found if _full(case, each.cpu)), key=lambda each: -each.load.risen)
+    whole = [each for each in full if each.load.core_s >= CAUSE.limit("seconds")]
+    shared = [each for each in full if _others(case, each) >= CAUSE.limit("shared")]
+    return whole[:1], shared[: int(CAUSE.limit("most"))]
+
+
+def _others(case: Case, keeper: Keeper) -> float:
+    """How much of the keeper's core others had, now or before, in cores' worth: whichever is more."""
     sampled = case.sampled
-    computing = ~sampled.in_kernel & ~case.explained
-    whole = find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing)
-    found = whole or find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("half"))
-    return [each for each in found if _full(case, each.cpu)]
+    there = (sampled.cpu == keeper.cpu) & (sampled.pid > 0) & (sampled.pid != keeper.pid)
+    return max(
+        float(sampled.weight[there & sampled.within(window)].sum()) / 1e6 / window.seconds
+        for window in (case.focus, case.baseline)
+        if not window.empty
+    )
 
 
 def _full(case: Case, cpu: int) -> bool:
@@ -74,8 +88,8 @@ def _judged(case: Case, keeper: Keeper) -> Found:
         f"{keeper.comm} computes on core {keeper.cpu} without a pause, {tail}",
         culprit=culprit,
         load=load,
-        # What nobody suffers from comes after what somebody may.
-        weight=None if felt else 0.0,
+        # What nobody suffers from, and was like that before, comes after everything else.
+        weight=None if felt or load.is_new else 0.0,
         remedies=aimed(CAUSE.remedies, str(keeper.pid)),
     )
 
@@ -89,7 +103,9 @@ def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
         sheet.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("strong"))
     rival = competitor(case, keeper.cpu, keeper.pid, least=CAUSE.limit("rival_share"))
     idle = _idle_elsewhere(case, keeper.cpu)
-    if rival is not None and rival is not loser and idle is not None:
+    # One that has clearly less than the hog has all that it wants: a core is shared evenly among those that want more.
+    even = rival is not None and rival.there >= CAUSE.limit("even") * keeper.load.cores
+    if rival is not None and even and idle is not None:
         felt = True
         text = (
             f"{rival.comm} (pid {rival.pid}) has to make do with {rival.there:.0%} of that core, "

@@ -63,12 +63,20 @@ def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak
         strength=CAUSE.limit("strong") if clear else CAUSE.limit("weak"),
         at=walk.at,
     )
+    share, _, at = case.core_share(KERNEL_STATES, walk.cpu)
+    told = _system_of(case, walk.cpu, at) if walk.cpu is not None else ()
+    if told:
+        text = f"core {walk.cpu} was in the kernel for up to {share:.0%} of a second"
+        sheet.add(Role.SYMPTOM, text, *told, at=at)
     if counts is not None and counts.dying is not None:
         _tell_counts(sheet, case, counts)
     else:
         sheet.doubt(_untold(counts), CAUSE.limit("uncounted_factor"))
     whose = _tell_leak(sheet, case, counts, leak)
     severity = gravity(case, walk)
+    if severity is Severity.INFO and walk.cores * case.focus.seconds >= CAUSE.limit("lost_s"):
+        # However it was shared out: that much of a core's time went to nothing at all.
+        severity = Severity.WARNING
     number = _tracked(counts)
     summary = f"{who} keeps core {walk.cpu} in {function}, walking {number}{_leaked_by(leak)}"
     return sheet.found(severity, summary, culprit=culprit, load=walk, remedies=stopping(CAUSE.remedies, whose))
@@ -77,9 +85,7 @@ def _hot(sheet: Sheet, case: Case, walk: Load, counts: CgroupCounts | None, leak
 def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) -> Found:
     """Many zombies, and no core that was seen to pay for them."""
     _tell_counts(sheet, case, counts)
-    growing = counts.growth is not None and counts.growth.per_hour >= CAUSE.limit("growth_per_hour")
-    if counts.growth is None and leak is not None:
-        growing = leak.leaker.zombies >= CAUSE.limit("least_leaked")
+    growing = _is_growing(counts, leak)
     if growing and counts.growth is not None:
         told = (*counts.evidence_of_growth(), counts.evidence("dying"))
         sheet.add(Role.CULPRIT, f"they grow by {counts.growth.per_hour:,.0f} an hour", *told)
@@ -93,11 +99,18 @@ def _dormant(sheet: Sheet, case: Case, counts: CgroupCounts, leak: Leak | None) 
     else:
         # They are there for certain; what they cost is another matter.
         sheet.support(CAUSE.limit("strong"))
-        huge = (counts.dying or 0) >= CAUSE.limit("huge")
-        severity = Severity.WARNING if growing or huge else Severity.INFO
+        severity = Severity.WARNING if growing else Severity.INFO
     summary = f"the kernel keeps {_tracked(counts)}{_leaked_by(leak)}: whatever walks them pays for each"
     culprit = None if leak is None else Culprit(pid=leak.maker_pid, comm=leak.maker, container=leak.whose.container)
     return sheet.found(severity, summary, culprit=culprit, weight=0.0, remedies=stopping(CAUSE.remedies, whose))
+
+
+def _is_growing(counts: CgroupCounts, leak: Leak | None) -> bool:
+    """Whether they become more, and not by the few that come and go with every container."""
+    if counts.growth is None:
+        return leak is not None and leak.leaker.zombies >= CAUSE.limit("least_gained")
+    gained = counts.growth.last - counts.growth.first
+    return counts.growth.per_hour >= CAUSE.limit("growth_per_hour") and gained >= CAUSE.limit("least_gained")
 
 
 def _tell_counts(sheet: Sheet, case: Case, counts: CgroupCounts) -> None:

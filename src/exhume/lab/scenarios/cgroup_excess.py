@@ -12,10 +12,12 @@ IN_ONE = 100
 def prepare(stage: Stage) -> None:
     count = stage.rng.randint(FEWEST, MOST)
     refuse_without_room(count, 0, stage.directory)
-    parent = memory_cgroup(stage)
+    parent = memory_cgroup(stage, parent_of_others=True)
     for number in range(count // IN_ONE):
         group = parent / f"g{number:03d}"
         group.mkdir()
+        if (group / "cgroup.subtree_control").exists():
+            (group / "cgroup.subtree_control").write_text("+memory")
         for child in range(IN_ONE - 1):
             (group / f"c{child:03d}").mkdir()
         stage.progress((number + 1) * IN_ONE / count)

@@ -65,7 +65,9 @@ def prepare(stage: Stage) -> None:
 def play(stage: Stage) -> None:
     file, words = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
     began = time.monotonic()
-    stage.start("use_file", str(max(stage.seconds, NOTICED_S + 1.0)), str(file), words, name=KUBELET, core=stage.core)
+    length = str(max(stage.seconds, NOTICED_S + 1.0))
+    # The loop of the incident never gave up its core. Where today's does, its priority stands in for that.
+    stage.start("use_file", length, str(file), words, name=KUBELET, core=stage.core, nice=-20)
     stage.wait(max(0.0, NOTICED_S - (time.monotonic() - began)))
     _say(
         f"TX q {QUEUE} is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"

@@ -1,0 +1,87 @@
+"""Scenarios of memory cgroups on the real kernel: each makes its trouble, and nothing of it is left."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from exhume.collect.host import Host
+from exhume.lab.memcg_stage import own_cgroup
+from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.scenarios import SCENARIOS, cgroup_excess, zombie_memcgs
+from exhume.lab.stage import Stage, stage
+from exhume.model.errors import LabError
+
+
+def no_memory_cgroups() -> bool:
+    try:
+        find_memory_hierarchy(Host())
+    except LabError:
+        return True
+    return False
+
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(no_memory_cgroups(), reason="no memory cgroups are mounted here")]
+COUNT = 400
+
+
+def played(name: str, work: Path, seen: Callable[[Stage], None], seconds: float = 2.0) -> None:
+    """Play a scenario, look at it while its stage stands, and see that it goes."""
+    scenario = SCENARIOS[name]
+    with stage(name, seconds=seconds, work=work) as playing:
+        if scenario.prepare is not None:
+            scenario.prepare(playing)
+        scenario.play(playing)
+        seen(playing)
+        cgroup = own_cgroup(playing)
+        assert cgroup.is_dir()
+    assert not cgroup.exists()
+    assert not list(work.iterdir())
+
+
+def vmstat(name: str) -> int:
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.split()[0] == name)
+
+
+def times_at_limit(cgroup: Path) -> int:
+    if (cgroup / "memory.failcnt").exists():
+        return int((cgroup / "memory.failcnt").read_text())
+    events = dict(line.split() for line in (cgroup / "memory.events").read_text().splitlines())
+    return int(events["max"])
+
+
+def test_zombies_are_there_while_it_is_played(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zombie_memcgs, "FEWEST", COUNT)
+    monkeypatch.setattr(zombie_memcgs, "MOST", COUNT)
+    hierarchy = find_memory_hierarchy(Host())
+
+    def seen(playing: Stage) -> None:
+        pages = hierarchy.residual_pages(own_cgroup(playing))
+        assert (hierarchy.dying(own_cgroup(playing)) if pages is None else pages) >= COUNT
+
+    played("zombie-memcgs", work, seen, seconds=1.0)
+
+
+def test_live_cgroups_are_there_while_it_is_played(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup_excess, "FEWEST", COUNT)
+    monkeypatch.setattr(cgroup_excess, "MOST", COUNT)
+
+    def seen(playing: Stage) -> None:
+        found = [path for path in own_cgroup(playing).rglob("*") if path.is_dir()]
+        assert len([path for path in found if path.name != "maker"]) == COUNT
+
+    played("cgroup-excess", work, seen, seconds=1.0)
+
+
+def test_a_limit_is_hit_again_and_again(work: Path) -> None:
+    def seen(playing: Stage) -> None:
+        assert times_at_limit(own_cgroup(playing)) >= COUNT
+
+    played("memory-reclaim", work, seen)
+
+
+def test_the_kernel_kills_more_than_once(work: Path) -> None:
+    before = vmstat("oom_kill")
+    played("oom-thrash", work, lambda playing: None, seconds=3.0)
+    assert vmstat("oom_kill") - before >= 2
