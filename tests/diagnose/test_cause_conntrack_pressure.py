@@ -57,6 +57,16 @@ def test_the_local_process_that_opens_connections_is_named(tmp_path: Path) -> No
     assert (top.cause, top.culprit.comm, top.culprit.pid, top.culprit.cpu) == ("conntrack-pressure", "prober", 808, 70)
 
 
+def test_address_translation_that_searches_for_a_port_is_not_told_as_rules(tmp_path: Path) -> None:
+    """A rule calls for the translation, so its search runs below the rules; it is not the rules that cost."""
+    rules = ["do_syscall_64", "__sys_sendmmsg", "udp_sendmsg", "nf_hook_slow", "nft_do_chain", "xt_snat_target_v2"]
+    search = [*rules, "nf_nat_setup_info", "nf_nat_l4proto_unique_tuple", "nf_conntrack_tuple_taken"]
+    scene = Scene().core(1, 20, 30, system=990).stack(1, 20, 30, 0.7, "prober", 808, search)
+    scene.stack(1, 20, 30, 0.27, "prober", 808, rules[:-1])
+    found = judged(scene, tmp_path)
+    assert [(each.cause, each.culprit.comm) for each in found.findings] == [("conntrack-pressure", "prober")]
+
+
 def test_who_lists_the_table_is_named(tmp_path: Path) -> None:
     listing = ["do_syscall_64", "__sys_recvmsg", "netlink_dump", "ctnetlink_dump_table", "ctnetlink_fill_info"]
     scene = Scene().core(2, 20, 30, system=950, user=40).stack(2, 20, 30, 0.9, "exporter", 12, listing)

@@ -115,6 +115,18 @@ def test_a_storm_that_wanders_over_the_cores_is_found_by_its_parent(tmp_path: Pa
     assert (told.severity, told.culprit.pid, told.culprit.comm) == ("warning", 700, "report.sh")
 
 
+def test_brief_programs_that_are_busy_with_something_else_are_no_storm(tmp_path: Path) -> None:
+    scene = calm(Scene(cores=4, seconds=24)).core(1, 10, 20, system=900, user=90).node(10, 20, forks=60)
+    for second in range(10, 20):
+        for n in range(5):
+            pid = 20_000 + second * 100 + n
+            scene.row("processes", second, pid=pid, ppid=700, comm="flood")
+            scene.stack(1, second, second + 1, 0.17, "flood", pid, ["do_syscall_64", "__sys_sendmmsg", "udp_sendmsg"])
+            scene.stack(1, second, second + 1, 0.02, "flood", pid, EXITS)
+    found = diagnose(scene.write(tmp_path), scene.window)
+    assert only(found, "fork-storm") is None
+
+
 def test_one_big_process_that_ends_is_no_storm(tmp_path: Path) -> None:
     scene = calm(Scene(cores=4, seconds=30), forks=60).core(1, 12, 16, system=990, user=0)
     scene.stack(1, 12, 16, 0.97, "postgres", 900, EXITS)

@@ -164,7 +164,7 @@ def _timeouts(vitals: Vitals) -> Check:
     bad = ", ".join(f"{device} {number:,}" for device, number in vitals.tx_timeouts.items() if number)
     level = Level.LOOK if total else Level.WELL
     text = "a starved core or a broken driver: record, and diagnose the next one" if total else ""
-    return Check("nic-timeouts", title, level, f"{bad or 'none'} since boot", "none", text, total)
+    return Check("nic-timeouts", title, level, f"{bad or 'none'} since boot", "", text, total)
 
 
 def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
@@ -186,10 +186,10 @@ def check_restarts(restarted: Sequence[Restarted], looked_s: float) -> Check:
     """Containers and services that began anew while they were looked at."""
     title, value = "restarting things", f"none in {looked_s:.0f} s"
     if not restarted:
-        return Check("restarts", title, Level.WELL, value, "none", number=0)
+        return Check("restarts", title, Level.WELL, value, number=0)
     named = ", ".join(f"{each.name} ({each.comm}, {each.age_s:.0f} s old)" for each in restarted[:4])
     text = "what restarts all the time is broken, and costs the whole node: see its log"
-    return Check("restarts", title, Level.LOOK, named, "none", text, len(restarted))
+    return Check("restarts", title, Level.LOOK, named, "", text, len(restarted))
 
 
 def _ago(nanos: int) -> str:

@@ -38,13 +38,15 @@ _STEP, _UNRECORDED = 5, 255
 def render_page(page: Page) -> str:
     """The page as text. The policy in its head forbids it to load anything."""
     diagnosis, zone = page.diagnosis, page.zone
+    grave = _grave(page)
     parts = {
         "title": escape(f"{diagnosis.node}: {diagnosis.verdict}"),
         "style": _asset("diagnosis.css"),
         "header": _header(page),
-        "findings": "".join(_finding(each, zone, n) for n, each in enumerate(diagnosis.findings, 1)) or _felt(page),
+        "findings": "".join(_finding(each, zone, first=n == 0) for n, each in enumerate(grave)) or _felt(page),
         "cores": _cores(page),
         "flame": _flame(page),
+        "also": "".join(_finding(each, zone) for each in diagnosis.findings if each.severity is Severity.INFO),
         "log": _log(page),
         "ruled": _ruled_out(page),
         "blind": _blind_spots(page),
@@ -66,10 +68,16 @@ def _header(page: Page) -> str:
     )
 
 
-def _finding(finding: Finding, zone: tzinfo | None, number: int) -> str:
+def _grave(page: Page) -> list[Finding]:
+    """What matters; what is only worth knowing stands further down."""
+    return [finding for finding in page.diagnosis.findings if finding.severity is not Severity.INFO]
+
+
+def _finding(finding: Finding, zone: tzinfo | None, *, first: bool = False) -> str:
+    # The first one's summary is the headline.
     sure = f"{percent(finding.confidence, 0)} sure, {confidence_words(finding.confidence)}"
     doubt = doubt_words(finding)
-    summary = f"<p>{escape(visible(finding.summary))}</p>" if number > 1 or finding.severity is Severity.INFO else ""
+    summary = "" if first else f"<p>{escape(visible(finding.summary))}</p>"
     return (
         f'<section class="finding"><h2><span class="badge {finding.severity}">{finding.severity}</span> '
         f"{escape(finding.title)} <code>{escape(finding.cause)}</code></h2>"
@@ -205,7 +213,7 @@ def _data(page: Page) -> dict[str, Any]:
         "step": _STEP,
         "stateNames": list(CORE_STATES),
         "hues": [BY_NAME["softirq" if name == "irq" else name].hue for name in CORE_STATES],
-        "culprits": sorted({f.culprit.cpu for f in diagnosis.findings if f.culprit.cpu is not None}),
+        "culprits": sorted({f.culprit.cpu for f in _grave(page) if f.culprit.cpu is not None}),
         "cpusOfRows": [row.cpus for row in page.rows],
         "focus": _seconds(page, diagnosis.focus),
         "baseline": _seconds(page, diagnosis.baseline),

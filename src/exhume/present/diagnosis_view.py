@@ -26,6 +26,7 @@ _FELT = {
 }
 FUNCTIONS_WIDTH = 40
 LONGEST_QUOTE = 160
+LONG_NS = 2 * NANOS
 
 
 def verdict_words(diagnosis: Diagnosis) -> str:
@@ -48,7 +49,8 @@ def span_words(window: Window, zone: tzinfo | None) -> str:
     """`2026-03-01 03:14:07 – 03:14:13 UTC`; the day is repeated where it is another."""
     if window.empty:
         return "none"
-    begin, end = clock_words(window.since, zone), clock_words(window.until, zone)
+    write = format_clock if window.nanos >= LONG_NS else clock_words
+    begin, end = write(window.since, zone), write(window.until, zone)
     days = [format_day(moment, zone) for moment in (window.since, window.until)]
     end = end if days[0] == days[1] else f"{days[1]} {end}"
     return f"{days[0]} {begin} – {end} {format_offset(window.since, zone)}"
@@ -64,10 +66,15 @@ def focus_words(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
     window, focus, baseline = (Window(*each) for each in (diagnosis.window, diagnosis.focus, diagnosis.baseline))
     said = span_words(focus, zone)
     if focus != window:
-        said += f" ({duration(focus.nanos)} that stand out of {duration(window.nanos)})"
+        said += f" ({_together(duration(focus.nanos))} that stand out of {_together(duration(window.nanos))})"
     if baseline.empty:
         return f"{said}, compared with nothing: there is no calm time near it"
-    return f"{said}, against {duration(baseline.nanos)} of calm from {clock_words(baseline.since, zone)} on"
+    return f"{said}, against {_together(duration(baseline.nanos))} of calm from {format_clock(baseline.since, zone)} on"
+
+
+def _together(text: str) -> str:
+    """Words that are not to be torn apart at the end of a line."""
+    return text.replace(" ", "\u00a0")
 
 
 def value_words(evidence: Evidence) -> str:
@@ -96,7 +103,7 @@ def evidence_parts(evidence: Evidence, zone: tzinfo | None, *, quoted: str = "")
     """One piece of evidence, in parts that belong on a line. A text that `quoted` holds already is not told again."""
     told = isinstance(evidence.value, str) and bool(evidence.value) and visible(evidence.value) in quoted
     what = _subject(evidence) if told else f"{_subject(evidence)} {value_words(evidence)}"
-    return [what, *_narrowed(evidence), _times(evidence, zone)]
+    return [what, *_narrowed(evidence), _times(evidence, zone, rounded=True)]
 
 
 def _subject(evidence: Evidence) -> str:
@@ -138,8 +145,11 @@ def _first_of(functions: Sequence[str]) -> list[str]:
     return shown
 
 
-def _times(evidence: Evidence, zone: tzinfo | None) -> str:
+def _times(evidence: Evidence, zone: tzinfo | None, *, rounded: bool = False) -> str:
+    """From when to when. A glance needs no milliseconds of a long stretch; `where` has them."""
     since, until = evidence.since, evidence.until
+    if rounded and until - since >= LONG_NS:
+        return f"{format_clock(since, zone)}–{format_clock(until, zone)}"
     # A row is named by the nanosecond in which it begins.
     if until - since <= NANOS // 1000:
         return f"at {clock_words(since, zone)}"

@@ -38,8 +38,9 @@ def examine(case: Case) -> Found | RuledOut:
     family = find_family(case)
     sampled = case.sampled
     births = sampled.holding(CAUSE.names) & ~_long_deaths(case)
-    # The faults and mappings of one that lives for a moment are the price of its birth as well.
-    load = case.load_of(births | (family.brief & sampled.in_kernel))
+    load = case.load_of(births | _settling(case, family))
+    if case.load_of(births).cores < CAUSE.limit("births_part") * load.cores:
+        return sheet.rule_out("brief processes used memory, but it was not their birth and death that took the time")
     if not _is_concentrated(case, load, family):
         return sheet.rule_out(f"birth and death of processes took {load.together:.0%} of a core over all cores")
     if load.cores < CAUSE.limit("lasting_share") and load.taken_s < CAUSE.limit("seconds"):
@@ -90,6 +91,16 @@ def _found(sheet: Sheet, load: Load, family: Family, part: float, rate: float | 
         load=storm,
         remedies=aimed(CAUSE.remedies, _target(culprit)),
     )
+
+
+def _settling(case: Case, family: Family) -> Mask:
+    """What brief processes do in the kernel is the price of their birth where each does next to nothing; of those that
+    do more only their faults and mappings are."""
+    sampled = case.sampled
+    kernel = family.brief & sampled.in_kernel
+    started = case.now("node").total("forks") if len(case.now("node")) else None
+    each = float(sampled.weight[family.brief].sum()) / 1e6 / started if started else 1.0
+    return kernel if each <= CAUSE.limit("moment_s") else kernel & sampled.holding(CAUSE.named("settling"))
 
 
 def _is_concentrated(case: Case, load: Load, family: Family) -> bool:

@@ -137,7 +137,7 @@ def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
     own = rows.where(rows.cpu == best)
     since, until = int(own.wall.min()), int(own.wall.max()) + 1
     return tuple(
-        Evidence("cpu", state, "mean", round(float(own.numbers(state).mean()), 1), since, until, best, unit="permille")
+        Evidence("cpu", state, "mean", round(float(own.numbers(state).mean()), 3), since, until, best, unit="permille")
         for state in _ROOM
     )
 

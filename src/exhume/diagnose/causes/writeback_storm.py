@@ -147,7 +147,17 @@ def _add_writing(case: Case, sheet: Sheet, load: Load, held: Held) -> None:
     sheet.add(Role.MECHANISM, text, share_in(case, load, names), strength=strong, at=load.at)
     journals = [comm for comm in _comms(case, load) if comm.startswith(_JOURNALS)]
     if journals:
-        sheet.add(Role.MECHANISM, f"the file system's own thread {journals[0]} is busy with it")
+        text = f"the file system's own thread {journals[0]} is busy with it"
+        sheet.add(Role.MECHANISM, text, _time_of(case, journals[0]))
+
+
+def _time_of(case: Case, comm: str) -> Evidence:
+    """The CPU time of the threads with a name."""
+    sampled = case.sampled
+    mask = sampled.of_comms([comm]) & sampled.within(case.focus)
+    value = float(sampled.weight[mask].sum())
+    since, until = case.focus.since, case.focus.until
+    return Evidence("samples", "weight_us", "sum", value, since, until, match=(("comm", comm),), unit="us")
 
 
 def _comms(case: Case, load: Load) -> list[str]:
