@@ -5,7 +5,8 @@
 
 Of each scenario the first run that was right is taken: some seconds of calm and some of the trouble, with stacks of the
 kernel whole and of programs by their last frame, and nothing in it that tells of the machine. What is found in the
-small recording has to be what was found in the whole one; else it isn't written.
+small recording has to be what was found in the whole one, on the same core (of less time it may be less grave); else
+it isn't written.
 """
 
 import hashlib
@@ -86,6 +87,8 @@ def trim(source: Path, target: Path, truth: dict[str, Any]) -> None:
         row["stack"] = renamed[row["stack"]]
     used = {row["pid"] for table in ("samples", "cgroup_events", "events") for row in rows[table]}
     rows["processes"] = [row for row in rows["processes"] if row["pid"] in used]
+    # Lines of the log that no signature knows say nothing but what machine this is.
+    rows["events"] = [row for row in rows["events"] if row["kind"] != "kernel-line"]
     for table, found in rows.items():
         scrubber.rows(table, found)
     writer.append("frames", columns(frames))
@@ -189,9 +192,7 @@ def make(kept: Path) -> str:
         (small / "recorder.lock").unlink()
         found = best(Recording.open(small))
         told, expected = tell(found[0] if found else None), tell(whole[0] if whole else None)
-        same = right(found, truth["cause"]) and all(
-            told.get(key) == expected.get(key) for key in ("cause", "severity", "cpu")
-        )
+        same = right(found, truth["cause"]) and all(told.get(key) == expected.get(key) for key in ("cause", "cpu"))
         size = sum(file.stat().st_size for file in small.rglob("*") if file.is_file())
         if not same or size > MOST_BYTES:
             return f"{kept.name}: {told} of {size:,} bytes, but the whole says {expected}; not taken"

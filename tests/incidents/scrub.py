@@ -15,6 +15,10 @@ KERNEL_THREAD = re.compile(
     r"|cpuhp|kdevtmpfs|kauditd|khungtaskd|writeback|loop|kblockd|scsi_eh|netns|xfs|ext4|nfsd)\b.*"
 )
 TOOLS = {"sh", "true", "sleep", "ip", "mount", "umount", "exhume", "python", "python3", "dd", "iptables", "nft", "sync"}
+# Names of the story that the lab tells.
+STORY = {"kubelet", "ecs-agent", "amazon/amazon-ecs-agent:latest", "busybox"}
+# Drawn by lot by whoever made the container.
+CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 # Beginnings of cgroup paths that say nothing about a machine.
 PLAIN_CGROUPS = re.compile(r"/?(|init\.scope|system\.slice|user\.slice|kubepods|docker)/?")
 ADDRESSES = re.compile(r"\b(?:0x)?[0-9a-f]{12,16}\b|\b\d+\.\d+\.\d+\.\d+\b|(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
@@ -77,4 +81,5 @@ class Scrubber:
     def _keeps(self, name: str) -> bool:
         # The kernel keeps fifteen characters of a name, and programs may add to theirs.
         own = any(name.startswith(each[:12]) for each in self._names)
-        return own or name in TOOLS or KERNEL_THREAD.fullmatch(name) is not None
+        plain = name in TOOLS or name in STORY or CONTAINER_ID.fullmatch(name) is not None
+        return own or plain or KERNEL_THREAD.fullmatch(name) is not None

@@ -137,7 +137,7 @@ def _idle_cores(case: Case) -> tuple[float, Evidence] | None:
         return None
     # Programs that give way leave their core to it as well.
     idle = rows.sums(("idle", "iowait", "nice")) * rows.numbers("span_ms") / 1e6
-    told = Evidence("cpu", "idle", "mean", round(float(rows.numbers("idle").mean()), 1), *_span(rows), unit="permille")
+    told = Evidence("cpu", "idle", "mean", round(float(rows.numbers("idle").mean()), 3), *_span(rows), unit="permille")
     seconds = float(rows.numbers("span_ms").sum()) / 1000 / max(1, len(np.unique(rows.cpu)))
     return float(idle.sum()) / max(seconds, 1e-9), told
 

@@ -21,7 +21,7 @@ def examine(case: Case) -> Found | RuledOut:
         return sheet.rule_out(f"the host took at most {share:.0%} of a core")
     own = rows.where(rows.cpu == cpu)
     since, until = int(own.wall.min()), int(own.wall.max()) + 1
-    mean = round(float(own.numbers("steal").mean()), 1)
+    mean = round(float(own.numbers("steal").mean()), 3)
     most = own.highest("steal") or 0
     sheet.add(
         Role.MECHANISM,
@@ -68,5 +68,5 @@ def _before(case: Case, cpu: int) -> Evidence | None:
     if not len(own):
         return None
     since, until = int(own.wall.min()), int(own.wall.max()) + 1
-    value = round(float(own.numbers("steal").mean()), 1)
+    value = round(float(own.numbers("steal").mean()), 3)
     return Evidence("cpu", "steal", "mean", value, since, until, cpu, unit="permille")
