@@ -131,7 +131,7 @@ def test_what_the_kernel_refuses_is_told_with_its_words(tmp_path, crew):
 
 def test_a_swapfile_is_one_for_the_kernel_and_not_for_others(tmp_path, monkeypatch):
     turned_on = []
-    monkeypatch.setattr(jobs, "_swapon", turned_on.append)
+    monkeypatch.setattr(jobs, "swap_on", lambda *words: turned_on.append(words))
     path = tmp_path / "swap"
     jobs._swapfile({"path": str(path), "size": 1 << 20})
     content = path.read_bytes()
@@ -139,7 +139,7 @@ def test_a_swapfile_is_one_for_the_kernel_and_not_for_others(tmp_path, monkeypat
     assert content[4086:4096] == b"SWAPSPACE2"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.stat().st_blocks * 512 >= 1 << 20
-    assert turned_on == [{"path": str(path), "priority": 0x7FFF}]
+    assert turned_on == [(str(path), 0x7FFF)]
     with pytest.raises(FileExistsError):
         jobs._swapfile({"path": str(path), "size": 1 << 20})
 

@@ -9,19 +9,16 @@ import contextlib
 import ctypes
 import errno
 import json
-import mmap
 import os
 import signal
-import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from exhume.remedy.swapfile import FIRST, make_swapfile, swap_off, swap_on
+
 _PR_SET_PDEATHSIG = 1
-_SWAP_FLAG_PREFER = 0x8000
-_SIGNATURE = b"SWAPSPACE2"
-_LABEL = b"exhume"
 _TELL_EVERY = 256
 
 Job = dict[str, Any]
@@ -92,32 +89,16 @@ def _drop_caches(job: Job) -> None:
 
 def _swapfile(job: Job) -> None:
     """Make a swapfile and turn it on before all others, so that what goes out goes there."""
-    path, pages = Path(job["path"]), job["size"] // mmap.PAGESIZE
-    header = bytearray(mmap.PAGESIZE)
-    # Version 1, last page, no bad pages, no identifier, a label; the signature ends the page.
-    struct.pack_into("=III16x16s", header, 1024, 1, pages - 1, 0, _LABEL)
-    header[-len(_SIGNATURE) :] = _SIGNATURE
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, pages * mmap.PAGESIZE)
-        os.pwrite(fd, header, 0)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    _swapon({"path": job["path"], "priority": 0x7FFF})
+    make_swapfile(job["path"], job["size"])
+    swap_on(job["path"], FIRST)
 
 
 def _swapon(job: Job) -> None:
-    priority = job["priority"]
-    # Negative priorities are the kernel's own, given in the order of turning on.
-    flags = _SWAP_FLAG_PREFER | priority if priority >= 0 else 0
-    if _libc.swapon(os.fsencode(job["path"]), flags) != 0:
-        _raise(job["path"])
+    swap_on(job["path"], job["priority"])
 
 
 def _swapoff(job: Job) -> None:
-    if _libc.swapoff(os.fsencode(job["path"])) != 0:
-        _raise(job["path"])
+    swap_off(job["path"])
 
 
 def _settings(job: Job) -> None:
@@ -134,11 +115,6 @@ def _settings(job: Job) -> None:
 
 def _tell(line: str) -> None:
     os.write(1, line.encode(errors="replace") + b"\n")
-
-
-def _raise(path: str) -> None:
-    number = ctypes.get_errno()
-    raise OSError(number, os.strerror(number), path)
 
 
 def _write(path: Path, text: str) -> None:
