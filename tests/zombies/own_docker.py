@@ -17,13 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from string import ascii_lowercase
 
-import pytest
+from tests.parts import SEARCH_PATH, missing, need
 
 from exhume.collect.cgroup_layout import hierarchies
 from exhume.collect.host import Host
 from exhume.lab.mounts import mount_tmpfs, unmount
 
-SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 SIZE, FILES = 256 << 20, 20_000
 START_S, STOP_S = 20.0, 15.0
 DAEMONS = ("dockerd", "containerd", "containerd-shim", "containerd-shim-runc-v2", "runc")
@@ -123,10 +122,9 @@ class OwnDocker:
 
     def import_busybox(self, image: str) -> None:
         """An image with nothing but a static busybox in it."""
-        program = shutil.which("busybox", path=SEARCH_PATH)
-        assert program is not None
+        program = need("busybox")
         if subprocess.run(["ldd", program], capture_output=True, check=False).returncode == 0:
-            pytest.skip("needs a busybox that is linked statically (busybox-static)")
+            missing("a busybox that is linked statically (busybox-static)")
         archive = self.work / "image.tar"
         with tarfile.open(archive, "w") as tar:
             tar.add(Path(program).resolve(), "bin/busybox")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from own_docker import OwnDocker, until
+from tests.parts import missing
 
 from exhume.collect.container_names import ContainerName, container_names
 from exhume.collect.host import Host
@@ -26,7 +27,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.needs("dockerd", "docker", "busybox"),
-    pytest.mark.skipif(take_census(Host()).memory is None, reason="no memory cgroups are mounted here"),
 ]
 
 PROGRAM = (sys.executable, "-m", "exhume.cli.main")
@@ -36,6 +36,12 @@ LEAKER, CLEAN_LOOP, STEADY = "wobbly_heron.9", "clean-crasher", "quiet-neighbour
 CRASHES = 6
 # The page that it writes outlives it and pins its memory cgroup.
 LEAK = 'echo leaked > "$(busybox mktemp /leak/XXXXXX)"; exit 1'
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_cgroups() -> None:
+    if take_census(Host()).memory is None:
+        missing("memory cgroups")
 
 
 def ticks(directory: Path) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_up_node import MadeUpNode
+from tests.parts import missing
 
 from exhume.collect.host import Host
 from exhume.collect.memcg.census import take_census
@@ -176,7 +177,7 @@ def test_cached_stretches_are_found_by_halving(tmp_path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     if cached_pages(fd) is None:
         os.close(fd)
-        pytest.skip("this kernel has no cachestat")
+        missing("cachestat in this kernel")
     runs = list(cached_runs(fd, 1000 * PAGE, float("inf")))
     os.close(fd)
     pages = sorted(page for offset, length in runs for page in range(offset // PAGE, (offset + length) // PAGE))

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from symbol_programs import SOURCE, Compile, map_file, need, running
+from symbol_programs import SOURCE, Compile, map_file, running
+from tests.parts import missing, need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, files
@@ -156,9 +157,9 @@ def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> 
         try:
             generation = struct.unpack_from("=I", fcntl.ioctl(file, 0x80087601, bytes(8)))[0]
         except OSError:
-            pytest.skip("this filesystem has no inode generations")
+            missing("a filesystem with inode generations")
     if not generation:
-        pytest.skip("this filesystem has no inode generations")
+        missing("a filesystem with inode generations")
     offset = sizes_at(library, "work")
     status = library.stat()
     for told, name in ((generation, "work"), (generation ^ 1, f"libwork.so+0x{offset:x}")):
@@ -194,9 +195,7 @@ def test_cplusplus_names_are_readable(compile_c: Compile) -> None:
 
 @pytest.mark.parametrize("scheme", ["default", "v0"])
 def test_rust_names_are_readable(tmp_path: Path, scheme: str) -> None:
-    rustc = shutil.which("rustc")
-    if rustc is None:
-        pytest.skip("rustc is not installed")
+    rustc = need("rustc")
     code = tmp_path / "crunch.rs"
     code.write_text("""
     trait Work { fn grind(&self, x: u64) -> u64; }
@@ -235,7 +234,7 @@ def test_the_vdso_is_named_in_every_process(compile_c: Compile) -> None:
     with running(program) as run:
         base = run.addresses["vdso"]
         if not base:
-            pytest.skip("this kernel maps no vdso")
+            missing("a vdso")
         space = AddressSpace.from_proc(Host(), run.pid)
         assert space is not None
         mapping = space.find(base)
