@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -116,6 +117,18 @@ def test_a_job_ends_when_a_stop_is_asked_for(tmp_path, crew, stop):
     began = time.monotonic()
     assert not crew.run({"job": "settings", "values": [(str(fifo), "0")]}, 60).complete
     assert time.monotonic() - began < 10
+
+
+def test_a_worker_that_is_slow_to_start_has_all_its_time(tmp_path, crew, monkeypatch):
+    """As on a machine that is starved: the interpreter takes longer to load than the job may take."""
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.5)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), *sys.path)))
+    file = tmp_path / "setting"
+    file.touch()
+    done = crew.run({"job": "settings", "values": [(str(file), "7")]}, 0.5)
+    assert done.complete
+    assert file.read_text() == "7"
+    assert done.seconds > 1.5
 
 
 def test_what_the_kernel_refuses_is_told_with_its_words(tmp_path, crew):

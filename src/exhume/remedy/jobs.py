@@ -1,8 +1,8 @@
 """What a worker does for a remedy: one small job with the kernel, in a process of its own.
 
 A worker can be killed at any moment, which is how a job is bounded in time: the kernel ends reclaim and swapoff when a
-signal comes, and loses nothing. It reads the job from its standard input and tells how far it is, one number a line.
-Only the standard library is needed, so that it starts quickly.
+signal comes, and loses nothing. It reads the job from its standard input, and tells when it begins and how far it is,
+one number a line. Only the standard library is needed, so that it starts quickly.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from exhume.remedy.swapfile import FIRST, make_swapfile, swap_off, swap_on
 
 _PR_SET_PDEATHSIG = 1
 _TELL_EVERY = 256
+BEGUN = "begun"
 
 Job = dict[str, Any]
 
@@ -33,6 +34,8 @@ def main() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         _settle(job)
+        # From now on its time counts.
+        _tell(BEGUN)
         JOBS[job["job"]](job)
     except OSError as error:
         number = error.errno or errno.EIO
