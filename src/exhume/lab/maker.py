@@ -21,6 +21,7 @@ SECONDS_BETWEEN_REPORTS = 0.1
 FILES_IN_A_DIRECTORY = 1000
 SWAPPED_TOGETHER = 32
 SECONDS_TO_SWAP = 30.0
+SECONDS_TO_WRITE = 0.1
 
 
 class Order(TypedDict):
@@ -174,6 +175,11 @@ def swap_out(cgroups: list[str], reclaim: str, words: bytes) -> None:
             )
         if waiting:
             time.sleep(0.002)
+    if reclaim == "memory.reclaim":
+        # v2 counts an entry as soon as there is one, while its page is still being written: that has to go as well.
+        time.sleep(SECONDS_TO_WRITE)
+        for cgroup in cgroups:
+            reclaim_all(f"{cgroup}/{reclaim}", words)
 
 
 def reclaim_all(path: str, words: bytes) -> None:
