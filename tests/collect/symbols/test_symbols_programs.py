@@ -201,9 +201,11 @@ def test_rust_names_are_readable(tmp_path: Path, scheme: str) -> None:
     trait Work { fn grind(&self, x: u64) -> u64; }
     struct Mill<T>(T);
     impl<T: Copy + Into<u64>> Work for Mill<T> {
-        #[inline(never)] fn grind(&self, x: u64) -> u64 { std::hint::black_box(x).wrapping_mul(self.0.into()) }
+        #[inline(never)] fn grind(&self, x: u64) -> u64 { opaque(x).wrapping_mul(self.0.into()) }
     }
-    mod deep { #[inline(never)] pub fn spin(x: u64) -> u64 { std::hint::black_box(x) + 1 } }
+    // What the compiler can't see through, in a way that older ones know too.
+    fn opaque(x: u64) -> u64 { unsafe { std::ptr::read_volatile(&x) } }
+    mod deep { #[inline(never)] pub fn spin(x: u64) -> u64 { super::opaque(x) + 1 } }
     fn main() {
         println!("grind={:p} spin={:p}", <Mill<u32> as Work>::grind as *const (), deep::spin as *const ());
         std::thread::sleep(std::time::Duration::from_secs(60));
