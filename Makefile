@@ -13,10 +13,10 @@ ARGS ?=
 # QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
 
-.PHONY: help setup run test lint format bench soak score lock clean
+.PHONY: help setup run test test-vm lint format bench soak score lock clean
 
 help: ## what can be made
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 setup: $(VENV)/.installed ## put the program with its locked dependencies at .venv/bin/exhume
 
@@ -26,6 +26,10 @@ run: setup ## record this node (ARGS="..." passes other words to the program)
 test: lint ## everything that has to pass: the linters, then the tests (ARGS="-k ring" goes to pytest)
 	@tools/system-packages test
 	@$(BIN)/pytest $(ARGS)
+
+test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, in a virtual machine (ARGS="-k swap")
+	@tools/system-packages vm
+	@$(BIN)/pytest -m vm tests/vm $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the direction of imports
 	@$(BIN)/ruff check .

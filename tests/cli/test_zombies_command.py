@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.parts import missing
 
 from exhume.collect.container_names import ContainerName, ContainerNames
 from exhume.collect.host import Host
@@ -29,7 +30,11 @@ CONTAINER = "0123456789abcdef" * 4
 MINUTES = 10
 COMING_AND_GOING = 3
 
-pytestmark = pytest.mark.skipif(take_census(Host()).memory is None, reason="no memory cgroups are mounted here")
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_cgroups() -> None:
+    if take_census(Host()).memory is None:
+        missing("memory cgroups")
 
 
 def record(directory: Path, boot_id: str, hierarchy: int, rate_an_hour: int = 600) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import time
 
 import pytest
+from tests.parts import missing
 
 from exhume.collect.exit_codes import ExitCodes
 
@@ -15,7 +16,7 @@ def codes():
     try:
         opened = ExitCodes()
     except OSError as error:
-        pytest.skip(f"no process connector here: {error}")
+        missing(f"the kernel's process connector ({error})")
     yield opened
     opened.close()
 

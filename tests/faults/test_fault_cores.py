@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from recorder_process import RecorderProcess, clean_words, exhume, losses, monotonic, rows, share_sums, until
+from tests.parts import missing
 
 from exhume.collect.perf.hotplug import HotplugWatch
 from exhume.model.clock import MILLIS, NANOS
@@ -26,7 +27,7 @@ CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
 def core_one() -> Iterator[Callable[[bool], None]]:
     """Take core 1 away or bring it back; at the end it is back."""
     if not CPU1.exists():
-        pytest.skip("core 1 can't be taken offline here")
+        missing("a core 1 that can be taken offline")
     yield lambda online: CPU1.write_text("1" if online else "0") and None
     CPU1.write_text("1")
 

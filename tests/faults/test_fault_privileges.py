@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from recorder_process import PROGRAM, RecorderProcess, anchor_count, clean_words, rows, share_sums
+from tests.parts import missing
 
 from exhume.store.query import Recording
 
@@ -145,7 +146,7 @@ def test_no_cgroups_in_sight(tmp_path: Path, start: Start, usual: dict[str, list
 def test_an_ordinary_user(open_directory: Path, start: Start, usual: dict[str, list[str]]) -> None:
     under = [*without("all"), *NOBODY]
     if subprocess.run([*under, PROGRAM, "--version"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("the interpreter belongs to root alone")
+        missing("an interpreter that ordinary users may run")
     directory = open_directory / "recording"
     with setting("kernel.dmesg_restrict", "1"):
         more = more_than(usual, record_under(start, directory, under))
@@ -161,6 +162,6 @@ def test_an_ordinary_user_with_the_capabilities_that_are_asked_for(
     wanted = "+perfmon,+syslog,+sys_ptrace"
     under = ["setpriv", f"--inh-caps={wanted}", f"--ambient-caps={wanted}", *NOBODY]
     if subprocess.run([*under, PROGRAM, "--version"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("the interpreter belongs to root alone")
+        missing("an interpreter that ordinary users may run")
     more = more_than(usual, record_under(start, open_directory / "recording", under))
     assert {"stacks", "kernel-log", "kernel symbols", "user symbols"}.isdisjoint(more)

@@ -19,7 +19,7 @@ def name_of(path: Path) -> str:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def verbs() -> set[str]:
@@ -44,13 +44,13 @@ def test_continuous_integration_hides_nothing():
 def test_every_target_is_explained_and_phony():
     makefile = (ROOT / "Makefile").read_text()
     phony = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())
-    explained = set(re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE))
+    explained = set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
     assert make_targets() == phony == explained
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_documents_name_only_targets_that_exist(document: Path):
-    mentioned = set(re.findall(r"\bmake ([a-z]+)\b", code_in(document)))
+    mentioned = set(re.findall(r"\bmake ([a-z-]+)\b", code_in(document)))
     assert mentioned <= make_targets()
 
 

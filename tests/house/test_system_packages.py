@@ -90,6 +90,17 @@ def test_an_apt_that_fails_is_told_in_one_line(tmp_path: Path):
     assert "gcc" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_the_virtual_machine_has_needs_of_its_own(tmp_path: Path):
+    machine = Machine(tmp_path / "bin", user=1000).with_all_but()
+    done = machine.run("vm", CI="true")
+    assert done.returncode == 1
+    assert "qemu-system-x86" in done.stderr and "cpio" in done.stderr and "e2fsprogs" not in done.stderr
+    for command in ("qemu-system-x86_64", "cpio", "dpkg-deb"):
+        machine.command(command)
+    done = machine.run("vm", CI="true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_setting_up_without_python_is_an_error_that_says_so(tmp_path: Path):
     done = Machine(tmp_path / "bin", user=1000).run("setup")
     assert done.returncode == 1

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.parts import missing
 
 from exhume.collect.containers import identify
 from exhume.diagnose.engine import diagnose
@@ -25,8 +26,14 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.needs("dockerd", "docker", "busybox"),
-    pytest.mark.skipif(bool(docker_missing()), reason="needs a Docker that can be started, and a static busybox"),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def docker() -> None:
+    if why := docker_missing():
+        missing(f"a Docker that can be started ({why})")
+
 
 # Permille of a second; the recorder needs a little of each core.
 IN_KERNEL = 900

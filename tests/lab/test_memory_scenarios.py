@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.parts import missing
 
 from exhume.collect.host import Host
 from exhume.lab.memcg_stage import own_cgroup
@@ -21,7 +22,13 @@ def no_memory_cgroups() -> bool:
     return False
 
 
-pytestmark = [pytest.mark.root, pytest.mark.skipif(no_memory_cgroups(), reason="no memory cgroups are mounted here")]
+@pytest.fixture(autouse=True, scope="module")
+def memory_cgroups() -> None:
+    if no_memory_cgroups():
+        missing("memory cgroups")
+
+
+pytestmark = pytest.mark.root
 COUNT = 400
 
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.parts import missing
 
 from exhume.lab.filters import long_list
 from exhume.lab.network import Namespace, grouped, new_namespace
@@ -73,8 +74,9 @@ def test_a_routing_loop_multiplies_packets(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.root
 @pytest.mark.needs("ip", "nsenter", "unshare", "iptables-restore")
-@pytest.mark.skipif(not COUNT.exists(), reason="this kernel tracks no connections")
 def test_connections_are_tracked_in_a_namespace_of_their_own(tmp_path: Path) -> None:
+    if not COUNT.exists():
+        missing("a kernel that tracks connections")
     counted = int(COUNT.read_text())
     with stage("conntrack-pressure", seconds=1.0, work=tmp_path) as playing:
         conntrack_pressure.list_all(playing, new_namespace(playing))

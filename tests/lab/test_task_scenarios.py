@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.parts import missing
 
 from exhume.collect.exit_codes import ExitCodes
 from exhume.lab.scenarios import SCENARIOS
@@ -28,7 +29,7 @@ def forks() -> int:
 
 def test_names_that_do_not_exist_are_remembered_and_forgotten(tmp_path: Path) -> None:
     if dentries_negative() == 0:
-        pytest.skip("this kernel doesn't count negative dentries")
+        missing("a kernel that counts negative dentries")
     before = dentries_negative()
     began = time.monotonic()
     with stage("names", seconds=1.0, work=tmp_path) as playing:
@@ -71,7 +72,7 @@ def test_a_service_fails_and_is_started_again(tmp_path: Path, seed: int) -> None
     try:
         codes = ExitCodes()
     except OSError as error:
-        pytest.skip(f"no process connector here: {error}")
+        missing(f"the kernel's process connector ({error})")
     with stage("loop", seconds=2.5, seed=seed, work=tmp_path) as playing:
         SCENARIOS["crash-loop"].play(playing)
         cgroups = [Path(str(entry["path"])) for entry in playing.leftovers.entries if entry["kind"] == "cgroup"]

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -118,6 +119,18 @@ def test_a_job_ends_when_a_stop_is_asked_for(tmp_path, crew, stop):
     assert time.monotonic() - began < 10
 
 
+def test_a_worker_that_is_slow_to_start_has_all_its_time(tmp_path, crew, monkeypatch):
+    """As on a machine that is starved: the interpreter takes longer to load than the job may take."""
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.5)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), *sys.path)))
+    file = tmp_path / "setting"
+    file.touch()
+    done = crew.run({"job": "settings", "values": [(str(file), "7")]}, 0.5)
+    assert done.complete
+    assert file.read_text() == "7"
+    assert done.seconds > 1.5
+
+
 def test_what_the_kernel_refuses_is_told_with_its_words(tmp_path, crew):
     file = tmp_path / "memory.force_empty"
     file.mkdir()
@@ -131,7 +144,7 @@ def test_what_the_kernel_refuses_is_told_with_its_words(tmp_path, crew):
 
 def test_a_swapfile_is_one_for_the_kernel_and_not_for_others(tmp_path, monkeypatch):
     turned_on = []
-    monkeypatch.setattr(jobs, "_swapon", turned_on.append)
+    monkeypatch.setattr(jobs, "swap_on", lambda *words: turned_on.append(words))
     path = tmp_path / "swap"
     jobs._swapfile({"path": str(path), "size": 1 << 20})
     content = path.read_bytes()
@@ -139,7 +152,7 @@ def test_a_swapfile_is_one_for_the_kernel_and_not_for_others(tmp_path, monkeypat
     assert content[4086:4096] == b"SWAPSPACE2"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.stat().st_blocks * 512 >= 1 << 20
-    assert turned_on == [{"path": str(path), "priority": 0x7FFF}]
+    assert turned_on == [(str(path), 0x7FFF)]
     with pytest.raises(FileExistsError):
         jobs._swapfile({"path": str(path), "size": 1 << 20})
 

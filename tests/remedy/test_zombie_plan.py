@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.remedy.situations import GIB, ROOT, parent, pinned, situation
 
-from exhume.model.remedy import Risk
+from exhume.model.remedy import Risk, Step
 from exhume.model.zombies import Holder, PinKind
 from exhume.remedy.swaps import Swap
 from exhume.remedy.zombies import cost
 from exhume.remedy.zombies.plan import make_plan
 from exhume.remedy.zombies.situation import WorkPlace
+from exhume.remedy.zombies.still_held import still_held
 
 
 def ids(plan) -> list[str]:
@@ -138,6 +139,30 @@ def test_many_zombies_without_any_page_leave_a_reboot():
     plan = make_plan(situation(68_680))
     assert ids(plan) == ["reboot"]
     assert not plan.steps[0].automatic
+
+
+def test_files_that_were_written_last_by_zombies_of_v2_are_reclaimed():
+    found = make_plan(situation(300, parent("/docker", 2, 300), parent("/", 2, 0)))
+    assert [(step.id, step.targets) for step in found.steps] == [("reclaim", (f"{ROOT}/docker",))]
+    assert found.steps[0].frees_at_most == 300
+    assert "wrote last" in found.summary
+    assert found.steps[0].commands == (f"echo 67108864 > {ROOT}/docker/memory.reclaim",)
+
+
+@pytest.mark.parametrize(
+    ("held", "needed"),
+    [
+        (parent("/docker", 2, 300), {"reclaim"}),
+        (parent("/docker", 2, 300, file=1), {"fadvise", "reclaim", "drop-caches"}),
+        (parent("/docker", 2, 300, shmem=1), {"swap-through"}),
+        (parent("/docker", 2, 0), set()),
+        (parent("/docker", 1, None), set()),
+    ],
+)
+def test_a_step_is_needed_while_something_that_it_frees_is_held(held, needed):
+    words = {"title": "", "why": "", "targets": (), "commands": ()}
+    actions = ("fadvise", "reclaim", "drop-caches", "swap-through", "swapoff")
+    assert {each for each in actions if still_held([held], Step(id=each, action=each, **words))} == needed
 
 
 def test_a_count_that_falls_by_itself_needs_nothing():

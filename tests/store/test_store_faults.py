@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from store_rows import FACTS, cpu_rows, recorder, sample_rows, tick_at
+from tests.parts import missing
 
 from exhume.model.errors import DirectoryBusy, RecordingError
 from exhume.model.window import Window
@@ -32,7 +33,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
     )
     if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small filesystem: {mounted.stderr.strip()}")
+        missing(f"a tmpfs to mount ({mounted.stderr.strip()})")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
 

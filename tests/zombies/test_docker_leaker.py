@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from own_docker import OwnDocker, own_docker, until
+from tests.parts import missing
 
 from exhume.collect.container_names import ContainerName, container_names
 from exhume.collect.host import Host
@@ -27,8 +28,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.needs("dockerd", "docker", "busybox"),
-    pytest.mark.skipif(take_census(Host()).memory is None, reason="no memory cgroups are mounted here"),
-    pytest.mark.skipif(bool(docker_missing()), reason="needs a Docker that can be started, and a static busybox"),
 ]
 
 PROGRAM = (sys.executable, "-m", "exhume.cli.main")
@@ -38,6 +37,14 @@ LEAKER, CLEAN_LOOP, STEADY = "wobbly_heron.9", "clean-crasher", "quiet-neighbour
 CRASHES = 6
 # The page that it writes outlives it and pins its memory cgroup.
 LEAK = 'echo leaked > "$(busybox mktemp /leak/XXXXXX)"; exit 1'
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_cgroups() -> None:
+    if take_census(Host()).memory is None:
+        missing("memory cgroups")
+    if why := docker_missing():
+        missing(f"a Docker that can be started ({why})")
 
 
 def ticks(directory: Path) -> int:

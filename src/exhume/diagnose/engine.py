@@ -148,7 +148,10 @@ def _better(one: Finding, other: Finding) -> bool:
 
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
-    """The finding with what was felt at the head of its chain: on its own core where it is about one."""
+    """The finding with what was felt at the head of its chain: on its own core where it is about one. What is only
+    worth knowing did not cause what was felt."""
+    if finding.severity is Severity.INFO:
+        return finding
     cpu = finding.culprit.cpu
     near = [each for each in symptoms if cpu is None or each.cpu is None or each.cpu == cpu]
     own = [link for link in finding.chain if link.role == "symptom"]

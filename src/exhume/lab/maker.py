@@ -21,6 +21,7 @@ SECONDS_BETWEEN_REPORTS = 0.1
 FILES_IN_A_DIRECTORY = 1000
 SWAPPED_TOGETHER = 32
 SECONDS_TO_SWAP = 30.0
+SECONDS_TO_WRITE = 0.1
 
 
 class Order(TypedDict):
@@ -163,13 +164,22 @@ def swap_out(cgroups: list[str], reclaim: str, words: bytes) -> None:
     while waiting:
         for cgroup in waiting:
             reclaim_all(f"{cgroup}/{reclaim}", words)
-        waiting = [cgroup for cgroup in waiting if swapped(cgroup) < PAGE]
+        left = [cgroup for cgroup in waiting if swapped(cgroup) < PAGE]
+        if len(left) < len(waiting):
+            # A busy disk is slow, but it gets there.
+            deadline = time.monotonic() + SECONDS_TO_SWAP
+        waiting = left
         if waiting and time.monotonic() > deadline:
             raise OSError(
                 errno.ENOSPC, "pages are not swapped out: the swapfile is full, the disk too slow or swap off"
             )
         if waiting:
             time.sleep(0.002)
+    if reclaim == "memory.reclaim":
+        # v2 counts an entry as soon as there is one, while its page is still being written: that has to go as well.
+        time.sleep(SECONDS_TO_WRITE)
+        for cgroup in cgroups:
+            reclaim_all(f"{cgroup}/{reclaim}", words)
 
 
 def reclaim_all(path: str, words: bytes) -> None:
@@ -188,7 +198,10 @@ def swapped(cgroup: str) -> int:
     """Bytes of a cgroup that are in swap, by the counters that are never late (memory.stat may be, by seconds)."""
     if os.access(f"{cgroup}/memory.swap.current", os.F_OK):
         return number_in(f"{cgroup}/memory.swap.current")
-    return number_in(f"{cgroup}/memory.memsw.usage_in_bytes") - number_in(f"{cgroup}/memory.usage_in_bytes")
+    # Both counters are charged ahead, and what was not used is given back at any moment. Were it given back between
+    # the two reads, the difference would be too large with memory and swap read first; this way it is too small.
+    memory = number_in(f"{cgroup}/memory.usage_in_bytes")
+    return number_in(f"{cgroup}/memory.memsw.usage_in_bytes") - memory
 
 
 def number_in(path: str) -> int:

@@ -1,5 +1,6 @@
 """The memory cgroups of this machine, v1 or v2, as the lab uses them: a parent of its own, and an exact count."""
 
+import contextlib
 import mmap
 import os
 import time
@@ -157,6 +158,16 @@ def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
     return MemoryHierarchy(found.version, found.path, host)
 
 
+def _let_go(cgroup: Path) -> None:
+    """What a program of the lab's read while it was in a cgroup of v2 would keep that one."""
+    with contextlib.suppress(OSError):
+        fd = os.open(cgroup / "memory.reclaim", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"1G")
+        finally:
+            os.close(fd)
+
+
 def remove_below(parent: Path, inode: int | None) -> None:
     """Remove a lab's cgroup and those below it. Another one that has its name by now stays."""
     try:
@@ -168,6 +179,7 @@ def remove_below(parent: Path, inode: int | None) -> None:
     try:
         if inode is not None:
             for directory, _, _ in os.walk(parent, topdown=False):
+                _let_go(Path(directory))
                 Path(directory).rmdir()
         else:
             parent.rmdir()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exhume.lab.maker import FILES_IN_A_DIRECTORY, numbered
 from exhume.lab.mounts import detach, make_ext4, mount_ext4, mount_tmpfs, unmount
-from exhume.lab.swapfile import swap_off, swap_on
+from exhume.lab.swapfile import begin_swapping, end_swapping
 
 _MIB = 1 << 20
 _CHUNK = 1 << 20
@@ -95,7 +95,7 @@ class Stage:
             unmount(self.files_directory)
             mount_ext4(self.image, self.files_directory)
         if self.pin.swapped:
-            swap_on(self.swapfile, self._swap_bytes)
+            begin_swapping(self.swapfile, self._swap_bytes)
 
     def settle(self) -> None:
         """Write dirty pages to the disk: then only the page cache holds them."""
@@ -120,7 +120,7 @@ def take_down(directory: Path) -> list[Path]:
     """
     mounts = [directory / "tmpfs", directory / "ext4"]
     used = [at for at in mounts if not unmount(at)]
-    swap_off(directory / "swapfile")
+    end_swapping(directory / "swapfile")
     detach(directory / "ext4.img")
     return used
 

@@ -16,10 +16,10 @@ from exhume.collect.host import Host
 from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.pins import PINS
 from exhume.lab.processes import Started, spinner_on
-from exhume.lab.swapfile import swaps
 from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in
 from exhume.lab.zombies import Progress
 from exhume.model.errors import LabError, UsageError
+from exhume.remedy.swaps import swaps
 
 # A read that walks takes 70 us for each zombie; one that doesn't takes 20 us, however many there are.
 _SLOW_READ_S = 0.002
@@ -85,7 +85,7 @@ def _freed_by_reclaim(pin: str) -> str:
     """Why reclaim would end these zombies rather than walk over them; empty when it wouldn't."""
     if PINS[pin].reclaimable:
         return f"that would free zombies pinned by {pin} at once"
-    if pin == "tmpfs" and swaps():
+    if pin == "tmpfs" and swaps(Host()):
         return "with swap on, that would swap out what pins them"
     return ""
 

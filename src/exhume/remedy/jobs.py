@@ -1,28 +1,26 @@
 """What a worker does for a remedy: one small job with the kernel, in a process of its own.
 
 A worker can be killed at any moment, which is how a job is bounded in time: the kernel ends reclaim and swapoff when a
-signal comes, and loses nothing. It reads the job from its standard input and tells how far it is, one number a line.
-Only the standard library is needed, so that it starts quickly.
+signal comes, and loses nothing. It reads the job from its standard input, and tells when it begins and how far it is,
+one number a line. Only the standard library is needed, so that it starts quickly.
 """
 
 import contextlib
 import ctypes
 import errno
 import json
-import mmap
 import os
 import signal
-import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from exhume.remedy.swapfile import FIRST, make_swapfile, swap_off, swap_on
+
 _PR_SET_PDEATHSIG = 1
-_SWAP_FLAG_PREFER = 0x8000
-_SIGNATURE = b"SWAPSPACE2"
-_LABEL = b"exhume"
 _TELL_EVERY = 256
+BEGUN = "begun"
 
 Job = dict[str, Any]
 
@@ -36,6 +34,8 @@ def main() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         _settle(job)
+        # From now on its time counts.
+        _tell(BEGUN)
         JOBS[job["job"]](job)
     except OSError as error:
         number = error.errno or errno.EIO
@@ -92,32 +92,16 @@ def _drop_caches(job: Job) -> None:
 
 def _swapfile(job: Job) -> None:
     """Make a swapfile and turn it on before all others, so that what goes out goes there."""
-    path, pages = Path(job["path"]), job["size"] // mmap.PAGESIZE
-    header = bytearray(mmap.PAGESIZE)
-    # Version 1, last page, no bad pages, no identifier, a label; the signature ends the page.
-    struct.pack_into("=III16x16s", header, 1024, 1, pages - 1, 0, _LABEL)
-    header[-len(_SIGNATURE) :] = _SIGNATURE
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, pages * mmap.PAGESIZE)
-        os.pwrite(fd, header, 0)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    _swapon({"path": job["path"], "priority": 0x7FFF})
+    make_swapfile(job["path"], job["size"])
+    swap_on(job["path"], FIRST)
 
 
 def _swapon(job: Job) -> None:
-    priority = job["priority"]
-    # Negative priorities are the kernel's own, given in the order of turning on.
-    flags = _SWAP_FLAG_PREFER | priority if priority >= 0 else 0
-    if _libc.swapon(os.fsencode(job["path"]), flags) != 0:
-        _raise(job["path"])
+    swap_on(job["path"], job["priority"])
 
 
 def _swapoff(job: Job) -> None:
-    if _libc.swapoff(os.fsencode(job["path"])) != 0:
-        _raise(job["path"])
+    swap_off(job["path"])
 
 
 def _settings(job: Job) -> None:
@@ -134,11 +118,6 @@ def _settings(job: Job) -> None:
 
 def _tell(line: str) -> None:
     os.write(1, line.encode(errors="replace") + b"\n")
-
-
-def _raise(path: str) -> None:
-    number = ctypes.get_errno()
-    raise OSError(number, os.strerror(number), path)
 
 
 def _write(path: Path, text: str) -> None:

@@ -17,6 +17,8 @@ from exhume.model.stop import Stop
 
 # A worker that is told to end while the kernel is busy for it ends when the kernel next looks.
 _LOOK_EVERY_S = 0.1
+# On a starved machine a process takes seconds before it does anything; that is no time of its job.
+_BEGIN_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Crew:
     home: Path | None = None
 
     def run(self, job: dict[str, Any], seconds: float | None, *, heed_stop: bool = True) -> Done:
-        """Do a job, for so long at most (None: until it is done)."""
+        """Do a job, for so long at most from when it is begun (None: until it is done)."""
         began, cpu = time.monotonic(), _children_cpu()
         words = {**job, "core": self.core, "home": os.fspath(self.home) if self.home else None}
         # A session of its own: Ctrl-C on the terminal is for the caller, who ends what can be ended.
@@ -60,10 +62,11 @@ class Crew:
         with worker.stdin as to:
             to.write(json.dumps(words).encode())
         told, cut = bytearray(), False
+        until = None if seconds is None else began + _BEGIN_WITHIN_S
         fd = worker.stdout.fileno()
         with worker.stdout:
             while True:
-                over = seconds is not None and time.monotonic() - began >= seconds
+                over = until is not None and time.monotonic() >= until
                 if not cut and (over or (heed_stop and self.stop.is_set())):
                     worker.terminate()
                     cut = True
@@ -71,6 +74,8 @@ class Crew:
                     chunk = os.read(fd, 4096)
                     if not chunk:
                         break
+                    if not told and seconds is not None:
+                        until = time.monotonic() + seconds
                     told += chunk
         code = worker.wait()
         return _done(told.decode(errors="replace"), code, cut, time.monotonic() - began, _children_cpu() - cpu)

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_up_node import MadeUpNode
+from tests.parts import missing
 
 from exhume.collect.host import Host
+from exhume.collect.memcg import pins
 from exhume.collect.memcg.census import take_census
 from exhume.collect.memcg.mounts import read_mounts
 from exhume.collect.memcg.pages import PAGE, PageReader, cached_pages, cached_runs
@@ -50,6 +52,19 @@ def parent_of(lab: ZombieLab) -> ParentResidual:
 @pytest.mark.needs("mkfs.ext4")
 @pytest.mark.parametrize("pin", KINDS)
 def test_the_parent_the_kind_and_the_files_are_named(pin: str, work: Path) -> None:
+    assert_named(pin, work)
+
+
+@pytest.mark.root
+@pytest.mark.needs("mkfs.ext4")
+@pytest.mark.parametrize("pin", ["ext4", "swap"])
+def test_they_are_named_without_cachestat_too(pin: str, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before Linux 6.5."""
+    monkeypatch.setattr(pins, "cached_pages", lambda *_: None)
+    assert_named(pin, work)
+
+
+def assert_named(pin: str, work: Path) -> None:
     measure, kind = KINDS[pin]
     with make_zombies(COUNT, pin, work=work) as lab:
         census = take_census(HOST)
@@ -176,7 +191,7 @@ def test_cached_stretches_are_found_by_halving(tmp_path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     if cached_pages(fd) is None:
         os.close(fd)
-        pytest.skip("this kernel has no cachestat")
+        missing("cachestat in this kernel")
     runs = list(cached_runs(fd, 1000 * PAGE, float("inf")))
     os.close(fd)
     pages = sorted(page for offset, length in runs for page in range(offset // PAGE, (offset + length) // PAGE))

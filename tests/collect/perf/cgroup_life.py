@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pytest
+from tests.parts import missing
 
 from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
 from exhume.collect.host import Host
@@ -23,7 +23,7 @@ class CgroupLife:
         layout = hierarchies(Host())
         hierarchy = find_v1(layout, "memory") or find_v2(layout)
         if hierarchy is None:
-            pytest.skip("no cgroup hierarchy is mounted")
+            missing("a cgroup hierarchy")
         self.name = f"exhume-test-{os.getpid()}-{time.monotonic_ns() % 10**6}"
         self._top = Path(hierarchy.path) / self.name
         self.began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -34,7 +34,7 @@ class CgroupLife:
             self._top.rmdir()
         except OSError as error:
             self._clean()
-            pytest.skip(f"cgroups can't be made here ({error.strerror})")
+            missing(f"a cgroup hierarchy to make cgroups in ({error.strerror})")
         self.ended = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         return self
 

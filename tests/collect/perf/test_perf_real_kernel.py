@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cgroup_life import CgroupLife
+from tests.parts import missing
 
 from exhume.collect.host import Host
 from exhume.collect.perf.kernel_clock import KernelLogClock
@@ -53,7 +54,7 @@ class RunningSampler:
         try:
             self.sampler = Sampler(Host(), rate_hz)
         except SourceUnavailable as error:
-            pytest.skip(str(error))
+            missing(f"perf events ({error})")
         self.tables: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         self.sampler.read(Tick(-1, self._start, self._start, 0))
@@ -133,7 +134,7 @@ def test_an_exec_by_a_thread_changes_name_program_and_command_line(running, tmp_
 
 def test_the_life_of_a_cgroup_through_perf(running) -> None:
     if not running.sampler.traces_cgroups:
-        pytest.skip("tracepoints can't be opened")
+        missing("tracepoints of cgroups")
     with CgroupLife() as life:
 
         def read():
@@ -148,7 +149,7 @@ def test_the_life_of_a_cgroup_through_perf(running) -> None:
 def test_this_kernels_tracepoints_have_the_fields_that_are_read() -> None:
     tracefs = find_tracefs(Host())
     if tracefs is None:
-        pytest.skip("tracefs can't be reached")
+        missing("tracefs")
     for name in ("cgroup_mkdir", "cgroup_rmdir", "cgroup_release"):
         tracepoint = load_tracepoint(tracefs, name)
         assert tracepoint is not None
@@ -165,7 +166,7 @@ def test_the_kernel_logs_clock_is_measured_to_the_millisecond() -> None:
     try:
         log = os.open("/dev/kmsg", os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
-        pytest.skip(f"/dev/kmsg can't be written ({error.strerror})")
+        missing(f"/dev/kmsg to write to ({error.strerror})")
     try:
         os.lseek(log, 0, os.SEEK_END)
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)

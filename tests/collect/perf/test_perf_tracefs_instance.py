@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cgroup_life import CgroupLife
+from tests.parts import missing
 
 from exhume.collect import assemble
 from exhume.collect.host import Host
@@ -137,11 +138,11 @@ def test_without_either_the_numbers_of_directories_have_to_do(monkeypatch) -> No
 @pytest.fixture
 def source():
     if find_tracefs(Host()) is None:
-        pytest.skip("tracefs can't be reached")
+        missing("tracefs")
     try:
         made = CgroupTraceSource(Host())
     except SourceUnavailable as error:
-        pytest.skip(str(error))
+        missing(f"an instance of tracefs ({error})")
     yield made
     made.close()
 

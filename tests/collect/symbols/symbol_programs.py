@@ -1,7 +1,6 @@
 """Real programs for the symboliser: compiled on the spot, and run so that they have real addresses."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.parts import need
 
 from exhume.collect.perf.symbols.space import AddressSpace, FileKey, Mapping, mapped_file
 
@@ -27,16 +27,6 @@ int main(int argc, char **argv) {
     return gamma_last(argc);
 }
 """
-
-
-def need(tool: str) -> str:
-    """The path of a tool. Without it the test skips by its name, and under CI fails."""
-    path = shutil.which(tool)
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{tool} is not installed")
-        pytest.skip(f"{tool} is not installed")
-    return path
 
 
 @dataclass

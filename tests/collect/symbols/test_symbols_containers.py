@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from symbol_programs import Compile, Running, map_file, need, running
+from symbol_programs import Compile, Running, map_file, running
+from tests.parts import missing, need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Symbolizer
@@ -72,7 +73,7 @@ class Container:
         )
         with running(need("unshare"), "-m", "sh", "-c", script) as run:
             if not run.addresses:
-                pytest.skip(f"no {kind} can be mounted here")
+                missing(f"{kind} to be mounted in a namespace")
             yield run
 
 

@@ -29,7 +29,8 @@ from go_programs import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from symbol_programs import SOURCE, Compile, mapped, need
+from symbol_programs import SOURCE, Compile, mapped
+from tests.parts import missing, need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.elf import ElfFile, NotElf
@@ -191,19 +192,24 @@ def test_a_full_symbol_table_is_preferred(compile_c: Compile, tmp_path: Path) ->
     assert names_at(program, [offset]) == ["alpha"]
 
 
+# The first is small, and a package of Debian's.
+GO_PROGRAMS = ("pup", "kubectl", "kubelet", "containerd", "runc", "docker", "terraform")
+
+
 def stripped_go_program() -> Path:
     """A real one that the Go linker made alone: there the system starts it in a function of Go's."""
-    for name in ("kubectl", "kubelet", "containerd", "runc", "docker", "terraform"):
-        found = shutil.which(name)
-        if found is None:
-            continue
-        with Path(found).open("rb") as file:
-            if file.read(4) != b"\x7fELF":
-                continue
-            sections = {section.name for section in ELFFile(file).iter_sections()}
-        if ".symtab" not in sections and ".gopclntab" in sections and ".eh_frame" not in sections:
-            return Path(found).resolve()
-    pytest.skip("none of kubectl, kubelet, containerd, runc, docker, terraform is here as a stripped Go program")
+    found = next((path for path in map(shutil.which, GO_PROGRAMS) if path and stripped_by_go(Path(path))), None)
+    if found is None:
+        missing(f"one of {', '.join(GO_PROGRAMS)} as a stripped Go program")
+    return Path(found).resolve()
+
+
+def stripped_by_go(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return False
+        sections = {section.name for section in ELFFile(file).iter_sections()}
+    return ".symtab" not in sections and ".gopclntab" in sections and ".eh_frame" not in sections
 
 
 def test_a_real_program_starts_where_go_programs_start() -> None:

@@ -1,6 +1,8 @@
 """Perf maps: names of compiled code, read as they grow and never believed too much."""
 
+import mmap
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.parts import need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer
@@ -18,6 +21,8 @@ from exhume.collect.perf.symbols.jit import JitSymbols
 from exhume.collect.perf.symbols.perfmap import CodeRanges
 
 PID = 4242
+# A part of what CPython 3.12.1 wrote with -X perf.
+RECORDED = Path(__file__).parent / "cpython-3.12-perf.map"
 INNER = 7
 
 
@@ -146,8 +151,31 @@ def test_the_function_written_last_owns_its_addresses(entries: list[tuple[int, i
         assert all(found[address] >= 0 for address in range(start, start + size))
 
 
-def python_with_perf_support() -> str:
-    for candidate in (sys.executable, *map(shutil.which, ("python3.14", "python3.13", "python3.12"))):
+# A process that has code where a recorded one had it.
+STAND_IN = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.mmap.argtypes, libc.mmap.restype = [ctypes.c_size_t] * 6, ctypes.c_size_t
+start, size = int(sys.argv[1]), int(sys.argv[2])
+EXECUTABLE, FIXED_AND_NOWHERE_ELSE = 5, 0x100022
+assert libc.mmap(start, size, EXECUTABLE, FIXED_AND_NOWHERE_ELSE, 2**64 - 1, 0) == start
+print("go", flush=True)
+input()
+"""
+
+
+def recorded_code() -> tuple[int, int]:
+    """Where the recorded functions were, in whole pages."""
+    ranges = [line.split()[:2] for line in RECORDED.read_text().splitlines()]
+    start = min(int(at, 16) for at, _ in ranges) // mmap.PAGESIZE * mmap.PAGESIZE
+    end = max(int(at, 16) + int(size, 16) for at, size in ranges)
+    return start, -(-(end - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def pythons_with_perf_support() -> list[str]:
+    """Those that are here, besides the recorded one, which stands for the rest."""
+    found = []
+    for candidate in dict.fromkeys((sys.executable, *map(shutil.which, ("python3.14", "python3.13", "python3.12")))):
         if candidate is None:
             continue
         check = "import sys; sys.activate_stack_trampoline('perf')"
@@ -155,40 +183,49 @@ def python_with_perf_support() -> str:
             works = trial.wait() == 0
         Path(f"/tmp/perf-{trial.pid}.map").unlink(missing_ok=True)
         if works:
-            return candidate
-    pytest.skip("no python3.12 or later with perf trampolines is installed")
+            found.append(candidate)
+    return found
 
 
-def test_a_real_python_with_perf_trampolines_is_named() -> None:
+@pytest.mark.parametrize("python", ["recorded", *pythons_with_perf_support()])
+def test_a_python_with_perf_trampolines_is_named(python: str) -> None:
     code = "def grind_the_gears():\n  print('go', flush=True)\n  input()\ngrind_the_gears()"
-    command = [python_with_perf_support(), "-X", "perf", "-c", code]
+    command = [python, "-X", "perf", "-c", code]
+    if python == "recorded":
+        command = [sys.executable, "-c", STAND_IN, *map(str, recorded_code())]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         perf_map = Path(f"/tmp/perf-{process.pid}.map")
         try:
             assert process.stdout is not None and process.stdout.readline() == "go\n"
-            entry = next(line for line in perf_map.read_text().splitlines() if "grind_the_gears" in line)
-            start, size, name = entry.split(None, 2)
-            space = AddressSpace.from_proc(Host(), process.pid)
-            assert space is not None
-            address = int(start, 16) + int(size, 16) // 2
-            frames: list[Frame] = Symbolizer(Host()).user(space, np.array([address], np.uint64))
-            assert [(frame.kind, frame.module, frame.name) for frame in frames] == [("jit", "perf-map", name)]
+            if python == "recorded":
+                perf_map.write_bytes(RECORDED.read_bytes())
+            lines = [line for line in perf_map.read_text().splitlines() if re.search("<frozen|<string>", line)]
+            assert any("grind_the_gears" in line for line in lines)
+            assert_named(process.pid, lines)
         finally:
             process.kill()
             perf_map.unlink(missing_ok=True)
 
 
+def assert_named(pid: int, lines: list[str]) -> None:
+    """The middle of every function has its name."""
+    entries = [line.split(None, 2) for line in lines]
+    space = AddressSpace.from_proc(Host(), pid)
+    assert space is not None
+    middles = np.array([int(start, 16) + int(size, 16) // 2 for start, size, _ in entries], np.uint64)
+    frames: list[Frame] = Symbolizer(Host()).user(space, middles)
+    expected = [("jit", "perf-map", name) for _, _, name in entries]
+    assert [(frame.kind, frame.module, frame.name) for frame in frames] == expected
+
+
 def test_a_real_node_with_perf_maps_is_named(tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
     code = """
     function grindTheGears(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }
     for (let i = 0; i < 2000; i++) grindTheGears(2000);
     console.log("go"); setTimeout(() => {}, 60000);
     """
     # It leaves a log in its working directory.
-    command = [node, "--perf-basic-prof", "-e", code]
+    command = [need("node"), "--perf-basic-prof", "-e", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         perf_map = Path(f"/tmp/perf-{process.pid}.map")
         try:

@@ -10,7 +10,8 @@ from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
-from symbol_programs import SOURCE, Compile, mapped, need
+from symbol_programs import SOURCE, Compile, mapped
+from tests.parts import missing, need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import files
@@ -222,7 +223,7 @@ def test_a_list_in_another_encoding_counts_for_nothing(compile_c: Compile) -> No
 @pytest.mark.parametrize("path", ["/bin/gzip", "/bin/bash", "/bin/tar"])
 def test_real_files_agree_with_readelf(path: str) -> None:
     if not Path(path).exists():
-        pytest.skip(f"{path} is not installed")
+        missing(path)
     dump = subprocess.run([need("readelf"), "--debug-dump=frames", path], capture_output=True, text=True, check=True)
     told = [line.rpartition("pc=")[2].split("..") for line in dump.stdout.splitlines() if " FDE " in line]
     content = Path(path).read_bytes()

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from symbol_programs import SOURCE, Compile, map_file, need, running
+from symbol_programs import SOURCE, Compile, map_file, running
+from tests.parts import missing, need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, files
@@ -156,9 +157,9 @@ def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> 
         try:
             generation = struct.unpack_from("=I", fcntl.ioctl(file, 0x80087601, bytes(8)))[0]
         except OSError:
-            pytest.skip("this filesystem has no inode generations")
+            missing("a filesystem with inode generations")
     if not generation:
-        pytest.skip("this filesystem has no inode generations")
+        missing("a filesystem with inode generations")
     offset = sizes_at(library, "work")
     status = library.stat()
     for told, name in ((generation, "work"), (generation ^ 1, f"libwork.so+0x{offset:x}")):
@@ -194,17 +195,17 @@ def test_cplusplus_names_are_readable(compile_c: Compile) -> None:
 
 @pytest.mark.parametrize("scheme", ["default", "v0"])
 def test_rust_names_are_readable(tmp_path: Path, scheme: str) -> None:
-    rustc = shutil.which("rustc")
-    if rustc is None:
-        pytest.skip("rustc is not installed")
+    rustc = need("rustc")
     code = tmp_path / "crunch.rs"
     code.write_text("""
     trait Work { fn grind(&self, x: u64) -> u64; }
     struct Mill<T>(T);
     impl<T: Copy + Into<u64>> Work for Mill<T> {
-        #[inline(never)] fn grind(&self, x: u64) -> u64 { std::hint::black_box(x).wrapping_mul(self.0.into()) }
+        #[inline(never)] fn grind(&self, x: u64) -> u64 { opaque(x).wrapping_mul(self.0.into()) }
     }
-    mod deep { #[inline(never)] pub fn spin(x: u64) -> u64 { std::hint::black_box(x) + 1 } }
+    // What the compiler can't see through, in a way that older ones know too.
+    fn opaque(x: u64) -> u64 { unsafe { std::ptr::read_volatile(&x) } }
+    mod deep { #[inline(never)] pub fn spin(x: u64) -> u64 { super::opaque(x) + 1 } }
     fn main() {
         println!("grind={:p} spin={:p}", <Mill<u32> as Work>::grind as *const (), deep::spin as *const ());
         std::thread::sleep(std::time::Duration::from_secs(60));
@@ -235,7 +236,7 @@ def test_the_vdso_is_named_in_every_process(compile_c: Compile) -> None:
     with running(program) as run:
         base = run.addresses["vdso"]
         if not base:
-            pytest.skip("this kernel maps no vdso")
+            missing("a vdso")
         space = AddressSpace.from_proc(Host(), run.pid)
         assert space is not None
         mapping = space.find(base)

@@ -13,7 +13,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
-from symbol_programs import SOURCE, Compile, need
+from symbol_programs import SOURCE, Compile
+from tests.parts import missing, need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.elf import ElfFile, NotElf
@@ -89,7 +90,7 @@ def test_32_bit_files_are_read(compile_c: Compile) -> None:
             "int thirty_two(int x) { return x; }", "-m32", "-shared", "-fPIC", "-nostdlib", name="lib32.so"
         )
     except subprocess.CalledProcessError:
-        pytest.skip("gcc can't build 32-bit code")
+        missing("a gcc that can build 32-bit code")
     with library.open("rb") as file:
         elf = ELFFile(file)
         assert elf.elfclass == 32

@@ -88,6 +88,8 @@ class _Found:
     shmem: int = 0
     resident: int = 0
     allocated: int = 0
+    # Without cachestat, what is resident is known only once its pages are looked at.
+    resident_by_look: bool = False
     parents: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -193,8 +195,9 @@ class _Search:
         self.looked_at += 1
         cached = cached_pages(fd) if candidate.cachestat else None
         found = _Found(candidate, key)
-        if self._swap and cached is not None and not device and _on_tmpfs(fd):
-            found.allocated, found.resident = status.st_blocks * 512 // PAGE, cached
+        if self._swap and not device and _on_tmpfs(fd):
+            found.allocated, found.resident = status.st_blocks * 512 // PAGE, cached or 0
+            found.resident_by_look = cached is None
             self._in_swap.append(found)
         if cached == 0:
             return
@@ -210,6 +213,7 @@ class _Search:
     def _stretches(self, fd: int, size: int, cached: int | None, device: bool) -> Iterator[tuple[int, int]]:
         """The parts of a file that are worth mapping: those with anything cached."""
         if device and cached is None:
+            # mincore sees none of a device's pages: their blocks are up to date, but not they themselves.
             self._closed_devices.append("this kernel (before 6.5) has no cachestat")
         elif device:
             limit = min(self._deadline, time.monotonic() + _DEVICE_S)
@@ -225,7 +229,9 @@ class _Search:
         owners, self._owners = self._owners, []
         self._looked = time.monotonic()
         for piece in self._reader.look(self._suspects):
-            self._take(owners[piece.owner], piece)
+            found = owners[piece.owner]
+            found.resident += piece.resident if found.resident_by_look else 0
+            self._take(found, piece)
         spent = (self._looked - self._began) / max(self._deadline - self._began, 1e-3)
         known = 1 - self.missing_bytes() / self.expected_bytes if self.expected_bytes else 0.0
         self._progress(min(1.0, max(spent, known)))

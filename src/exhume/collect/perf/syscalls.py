@@ -56,3 +56,8 @@ def call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | No
 def set_thread_name(name: bytes) -> None:
     """prctl(PR_SET_NAME) for the calling thread."""
     _libc.prctl(15, ctypes.c_char_p(name), 0, 0, 0)
+
+
+def current_core() -> int:
+    """The core that the calling thread runs on."""
+    return int(_libc.sched_getcpu())

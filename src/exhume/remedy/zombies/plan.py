@@ -57,10 +57,15 @@ def _nothing_holds_them(situation: Situation, dying: int | None) -> tuple[str, l
             "go of them. There is nothing to do but wait.",
             [],
         )
-    if situation.below:
+    written = steps.reclaim_written_files(situation)
+    if situation.below and written is None:
         return f"{told}. There is nothing to free there.", []
     if dying <= THRESHOLDS.normal:
         return f"{told}. That few come and go on any machine: there is nothing to do.", []
+    if written is not None:
+        return f"{told}: files that they wrote last, still in memory without their pages, are what keeps them.", [
+            written
+        ]
     return f"{told}: something that can't be seen from here holds them.", [
         steps.reboot("no pages are charged to them, so neither reclaim nor dropping caches can free them")
     ]

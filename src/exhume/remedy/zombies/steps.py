@@ -71,6 +71,29 @@ def reclaim(situation: Situation, parents: Sequence[ParentResidual]) -> Step | N
     )
 
 
+def reclaim_written_files(situation: Situation) -> Step | None:
+    """Where v2 counts zombies that no page is charged to: files in memory that they wrote last keep them."""
+    able = [parent for parent in situation.residuals if parent.dying and parent.version == 2 and reclaim_file(parent)]
+    if not able:
+        return None
+    dying = sum(parent.dying or 0 for parent in able)
+    seconds = sum(cost.reclaim_seconds(parent.dying or 0) for parent in able)
+    return Step(
+        id="reclaim",
+        title=f"reclaim below {count(len(able), 'parent cgroup')}",
+        why="no page is charged to zombies, but files in memory remember which cgroup wrote them last",
+        action="reclaim",
+        targets=tuple(parent.path for parent in able),
+        commands=tuple(f"echo {64 * MIB} > {shlex.quote(str(reclaim_file(parent)))}" for parent in able),
+        frees_at_most=dying,
+        cpu_seconds=seconds,
+        spike=cost.is_spike(seconds),
+        risk=Risk.MEDIUM if cost.is_spike(seconds) else Risk.LOW,
+        harm="live cgroups below the same parents lose cached pages",
+        undo="not needed: what is used again is cached again",
+    )
+
+
 def drop_caches(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
     """The whole node's page cache: the one thing that reaches filesystem metadata for certain."""
     droppable = sum(max(0, p.file_bytes - max(p.mapped_bytes, _locked(p))) for p in parents)

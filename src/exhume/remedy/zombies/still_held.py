@@ -8,10 +8,19 @@ from exhume.model.zombies import PAGE, ParentResidual, PinKind
 from exhume.remedy.zombies.plan import make_plan
 from exhume.remedy.zombies.situation import Situation
 
+
+def _files_or_inodes(parent: ParentResidual) -> int:
+    """On v2 a file remembers the cgroup that wrote it last, and keeps it, also once its pages are gone. Reclaim takes
+    such files out of memory as well; where no page is left, they are what holds the dying."""
+    if parent.file_bytes or parent.shmem_bytes or parent.anon_bytes or parent.swap_bytes:
+        return parent.file_bytes
+    return (parent.dying or 0) * PAGE
+
+
 # What a step frees, by its action.
 _FREES: dict[str, Callable[[ParentResidual], int]] = {
     "fadvise": lambda parent: parent.file_bytes,
-    "reclaim": lambda parent: parent.file_bytes,
+    "reclaim": _files_or_inodes,
     "drop-caches": lambda parent: parent.file_bytes,
     "swap-through": lambda parent: parent.shmem_bytes + parent.anon_bytes,
     "swapoff": lambda parent: parent.swap_bytes,
