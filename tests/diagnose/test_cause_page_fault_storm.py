@@ -88,7 +88,17 @@ def test_starting_processes_is_not_it(tmp_path: Path) -> None:
     """Told by their count: the faults are those of a shell that lives on, after each fork."""
     scene = Scene(cores=2).node(0, 40, pgfault=2_000, forks=3).node(20, 30, pgfault=300_000, forks=900)
     scene.core(1, 20, 30, system=960, user=40).stack(1, 20, 30, 0.8, "sh", 7, CLEAR)
+    scene.stack(1, 20, 30, 0.1, "sh", 7, ["do_syscall_64", "kernel_clone", "copy_process", "dup_mmap"])
     assert of(judged(scene, tmp_path)) is None
+
+
+def test_processes_that_others_start_meanwhile_hide_nothing(tmp_path: Path) -> None:
+    scene = storm(Scene(cores=4), 2).node(20, 30, pgfault=700_000, forks=1_500, oom_kill=1)
+    scene.core(1, 20, 30, system=900)
+    for second in range(20, 30):
+        scene.stack(1, second, second + 1, 0.8, "sh", 100 + second, ["do_syscall_64", "kernel_clone", "copy_process"])
+    found = of(judged(scene, tmp_path))
+    assert found is not None and (found.culprit.cpu, found.culprit.pid) == (2, 4711)
 
 
 def test_processes_that_run_for_a_moment_are_not_it(tmp_path: Path) -> None:

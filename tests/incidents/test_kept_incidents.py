@@ -106,6 +106,9 @@ PAIRS = [
     ("negative-dentries", "oom-thrash"),
     ("crash-loop", "spinlock-contention"),
     ("writeback-storm", "iptables-churn"),
+    ("page-fault-storm", "fork-storm"),
+    ("page-fault-storm", "oom-thrash"),
+    ("crash-loop", "oom-thrash"),
 ]
 
 

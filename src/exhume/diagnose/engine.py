@@ -122,15 +122,23 @@ def _settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
 
 def _explains(better: Found, lesser: Found) -> bool:
     """Whether the better finding accounts for what the lesser one is about. One that isn't about samples is explained
-    by any that is as grave."""
+    by any that is as grave and names the same."""
     if better.finding.severity.rank < lesser.finding.severity.rank:
         return False
     if not better.mask.any() and not better.weight:
         # What costs nothing now is no reason for anything now.
         return False
     if not lesser.mask.any() or not better.mask.any():
-        return better.finding.confidence >= lesser.finding.confidence
+        return better.finding.confidence >= lesser.finding.confidence and _names_same(better.finding, lesser.finding)
     return overlap(better.mask, lesser.mask) >= SAME_TIME
+
+
+def _names_same(better: Finding, lesser: Finding) -> bool:
+    """Whether the better finding names whoever the lesser one is about; True where that one names nobody."""
+    whom = lesser.culprit
+    names = {name for name in (whom.comm, whom.container, whom.cgroup) if name}
+    told = " ".join((better.summary, *(link.text for link in better.chain)))
+    return not names or any(name in told for name in names)
 
 
 def overlap(one: Mask, other: Mask) -> float:

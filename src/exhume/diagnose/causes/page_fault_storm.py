@@ -9,6 +9,7 @@ from exhume.diagnose.load import Load
 from exhume.diagnose.quoted import present, share_in, told_load
 from exhume.diagnose.rates import node_rate, rise_of
 from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["page-fault-storm"]
@@ -33,7 +34,11 @@ def examine(case: Case) -> Found | RuledOut:
     hold = hold_of(case, load, CAUSE.limit("core_share"))
     if hold.seconds < CAUSE.limit("least_seconds"):
         return sheet.rule_out(f"page faults took at most {load.peak:.0%} of a core, and no process for long")
-    against = _inside(case, load) or _births(case, load)
+    alone = _of_one_process(case, load)
+    if alone is not None:
+        # What goes on beside it, on the same node, is another matter.
+        load, hold = alone
+    against = _inside(case, load) or (None if alone is not None else _killed(case) or _births(case, load))
     if against:
         return sheet.rule_out(against)
     return _found(case, sheet, load, hold)
@@ -45,6 +50,32 @@ def _inside(case: Case, load: Load) -> str | None:
         part = _part(case, load, group)
         if part >= CAUSE.limit("inside"):
             return f"{part:.0%} of the time in page faults is {words}: the faults are only where it shows"
+    return None
+
+
+def _of_one_process(case: Case, load: Load) -> tuple[Load, Hold] | None:
+    """The part of one process, where that alone has a hold, goes on from beginning to end and starts no others: then
+    the faults are neither those of processes that come up nor of one that is killed and started again."""
+    if load.owner is None:
+        return None
+    sampled = case.sampled
+    its = (sampled.pid == load.owner.pid) & sampled.within(case.focus)
+    births = float(sampled.weight[its & sampled.holding(CAUSE.named("births"))].sum())
+    if births >= CAUSE.limit("births_part") * float(sampled.weight[its].sum()):
+        return None
+    own = case.load_of(load.mask & its)
+    hold = hold_of(case, own, CAUSE.limit("core_share"))
+    if hold.seconds < CAUSE.limit("least_seconds"):
+        return None
+    lasting = len(_seconds_of(case, own)) >= CAUSE.limit("lasting") * len(_seconds_of(case, load))
+    return (own, hold) if lasting else None
+
+
+def _seconds_of(case: Case, load: Load) -> set[int]:
+    return set((case.sampled.wall[load.mask] // NANOS).tolist())
+
+
+def _killed(case: Case) -> str | None:
     kills = node_rate(case, "oom_kill")
     if kills is not None and kills.evidence.value:
         return f"processes were killed for memory meanwhile ({kills.evidence.value:.0f}): memory is short"
