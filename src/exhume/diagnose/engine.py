@@ -22,8 +22,10 @@ from exhume.store.remembered import Remembered
 LEAST_CONFIDENCE = 0.3
 # From here on a finding that is only worth knowing accounts for its samples like a graver one.
 WELL_KNOWN = 0.5
-# Findings that account for the same samples to this degree are about the same trouble.
+# Findings that account for the same samples to this degree are about the same trouble; less is enough where they also
+# name the same process.
 SAME_TIME = 0.5
+SAME_PROCESS_TIME = 1 / 3
 MOST_SYMPTOMS = 4
 
 Progress = Callable[[float], None]
@@ -72,7 +74,7 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
     found: list[Found] = []
     ruled_out: list[RuledOut] = []
     _ask(CAUSES, case, found, ruled_out, lambda n: progress(n / total))
-    found, settled = _settle(found)
+    found, settled = settle(found)
     ruled_out += settled
     for each in found:
         # What is well known to be harmless is no unknown path either.
@@ -80,7 +82,7 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
             case.explained |= each.mask
     case.found = tuple(each.finding.cause for each in found)
     _ask(LAST, case, found, ruled_out, lambda n: progress((len(CAUSES) + n) / total))
-    found, settled = _settle(found)
+    found, settled = settle(found)
     ruled_out += settled
     return sorted(found, key=_rank), ruled_out
 
@@ -104,7 +106,7 @@ def _ask(
         step(number + 1)
 
 
-def _settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
+def settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
     """Drop the findings that are only how another one shows."""
     by_cause = {each.finding.cause: each for each in found}
     kept, dropped = [], []
@@ -130,7 +132,8 @@ def _explains(better: Found, lesser: Found) -> bool:
         return False
     if not lesser.mask.any() or not better.mask.any():
         return better.finding.confidence >= lesser.finding.confidence and _names_same(better.finding, lesser.finding)
-    return overlap(better.mask, lesser.mask) >= SAME_TIME
+    same = overlap(better.mask, lesser.mask)
+    return same >= SAME_TIME or (same >= SAME_PROCESS_TIME and _names_same(better.finding, lesser.finding))
 
 
 def _names_same(better: Finding, lesser: Finding) -> bool:
