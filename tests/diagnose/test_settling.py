@@ -27,7 +27,7 @@ def causes(*each: Found) -> set[str]:
         (0.6, "other", {"netns-cleanup"}),
         (0.4, "maker", {"netns-cleanup"}),
         (0.4, "other", {"netns-cleanup", "fork-storm"}),
-        (0.2, "maker", {"netns-cleanup", "fork-storm"}),
+        (0.1, "maker", {"netns-cleanup", "fork-storm"}),
     ],
 )
 def test_samples_in_common_decide_and_the_process_helps(share: float, maker: str, left: set[str]) -> None:

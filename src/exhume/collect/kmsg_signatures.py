@@ -231,7 +231,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "workqueue-hog",
         "warning",
         "hogged CPU",
-        r"workqueue: (?P<comm>\S+) hogged CPU for >(?P<value>\d+)us \d+ times",
+        r"workqueue: (?P<comm>\S+)(?: \[\S+\])? hogged CPU for >(?P<value>\d+)us \d+ times",
         starvation=True,
         unit="s",
         scale=1e-6,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from exhume.diagnose.sampled import Names, Sampled
 from exhume.model.finding import Culprit
 from exhume.model.window import Window
 from exhume.store.query import Recording
+
+if TYPE_CHECKING:
+    from exhume.diagnose.symptoms import Symptom
 
 KERNEL_STATES = ("system", "irq", "softirq")
 
@@ -39,6 +43,8 @@ class Case:
     baseline: Window
     explained: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
     found: tuple[str, ...] = ()
+    # What was felt, once it was asked for: several causes want to know.
+    symptoms: "list[Symptom] | None" = None
 
     @classmethod
     def of(cls, recording: Recording, focus: Focus) -> "Case":

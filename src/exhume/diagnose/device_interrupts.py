@@ -22,7 +22,6 @@ class DeviceInterrupts:
     by_core: dict[int, float]
     lines_on: dict[int, int]
     lines: int
-    busiest_line: str
     evidence: Evidence
 
     @property
@@ -69,6 +68,5 @@ def _device(device: str, lines: dict[tuple[str, int], float], since: int, until:
         by_core=by_core,
         lines_on={cpu: len(irqs) for cpu, irqs in members.items()},
         lines=len({irq for irq, _ in lines}),
-        busiest_line=irq,
         evidence=told,
     )

@@ -1,11 +1,12 @@
 """From a window to a diagnosis: find what stands out, ask every cause, settle who explains what, and rank."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from exhume.diagnose.baseline import compare
+from exhume.diagnose.baseline import SIGNIFICANT, compare
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import CAUSES, LAST, Examine
@@ -25,8 +26,10 @@ WELL_KNOWN = 0.5
 # Findings that account for the same samples to this degree are about the same trouble; less is enough where they also
 # name the same process.
 SAME_TIME = 0.5
-SAME_PROCESS_TIME = 1 / 3
+SAME_PROCESS_TIME = 0.2
 MOST_SYMPTOMS = 4
+# What is left of the confidence in something that was the same an hour before.
+USUAL_FACTOR = 0.9
 
 Progress = Callable[[float], None]
 
@@ -141,7 +144,7 @@ def _names_same(better: Finding, lesser: Finding) -> bool:
     whom = lesser.culprit
     names = {name for name in (whom.comm, whom.container, whom.cgroup) if name}
     told = " ".join((better.summary, *(link.text for link in better.chain)))
-    return not names or any(name in told for name in names)
+    return not names or any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", told) for name in names)
 
 
 def overlap(one: Mask, other: Mask) -> float:
@@ -166,7 +169,7 @@ def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
     cpu = finding.culprit.cpu
     near = [each for each in symptoms if cpu is None or each.cpu is None or each.cpu == cpu]
     own = [link for link in finding.chain if link.role == "symptom"]
-    links: list[Link] = [*[each.link for each in near[: MOST_SYMPTOMS - len(own)]], *own]
+    links: list[Link] = [*[each.link for each in near[: max(0, MOST_SYMPTOMS - len(own))]], *own]
     return replace(finding, chain=(*links, *[link for link in finding.chain if link.role != "symptom"]))
 
 
@@ -178,6 +181,11 @@ def with_comparison(case: Case, finding: Finding) -> Finding:
     comparison = compare(case, function, cpu)
     if not comparison.now.samples:
         return finding
+    earlier = comparison.hour_earlier
+    if earlier is not None and comparison.significance_of(earlier) < SIGNIFICANT:
+        doubt = "it was much the same an hour earlier"
+        confidence = round(USUAL_FACTOR * finding.confidence, 2)
+        finding = replace(finding, confidence=confidence, why_not_sure=(*finding.why_not_sure, doubt))
     link = Link(Role.MECHANISM, case.focus.since, comparison.text, comparison.evidence)
     last = max((i for i, each in enumerate(finding.chain) if each.role == Role.MECHANISM), default=-1)
     return replace(finding, chain=(*finding.chain[: last + 1], link, *finding.chain[last + 1 :]))
@@ -187,8 +195,11 @@ def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]
     if not any(len(case.now("cpu")) for case in cases):
         return Verdict.UNKNOWN
     grave = {finding.severity for finding in findings} | {
-        symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd", "hot-core")
+        symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd")
     }
+    # A core in the kernel is grave by itself, unless it is known what it does: then it is as grave as that.
+    known = {finding.culprit.cpu for finding in findings}
+    grave |= {each.severity for each in symptoms if each.kind == "hot-core" and each.cpu not in known}
     if Severity.CRITICAL in grave:
         return Verdict.STARVED
     return Verdict.DEGRADED if Severity.WARNING in grave else Verdict.HEALTHY

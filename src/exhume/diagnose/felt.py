@@ -16,9 +16,10 @@ def is_felt(case: Case, cpu: int | None) -> bool:
 
 def others_suffer(case: Case, cpu: int | None) -> bool:
     """Whether somebody else is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or
-    a line in the log points there. That the core is busy is not enough."""
+    a grave line in the log points there. That the core is busy is not enough, nor is a line that only warns."""
     return any(
-        each.kind in ("log", "ksoftirqd", "waiting") and (cpu is None or each.cpu in (None, cpu))
+        (each.kind in ("ksoftirqd", "waiting") or (each.kind == "log" and each.severity is Severity.CRITICAL))
+        and (cpu is None or each.cpu in (None, cpu))
         for each in find_symptoms(case)
     )
 

@@ -104,16 +104,11 @@ class Sampled:
     @cached_property
     def in_kernel(self) -> Mask:
         """The samples that were taken in the kernel."""
-        return self._kernel_frames[self._leaves][self.stack]
-
-    @cached_property
-    def leaf(self) -> Ints:
-        """The frame in which each sample was taken: an index into `functions`."""
-        return self._leaves[self.stack]
-
-    def leaf_in(self, names: Names) -> Mask:
-        """The samples that were taken in one of these functions of the kernel itself."""
-        return (self._kernel_frames & self._named(names))[self.leaf]
+        # A stack without frames (the recorder writes none) was taken nowhere.
+        lengths = np.diff(self._stacks.offsets)
+        if not lengths.any():
+            return np.zeros(len(self), np.bool_)
+        return (self._kernel_frames[self._leaves] & (lengths > 0))[self.stack]
 
     def nearest(self, mask: Mask, names: Names) -> str | None:
         """Of these functions the one that took most of the masked time, counting in each stack the one nearest to
@@ -127,10 +122,6 @@ class Sampled:
                     weights[name] = weights.get(name, 0.0) + weight
                     break
         return max(weights, key=lambda name: weights[name]) if weights else None
-
-    def leaves(self, mask: Mask) -> list[tuple[str, float]]:
-        """Where the masked time was spent: functions by their own time (us), the largest first."""
-        return self._told(np.bincount(self.leaf[mask], self.weight[mask], len(self.functions)).astype(np.float64))
 
     def inclusive(self, mask: Mask) -> list[tuple[str, float]]:
         """Functions of the kernel by the masked time (us) in them and in what they called, the largest first."""
@@ -210,7 +201,7 @@ class Sampled:
     @cached_property
     def _leaves(self) -> Ints:
         ends = self._stacks.offsets[1:] - 1
-        return self._stacks.indexes[np.maximum(ends, 0)] if len(ends) else np.zeros(0, np.int64)
+        return self._stacks.indexes[np.maximum(ends, 0)]
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:

@@ -108,12 +108,3 @@ def aimed(remedies: tuple[Remedy, ...], target: str) -> tuple[Remedy, ...]:
         )
         for each in remedies
     )
-
-
-def severity_of(load: Load, *, felt: bool) -> Severity:
-    """How much a load of one core or more matters: `felt` when somebody suffers from it (a queue, a waiting thread)."""
-    if load.taken_s >= 2 and felt:
-        return Severity.CRITICAL
-    if load.taken_s >= 1 or load.cores >= 0.5:
-        return Severity.WARNING
-    return Severity.INFO

@@ -6,7 +6,7 @@ import numpy as np
 
 from exhume.collect.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.case import KERNEL_STATES, Case
-from exhume.diagnose.ordinary import is_ordinary
+from exhume.diagnose.ordinary import is_by_design, is_ordinary
 from exhume.diagnose.rows import Rows
 from exhume.diagnose.waits import waits_of_cores
 from exhume.model.clock import NANOS
@@ -43,6 +43,12 @@ class Symptom:
 
 def find_symptoms(case: Case) -> list[Symptom]:
     """All symptoms of a focus, the gravest first."""
+    if case.symptoms is None:
+        case.symptoms = _find_symptoms(case)
+    return case.symptoms
+
+
+def _find_symptoms(case: Case) -> list[Symptom]:
     found = [*_log_lines(case), *_hot_cores(case), *_starved_softirqs(case), *_stolen(case), *_waiting(case)]
     return sorted(found, key=lambda symptom: (-symptom.severity.rank, _ORDER.index(symptom.kind), symptom.at))
 
@@ -108,7 +114,7 @@ def _hot_cores(case: Case) -> list[Symptom]:
         text = f"core {cpu} spent {seconds:.0f} s in the kernel, {share:.0f}% of it"
         # A program that reads files or serves a network keeps nobody waiting by that alone.
         here = case.sampled.within(span) & (case.sampled.cpu == cpu)
-        severity = Severity.INFO if is_ordinary(case, here) else Severity.CRITICAL
+        severity = Severity.INFO if is_ordinary(case, here) or is_by_design(case, here) else Severity.CRITICAL
         found.append(Symptom("hot-core", severity, since, text, (told,), cpu))
     return found
 
@@ -160,6 +166,10 @@ def _waiting(case: Case) -> list[Symptom]:
     cpu = max(now, key=lambda each: now[each] - before.get(each, 0.0))
     usual = before.get(cpu, 0.0)
     if now[cpu] < WAITING or now[cpu] < WAITING_RISE * usual:
+        return []
+    others = [waited for core, waited in now.items() if core != cpu]
+    if others and now[cpu] < WAITING_RISE * float(np.median(others)):
+        # Where threads wait for every core, the node has more to do than it can: no core's fault.
         return []
     rows = case.now("cpu")
     rows = rows.where(rows.cpu == cpu)

@@ -88,6 +88,9 @@ class Stage:
     def stop(self) -> None:
         """End the programs that still run, with what they started. Raises LabError where one doesn't end."""
         for each in self.running:
+            if each.poll() is not None:
+                # Its number may be another's by now; what it left behind is ended by its mark.
+                continue
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
         stuck = []

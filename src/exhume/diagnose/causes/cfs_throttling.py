@@ -14,6 +14,8 @@ from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Seve
 from exhume.model.window import Window
 
 CAUSE = catalogue()["cfs-throttling"]
+# Programs that give way leave their core to it as well.
+_ROOM = ("idle", "iowait", "nice")
 # Which of the table's remedies fits whom.
 _FOR_CONTAINER, _FOR_UNIT, _FOR_POD = "raise-container-quota", "raise-unit-quota", "raise-pod-limit"
 
@@ -70,7 +72,7 @@ def examine(case: Case) -> Found | RuledOut:
     idle = _idle_cores(case)
     if idle is not None and idle[0] >= CAUSE.limit("idle_cores"):
         text = f"meanwhile {idle[0]:.1f} cores' worth of time was idle: the quota is what it lacks, not a core"
-        sheet.add(Role.ROOT_CAUSE, text, idle[1], strength=CAUSE.limit("weak"))
+        sheet.add(Role.ROOT_CAUSE, text, *idle[1], strength=CAUSE.limit("weak"))
     severity = _severity(held, idle[0] if idle else 0.0)
     summary = f"{who} is stopped by its CPU quota in {held.share:.0%} of its periods{allowed}"
     return sheet.found(
@@ -131,13 +133,15 @@ def _severity(held: Held, idle: float) -> Severity:
     return Severity.CRITICAL if mostly and risen and idle >= CAUSE.limit("idle_cores") else Severity.WARNING
 
 
-def _idle_cores(case: Case) -> tuple[float, Evidence] | None:
+def _idle_cores(case: Case) -> tuple[float, tuple[Evidence, ...]] | None:
     rows = case.now("cpu")
     if not len(rows):
         return None
-    # Programs that give way leave their core to it as well.
-    idle = rows.sums(("idle", "iowait", "nice")) * rows.numbers("span_ms") / 1e6
-    told = Evidence("cpu", "idle", "mean", round(float(rows.numbers("idle").mean()), 3), *_span(rows), unit="permille")
+    idle = rows.sums(_ROOM) * rows.numbers("span_ms") / 1e6
+    told = tuple(
+        Evidence("cpu", state, "mean", round(float(rows.numbers(state).mean()), 3), *_span(rows), unit="permille")
+        for state in _ROOM
+    )
     seconds = float(rows.numbers("span_ms").sum()) / 1000 / max(1, len(np.unique(rows.cpu)))
     return float(idle.sum()) / max(seconds, 1e-9), told
 

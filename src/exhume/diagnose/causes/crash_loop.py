@@ -190,7 +190,9 @@ def _severity(loop: Loop, load: Load) -> Severity:
     """A loop starves nobody by itself: a warning where it is known to be one and turns fast or costs something."""
     if loop.pace_s is not None and loop.pace_s > CAUSE.limit("slow_s"):
         return Severity.INFO
-    known = loop.is_managed and (loop.is_one_thing or loop.failed)
+    # What is not known to fail may be a timer's job, unless it comes again faster than anybody would want that.
+    hurried = loop.pace_s is not None and loop.pace_s <= CAUSE.limit("hurried_s") and loop.cgroups is not None
+    known = loop.is_managed and (loop.failed or (loop.is_one_thing and hurried))
     costs = loop.failed and load.cores >= CAUSE.limit("burns_share")
     return Severity.WARNING if known or costs else Severity.INFO
 

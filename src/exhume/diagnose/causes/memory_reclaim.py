@@ -6,7 +6,7 @@ from exhume.diagnose.belongings import belongs_to
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import gravity
+from exhume.diagnose.felt import gravity, others_suffer
 from exhume.diagnose.hold import hold_of
 from exhume.diagnose.load import Load
 from exhume.diagnose.sheet import Found, Sheet, aimed
@@ -143,12 +143,20 @@ def _tell_shortage(sheet: Sheet, case: Case, kind: str, culprit: Culprit) -> Non
         sheet.doubt(f"{share:.0%} of the node's memory was available", CAUSE.limit("unexplained"))
 
 
+def _is_short(case: Case) -> bool:
+    """Whether little of the node's memory was available at some time."""
+    rows = case.now("node")
+    available, total = (rows.lowest("mem_available"), rows.highest("mem_total")) if len(rows) else (None, None)
+    return available is not None and bool(total) and available < CAUSE.limit("available") * (total or 1.0)
+
+
 def _severity(case: Case, load: Load, pressure: Pressure, kind: str) -> Severity:
     severity = gravity(case, load)
     stalled = pressure.stalled >= CAUSE.limit("stalled_much")
-    if kind == BACKGROUND and not stalled and severity is Severity.WARNING and load.peak < CAUSE.limit("whole_core"):
+    if kind == BACKGROUND and not stalled and not _is_short(case) and not others_suffer(case, load.cpu):
         # The kernel's own thread keeps ahead of a busy page cache: that is its work, and nobody waits for it.
-        return Severity.INFO
+        whole = load.peak >= CAUSE.limit("whole_core")
+        return min(severity, Severity.WARNING if whole else Severity.INFO, key=lambda each: each.rank)
     return Severity.WARNING if severity is Severity.INFO and stalled else severity
 
 

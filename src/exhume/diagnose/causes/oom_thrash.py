@@ -34,12 +34,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """All kills of a stretch: those in the log, the cgroup whose limit was hit most, and the node's own count."""
+    """All kills of a stretch: those in the log, the cgroup whose limit was hit most, the node's own count, and the
+    seconds in which that rose."""
 
     told: list[Kill]
     cgroup: str | None
     constraint: str | None
     counted: int
+    seconds: int
     evidence: tuple[Evidence, ...]
 
     @property
@@ -48,14 +50,19 @@ class Kills:
         return max(len(self.told), self.counted)
 
     @property
+    def bouts(self) -> int:
+        """How often the kernel had to kill: one time may take all processes of a cgroup."""
+        return max(len({kill.at // NANOS for kill in self.told}), self.seconds)
+
+    @property
     def victim(self) -> str | None:
         """Who was killed most often."""
         names = Counter(kill.comm for kill in self.told if kill.comm)
         return names.most_common(1)[0][0] if names else None
 
     def times(self, comm: str | None) -> int:
-        """How often one was killed."""
-        return sum(1 for kill in self.told if kill.comm is not None and kill.comm == comm)
+        """How often one was killed: its processes that went together count once."""
+        return len({kill.at // NANOS for kill in self.told if kill.comm is not None and kill.comm == comm})
 
 
 def examine(case: Case) -> Found | RuledOut:
@@ -119,6 +126,7 @@ def find_kills(case: Case, window: Window) -> Kills:
         limits.most_common(1)[0][0] if limits else None,
         constraints.most_common(1)[0][0] if constraints else None,
         int(counted.value) if counted is not None else 0,
+        int((rows.numbers("oom_kill") > 0).sum()) if len(rows) else 0,
         tuple(evidence),
     )
 
@@ -145,7 +153,7 @@ def _tell_time(sheet: Sheet, case: Case, load: Load) -> None:
 
 
 def _tell_kills(sheet: Sheet, case: Case, now: Kills, lately: Kills) -> None:
-    often = lately.number >= CAUSE.limit("repeated")
+    often = lately.bouts >= CAUSE.limit("repeated")
     text = (
         f"{count(now.number, 'process', 'processes')} killed for memory in {case.focus.seconds:.0f} s, "
         f"{lately.number} in {_minutes(CAUSE.limit('lately_s'))}"
@@ -157,9 +165,9 @@ def _tell_kills(sheet: Sheet, case: Case, now: Kills, lately: Kills) -> None:
 
 
 def _severity(now: Kills, lately: Kills) -> Severity:
-    if now.number >= CAUSE.limit("repeated"):
+    if now.bouts >= CAUSE.limit("repeated"):
         return Severity.CRITICAL
-    return Severity.WARNING if lately.number >= CAUSE.limit("repeated") else Severity.INFO
+    return Severity.WARNING if lately.bouts >= CAUSE.limit("repeated") else Severity.INFO
 
 
 def _minutes(seconds: float) -> str:

@@ -14,7 +14,7 @@ from exhume.diagnose.evidence import of_load
 from exhume.diagnose.felt import others_suffer
 from exhume.diagnose.keepers import find_keepers
 from exhume.diagnose.load import Load
-from exhume.diagnose.ordinary import is_ordinary
+from exhume.diagnose.ordinary import is_by_design, is_ordinary
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sampled import Names, plain_name
 from exhume.diagnose.sheet import Found, Sheet
@@ -59,7 +59,11 @@ def examine(case: Case) -> Found | RuledOut:
     if not case.baseline.empty:
         text = f"{who} took {owned.cores:.2f} cores there, {owned.before or 0:.2f} before"
         sheet.add(Role.CULPRIT, text, evidence, at=owned.at)
-    ordinary = path.function in CAUSE.named("entries") or is_ordinary(case, load.mask, CAUSE.named("walking"))
+    ordinary = (
+        path.function in CAUSE.named("entries")
+        or is_ordinary(case, load.mask, CAUSE.named("walking"), to_itself=True)
+        or is_by_design(case, load.mask)
+    )
     severity = _severity(case, load, ordinary=ordinary)
     nobody = severity is Severity.INFO
     if nobody:

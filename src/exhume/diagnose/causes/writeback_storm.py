@@ -7,7 +7,7 @@ import numpy as np
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column
-from exhume.diagnose.felt import is_felt
+from exhume.diagnose.felt import is_felt, others_suffer
 from exhume.diagnose.hold import hold_of
 from exhume.diagnose.load import Load
 from exhume.diagnose.quoted import present, share_in, told_load
@@ -117,7 +117,7 @@ def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held
     stood = _add_stalls(case, sheet, stalls)
     culprit, who = _culprit(case, sheet, load)
     hung = [event for event in case.recording.events(case.focus) if event.kind == _HUNG]
-    severity = _severity(case, load, held, hung=bool(hung), stood=stood)
+    severity = _severity(case, load, held, hung=bool(hung), stood=stood, waited=stalls.share >= CAUSE.limit("waited"))
     summary = f"{who} spends {load.cores:.2f} cores on writing to files"
     if stood or held.by_pressing >= CAUSE.limit("seconds"):
         how = f"{stalls.blocked:.0f} tasks wait for it at a time" if stood else f"{load.cores:.2f} cores go to writing"
@@ -128,9 +128,10 @@ def _found(case: Case, sheet: Sheet, load: Load, out: Rate, stalls: Stalls, held
     return sheet.found(severity, summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
 
 
-def _severity(case: Case, load: Load, held: Held, *, hung: bool, stood: bool) -> Severity:
+def _severity(case: Case, load: Load, held: Held, *, hung: bool, stood: bool, waited: bool) -> Severity:
     pressed = held.by_pressing >= CAUSE.limit("seconds")
-    felt = is_felt(case, load.cpu)
+    # A flusher that keeps up with its disk keeps nobody waiting, however busy it is.
+    felt = others_suffer(case, load.cpu) or (waited and is_felt(case, load.cpu))
     if (pressed and felt and load.is_new) or (stood and hung):
         return Severity.CRITICAL
     if stood or (pressed and load.is_new) or felt:

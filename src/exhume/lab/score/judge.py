@@ -76,7 +76,12 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
         except Failed as failure:
             yield replace(outcome, failed=str(failure))
         else:
-            yield replace(outcome, findings=tuple(map(Told.of, told["findings"])), seconds=told["seconds"])
+            yield replace(
+                outcome,
+                findings=tuple(map(Told.of, told["findings"])),
+                seconds=told["seconds"],
+                verdict=told["verdict"],
+            )
 
 
 def kept_runs(kept: Path) -> list[Path]:
@@ -96,7 +101,10 @@ def _run(plan: Plan, directory: Path, work: Path) -> tuple[Outcome, dict[str, An
         clean(work)
         return Outcome(plan, scenario.cause, failed=str(failure), on_core=scenario.on_core), truth
     findings = tuple(map(Told.of, told["findings"]))
-    return Outcome(plan, scenario.cause, findings, told["seconds"], on_core=scenario.on_core), truth
+    return (
+        Outcome(plan, scenario.cause, findings, told["seconds"], on_core=scenario.on_core, verdict=told["verdict"]),
+        truth,
+    )
 
 
 def _said(step: str, longest_s: float, *words: str) -> dict[str, Any]:

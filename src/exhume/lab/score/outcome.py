@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from exhume.lab.score.plan import Plan
-from exhume.model.finding import Severity
+from exhume.model.finding import Severity, Verdict
 
 NOTHING = "nothing"
 FAILED = "failed"
@@ -39,6 +39,7 @@ class Outcome:
     failed: str = ""
     on_core: bool = False
     others_busy: float = 0.0
+    verdict: str = ""
 
     @property
     def grave(self) -> tuple[Told, ...]:
@@ -67,7 +68,9 @@ class Outcome:
 
     @property
     def false_critical(self) -> bool:
-        return not self.cause and any(told.severity is Severity.CRITICAL for told in self.findings)
+        """Whether a healthy machine was called starved, in a finding or as a whole."""
+        critical = any(told.severity is Severity.CRITICAL for told in self.findings)
+        return not self.cause and (critical or self.verdict == Verdict.STARVED)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self.plan) | {
