@@ -24,6 +24,7 @@ HEALTHY = Vitals(
     tx_timeouts={"eth0": 0},
     pressure={"cpu": (0.97, 0.95), "memory": (0.0, 0.01), "io": (0.2, 0.1)},
     quotas=[QuotaCount("/kubepods/a", 50_000, 400)],
+    failed_units=[],
 )
 NOW = 1_780_000_000 * NANOS
 
@@ -67,6 +68,7 @@ def test_a_busy_healthy_node_is_well():
         ("steal", {"steal": 0.08}, Level.LOOK),
         ("steal", {"steal": 0.3}, Level.BAD),
         ("nic-timeouts", {"tx_timeouts": {"eth0": 0, "eth1": 2}}, Level.LOOK),
+        ("failed-units", {"failed_units": ["bootstrap.service"]}, Level.LOOK),
     ],
 )
 def test_from_where_on_it_matters(name: str, change: dict[str, Any], level: Level):

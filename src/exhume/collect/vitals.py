@@ -4,6 +4,7 @@ import os
 import time
 
 from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
+from exhume.collect.failed_units import failed_units
 from exhume.collect.host import Host, ProcFile, subdirectories
 from exhume.collect.processes import ProcessReader
 from exhume.collect.throttling import parse_cpu_stat
@@ -31,6 +32,7 @@ def read_vitals(host: Host) -> Vitals:
         tx_timeouts=reader.tx_timeouts(),
         pressure=reader.pressure(),
         quotas=reader.quotas(),
+        failed_units=reader.failed_units(),
         unseen=unseen,
     )
 
@@ -111,6 +113,13 @@ class _Reader:
                 told = dict(part.split("=") for part in some.split()[1:])
                 found[resource] = (float(told["avg60"]) / 100, float(told["avg300"]) / 100)
         return found
+
+    def failed_units(self) -> list[str] | None:
+        try:
+            return failed_units()
+        except OSError as error:
+            self._unseen["failed_units"] = str(error)
+            return None
 
     def quotas(self) -> list[QuotaCount] | None:
         layout = hierarchies(self._host)

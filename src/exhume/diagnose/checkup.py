@@ -22,6 +22,7 @@ OOM_A_DAY = 10.0
 LATELY_NS, DAY_NS = 600 * NANOS, 86_400 * NANOS
 # A few times the number from which on something is worth a look, it is bad.
 FAR = 4
+MOST_NAMED = 4
 
 
 def check_state(vitals: Vitals, census: Census, zombies: ZombieVerdict) -> list[Check]:
@@ -37,6 +38,7 @@ def check_state(vitals: Vitals, census: Census, zombies: ZombieVerdict) -> list[
         _oom(vitals),
         _steal(vitals),
         _timeouts(vitals),
+        _failed_units(vitals),
     ]
 
 
@@ -165,6 +167,18 @@ def _timeouts(vitals: Vitals) -> Check:
     level = Level.LOOK if total else Level.WELL
     text = "a starved core or a broken driver: record, and diagnose the next one" if total else ""
     return Check("nic-timeouts", title, level, f"{bad or 'none'} since boot", "", text, total)
+
+
+def _failed_units(vitals: Vitals) -> Check:
+    title = "failed units"
+    if vitals.failed_units is None:
+        return _unseen("failed-units", title, vitals.unseen.get("failed_units", "they can't be listed"))
+    failed = vitals.failed_units
+    named = ", ".join(failed[:MOST_NAMED]) + (
+        f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+    )
+    text = "what depends on them did not start either: see systemctl status" if failed else ""
+    return Check("failed-units", title, Level.LOOK if failed else Level.WELL, named or "none", "", text, len(failed))
 
 
 def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:

@@ -67,4 +67,5 @@ class Vitals:
     tx_timeouts: dict[str, int] | None = None
     pressure: dict[str, tuple[float, float]] = field(default_factory=dict)
     quotas: list[QuotaCount] | None = None
+    failed_units: list[str] | None = None
     unseen: dict[str, str] = field(default_factory=dict)
