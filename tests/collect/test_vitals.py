@@ -48,7 +48,8 @@ def test_everything_that_is_there_is_read(tmp_path: Path) -> None:
     assert found.pressure == {"cpu": (0.02, 0.03), "memory": (0.5, 0.125)}
     assert found.tx_timeouts == {"eth0": 5}
     assert found.quotas == [QuotaCount("/a", 40, 30)]
-    assert found.unseen.keys() == {"pressure"}  # io was not there
+    # io was not there; units are asked for where the test runs, which may be without systemd.
+    assert found.unseen.keys() - {"failed_units"} == {"pressure"}
 
 
 def test_an_empty_tree_names_what_is_missing(tmp_path: Path) -> None:
