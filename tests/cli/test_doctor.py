@@ -24,7 +24,7 @@ def test_it_looks_at_everything_and_leaves_nothing(looked):
     assert looked.returncode == (0 if found["verdict"] == "well" else 1)
     assert {check["id"] for check in found["checks"]} == {
         *("zombies", "cgroups", "dentries", "mounts", "conntrack", "throttling", "pressure-memory", "pressure-io"),
-        *("pressure-cpu", "oom", "steal", "nic-timeouts", "kernel-log", "restarts"),
+        *("pressure-cpu", "oom", "steal", "nic-timeouts", "failed-units", "kernel-log", "restarts"),
     }
     assert found["diagnosis"]["window"]["since"] < found["diagnosis"]["window"]["until"]
     assert found["diagnosis"]["verdict"] != "unknown"
