@@ -36,7 +36,7 @@ def docker() -> None:
 
 
 # Permille of a second; the recorder needs a little of each core.
-IN_KERNEL = 900
+IN_KERNEL = 950
 CALM_S, SPUN_S, AFTER_S = 8.0, 8.0, 3.0
 # Prepares the story, in a work directory and on a small scale, says so, and waits for its end.
 PREPARED = """
