@@ -13,12 +13,39 @@ class Risk(StrEnum):
     HIGH = "high"
 
 
+class Measure(StrEnum):
+    """What can be watched before and after a fix."""
+
+    ZOMBIES = "zombies"
+    ZOMBIE_GROWTH = "zombie-growth"
+    BUSIEST_CORE = "busiest-core"
+    KERNEL_CORE = "kernel-core"
+    THROTTLING = "throttling"
+    RECLAIM = "reclaim"
+    RESTARTS = "restarts"
+    NIC_TIMEOUTS = "nic-timeouts"
+    FORKS = "forks"
+    RUN_QUEUE_WAIT = "run-queue-wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a step should do to a measure: `expected` is fall, stop (to zero), stay or rise. `subject` narrows it (the
+    unit or container whose restarts are counted); empty: the whole node."""
+
+    measure: Measure
+    expected: str
+    subject: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One thing to do. `action` names how it is carried out, on which `targets` (files, cgroups, swaps, processes);
     `commands` are the same in words that a person could type. A step without an action is for a person to take.
 
     `cpu_seconds` is the predicted cost on one core; a `spike` is one that a node may feel, so it has to be accepted.
+    `dependents` are the units or containers that may rely on the target; `files` are those that it writes, path and
+    content; `effects` say which measures should change, and how.
     """
 
     id: str
@@ -35,6 +62,9 @@ class Step:
     harm: str = ""
     reversible: bool = True
     undo: str = ""
+    dependents: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    effects: tuple["Effect", ...] = ()
 
     @property
     def automatic(self) -> bool:
@@ -44,13 +74,15 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in the order of least harm. `count` is how much there is to free, None where that can't be counted;
-    `summary` is the plan in a sentence, `blind_spots` what it could not see."""
+    `summary` is the plan in a sentence, `blind_spots` what it could not see, `refusals` what is not
+    done, and why."""
 
     target: str
     count: int | None
     summary: str
     steps: tuple[Step, ...] = ()
     blind_spots: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
 
 
 class Status(StrEnum):
@@ -95,3 +127,51 @@ class Report:
     outcomes: tuple[Outcome, ...] = ()
     left_because: tuple[str, ...] = field(default=())
     interrupted: bool = False
+
+
+class Change(StrEnum):
+    """What became of a measure."""
+
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    WORSE = "worse"
+    UNPROVEN = "not-enough-evidence"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A measure over a stretch of time: its value (None: could not be measured), over how many seconds, in how many
+    observations, and where it is from (recording or live)."""
+
+    value: float | None
+    seconds: float
+    observations: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A measure before and after, the verdict, and the reason for it in a sentence."""
+
+    effect: Effect
+    unit: str
+    before: Stretch
+    after: Stretch
+    change: Change
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The proof, or that there is none: fit to close a ticket with. Times are wall nanoseconds."""
+
+    node: str
+    fix: str
+    target: str
+    applied_at: int
+    looked_from: int
+    looked_until: int
+    measures: tuple[Verified, ...]
+    done: tuple[str, ...] = ()
+    interrupted: bool = False
+    blind_spots: tuple[str, ...] = ()

@@ -1,0 +1,218 @@
+"""The words for an audit: what systemd and the container runtimes run here, how it fares, who asked for it, and whether
+anything on this node needs it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+AUDIT_VERSION = 1
+
+
+class Manager(StrEnum):
+    """Who starts it, and starts it again."""
+
+    SYSTEMD = "systemd"
+    DOCKER = "docker"
+    PODMAN = "podman"
+    CRI = "cri"
+
+
+class Trait(StrEnum):
+    """What stands out about a service. A service may have several; one without any fares well."""
+
+    CRASH_LOOP = "crash-loop"
+    FLAPPING = "flapping"
+    FAILED = "failed"
+    DEPENDENCY_FAILED = "dependency-failed"
+    CONDITION_FAILED = "condition-failed"
+    DEFAULT_ON = "default-on"
+
+    @property
+    def troubled(self) -> bool:
+        """Whether something is wrong with it; being started by the image's default alone is not."""
+        return self in (Trait.CRASH_LOOP, Trait.FLAPPING, Trait.FAILED, Trait.DEPENDENCY_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A ConditionX or AssertX of a unit: what it asks for, and whether that held when the unit was last to be started
+    (None: never tried)."""
+
+    name: str
+    parameter: str
+    held: bool | None
+    trigger: bool = False
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """How a unit hangs together with others. `failed` are those that it required and that failed, the reason why it was
+    not started."""
+
+    wanted_by: tuple[str, ...] = ()
+    required_by: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    triggered_by: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+class Origin(StrEnum):
+    """Where the order to run it comes from."""
+
+    IMAGE = "image"
+    CONFIGURED = "configured"
+    RUNTIME = "runtime"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Whether it is from the base image or was configured since, and how that is known."""
+
+    origin: Origin
+    why: str
+    package: str | None = None
+    enabled: str | None = None
+    preset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One end of its main process: when (wall nanoseconds), with which code or signal."""
+
+    at: int | None
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """How it fared over `hours` of looking back, by `source` (journal, runtime or recording): starts, how many of them
+    ended badly, and the last ends, newest first. `success_rate` is None where nothing was started."""
+
+    source: str
+    hours: float
+    starts: int = 0
+    failures: int = 0
+    restarts_per_hour: float | None = None
+    exits: tuple[Exit, ...] = ()
+    age_pattern: str = ""
+
+    @property
+    def success_rate(self) -> float | None:
+        return None if not self.starts else max(0.0, 1.0 - self.failures / self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What it takes. `source` is recording (over `seconds` of it) or live; None is what could not be told."""
+
+    source: str
+    seconds: float
+    cpu_seconds: float | None = None
+    memory_bytes: int | None = None
+    cgroups_made: int | None = None
+    cgroups_leaked: int | None = None
+    forks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Something that a known agent needs to be of use, and that this node lacks: what, and how that was seen."""
+
+    what: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An entry of the catalogue of platform agents that this service is, what it is for, and what it lacks here."""
+
+    id: str
+    title: str
+    purpose: str
+    needs: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
+    protected: bool = False
+
+
+class Needed(StrEnum):
+    """Whether anything on this node needs it."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The answer, the rule that gave it, and the facts that the rule went by."""
+
+    needed: Needed
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A unit or container. `name` is what people call it, `id` what its manager does; `state` is the manager's word
+    (active, failed, restarting, exited …) and `detail` the finer one."""
+
+    manager: Manager
+    id: str
+    name: str
+    description: str = ""
+    state: str = ""
+    detail: str = ""
+    result: str = ""
+    pid: int | None = None
+    started: int | None = None
+    age_s: float | None = None
+    restarts: int | None = None
+    restart_policy: str = ""
+    last_exit: Exit | None = None
+    cgroup: str | None = None
+    image: str | None = None
+    pod: str | None = None
+    fragment: str | None = None
+    drop_ins: tuple[str, ...] = ()
+    command: str | None = None
+    wants: Wants = Wants()
+    conditions: tuple[Condition, ...] = ()
+    log: tuple[str, ...] = ()
+    history: History | None = None
+    costs: Costs | None = None
+
+    @property
+    def key(self) -> str:
+        """How it is named in commands: a unit by its name, a container with its manager before it."""
+        return self.id if self.manager is Manager.SYSTEMD else f"{self.manager.value}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A service with what the rules say of it. `explained` is why it is in that state, in sentences."""
+
+    service: Service
+    traits: tuple[Trait, ...]
+    explained: tuple[str, ...]
+    provenance: Provenance
+    need: Need
+    agent: Agent | None = None
+
+    @property
+    def troubled(self) -> bool:
+        return any(trait.troubled for trait in self.traits)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The whole answer; `services` has the worst first, `healthy` counts those that nothing is to be said of."""
+
+    node: str
+    taken_at: int
+    services: tuple[Judged, ...] = ()
+    healthy: int = 0
+    managers: tuple[Manager, ...] = ()
+    blind_spots: tuple[str, ...] = field(default=())
