@@ -157,7 +157,8 @@ class Need:
 @dataclass(frozen=True, slots=True)
 class Service:
     """A unit or container. `name` is what people call it, `id` what its manager does; `state` is the manager's word
-    (active, failed, restarting, exited …) and `detail` the finer one."""
+    (active, failed, restarting, exited …) and `detail` the finer one. `owner` says who made a container (a pod's
+    manifest, a compose project), `fragment` the file that defines it, where there is one."""
 
     manager: Manager
     id: str
@@ -175,6 +176,8 @@ class Service:
     cgroup: str | None = None
     image: str | None = None
     pod: str | None = None
+    owner: str = ""
+    created: int | None = None
     fragment: str | None = None
     drop_ins: tuple[str, ...] = ()
     command: str | None = None
