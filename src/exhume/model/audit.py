@@ -46,8 +46,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """How a unit hangs together with others. `failed` are those that it required and that failed, the reason why it was
-    not started."""
+    """How a unit hangs together with others; being bound to one (BindsTo, Requisite) counts as requiring it. `failed`
+    are those that it required and that failed, the reason why it was not started: the first cause comes last."""
 
     wanted_by: tuple[str, ...] = ()
     required_by: tuple[str, ...] = ()
@@ -180,6 +180,9 @@ class Service:
     created: int | None = None
     fragment: str | None = None
     drop_ins: tuple[str, ...] = ()
+    # systemd's words for a unit's file: enabled, disabled, static, masked …; and what its preset would make of it.
+    enabled: str | None = None
+    preset: str | None = None
     command: str | None = None
     wants: Wants = Wants()
     conditions: tuple[Condition, ...] = ()
