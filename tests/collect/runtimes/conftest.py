@@ -1,4 +1,5 @@
-"""Real engines with containers that crash again and again and others that fare well; each module has its own, so that none outlives its tests."""
+"""Real engines with containers that crash again and again and others that fare well. Each module has its own, so that
+none outlives its tests."""
 
 from collections.abc import Iterator
 
