@@ -189,6 +189,8 @@ class Service:
     log: tuple[str, ...] = ()
     history: History | None = None
     costs: Costs | None = None
+    enabled: str | None = None
+    preset: str | None = None
 
     @property
     def key(self) -> str:
