@@ -189,8 +189,6 @@ class Service:
     log: tuple[str, ...] = ()
     history: History | None = None
     costs: Costs | None = None
-    enabled: str | None = None
-    preset: str | None = None
 
     @property
     def key(self) -> str:
