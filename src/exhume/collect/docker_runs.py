@@ -6,12 +6,13 @@ from typing import Any
 
 from exhume.collect.docker_engine import Engine
 from exhume.collect.runs import Run
+from exhume.model.audit import Manager
 
 _NANOS = 10**9
 # Docker remembers no more of them.
 _MEMORY = 256
 _KINDS = ("start", "die", "kill", "stop")
-# Podman's own words, in versions that don't translate them.
+# Podman's own word, in versions that don't translate it.
 _SAME = {"died": "die"}
 
 
@@ -30,18 +31,20 @@ class EventLog:
     reaches: int = 0
 
 
-def read_events(engine: Engine, since: int, now: int) -> EventLog:
+def read_events(engine: Engine, manager: Manager, since: int, now: int) -> EventLog:
     """The starts and ends from `since` to `now`. Raises EngineError."""
-    # Asked for without a filter, so that it shows when the engine's memory was full. An end that lies in the future
-    # would keep the answer open.
-    told = engine.lines("/events", since=since // _NANOS, until=f"{now // _NANOS}.{now % _NANOS:09}", stream="false")
+    # Docker keeps the answer open unless its end is told and has passed. Podman has a word for that, and with an end
+    # some of its versions leave most of it out.
+    end = {"stream": "false"} if manager is Manager.PODMAN else {"until": f"{now // _NANOS}.{now % _NANOS:09}"}
+    # Asked for without a filter, so that it shows when the engine's memory was full.
+    told = engine.lines("/events", since=since // _NANOS, **end)
     found: dict[str, list[_Event]] = defaultdict(list)
     for each in told:
         action = _SAME.get(str(each.get("Action")), str(each.get("Action")))
         actor = each.get("Actor") or {}
         if action in _KINDS and each.get("Type") == "container":
             found[str(actor.get("ID", ""))].append(_Event(_moment(each), action, _code(actor)))
-    full = len(told) == _MEMORY
+    full = manager is not Manager.PODMAN and len(told) >= _MEMORY
     return EventLog(dict(found), _moment(told[0]) if full else 0)
 
 

@@ -52,7 +52,7 @@ class _Look:
         except EngineError as error:
             return Seen([], [f"the containers of {who} can't be seen: {error}"])
         try:
-            self._events = read_events(self._engine, self._since, self._now)
+            self._events = read_events(self._engine, self._manager, self._since, self._now)
         except EngineError as error:
             self._blind_spots.append(f"{who} does not tell what its containers did: {error}")
         services = [self._service(told) for told in self._newest(self._inspected(listed))]
