@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,7 @@ SYSTEM_UNITS = "etc/systemd/system"
 _HOLD = """
 set -e
 mount -t tmpfs -o mode=755 exhume-machine /run
-mkdir -p /run/machine/upper /run/machine/work /run/machine/root
+mkdir -p /run/dbus /run/machine/upper /run/machine/work /run/machine/root
 mount -t overlay -o lowerdir="$1",upperdir=/run/machine/upper,workdir=/run/machine/work exhume-machine /run/machine/root
 echo ready
 exec cat
@@ -107,7 +107,7 @@ class Machine:
             cgroup.mkdir(exist_ok=True)
         (holder,) = _children(self._holder.pid)
         joining = ["sh", "-c", _JOIN_AND_BOOT, "boot", str(holder), *map(os.fspath, self._cgroups), "--"]
-        nspawn = [need("systemd-nspawn"), "--quiet", "--boot", "--directory=/run/machine/root"]
+        nspawn = [need("systemd-nspawn"), "--quiet", "--boot", "--directory=/run/machine/root", "--bind=/run/dbus"]
         apart = ["--register=no", "--keep-unit", "--private-network", "--link-journal=no"]
         unlike_here = ["--resolv-conf=off", "--timezone=off", f"--machine={self.name}", "--hostname=machine"]
         self._nspawn = subprocess.Popen(
@@ -162,6 +162,22 @@ class Machine:
             text=True,
             errors="replace",
             timeout=timeout,
+            check=False,
+        )
+
+    def beside(self, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """A command as in a container on the machine's node: with this machine's files, but the node's bus is mounted
+        at the usual place, and nothing else of the node."""
+        assert self._holder is not None
+        (holder,) = _children(self._holder.pid)
+        return subprocess.run(
+            [need("nsenter"), "--target", str(holder), "--mount", "--pid", "--", *words],
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=2 * PATIENCE_S,
             check=False,
         )
 
