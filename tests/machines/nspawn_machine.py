@@ -45,10 +45,12 @@ class MachineError(Exception):
 
 class Machine:
     """Use it as a context. `disk` is its root file system, also while it is off; `root` is the running machine's whole
-    tree, with its /proc, /sys and /run, as a container sees its host's root that is mounted in it."""
+    tree, with its /proc, /sys and /run, as a container sees its host's root that is mounted in it. `mounts` are more
+    options for systemd-nspawn."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, mounts: Sequence[str] = ()) -> None:
         self.tree = tree
+        self._mounts = mounts
         self.name = own_name()
         self._holder: subprocess.Popen[str] | None = None
         self._nspawn: subprocess.Popen[bytes] | None = None
@@ -111,7 +113,7 @@ class Machine:
         apart = ["--register=no", "--keep-unit", "--private-network", "--link-journal=no"]
         unlike_here = ["--resolv-conf=off", "--timezone=off", f"--machine={self.name}", "--hostname=machine"]
         self._nspawn = subprocess.Popen(
-            [*joining, *nspawn, *apart, *unlike_here],
+            [*joining, *nspawn, *apart, *unlike_here, *self._mounts],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
