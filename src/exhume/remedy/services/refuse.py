@@ -63,7 +63,7 @@ def unit_refusal(name: str) -> str:
 
 
 def required_refusal(name: str, along: Mapping[str, str], *, forced: bool) -> str:
-    """Why a unit that others require isn't stopped: never where one of those is protected, else unless it is `forced`."""
+    """Why a unit that others require isn't stopped: one of those is protected, or it is not `forced`."""
     for each in along:
         if kind_of(each) in STOPPABLE and (why := unit_refusal(each)):
             return f"{each} requires {name} and would be stopped with it, and {why}"
