@@ -4,6 +4,7 @@ It is told what to run in lines of JSON, and says how each run ended. What count
 that it is given: files opened to be written, made, renamed and removed, as Python's audit events tell them.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -51,7 +52,9 @@ def run(order: dict[str, Any]) -> int:
         if left:
             before_each_change(tuple(order["places"]), count)
         sys.argv = ["exhume", *order["words"]]
-        code = exhume()
+        exhume()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
     finally:
         sys.stdout.flush()
         os._exit(code)
@@ -60,5 +63,10 @@ def run(order: dict[str, Any]) -> int:
 if __name__ == "__main__":
     from exhume.cli.main import run as exhume
 
+    # Once, not in every child.
+    for name in ("fix_acting", "fix_apply", "fix_rollback", "fix_targets"):
+        importlib.import_module(f"exhume.cli.{name}")
+    for name in ("fixes", "plans", "services.node", "services.plan", "zombies.apply"):
+        importlib.import_module(f"exhume.remedy.{name}")
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)
