@@ -52,7 +52,7 @@ class AgentChecks:
             for path in _matches(place, pattern):
                 if _is_something(path):
                     return Answer(True, f"{place.name_of(path)} is there")
-        return Answer(False, _none_of(check.paths, "is not there", "are there"))
+        return Answer(False, _none_of(check.paths, "is there"))
 
     def _line(self, service: Service, check: Check) -> Answer:
         place = self._place(service, check)
@@ -75,7 +75,7 @@ class AgentChecks:
             return Answer(None, f"{unreadable[0]} can't be read: run as root")
         if looked:
             return Answer(False, f"not in {', '.join(looked[:3])}")
-        return Answer(False, _none_of(check.paths, "is not there", "are there"))
+        return Answer(False, _none_of(check.paths, "is there"))
 
     def _env(self, service: Service, check: Check) -> Answer:
         """A variable in a file of settings, or in the environment of its process."""
@@ -100,7 +100,7 @@ class AgentChecks:
         where = ", ".join(place.name_of(path) for path in looked) if place and looked else _some(check.paths)
         if looked or not check.paths:
             return Answer(False, f"{names} is not set" + (f" in {where}" if where else ""))
-        return Answer(False, f"{names} is not set: {_none_of(check.paths, 'is not there', 'are there')}")
+        return Answer(False, f"{names} is not set: {_none_of(check.paths, 'is there')}")
 
     def _socket(self, _service: Service, check: Check) -> Answer:
         for name in check.paths:
@@ -109,7 +109,7 @@ class AgentChecks:
                     return Answer(True, f"{name} is there")
             except OSError:
                 continue
-        return Answer(False, _none_of(check.paths, "is not there", "are there"))
+        return Answer(False, _none_of(check.paths, "is there"))
 
     def _port(self, _service: Service, check: Check) -> Answer:
         wanted = f"port {check.port}"
@@ -120,13 +120,11 @@ class AgentChecks:
         running = set(self.processes.names.values())
         # The kernel keeps fifteen characters of a name.
         found = next((name for name in check.names if name[:15] in running), None)
-        return Answer(found is not None, f"{found} runs" if found else _none_of(check.names, "does not run", "run"))
+        return Answer(found is not None, f"{found} runs" if found else _none_of(check.names, "runs"))
 
     def _unit(self, _service: Service, check: Check) -> Answer:
         found = next((n for n in check.names if (unit := self.units.get(n)) and unit.state in _ACTIVE), None)
-        return Answer(
-            found is not None, f"{found} is active" if found else _none_of(check.names, "is not active", "are")
-        )
+        return Answer(found is not None, f"{found} is active" if found else _none_of(check.names, "is active"))
 
     def _mount(self, _service: Service, check: Check) -> Answer:
         try:
@@ -207,10 +205,10 @@ def _hidden(service: Service) -> Answer:
     return Answer(None, f"the files of {service.name} can't be seen: it has no process now, or we may not look into it")
 
 
-def _none_of(names: Sequence[str], one: str, many: str) -> str:
+def _none_of(names: Sequence[str], verb: str) -> str:
     if len(names) == 1:
-        return f"{names[0]} {one}"
-    return f"none of {_some(names)} {many}"
+        return f"no {names[0]} {verb}"
+    return f"neither {names[0]} nor {names[1]} {verb}" if len(names) == 2 else f"none of {_some(names)} {verb}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ def first_boot(root: NodeRoot) -> FirstBoot | None:
     """When the machine first ran: cloud-init notes its instance then, systemd gives the machine its id."""
     instances = _changed_below(root, _INSTANCES)
     if instances:
-        return FirstBoot(min(instances), "by cloud-init's instance")
+        return FirstBoot(min(instances), "by cloud-init")
     changed = _changed(root, _MACHINE_ID)
     return None if changed is None else FirstBoot(changed, f"by {_MACHINE_ID}")
 

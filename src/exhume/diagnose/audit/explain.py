@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Mapping
 
-from exhume.diagnose.audit.traits import broken_conditions, is_between_starts, pace_per_hour
+from exhume.diagnose.audit.traits import broken_conditions, pace_per_hour
 from exhume.model.audit import Condition, Exit, Manager, Service, Trait
 from exhume.model.words import count
 
@@ -121,6 +121,8 @@ def exit_words(last: Exit | None, manager: Manager = Manager.SYSTEMD) -> str:
 
 def condition_words(condition: Condition) -> str:
     """`ConditionPathExists=/etc/x did not hold`."""
+    if not condition.parameter and condition.name in ("Condition", "Assert"):
+        return "it was not started, because one of its conditions did not hold"
     mark = ("|" if condition.trigger else "") + ("!" if condition.negated else "")
     asked = "it was not started" if condition.name.startswith("Condition") else "its start was refused"
     either = " (nor any other of which one would do)" if condition.trigger else ""
@@ -132,24 +134,24 @@ def _looping(service: Service) -> str:
     ended = exit_words(service.last_exit, service.manager)
     parts = []
     if history is not None and history.starts:
-        bad = "all of them ended badly" if history.failures >= history.starts else f"{history.failures:,} ended badly"
+        bad = "all ended badly" if history.failures >= history.starts else f"{history.failures:,} ended badly"
         pace = pace_per_hour(service)
         parts.append(
-            f"it was started {count(history.starts, 'time')} in {hours_words(history.hours)}"
+            f"{count(history.starts, 'start')} in {hours_words(history.hours)}"
             + (f" ({pace:,.0f} an hour)" if pace >= 1 else "")
-            + f", and {bad if history.failures else 'ended each time'}"
+            + f", {bad if history.failures else 'none ended badly'}"
         )
     elif service.restarts:
         parts.append(f"it was started again {count(service.restarts, 'time')}")
     else:
         parts.append("it is started again and again")
     if ended:
-        parts.append(f"it {ended}" + (" the last time" if history is not None and history.starts > 1 else ""))
+        parts.append(f"the last {ended}")
     if history is not None and history.age_pattern:
         parts.append(history.age_pattern)
-    if is_between_starts(service):
-        parts.append(f"right now {_manager(service)} waits to start it again")
-    return "; ".join(parts) + (f" ({_policy(service)})" if service.restart_policy else "")
+    if service.restart_policy:
+        parts.append(_policy(service))
+    return "; ".join(parts)
 
 
 def _failed(service: Service) -> str:

@@ -5,12 +5,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from exhume.diagnose.audit.agents import Entry, met
+from exhume.diagnose.audit.explain import hours_words
 from exhume.diagnose.audit.traits import has_worked, is_active
 from exhume.model.audit import Agent, Manager, Need, Needed, Origin, Provenance, Service
 from exhume.model.node_facts import NodeFacts, Use
 from exhume.model.words import count
 
 _SHOWN = 3
+# That a service did not work for less than this may be a boot that isn't over, or an outage elsewhere.
+LEAST_FAILED_HOURS = 5 / 60
+LEAST_FAILED_STARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +99,13 @@ def _never_worked(matter: Matter) -> Need | None:
     told = _unused(matter)
     agent = f"; {matter.agent.title} {matter.agent.purpose}" if matter.agent else ""
     lacks = f", and it lacks {_lacks(matter.agent)}" if matter.agent and matter.agent.lacks else ""
-    if matter.provenance.origin is Origin.IMAGE or (matter.agent and matter.agent.lacks):
-        whose = "it came with the image" if matter.provenance.origin is Origin.IMAGE else "it is a known agent"
-        return Need(Needed.NO, "never-worked", f"{told}; {whose}{agent}{lacks}")
+    if matter.agent and matter.agent.lacks:
+        return Need(Needed.NO, "never-worked", f"{told}{agent}{lacks}")
+    if matter.provenance.origin is Origin.IMAGE:
+        if _for_long(matter.service):
+            return Need(Needed.NO, "never-worked", f"{told}; it came with the image, and nobody set it up since{agent}")
+        why = f"{told}; it came with the image, and may yet come to work{agent}"
+        return Need(Needed.UNKNOWN, "never-worked-yet", why)
     if matter.provenance.origin is Origin.CONFIGURED:
         why = f"{told}; but somebody set it up on this machine, and may count on it: {matter.provenance.why}"
         return Need(Needed.UNKNOWN, "never-worked-but-configured", why + agent)
@@ -125,6 +133,11 @@ def _not_known(matter: Matter) -> Need:
     said = []
     if matter.use.listens:
         said.append(f"it listens on {_some(matter.use.listens)}, and nobody is connected now")
+    idle = [name for name in matter.service.wants.required_by if not name.endswith(".target")]
+    if idle:
+        said.append(
+            f"{_some(tuple(idle))} {'requires' if len(idle) == 1 else 'require'} it, but {_be(idle)} not active"
+        )
     targets = [name for name in matter.service.wants.required_by if name.endswith(".target")]
     if targets:
         said.append(f"{_some(tuple(targets))} requires it")
@@ -148,11 +161,16 @@ RULES: tuple[Callable[[Matter], Need | None], ...] = (
 )
 
 
+def _for_long(service: Service) -> bool:
+    history = service.history
+    return history is not None and history.hours >= LEAST_FAILED_HOURS and history.failures >= LEAST_FAILED_STARTS
+
+
 def _unused(matter: Matter) -> str:
     """That it never worked, as far as can be seen, and that nothing hangs on it."""
     history = matter.service.history
     if history is not None and history.starts:
-        told = f"none of {count(history.starts, 'start')} in {history.hours:.0f} h went well"
+        told = f"none of {count(history.starts, 'start')} in {hours_words(history.hours)} went well"
     elif is_active(matter.service) or matter.service.restarts:
         told = f"none of {count((matter.service.restarts or 0) + 1, 'start')} went well"
     else:

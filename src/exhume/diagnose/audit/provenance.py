@@ -82,14 +82,14 @@ def _made_since(fact: FileFact, boot: FirstBoot) -> str:
 
 
 def _first(boot: FirstBoot) -> str:
-    return f"the first boot on {_day(boot.at)} ({boot.by})"
+    return f"the first boot ({_day(boot.at)}, {boot.by})"
 
 
 def _from_image(service: Service, file: FileFact, links: list[FileFact], boot: FirstBoot) -> str:
     owned = f"package {file.package}" if file.package else file.path
     if links:
-        preset = " as its preset says" if service.preset == "enabled" else ""
-        return f"{owned}, enabled before {_first(boot)}{preset}"
+        preset = " by its preset" if service.preset == "enabled" else ""
+        return f"{owned}, enabled{preset} before {_first(boot)}"
     return f"{owned} is older than {_first(boot)}"
 
 

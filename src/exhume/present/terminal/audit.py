@@ -4,6 +4,7 @@ and what it costs; then what came switched on with the image, and what could not
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
+from itertools import groupby
 
 from rich.console import Console
 from rich.style import Style
@@ -146,16 +147,22 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
         if said:
             strong = _BOLD if label == "why" else _PLAIN
             yield from _hung(_label(label, colour), said, width, strong)
-    for place, line in enumerate(service.log[-_LOG_LINES:] if judged.troubled else ()):
+    for place, line in enumerate(_log(service.log) if judged.troubled else ()):
         room = width - _LABEL - 3
         yield _label("log" if place == 0 else "", colour).append(shortened(visible(line), room), _DIM)
     if judged.troubled:
         yield _label("", colour).append("▶ ", Style(color=_GREEN)).append(visible(plan_command(judged)), _BOLD)
 
 
+def _log(lines: Sequence[str]) -> list[str]:
+    """The last lines; what is said again and again, once."""
+    told = [(line, len(list(same))) for line, same in groupby(lines)]
+    return [f"{line}  ({times} times)" if times > 1 else line for line, times in told[-_LOG_LINES:]]
+
+
 def _default_on(quiet: Sequence[Judged], width: int) -> Iterator[Text]:
     """What the image switched on: those that nothing needs by name, the others by their number."""
-    found = [each for each in quiet if Trait.DEFAULT_ON in each.traits]
+    found = [each for each in quiet if each.traits == (Trait.DEFAULT_ON,)]
     if not found:
         return
     idle = [each for each in found if each.need.needed is Needed.NO]
