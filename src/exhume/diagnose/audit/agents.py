@@ -140,3 +140,14 @@ def _check(content: Mapping[str, Any]) -> Check:
     kind = CheckKind(known.pop("check"))
     lists: dict[str, Any] = {key: tuple(known.pop(key)) for key in ("paths", "names") if key in known}
     return Check(kind, **lists, **known)
+
+
+def agents_table() -> str:
+    """The table of docs/agents.md."""
+    lines = ["| agent | recognised by | needs, to be of use | page |", "|---|---|---|---|"]
+    for entry in agents().values():
+        known = ", ".join(f"`{name}`" for name in (*entry.units[:3], *entry.images[:1]))
+        needs = "; ".join(f"**{need.what}**" if need.decisive else need.what for need in entry.needs) or "–"
+        shield = " (protected)" if entry.protected else ""
+        lines.append(f"| {entry.title}{shield} | {known} | {needs} | [{entry.id}]({entry.source}) |")
+    return "\n".join(lines) + "\n"
