@@ -98,7 +98,7 @@ class Bus:
             self._parser = Parser()
             self._authenticate()
             self.call(Call(_BUS_PATH, _BUS, "Hello", destination=_BUS))
-        except BaseException:
+        except BusError:
             self._socket.close()
             raise
 
