@@ -13,7 +13,7 @@ ARGS ?=
 # QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
 
-.PHONY: help setup run test test-vm machine lint format bench soak score lock clean
+.PHONY: help setup run test test-vm machine lint format bench soak score messages lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -56,6 +56,9 @@ soak: $(VENV)/.installed-dev ## an hour at a large node's rate: what the memory 
 score: $(VENV)/.installed-dev ## play the lab's scenarios by lot and judge the diagnosis, into bench/DIAGNOSIS.md (ARGS="--only user-hog")
 	@tools/system-packages test
 	@$(BIN)/exhume lab score -o bench/DIAGNOSIS.md $(ARGS)
+
+messages: $(VENV)/.installed-dev ## compile the messages that container runtimes are asked with, after a change of their .proto
+	@tools/cri-messages
 
 lock: ## renew requirements.lock and requirements-dev.lock from pyproject.toml
 	@tools/lock

@@ -7,6 +7,7 @@ POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
 POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
+_SOURCE = "kubernetes.io/config.source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,28 @@ def owner_of(labels: Mapping[str, str]) -> Owner:
     if name := pod_of(labels):
         return Owner(f"pod {name}")
     return Owner()
+
+
+def pod_owner(pod: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Who keeps a pod (namespace/name) alive, by what its controller left on it; kubelet tells the runtime no more."""
+    if is_static(annotations):
+        return f"static pod {pod} of this node's kubelet"
+    namespace, _, name = pod.partition("/")
+    if job := labels.get("batch.kubernetes.io/job-name") or labels.get("job-name"):
+        return f"job {namespace}/{job}"
+    if "statefulset.kubernetes.io/pod-name" in labels:
+        return f"stateful set {namespace}/{name.rpartition('-')[0]}"
+    if revision := labels.get("pod-template-hash"):
+        # <deployment>-<hash>-<five letters>
+        return f"deployment {namespace}/{name.rpartition('-')[0].removesuffix('-' + revision)}"
+    if "controller-revision-hash" in labels:
+        return f"daemon set {namespace}/{name.rpartition('-')[0]}"
+    return f"pod {pod}"
+
+
+def is_static(annotations: Mapping[str, str]) -> bool:
+    """Whether kubelet has the pod from a file on its node."""
+    return annotations.get(_SOURCE) == "file"
 
 
 def pod_of(labels: Mapping[str, str]) -> str | None:

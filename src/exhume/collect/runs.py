@@ -41,10 +41,10 @@ def history(runs: Sequence[Run], now: int, since: int) -> History:
     )
 
 
-def age_pattern(lasted_s: Sequence[float]) -> str:
-    """How old it gets, in a sentence, where its runs are short or alike; empty where they are neither, or few."""
+def age_pattern(lasted_s: Sequence[float], fewest: int | None = None) -> str:
+    """How old it gets, in a sentence, where its runs are short or alike; empty where they are neither, or too few."""
     lasted = [max(0.0, each) for each in lasted_s][-_LAST_RUNS:]
-    if len(lasted) < _FEWEST_RUNS:
+    if len(lasted) < (fewest or _FEWEST_RUNS):
         return ""
     shortest, longest = min(lasted), max(lasted)
     facts = f"the last {len(lasted)} runs lasted {_spelled(shortest)} to {_spelled(longest)}"
