@@ -149,6 +149,12 @@ def test_units_that_can_t_be_seen_are_a_blind_spot(bus_path: Path, tmp_path: Pat
     )
 
 
+def test_who_opens_no_bus_does_not_pay_for_the_protocol() -> None:
+    words = "import exhume.collect.assemble, exhume.cli.main, sys; print(*(x for x in sys.modules if 'jeepney' in x))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
 def test_the_recorder_says_what_would_bring_units_back(bus_path: Path, tmp_path: Path) -> None:
     for path in (bus_path, tmp_path / "nothing"):
         with pytest.raises(SourceUnavailable) as raised:
