@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -106,6 +107,16 @@ def test_answers_come_in_the_order_of_the_questions(bus_path: Path) -> None:
             bus.call(Call("/org/freedesktop/DBus", own, "RequestName", "su", (name, 0), destination=own))
         asked = [Call("/org/freedesktop/DBus", own, "NameHasOwner", "s", (name,), destination=own) for name in names]
         assert bus.call_many(asked) == [(number % 2 == 0,) for number in range(100)]
+
+
+@pytest.mark.root
+@pytest.mark.needs("unshare")
+def test_who_has_other_numbers_for_users_is_let_in_too(bus_path: Path) -> None:
+    """A container with users of its own doesn't know its number outside, but the kernel tells the bus."""
+    words = "import os, sys; from pathlib import Path; from exhume.collect.systemd.bus import Bus; assert os.getuid()"
+    connect = [sys.executable, "-c", f"{words}; Bus(Path({os.fspath(bus_path)!r})).close()"]
+    done = subprocess.run(["unshare", "--user", *connect], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_path_too_long_for_an_address_is_reached(bus_path: Path, tmp_path: Path) -> None:
