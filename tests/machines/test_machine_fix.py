@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from exhume_outside import Exhume
-from machine_units import configure, crash_loops, install_package, made_up_name, works
+from made_up_units import configure, crash_loops, install_package, made_up_name, works
 from nspawn_machine import Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv", "dpkg-deb")]

@@ -13,7 +13,7 @@ import pytest
 from exhume_outside import PROGRAM, SOURCE, Exhume
 from killed_exhume import KILLED, KilledExhume
 from machine_digest import Entry
-from machine_units import crash_loops, install_package, made_up_name, works
+from made_up_units import crash_loops, install_package, made_up_name, works
 from nspawn_machine import Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv", "dpkg-deb")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from exhume_outside import Exhume, Said
-from machine_units import PACKAGED_UNITS, configure, crash_loops
+from made_up_units import PACKAGED_UNITS, configure, crash_loops
 from nspawn_machine import Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv")]
