@@ -39,7 +39,7 @@ class Scene:
     def __init__(self, machine: Machine, exhume: KilledExhume) -> None:
         self.machine, self.exhume = machine, exhume
         self.before: dict[str, Entry] = machine.digest()
-        assert exhume.fix("plan", LOOPS, "--no-zombies").code == 0
+        assert exhume.fix("plan", LOOPS).code == 0
         self._planned = exhume.work.rename(exhume.work.with_name("planned"))
 
     def begin(self) -> None:
