@@ -81,7 +81,7 @@ def run(options: Namespace) -> int:
 
 
 def _unfinished(ledger: "Ledger", node: "Node", options: Namespace) -> "Fix | None":
-    """A fix that was interrupted, to go on with. Raises ExhumeError where that can't be, or something else was asked."""
+    """A fix that was interrupted, to go on with. Raises ExhumeError where it can't, or another was asked for."""
     from exhume.cli.speaking import say
     from exhume.remedy.ledger import FixState, Mark
     from exhume.remedy.plans import changed
