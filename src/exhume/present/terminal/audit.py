@@ -41,6 +41,7 @@ _COLOURS = {
 _NEED_COLOURS = {Needed.NO: _RED, Needed.YES: _GREEN, Needed.UNKNOWN: _GREY}
 _BOLD, _DIM, _PLAIN = Style(bold=True), Style(dim=True), Style()
 _LABEL = 8
+_LEAST_ROOM = 10
 _SHOWN = 12
 _NAMES_SHOWN = 6
 _LOG_LINES = 3
@@ -88,7 +89,7 @@ def _head(audit: Audit, zone: tzinfo | None, width: int) -> Iterator[Text]:
     yield from _hung(badge, headline(audit), width, _BOLD)
     managers = ", ".join(str(each) for each in audit.managers)
     counted = f"{count(len(audit.services), 'service')} of {managers}, {audit.healthy:,} with nothing to say of"
-    yield Text(f" {visible(audit.node)} · {format_clock(audit.taken_at, zone)} · {counted}", _DIM)
+    yield from _hung(Text(" "), f"{audit.node} · {format_clock(audit.taken_at, zone)} · {counted}", width, _DIM)
 
 
 def _table(judged: Sequence[Judged], width: int) -> Iterator[Text]:
@@ -105,8 +106,11 @@ def _table(judged: Sequence[Judged], width: int) -> Iterator[Text]:
     ]
     titles = ("name", "state", "starts", "last end", "needed?")
     widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
+    # Names give way first, then how they ended.
     widths[3] = min(widths[3], 24)
-    widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * len(titles)))
+    for place, least in ((0, 20), (3, 8), (0, 8)):
+        over = sum(widths) + 2 * len(titles) - width
+        widths[place] = max(min(least, widths[place]), widths[place] - max(0, over))
     yield Text("  " + "  ".join(f"{title:<{wide}}" for title, wide in zip(titles, widths, strict=True)).rstrip(), _DIM)
     for each, row in zip(judged, rows, strict=True):
         cells = [f"{shortened(cell, wide):<{wide}}" for cell, wide in zip(row, widths, strict=True)]
@@ -128,14 +132,23 @@ def _table(judged: Sequence[Judged], width: int) -> Iterator[Text]:
 def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
     service = judged.service
     colour = _COLOURS[judged.traits[0]] if judged.traits else _GREY
-    head = Text().append(f"{number}{visible(service.key)}", _BOLD)
+    head = Text().append(shortened(f"{number}{visible(service.key)}", width), _BOLD)
+    words = Text()
     for trait in judged.traits:
-        head.append("  ").append(TRAIT_WORDS[trait], Style(color=_COLOURS[trait]))
-    head.append("  ").append(NEED_WORDS[judged.need.needed], Style(color=_NEED_COLOURS[judged.need.needed]))
-    if service.description and service.description != service.key:
-        head.append(f"  {shortened(visible(service.description), max(10, width - head.cell_len - 2))}", _DIM)
+        words.append("  ").append(TRAIT_WORDS[trait], Style(color=_COLOURS[trait]))
+    words.append("  ").append(NEED_WORDS[judged.need.needed], Style(color=_NEED_COLOURS[judged.need.needed]))
+    if head.cell_len + words.cell_len > width:
+        yield head
+        head = Text(" ")
+    head.append_text(words)
+    room = width - head.cell_len - 2
+    agent = judged.agent
+    told = f"{agent.title}: {agent.purpose}" if agent is not None else service.description
+    if told and told != service.key and room > _LEAST_ROOM:
+        head.append(f"  {shortened(visible(told), room)}", _DIM)
     yield head
-    past = history_words(service) if Trait.CRASH_LOOP not in judged.traits else ""
+    loops = Trait.CRASH_LOOP in judged.traits or Trait.FLAPPING in judged.traits
+    past = "" if loops else history_words(service)
     for label, said in (
         ("why", "; ".join(judged.explained)),
         ("needed?", f"{judged.need.needed}: {judged.need.why}"),
