@@ -184,3 +184,27 @@ def test_asking_covers_every_check_of_an_agent():
     assert entry is not None
     assert len(questions(entry)) == len({check for need in entry.needs for check in need.checks})
     assert judged(but(service, id="x.service", name="x.service")).agent is None
+
+
+def signs(service) -> dict:
+    """Nothing that an agent needs is there, but what can't be seen."""
+    return answered(service, False)
+
+
+def test_an_agents_container_that_never_worked_is_young_by_no_ones_order():
+    image = "amazon/amazon-ecs-agent:latest"
+    service = container("ecs-agent", "restarting", image=image, restarts=311, history=history(312, 312))
+    _, answers = ecs(answers_cluster=False)
+    mine = {(service.key, check): value for (_, check), value in answers.items()}
+    assert answer(service, answers=mine) == ("no", "never-worked")
+
+
+def test_an_agent_that_somebody_set_up_is_not_called_useless_for_a_sign():
+    service = looping("puppet.service")
+    assert answer(service, linked=SINCE, answers=signs(service)) == ("unknown", "never-worked-but-configured")
+    assert answer(service, answers=signs(service)) == ("no", "never-worked")
+
+
+def test_an_agent_whose_machine_just_booted_may_yet_get_what_it_lacks():
+    service = looping("puppet.service", history=history(12, 12, hours=0.02))
+    assert answer(service, answers=signs(service)) == ("unknown", "never-worked-yet")

@@ -124,7 +124,7 @@ def test_names_narrow_it_down():
 def test_costs_say_where_they_are_from():
     costs = Costs("recording", 900.0, 12.34, None, 225, 223, 225)
     assert cost_words(costs) == (
-        "12.3 s of CPU, 225 cgroups made, 223 of them leaked, 225 starts of its program in the last "
+        "12.3 s of CPU, 225 cgroups made and 223 leaked, 225 starts of its program in the last "
         f"{duration(900 * 10**9)} of the recording"
     )
     assert cost_words(None) == "" and cost_words(Costs("live", 3.0)) == ""

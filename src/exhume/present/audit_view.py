@@ -27,6 +27,10 @@ ORIGIN_WORDS = {
     Origin.RUNTIME: "made at run time",
     Origin.UNKNOWN: "not known",
 }
+# Of fewer starts a rate says nothing.
+_FEW_STARTS = 3
+# What a look at a live cgroup shows of one that was just made.
+_NOTHING_S = 0.05
 _VERBS = {
     Trait.CRASH_LOOP: "crash-loops",
     Trait.FLAPPING: "comes and goes",
@@ -74,7 +78,7 @@ def pace_words(service: Service) -> str:
 
 def history_words(service: Service) -> str:
     history = service.history
-    if history is None or not history.starts:
+    if history is None or history.starts < _FEW_STARTS:
         return ""
     rate = history.success_rate or 0.0
     return f"{rate:.0%} of {count(history.starts, 'start')} in {hours_words(history.hours)} went well"
@@ -85,13 +89,13 @@ def cost_words(costs: Costs | None) -> str:
     if costs is None:
         return ""
     parts = []
-    if costs.cpu_seconds is not None:
+    if costs.cpu_seconds is not None and (costs.source == "recording" or costs.cpu_seconds >= _NOTHING_S):
         parts.append(f"{costs.cpu_seconds:,.1f} s of CPU")
     if costs.memory_bytes is not None:
         parts.append(f"{size(costs.memory_bytes)} of memory")
-    if costs.cgroups_made:
-        leaked = f", {costs.cgroups_leaked:,} of them leaked" if costs.cgroups_leaked else ""
-        parts.append(f"{count(costs.cgroups_made, 'cgroup')} made{leaked}")
+    if costs.cgroups_made or costs.cgroups_leaked:
+        leaked = f" and {costs.cgroups_leaked:,} leaked" if costs.cgroups_leaked else ""
+        parts.append(f"{count(costs.cgroups_made or 0, 'cgroup')} made{leaked}")
     if costs.forks:
         parts.append(f"{count(costs.forks, 'start')} of its program")
     if not parts:
@@ -107,7 +111,7 @@ def wanted_words(service: Service) -> str:
     parts = [
         f"{what} {_some(names)}"
         for what, names in (
-            ("wanted by", wants.wanted_by),
+            ("by", wants.wanted_by),
             ("required by", wants.required_by),
             ("started by", wants.triggered_by),
             ("requires", _of_interest(wants.requires)),

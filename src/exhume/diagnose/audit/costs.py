@@ -74,18 +74,17 @@ class Bill:
 
     def _add_births(self, recording: Recording, window: Window) -> None:
         events = recording.read("cgroup_events", window, columns=["hierarchy", *COLUMNS]).to_pydict()
-        hierarchies = Counter(
-            hierarchy for hierarchy, path in zip(events["hierarchy"], events["path"], strict=True) if path
-        )
-        if not hierarchies:
-            return
-        # Of several hierarchies the one that tells most: cgroups are made in each of them alike.
-        best = hierarchies.most_common(1)[0][0]
-        mine = [place for place, each in enumerate(events["hierarchy"]) if each == best]
-        one = {name: [events[name][place] for place in mine] for name in COLUMNS}
-        self.made = _by_owner(path for op, path in zip(one["op"], one["path"], strict=True) if op == "mkdir" and path)
-        for leaker in find_leakers(one, window.until).leakers:
-            self.leaked.update(_by_owner(life.path for life in leaker.lives))
+        rows: dict[int, list[int]] = defaultdict(list)
+        for place, (hierarchy, path) in enumerate(zip(events["hierarchy"], events["path"], strict=True)):
+            if path:
+                rows[hierarchy].append(place)
+        for places in rows.values():
+            one = {name: [events[name][place] for place in places] for name in COLUMNS}
+            made = _by_owner(path for op, path in zip(one["op"], one["path"], strict=True) if op == "mkdir")
+            lives = (life.path for leaker in find_leakers(one, window.until).leakers for life in leaker.lives)
+            # A cgroup is made in each hierarchy alike, and leaks in one: of each the highest count.
+            self.made = made | (self.made or Counter())
+            self.leaked |= _by_owner(lives)
 
     def _add_events(self, recording: Recording, window: Window) -> None:
         wanted = ["kind", "comm", "value", "container", "container_name"]

@@ -89,27 +89,27 @@ def _agent_lacks(matter: Matter) -> Need | None:
     if matter.agent is None or not matter.decisive:
         return None
     agent = matter.agent
-    return Need(Needed.NO, "agent-lacks", f"{agent.title} {agent.purpose}; here it lacks {_lacks(agent)}")
+    return Need(Needed.NO, "agent-lacks", f"{agent.title} lacks {_lacks(agent)}")
 
 
 def _never_worked(matter: Matter) -> Need | None:
-    """It came with the image, nobody asked for it since, it did not work once, and nothing misses it."""
-    if has_worked(matter.service) is not False or not matter.troubled:
+    """It did not work once in a good while, nothing hangs on it, and nobody is known to have asked for it."""
+    service, origin = matter.service, matter.provenance.origin
+    if has_worked(service) is not False or not matter.troubled:
         return None
     told = _unused(matter)
-    agent = f"; {matter.agent.title} {matter.agent.purpose}" if matter.agent else ""
-    lacks = f", and it lacks {_lacks(matter.agent)}" if matter.agent and matter.agent.lacks else ""
-    if matter.agent and matter.agent.lacks:
-        return Need(Needed.NO, "never-worked", f"{told}{agent}{lacks}")
-    if matter.provenance.origin is Origin.IMAGE:
-        if _for_long(matter.service):
-            return Need(Needed.NO, "never-worked", f"{told}; it came with the image, and nobody set it up since{agent}")
-        why = f"{told}; it came with the image, and may yet come to work{agent}"
-        return Need(Needed.UNKNOWN, "never-worked-yet", why)
-    if matter.provenance.origin is Origin.CONFIGURED:
-        why = f"{told}; but somebody set it up on this machine, and may count on it: {matter.provenance.why}"
-        return Need(Needed.UNKNOWN, "never-worked-but-configured", why + agent)
-    return Need(Needed.UNKNOWN, "never-worked-of-unknown-origin", f"{told}; where it is from is not known{agent}")
+    lacks = f"; {matter.agent.title} lacks {_lacks(matter.agent)}" if matter.agent and matter.agent.lacks else ""
+    # A container is made anew each time by whatever runs it: that it is young is nobody's order.
+    ordered = origin is Origin.CONFIGURED and (service.manager is Manager.SYSTEMD or not lacks)
+    if ordered:
+        why = f"{told}{lacks}; but somebody set it up on this machine since, and may count on it"
+        return Need(Needed.UNKNOWN, "never-worked-but-configured", why)
+    if origin is not Origin.IMAGE and not lacks:
+        return Need(Needed.UNKNOWN, "never-worked-of-unknown-origin", f"{told}; where it is from is not known")
+    if not _for_long(service):
+        return Need(Needed.UNKNOWN, "never-worked-yet", f"{told}{lacks}; it may yet come to work")
+    asked = "; it came with the image, and nobody set it up since" if origin is Origin.IMAGE else ""
+    return Need(Needed.NO, "never-worked", f"{told}{lacks}{asked}")
 
 
 def _agent_is_set_up(matter: Matter) -> Need | None:

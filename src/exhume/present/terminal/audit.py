@@ -142,10 +142,13 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
         head = Text(" ")
     head.append_text(words)
     room = width - head.cell_len - 2
-    if service.description and service.description != service.key and room > _LEAST_ROOM:
-        head.append(f"  {shortened(visible(service.description), room)}", _DIM)
+    agent = judged.agent
+    told = f"{agent.title}: {agent.purpose}" if agent is not None else service.description
+    if told and told != service.key and room > _LEAST_ROOM:
+        head.append(f"  {shortened(visible(told), room)}", _DIM)
     yield head
-    past = history_words(service) if Trait.CRASH_LOOP not in judged.traits else ""
+    loops = Trait.CRASH_LOOP in judged.traits or Trait.FLAPPING in judged.traits
+    past = "" if loops else history_words(service)
     for label, said in (
         ("why", "; ".join(judged.explained)),
         ("needed?", f"{judged.need.needed}: {judged.need.why}"),
