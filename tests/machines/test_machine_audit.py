@@ -1,7 +1,6 @@
 """`exhume audit` of a real systemd: units that crash-loop, fail, are kept from starting, and work."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exhume_outside import PROGRAM, SOURCE, Exhume
+from exhume_outside import PROGRAM, SOURCE, Exhume, Program
 from made_up_units import configure, crash_loops, fails_once, install_package, made_up_name, works
 from nspawn_machine import Machine
 
@@ -34,10 +33,10 @@ class Node:
 
 
 @pytest.fixture(scope="module")
-def node(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(tree: Path, program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     scratch = tmp_path_factory.mktemp("node")
     with Machine(tree) as machine:
-        made = Node(machine, Exhume(machine, scratch / "work"), *(made_up_name() for _ in range(9)))
+        made = Node(machine, Exhume(program, machine, scratch / "work"), *(made_up_name() for _ in range(9)))
         units = {
             made.loops: crash_loops(says="no cluster to join", code=5),
             made.fails: fails_once(3, says="disk is on fire"),
@@ -148,13 +147,7 @@ def test_a_node_where_only_the_bus_is_mounted_is_still_told(node: Node):
     assert any("journal" in sentence for sentence in audit["blind_spots"])
 
 
-def test_a_machine_without_a_bus_says_so(tmp_path: Path):
-    said = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "audit", "--json", "--root", str(tmp_path)],
-        env={"PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said.returncode == 2 or "bus" in said.stdout
-    assert "Traceback" not in said.stderr
+def test_a_machine_without_a_bus_says_so(program: Program, tmp_path: Path):
+    said = program.run("audit", "--json", "--root", str(tmp_path))
+    assert said.code == 2 or "bus" in said.out
+    assert "Traceback" not in said.err

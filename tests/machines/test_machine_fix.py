@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exhume_outside import Exhume
+from exhume_outside import Exhume, Program
 from made_up_units import configure, crash_loops, install_package, made_up_name, works
 from nspawn_machine import Machine
 
@@ -29,8 +29,8 @@ def machine(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
 
 
 @pytest.fixture
-def exhume(machine: Machine, tmp_path: Path) -> Iterator[Exhume]:
-    made = Exhume(machine, tmp_path / "work")
+def exhume(program: Program, machine: Machine, tmp_path: Path) -> Iterator[Exhume]:
+    made = Exhume(program, machine, tmp_path / "work")
     yield made
     # One failure is enough: the machine goes on to the next test.
     if list(machine.disk.glob("etc/systemd/system/*.d/90-exhume.conf")):

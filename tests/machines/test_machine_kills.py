@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exhume_outside import PROGRAM, SOURCE, Exhume
-from killed_exhume import KILLED, KilledExhume
+from exhume_outside import KILLED, PROGRAM, SOURCE, Exhume, Program
 from machine_digest import Entry
 from made_up_units import crash_loops, install_package, made_up_name, works
 from nspawn_machine import Machine
@@ -36,7 +35,7 @@ def machine(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
 class Scene:
     """A unit that loops, a plan for it, and what has to be true when that is applied, and when it is gone."""
 
-    def __init__(self, machine: Machine, exhume: KilledExhume) -> None:
+    def __init__(self, machine: Machine, exhume: Exhume) -> None:
         self.machine, self.exhume = machine, exhume
         self.before: dict[str, Entry] = machine.digest()
         assert exhume.fix("plan", LOOPS).code == 0
@@ -62,20 +61,19 @@ class Scene:
     def apply(self) -> None:
         said = self.exhume.fix(*APPLY)
         # Killed when all was done and written down: there is nothing left to apply.
-        assert said.code == 0 or (said.code == 2 and "applied already" in said.out), said.out
+        assert said.code == 0 or (said.code == 2 and "applied already" in said.err), said.err
         self.is_applied()
 
     def roll_back(self) -> None:
         said = self.exhume.fix("rollback")
         # Killed before anything was written down: there is nothing to roll back.
-        assert said.code == 0 or (said.code == 2 and "no fix to roll back" in said.out), said.out
+        assert said.code == 0 or (said.code == 2 and "no fix to roll back" in said.err), said.err
         self.is_as_before()
 
 
 @pytest.fixture
-def scene(machine: Machine, tmp_path: Path) -> Iterator[Scene]:
-    with KilledExhume(machine, tmp_path / "work") as exhume:
-        yield Scene(machine, exhume)
+def scene(program: Program, machine: Machine, tmp_path: Path) -> Scene:
+    return Scene(machine, Exhume(program, machine, tmp_path / "work"))
 
 
 def test_killed_before_each_change_of_apply_it_can_be_rolled_back(scene: Scene):
@@ -85,7 +83,7 @@ def test_killed_before_each_change_of_apply_it_can_be_rolled_back(scene: Scene):
         if said.code != KILLED:
             break
         scene.roll_back()
-    assert said.code == 0, said.out
+    assert said.code == 0, said.err
     scene.is_applied()
     scene.roll_back()
     assert change > 10
@@ -113,8 +111,8 @@ def test_killed_before_each_change_of_a_rollback_it_can_be_rolled_back(scene: Sc
     assert change > 5
 
 
-def test_killed_while_a_unit_takes_its_time_to_stop(machine: Machine, tmp_path: Path):
-    exhume = Exhume(machine, tmp_path / "work")
+def test_killed_while_a_unit_takes_its_time_to_stop(program: Program, machine: Machine, tmp_path: Path):
+    exhume = Exhume(program, machine, tmp_path / "work")
     before = machine.digest()
     words = ["fix", "apply", STUBBORN, "--yes", "--no-zombies", "--baseline", "0s", "--root", str(machine.root)]
     with subprocess.Popen(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exhume_outside import Exhume, Said
+from exhume_outside import Exhume, Program, Said
 from made_up_units import PACKAGED_UNITS, configure, crash_loops
 from nspawn_machine import Machine
 
@@ -29,6 +29,7 @@ UNITS = (
     "x" * 200 + ".service",
     LONGEST,
 )
+NOT_THERE = "no-such-unit-here.service"
 # Files in the place of units that systemd takes for none; arguments to the program all the same.
 NO_UNITS = (
     "with space.service",
@@ -44,9 +45,8 @@ NO_UNITS = (
     "%n.service",
     "*.service",
     "",
-    "-",
     "l" * 300 + ".service",
-    "no-such-unit-here.service",
+    NOT_THERE,
     "at@.service",
     "\x1b[31mred.service",
 )
@@ -57,7 +57,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b31m"
 def machine(tree: Path) -> Iterator[Machine]:
     with Machine(tree) as made:
         for name in NO_UNITS:
-            if name and "/" not in name and len(name) < 256:
+            if name and "/" not in name and len(name) < 256 and name != NOT_THERE:
                 made.write_unit(name, crash_loops())
         made.boot()
         # As a file and from within: the log line has real escapes in it.
@@ -76,8 +76,8 @@ def machine(tree: Path) -> Iterator[Machine]:
 
 
 @pytest.fixture
-def exhume(machine: Machine, tmp_path: Path) -> Exhume:
-    return Exhume(machine, tmp_path / "work")
+def exhume(program: Program, machine: Machine, tmp_path: Path) -> Exhume:
+    return Exhume(program, machine, tmp_path / "work")
 
 
 def is_harmless(said: Said, machine: Machine) -> None:

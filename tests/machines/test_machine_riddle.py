@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exhume_outside import Exhume
+from exhume_outside import Exhume, Program
 from made_up_units import crash_loops, install_package, made_up_name, works
 from nspawn_machine import Machine
 
@@ -29,7 +29,9 @@ ExecStart=/bin/sh -c 'test ! -e /etc/no-metadata || { echo "metadata: no answer"
 
 
 @pytest.fixture(scope="module")
-def audits(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def audits(
+    tree: Path, program: Program, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Of the machine where the bootstrap failed, and of the one where it did not."""
     with ExitStack() as stack:
         told = []
@@ -46,7 +48,7 @@ def audits(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
             machine.boot()
             if number == 1:
                 machine.wait_for_restarts(AGENT, 6)
-            said = Exhume(machine, tmp_path_factory.mktemp("work")).audit("--all", "--json")
+            said = Exhume(program, machine, tmp_path_factory.mktemp("work")).audit("--all", "--json")
             assert said.code == 1, said.err
             told.append(said.json())
         yield told[0], told[1]

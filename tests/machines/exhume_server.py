@@ -1,7 +1,8 @@
-"""A program that runs exhume in children, each of which may kill itself (-9) right before its Nth change to a disk.
+"""Runs exhume in children that it forks, so that nothing has to be imported anew, and each can be killed at a moment.
 
-It is told what to run in lines of JSON, and says how each run ended. What counts are the changes below the directories
-that it is given: files opened to be written, made, renamed and removed, as Python's audit events tell them.
+It is told what to run in lines of JSON, and says how each run ended. A run may kill itself (-9) right before its Nth
+change below the directories that it is given: files opened to be written, made, renamed and removed, as Python's audit
+events tell them.
 """
 
 import importlib
@@ -14,6 +15,25 @@ from typing import Any
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+IMPORTED = (
+    "exhume.cli.auditing",
+    "exhume.cli.fix_acting",
+    "exhume.cli.fix_apply",
+    "exhume.cli.fix_rollback",
+    "exhume.cli.fix_targets",
+    "exhume.collect.audit_facts",
+    "exhume.collect.systemd.units",
+    "exhume.diagnose.audit.judge",
+    "exhume.diagnose.catalogue",
+    "exhume.present.fix_view",
+    "exhume.remedy.fixes",
+    "exhume.remedy.plans",
+    "exhume.remedy.services.node",
+    "exhume.remedy.services.plan",
+    "exhume.remedy.verify.baseline",
+    "exhume.remedy.zombies.apply",
+    "exhume.store.query",
+)
 
 
 def before_each_change(places: tuple[str, ...], happens: Callable[[], None]) -> None:
@@ -31,16 +51,16 @@ def _path(value: Any) -> str:
     return os.fsdecode(value) if isinstance(value, str | bytes | os.PathLike) else ""
 
 
-def run(order: dict[str, Any]) -> int:
+def run(order: dict[str, Any], exhume: Callable[[], None]) -> int:
     """Its exit code, or minus the signal that ended it."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 70
     try:
-        out = os.open(order["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(order[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         left = order["kill_before"]
 
         def count() -> None:
@@ -55,18 +75,24 @@ def run(order: dict[str, Any]) -> int:
         exhume()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
+    except BaseException:  # noqa: BLE001
+        # As the interpreter does it for a program of its own.
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        code = 1
     finally:
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
-if __name__ == "__main__":
+def main() -> None:
     from exhume.cli.main import run as exhume
 
-    # Once, not in every child.
-    for name in ("fix_acting", "fix_apply", "fix_rollback", "fix_targets"):
-        importlib.import_module(f"exhume.cli.{name}")
-    for name in ("fixes", "plans", "services.node", "services.plan", "zombies.apply"):
-        importlib.import_module(f"exhume.remedy.{name}")
+    for name in IMPORTED:
+        importlib.import_module(name)
     for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), flush=True)
+        print(json.dumps(run(json.loads(line), exhume)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
