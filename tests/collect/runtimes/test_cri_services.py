@@ -138,6 +138,15 @@ def test_the_name_before_version_one_works_as_well(containerd: OwnContainerd, cr
         assert runtime.status(crashing[-1]).status.exit_code == 7
 
 
+def test_a_path_with_characters_of_an_address_is_a_path(
+    containerd: OwnContainerd, crashing: list[str], tmp_path: Path
+) -> None:
+    odd = tmp_path / "a b%20?#ü"
+    odd.mkdir()
+    (odd / "c.sock").symlink_to(containerd.socket)
+    assert cri_services(odd / "c.sock").blind_spots == []
+
+
 def test_what_does_not_speak_it_is_a_blind_spot(
     containerd: OwnContainerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from runtime_parts import COMPLAINT, IMAGE, Containers
 from tests.zombies.own_docker import OwnDocker, until
 
+from exhume.collect.docker_engine import Engine, container_path
 from exhume.collect.docker_services import docker_services
 from exhume.model.audit import Manager, Service
 
@@ -103,6 +104,24 @@ def test_what_it_printed_on_a_terminal_is_read_as_well(docker: OwnDocker) -> Non
     until("it ended", lambda: docker("inspect", "--format", "{{.State.Running}}", number) == "false", 10)
     assert look(docker)[number].log == ("one", "two")
     docker("rm", number)
+
+
+def test_restarts_that_the_engine_forgot_are_told_by_its_count(
+    docker: OwnDocker, docker_containers: Containers
+) -> None:
+    number = docker.run("forgotten", IMAGE, "exit 5", "--restart=always")
+    # It waits for twice as long before each restart: now there is time before the next one.
+    until("it crashed", lambda: int(docker("inspect", "--format", "{{.RestartCount}}", number)) >= 5, 20)
+    # It remembers the last 256 things that happened, whatever they were.
+    engine = Engine(docker.socket)
+    for turn in range(300):
+        engine.order(container_path(docker_containers.finished, "rename"), name=f"renamed-{turn}")
+    crashing = look(docker)[number]
+    docker("rm", "-f", number)
+    history = crashing.history
+    assert history is not None and crashing.restarts == 5
+    assert (history.starts, history.failures, history.restarts_per_hour) == (6, 5, 300.0)
+    assert [each.code for each in history.exits] == [5] and history.age_pattern == ""
 
 
 def test_attempts_of_a_pod_are_one_service(docker: OwnDocker) -> None:
