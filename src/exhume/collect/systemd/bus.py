@@ -31,6 +31,9 @@ _PATIENCE_S = 10.0
 _AT_ONCE = 32
 # Signals that nobody took yet; a client that falls behind loses the oldest.
 _MOST_SIGNALS = 4096
+# What is taken in at a time without waiting: at most 4 MB.
+_PART = 1 << 16
+_MOST_PARTS = 64
 # The longest path that fits into a socket's address.
 _LONGEST_PATH = 107
 
@@ -95,7 +98,7 @@ class Bus:
             self._parser = Parser()
             self._authenticate()
             self.call(Call(_BUS_PATH, _BUS, "Hello", destination=_BUS))
-        except BaseException:
+        except BusError:
             self._socket.close()
             raise
 
@@ -146,6 +149,17 @@ class Bus:
         self._take_what_is_there()
         came = list(self._signals)
         self._signals.clear()
+        return came
+
+    def ask(self, call: Call) -> int:
+        """Ask without waiting for the answer, which `answers` has later under this number."""
+        return self._send(call)
+
+    def answers(self) -> dict[int, tuple[Any, ...] | BusError]:
+        """What was answered meanwhile, without waiting."""
+        self._take_what_is_there()
+        came = {serial: _content(message) for serial, message in self._answers.items()}
+        self._answers.clear()
         return came
 
     def next_signal(self, deadline: float) -> Signal | None:
@@ -214,7 +228,7 @@ class Bus:
         left = deadline - time.monotonic()
         try:
             self._socket.settimeout(max(left, 1e-3))
-            came = self._socket.recv(1 << 16)
+            came = self._socket.recv(_PART)
         except TimeoutError:
             raise BusSilent(f"systemd did not answer in time ({waiting_for})") from None
         except OSError as error:
@@ -225,9 +239,9 @@ class Bus:
 
     def _take_what_is_there(self) -> None:
         self._socket.setblocking(False)
-        while True:
+        for _ in range(_MOST_PARTS):
             try:
-                came = self._socket.recv(1 << 16)
+                came = self._socket.recv(_PART)
             except BlockingIOError:
                 return
             except OSError as error:

@@ -85,9 +85,11 @@ class SystemdControl:
         self._orders.reset_failed(name)
 
     def unit_state(self, name: str) -> dict[str, str]:
-        """How it stands now: load, active, sub, file (enabled, static …), result, pid, cgroup, needs_reload."""
+        """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
+        static …), result, pid, cgroup, needs_reload."""
         known = self._orders.look(name)
         asked = {
+            "id": "Id",
             "load": "LoadState",
             "active": "ActiveState",
             "sub": "SubState",

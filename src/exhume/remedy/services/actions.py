@@ -18,7 +18,8 @@ STOP_UNITS, HOLD_UNITS, MASK_UNITS = "stop-units", "hold-units", "mask-units"
 STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
 # Whoever ends a job of systemd in any of these ways has done what was asked.
 _DONE = ("done", "skipped")
-RUNS = ("active", "activating", "reloading", "refreshing")
+# What crash-loops is now and then on its way down.
+RUNS = ("active", "activating", "reloading", "refreshing", "deactivating")
 _STOP_S = 120.0
 _CONTAINER_GRACE_S = 30
 # Relations by which stopping one unit stops another, in the words of a fingerprint.

@@ -68,6 +68,13 @@ class OwnFiles:
             return f"{drop_in_of(unit)} is there already"
         return ""
 
+    def drop_in_now(self, unit: str) -> str:
+        """What our drop-in, or what lies in its place, holds now; nothing where there is none."""
+        try:
+            return (_content(self._place(unit)[1]) or b"").decode(errors="replace")
+        except OSError:
+            return ""
+
     def mask_obstacle(self, unit: str) -> str:
         """Why it can't be masked by a link."""
         return f"{mask_of(unit)} is there already" if os.path.lexists(self._units() / check_unit_name(unit)) else ""

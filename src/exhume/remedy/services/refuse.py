@@ -62,9 +62,12 @@ def unit_refusal(name: str) -> str:
     return f"{name} is {what}" if what else ""
 
 
-def required_refusal(name: str, along: Mapping[str, str]) -> str:
-    """Why a unit that others require isn't stopped unless that is asked for."""
-    if not along:
+def required_refusal(name: str, along: Mapping[str, str], *, forced: bool) -> str:
+    """Why a unit that others require isn't stopped: one of those is protected, or it is not `forced`."""
+    for each in along:
+        if kind_of(each) in STOPPABLE and (why := unit_refusal(each)):
+            return f"{each} requires {name} and would be stopped with it, and {why}"
+    if not along or forced:
         return ""
     several = len(along) > 1
     return (
