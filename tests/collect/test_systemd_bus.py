@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -108,6 +109,16 @@ def test_answers_come_in_the_order_of_the_questions(bus_path: Path) -> None:
         assert bus.call_many(asked) == [(number % 2 == 0,) for number in range(100)]
 
 
+@pytest.mark.root
+@pytest.mark.needs("unshare")
+def test_who_has_other_numbers_for_users_is_let_in_too(bus_path: Path) -> None:
+    """A container with users of its own doesn't know its number outside, but the kernel tells the bus."""
+    words = "import os, sys; from pathlib import Path; from exhume.collect.systemd.bus import Bus; assert os.getuid()"
+    connect = [sys.executable, "-c", f"{words}; Bus(Path({os.fspath(bus_path)!r})).close()"]
+    done = subprocess.run(["unshare", "--user", *connect], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_path_too_long_for_an_address_is_reached(bus_path: Path, tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 120)
     deep.symlink_to(bus_path.parent)
@@ -136,6 +147,12 @@ def test_units_that_can_t_be_seen_are_a_blind_spot(bus_path: Path, tmp_path: Pat
     assert (
         read_services(NodeRoot(tmp_path / "elsewhere")).blind_spots[0].startswith("units were not looked at: there is")
     )
+
+
+def test_who_opens_no_bus_does_not_pay_for_the_protocol() -> None:
+    words = "import exhume.collect.assemble, exhume.cli.main, sys; print(*(x for x in sys.modules if 'jeepney' in x))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 def test_the_recorder_says_what_would_bring_units_back(bus_path: Path, tmp_path: Path) -> None:

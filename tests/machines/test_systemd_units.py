@@ -10,6 +10,7 @@ import pytest
 from machine_units import write_units
 from nspawn_machine import Machine
 
+from exhume.collect.failed_units import failed_units
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.asked import BusUnits
 from exhume.collect.systemd.bus import Bus, BusError
@@ -121,6 +122,12 @@ def test_what_is_enabled_but_not_loaded_and_odd_names_are_seen(services: dict[st
     assert services["asleep.service"].state == "inactive"
     assert services["-rf.service"].state == "active"
     assert services["odd\\x20name\\x22.service"].state == "active"
+
+
+def test_failed_units_are_listed(node: NodeRoot):
+    failed = failed_units(node)
+    assert {"bootstrap.service", "killed.service"} <= set(failed)
+    assert not {"works.service", "waits.service", "condition.service"} & set(failed)
 
 
 def test_no_unit_that_is_only_named_somewhere_is_told(services: dict[str, Service]):

@@ -2,12 +2,15 @@
 
 import os
 import select
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from exhume_outside import SOURCE
 from jeepney import HeaderFields, MessageType, Parser
 from machine_units import KILLED, LOOPS, WAITS, WORKS
 from nspawn_machine import Machine
@@ -21,6 +24,25 @@ from exhume.model.tables import columns_of
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter")]
 
 _BUS, _BUS_PATH = "org.freedesktop.DBus", "/org/freedesktop/DBus"
+MEMORY = """
+import sys, time
+from pathlib import Path
+from exhume.collect import assemble
+from exhume.collect.host import Host
+from exhume.collect.unit_events import UnitEventSource
+from exhume.model.clock import Tick
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4
+
+before, heard = resident(), 0
+source = UnitEventSource(Host(), Path(sys.argv[1]))
+for number in range(20):
+    time.sleep(0.1)
+    now = time.monotonic_ns()
+    heard += len(source.read(Tick(number, now - 10**8, now, time.time_ns())).get("events", {}).get("time", ()))
+print(heard, resident() - before)
+"""
 QUIET = """
 [Service]
 Type=oneshot
@@ -185,6 +207,24 @@ def test_at_rest_nobody_is_asked_anything(machine: Machine, source: UnitEventSou
         assert "org.freedesktop.systemd1" in questions_heard(monitor)
     # Far from a measurement of the cost: a look at every unit would take ten times as much for each reading.
     assert spent / 50 < 0.002
+
+
+def test_it_takes_little_memory(machine: Machine):
+    """Beside what the recorder has in any case: the protocol, the connection and what is kept in mind."""
+    machine.start("loops.service")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY, os.fspath(machine.root / "run/dbus/system_bus_socket")],
+            env={**os.environ, "PYTHONPATH": os.fspath(SOURCE)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        machine.run("systemctl", "stop", "loops.service")
+    heard, kilobytes = map(int, done.stdout.split())
+    assert heard > 3
+    assert kilobytes < 2048
 
 
 def questions_heard(monitor: Bus) -> list[str]:
