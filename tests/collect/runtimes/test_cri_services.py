@@ -13,6 +13,7 @@ from tests.zombies.own_docker import until
 
 from exhume.collect.cri import client
 from exhume.collect.cri.client import Cri, CriError
+from exhume.collect.cri.restarts import cri_restarts
 from exhume.collect.cri.services import cri_services
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Manager, Service
@@ -84,6 +85,12 @@ def test_one_that_crashes_for_ever_is_one_service_with_its_words(
     # The pod is younger than a minute, which tells no rate.
     assert history.restarts_per_hour == pytest.approx((CRASHES - 1) * 60, rel=0.01)
     assert history.age_pattern.startswith(("never a second old: the last 2 runs", "always a few seconds old"))
+
+
+def test_its_restarts_are_counted_by_the_number_of_its_attempts(containerd: OwnContainerd, crashing: list[str]) -> None:
+    for name, count in (("web", CRASHES - 1), ("steady", 0), ("none", 0)):
+        assert cri_restarts([containerd.socket], f"shop/web-5d78c9869d-abcde/{name}") == count
+    assert cri_restarts([], "shop/web-5d78c9869d-abcde/web") == 0
 
 
 def test_one_that_is_well_is_told_with_its_process_and_cgroup(containerd: OwnContainerd, crashing: list[str]) -> None:

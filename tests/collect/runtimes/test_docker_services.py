@@ -1,13 +1,17 @@
 """The containers of a real Docker, as an audit sees them: one that crashes, one that is well, one that is done."""
 
 import time
+from pathlib import Path
 
 import pytest
 from runtime_parts import COMPLAINT, IMAGE, Containers
 from tests.zombies.own_docker import OwnDocker, until
 
+from exhume.collect.container_services import container_services
 from exhume.collect.docker_engine import Engine, container_path
 from exhume.collect.docker_services import docker_services
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.seen import Seen
 from exhume.model.audit import Manager, Service
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
@@ -141,6 +145,18 @@ def test_attempts_of_a_pod_are_one_service(docker: OwnDocker) -> None:
     last = seen[made[2]]
     assert (last.pod, last.owner, last.restarts) == ("shop/web-0", "pod shop/web-0", 2)
     docker("rm", "-f", *made.values())
+
+
+def test_all_runtimes_of_a_node_are_one_look(
+    docker: OwnDocker, docker_containers: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{docker.socket}")
+    monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", f"unix://{tmp_path}/none.sock")
+    seen = container_services(NodeRoot())
+    assert {docker_containers.crashing, docker_containers.steady} <= {service.id for service in seen.services}
+    assert [spot.startswith("the pods of this node can't be seen") for spot in seen.blind_spots] == [True]
+    # Elsewhere this environment speaks of another node.
+    assert container_services(NodeRoot(tmp_path)) == Seen()
 
 
 def test_an_engine_that_is_not_there_is_a_blind_spot(tmp_path) -> None:
