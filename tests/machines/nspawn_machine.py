@@ -21,6 +21,7 @@ from machine_leftovers import cgroup_hierarchies, own_name, remove_cgroups
 from tests.parts import need
 
 PATIENCE_S = 30.0
+HOST_NAME = "machine"
 SYSTEM_UNITS = "etc/systemd/system"
 # The holder, in mount and process namespaces of its own; lives until its standard input ends.
 _HOLD = """
@@ -73,6 +74,7 @@ class Machine:
             said = self._holder.stderr.read()
             self.close()
             raise MachineError(f"no disk for a machine: {said}")
+        self.write("/etc/hostname", f"{HOST_NAME}\n")
         return self
 
     def __exit__(
@@ -111,7 +113,7 @@ class Machine:
         joining = ["sh", "-c", _JOIN_AND_BOOT, "boot", str(holder), *map(os.fspath, self._cgroups), "--"]
         nspawn = [need("systemd-nspawn"), "--quiet", "--boot", "--directory=/run/machine/root", "--bind=/run/dbus"]
         apart = ["--register=no", "--keep-unit", "--private-network", "--link-journal=no"]
-        unlike_here = ["--resolv-conf=off", "--timezone=off", f"--machine={self.name}", "--hostname=machine"]
+        unlike_here = ["--resolv-conf=off", "--timezone=off", f"--machine={self.name}", f"--hostname={HOST_NAME}"]
         self._nspawn = subprocess.Popen(
             [*joining, *nspawn, *apart, *unlike_here, *self._mounts],
             stdin=subprocess.DEVNULL,

@@ -14,6 +14,9 @@ from nspawn_machine import Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv", "dpkg-deb")]
 
+# One that the catalogue has.
+KNOWN = "datadog-agent.service"
+
 
 @dataclass(frozen=True)
 class Node:
@@ -39,6 +42,7 @@ def node(tree: Path, program: Program, tmp_path_factory: pytest.TempPathFactory)
         made = Node(machine, Exhume(program, machine, scratch / "work"), *(made_up_name() for _ in range(9)))
         units = {
             made.loops: crash_loops(says="no cluster to join", code=5),
+            KNOWN: crash_loops(says="no API key", code=255),
             made.fails: fails_once(3, says="disk is on fire"),
             made.unmet: works("ConditionPathExists=/etc/never/made"),
             made.bootstrap: fails_once(7, says="no metadata"),
@@ -50,6 +54,7 @@ def node(tree: Path, program: Program, tmp_path_factory: pytest.TempPathFactory)
         install_package(machine, "made-up-agents", units, scratch)
         machine.boot()
         machine.wait_for_restarts(made.loops, 6)
+        machine.wait_for_restarts(KNOWN, 6)
         configure(machine, {made.later: works()})
         yield made
 
@@ -77,8 +82,21 @@ def test_a_unit_that_crash_loops(node: Node, audit: dict[str, Any]):
     assert any("no cluster to join" in line for line in found["log"])
     assert found["provenance"]["origin"] == "image"
     assert found["provenance"]["package"] == "made-up-agents"
-    assert found["need"]["needed"] == "no" and found["need"]["why"]
+    # Nobody knows what it is for, and it was given seconds so far.
+    assert found["need"]["needed"] == "unknown" and "went well" in found["need"]["why"]
     assert found["wants"]["wanted_by"] == ["multi-user.target"]
+
+
+def test_a_known_agent_that_lacks_what_it_needs(node: Node, audit: dict[str, Any]):
+    found = row(audit, KNOWN)
+    assert found["traits"][0] == "crash-loop" and found["agent"]["id"] == "datadog"
+    assert found["need"]["needed"] == "no" and "API key" in found["need"]["why"]
+    # The same agent with what it needs is another story.
+    node.machine.write("/etc/datadog-agent/datadog.yaml", "api_key: 0123456789abcdef\n")
+    given = row(node.exhume.audit("--json", KNOWN).json(), KNOWN)
+    node.machine.run("rm", "-r", "/etc/datadog-agent")
+    assert given["traits"][0] == "crash-loop" and given["need"]["needed"] != "no"
+    assert not given["agent"]["lacks"]
 
 
 def test_a_unit_that_failed(node: Node, audit: dict[str, Any]):
@@ -120,8 +138,8 @@ def test_what_the_init_system_itself_stands_on_is_needed(audit: dict[str, Any]):
 def test_only_those_in_trouble_are_in_trouble(node: Node, audit: dict[str, Any]):
     troubles = {"failed", "crash-loop", "flapping", "dependency-failed"}
     in_trouble = {each["id"] for each in audit["services"] if troubles & set(each["traits"])}
-    assert in_trouble == {node.loops, node.fails, node.bootstrap, node.agent, node.further}
-    assert audit["services"][0]["id"] == node.loops
+    assert in_trouble == {node.loops, node.fails, node.bootstrap, node.agent, node.further, KNOWN}
+    assert [each["id"] for each in audit["services"]] == sorted(each["id"] for each in audit["services"])
 
 
 def test_the_words_for_a_person_name_the_next_step(node: Node):
@@ -130,6 +148,7 @@ def test_the_words_for_a_person_name_the_next_step(node: Node):
     for name in (node.loops, node.fails, node.bootstrap, node.agent):
         assert name in said.out
     assert node.later not in said.out
+    assert said.out.index(node.loops) < said.out.index(node.fails)
     assert "exhume fix plan" in said.out + said.err
 
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap
 
 BOOTSTRAP, AGENT, OTHER = (made_up_name() for _ in range(3))
 # What differs between any two looks: clocks, process numbers, counters.
-MOVES = {"pid", "started", "age_s", "restarts", "at", "costs", "history", "cgroup", "created", "log"}
+MOVES = {"pid", "started", "age_seconds", "restarts", "at", "costs", "history", "cgroup", "created", "log"}
 
 
 def bootstrap() -> str:
