@@ -77,7 +77,7 @@ def test_a_unit_needs_no_command_to_be_known_as_one_thing(tmp_path: Path) -> Non
     assert (top.cause, top.severity) == ("crash-loop", "warning")
     assert "ecs.service" in top.summary
     assert any(
-        remedy.target == "ecs.service" and "disable --now ecs.service" in remedy.command for remedy in top.remedies
+        remedy.target == "ecs.service" and remedy.command == "exhume fix apply ecs.service" for remedy in top.remedies
     )
 
 
@@ -195,7 +195,7 @@ def test_a_container_that_docker_saw_die_again_and_again_is_named(tmp_path: Path
     top = diagnose(scene.write(tmp_path), scene.window).findings[0]
     assert (top.cause, top.severity, top.culprit.container) == ("crash-loop", "warning", "ecs-agent")
     assert "ecs-agent is started every 2.5 s, and fails each time" in top.summary
-    assert any("docker stop ecs-agent" in remedy.command for remedy in top.remedies)
+    assert any(remedy.command == "exhume fix apply docker:ecs-agent" for remedy in top.remedies)
 
 
 def test_dockers_word_alone_is_enough(tmp_path: Path) -> None:

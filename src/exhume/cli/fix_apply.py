@@ -81,7 +81,7 @@ def run(options: Namespace) -> int:
 
 
 def _unfinished(ledger: "Ledger", node: "Node", options: Namespace) -> "Fix | None":
-    """A fix that was interrupted, to go on with. Raises ExhumeError where that can't be, or something else was asked."""
+    """A fix that was interrupted, to go on with. Raises ExhumeError where it can't, or another was asked for."""
     from exhume.cli.speaking import say
     from exhume.remedy.ledger import FixState, Mark
     from exhume.remedy.plans import changed
@@ -91,7 +91,7 @@ def _unfinished(ledger: "Ledger", node: "Node", options: Namespace) -> "Fix | No
     if fix is None:
         return None
     ways = f"exhume fix apply goes on with it, exhume fix rollback {fix.id} undoes it"
-    if options.target not in (None, fix.target):
+    if options.target is not None and fix.target not in (options.target, f"{options.target}.service"):
         raise UsageError(f"fix {fix.id} of {fix.target} was interrupted; {ways}")
     if fix.machine != node.machine:
         raise UsageError(f"fix {fix.id} was begun on another machine; name its root directory with --root")

@@ -3,12 +3,13 @@
 import re
 from dataclasses import dataclass
 
+from exhume.diagnose.belongings import Belongs, belongs_to, fitted
 from exhume.diagnose.case import Case, Known
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.lives import Series, series_of_cgroups
 from exhume.diagnose.load import Load
 from exhume.diagnose.repeats import Repeat, repeats_in
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["crash-loop"]
@@ -81,7 +82,7 @@ def examine(case: Case) -> Found | RuledOut:
         culprit=culprit,
         load=load,
         weight=max(1.0, load.cores * case.focus.seconds),
-        remedies=aimed(CAUSE.remedies, _target(loop, culprit)),
+        remedies=fitted(CAUSE.remedies, _whose(case, loop, culprit), _target(loop, culprit)),
     )
 
 
@@ -227,3 +228,13 @@ def _target(loop: Loop, culprit: Culprit) -> str:
     if unit is not None:
         return unit[1]
     return culprit.container or loop.name
+
+
+def _whose(case: Case, loop: Loop, culprit: Culprit) -> Belongs:
+    """Who starts it: a unit, a container that Docker told of by its name, else as its cgroup tells."""
+    target = _target(loop, culprit)
+    if target.endswith(".service"):
+        return Belongs(unit=target)
+    if loop.repeat is not None and loop.repeat.is_container:
+        return Belongs(container=target, runtime="docker", name=target)
+    return belongs_to(case, culprit.cgroup)
