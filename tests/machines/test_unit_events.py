@@ -163,7 +163,9 @@ def test_what_was_before_is_no_news(machine: Machine):
     source = UnitEventSource(Host(), machine.root / "run/dbus/system_bus_socket")
     try:
         reader = Reader(source)
-        # The signal about this tells of the old start and end once more.
+        # The signals about these tell of the old start, end and failure once more.
+        machine.reload()
+        machine.run("systemctl", "daemon-reexec")
         machine.run("systemctl", "reset-failed", "fails.service")
         for _ in range(5):
             time.sleep(0.05)

@@ -23,6 +23,8 @@ from exhume.remedy.services.plan import Planner
 from exhume.remedy.services.surroundings import Surroundings
 
 AGENT, TIMER, READER = "agent.service", "agent.timer", "reader.service"
+# One for all: each holds two files open.
+NEVER = Stop()
 LONG = f"{'l' * 246}.service"
 
 
@@ -45,7 +47,7 @@ class Node:
         self.before = self.state()
 
     def fixer(self, hear: Callable[[Point, Entry], None] = lambda point, entry: None) -> Fixer:
-        return Fixer(self.ledger, service_actions(self.controls, self.files), Stop(), hear)
+        return Fixer(self.ledger, service_actions(self.controls, self.files), NEVER, hear)
 
     def begun(self) -> Fix:
         """A fix of two services, written down, nothing done."""

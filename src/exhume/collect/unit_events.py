@@ -128,7 +128,8 @@ class UnitEventSource:
         """What the properties of a service say that was not known of it yet."""
         name = _name(path)
         # The one that stirred last is the last to be forgotten.
-        known = self._known.pop(path, None) or _Known(self._since, self._since)
+        before = self._known.pop(path, None)
+        known = before or _Known(self._since, self._since)
         self._known[path] = known
         if len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
@@ -144,7 +145,8 @@ class UnitEventSource:
             rows.append(_end(name, ended * 1000, now))
         restarts = _restarts(known, name, now.get("NRestarts"), is_new_start, tick)
         result = str(now.get("Result", known.result))
-        if result != "success" and (result != known.result or rows):
+        # When systemd reads its files again it tells of every unit, also of those that failed long ago.
+        if result != "success" and (rows or (before is not None and result != known.result)):
             self._ask_state(path)
         known.result = result
         return sorted([*rows, *restarts], key=lambda row: int(row["time"]))
