@@ -76,7 +76,9 @@ def test_a_unit_that_crash_loops(node: Node, audit: dict[str, Any]):
     assert found["traits"][0] == "crash-loop"
     assert found["restarts"] >= 6
     assert found["last_exit"]["code"] == 5
-    assert found["history"]["success_rate"] == 0
+    # All but the one that may run right now.
+    assert found["history"]["failures"] >= found["history"]["starts"] - 1 > 4
+    assert found["history"]["success_rate"] < 0.2
     assert found["history"]["restarts_per_hour"] > 60
     assert "0." in found["history"]["age_pattern"]
     assert any("no cluster to join" in line for line in found["log"])
