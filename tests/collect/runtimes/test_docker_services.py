@@ -7,11 +7,11 @@ import pytest
 from runtime_parts import COMPLAINT, IMAGE, Containers
 from tests.zombies.own_docker import OwnDocker, until
 
-from exhume.collect.container_services import container_services
+from exhume.collect.container_services import container_looks
 from exhume.collect.docker_engine import Engine, container_path
 from exhume.collect.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.seen import Seen
+from exhume.collect.seen import together
 from exhume.model.audit import Manager, Service
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
@@ -152,11 +152,13 @@ def test_all_runtimes_of_a_node_are_one_look(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{docker.socket}")
     monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", f"unix://{tmp_path}/none.sock")
-    seen = container_services(NodeRoot())
+    looks = container_looks(NodeRoot())
+    assert [manager for manager, _ in looks] == [Manager.DOCKER, Manager.CRI]
+    seen = together(look for _, look in looks)
     assert {docker_containers.crashing, docker_containers.steady} <= {service.id for service in seen.services}
     assert [spot.startswith("the pods of this node can't be seen") for spot in seen.blind_spots] == [True]
     # Elsewhere this environment speaks of another node.
-    assert container_services(NodeRoot(tmp_path)) == Seen()
+    assert container_looks(NodeRoot(tmp_path)) == []
 
 
 def test_an_engine_that_is_not_there_is_a_blind_spot(tmp_path) -> None:
