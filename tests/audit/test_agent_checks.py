@@ -139,7 +139,8 @@ def test_the_whole_way_from_a_tree_to_what_an_agent_lacks(node):
     entry = agents()["ecs-agent"]
     asked = {service.key: questions(entry)}
     agent, decisive = describe(service, entry, gather_facts(node, [service], asked))
-    assert decisive and "docker.sock" in agent.lacks[0].seen and len(agent.lacks) == 2
+    assert decisive and len(agent.lacks) == 2
+    assert "docker.sock" in agent.lacks[0].seen and "dockerd" in agent.lacks[0].seen
     put(node, "/etc/ecs/ecs.config", "ECS_CLUSTER=prod\n")
     agent, _ = describe(service, entry, gather_facts(node, [service], asked))
     assert [lack.what.split(",")[0] for lack in agent.lacks] == ["Docker"]

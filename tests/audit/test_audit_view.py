@@ -127,6 +127,7 @@ def test_costs_say_where_they_are_from():
         "12.3 s of CPU, 225 cgroups made and 223 leaked, 225 starts of its program in the last "
         f"{duration(900 * 10**9)} of the recording"
     )
+    assert cost_words(Costs("live", 3.0, 0.01, 2048)) == "2.0 KiB of memory now"
     assert cost_words(None) == "" and cost_words(Costs("live", 3.0)) == ""
 
 

@@ -88,21 +88,21 @@ def cost_words(costs: Costs | None) -> str:
     """What it takes, as far as that is known; empty where nothing is."""
     if costs is None:
         return ""
-    parts = []
+    parts, now = [], []
+    if costs.memory_bytes is not None:
+        now.append(f"{size(costs.memory_bytes)} of memory now")
     if costs.cpu_seconds is not None and (costs.source == "recording" or costs.cpu_seconds >= _NOTHING_S):
         parts.append(f"{costs.cpu_seconds:,.1f} s of CPU")
-    if costs.memory_bytes is not None:
-        parts.append(f"{size(costs.memory_bytes)} of memory")
     if costs.cgroups_made or costs.cgroups_leaked:
         leaked = f" and {costs.cgroups_leaked:,} leaked" if costs.cgroups_leaked else ""
         parts.append(f"{count(costs.cgroups_made or 0, 'cgroup')} made{leaked}")
     if costs.forks:
         parts.append(f"{count(costs.forks, 'start')} of its program")
     if not parts:
-        return ""
+        return ", ".join(now)
     spent = duration(round(costs.seconds * NANOS))
     where = f"in the last {spent} of the recording" if costs.source == "recording" else f"in the {spent} of its life"
-    return f"{', '.join(parts)} {where}"
+    return ", ".join((f"{', '.join(parts)} {where}", *now))
 
 
 def wanted_words(service: Service) -> str:
@@ -120,8 +120,6 @@ def wanted_words(service: Service) -> str:
     ]
     if service.owner:
         parts.append(f"made by {service.owner}")
-    if service.image:
-        parts.append(f"image {service.image}")
     return ", ".join(parts)
 
 

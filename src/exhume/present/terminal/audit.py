@@ -156,6 +156,7 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
         ("past", past),
         ("costs", cost_words(service.costs)),
         ("wanted", wanted_words(service)),
+        ("image", service.image or ""),
     ):
         if said:
             strong = _BOLD if label == "why" else _PLAIN
