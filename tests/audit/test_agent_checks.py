@@ -83,6 +83,24 @@ def test_a_variable_is_set_in_a_file_of_settings(node):
     assert ask(node, "env", **cluster) is True
 
 
+def test_a_variable_is_set_by_the_unit_or_a_file_that_it_names(node):
+    put(
+        node,
+        "/usr/lib/systemd/system/thing.service",
+        '[Service]\nEnvironment=A=1 "B=two words"\nEnvironmentFile=-/etc/m\n',
+    )
+    service = unit(drop_ins=("/etc/systemd/system/thing.service.d/key.conf",))
+    assert ask(node, "env", service=service, names=("DD_API_KEY",)) is False
+    assert ask(node, "env", service=service, names=("A",)) is True
+    assert ask(node, "env", service=service, names=("B",)) is True
+    put(node, "/etc/m", "DD_API_KEY=0123\n")
+    assert ask(node, "env", service=service, names=("DD_API_KEY",)) is True
+    put(node, "/etc/m", "OTHER_DD_API_KEY=0123\n")
+    put(node, service.drop_ins[0], "[Service]\nEnvironment='DD_API_KEY=0123'\n")
+    assert ask(node, "env", service=service, names=("DD_API_KEY",)) is True
+    assert ask(node, "env", service=service, names=("API_KEY",)) is False
+
+
 def test_a_variable_is_set_in_a_real_processs_environment():
     program = [sys.executable, "-c", "input()"]
     with subprocess.Popen(program, stdin=subprocess.PIPE, env={"DD_API_KEY": "0123"}) as process:

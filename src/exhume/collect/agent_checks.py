@@ -17,6 +17,7 @@ from exhume.model.node_facts import Answer, Check, CheckKind, Use
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 64
 _ACTIVE = ("active", "activating", "reloading")
+_ASSIGNMENT = re.compile(r"""(?:^|[\s"'])([A-Za-z_]\w*)=([^\s"']+)""")
 _SETTING = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 
 
@@ -78,10 +79,14 @@ class AgentChecks:
         return Answer(False, _none_of(check.paths, "is there"))
 
     def _env(self, service: Service, check: Check) -> Answer:
-        """A variable in a file of settings, or in the environment of its process."""
+        """A variable in a file of settings, in its unit's files, or in the environment of its process."""
         place = self._place(service, check)
+        orders, more = self._orders(service)
+        for name in check.names:
+            if orders.get(name):
+                return Answer(True, f"{name} is set in its unit's files")
         looked = []
-        for path in (path for pattern in check.paths for path in _matches(place, pattern)) if place else ():
+        for path in (path for pattern in (*check.paths, *more) for path in _matches(place, pattern)) if place else ():
             try:
                 found = {match[1]: match[2] for line in _lines(path) if (match := _SETTING.match(line))}
             except OSError:
@@ -157,6 +162,23 @@ class AgentChecks:
             return None
         own = self.root.host.proc / str(service.pid) / "root"
         return NodeRoot(own) if os.access(own, os.R_OK) else None
+
+    def _orders(self, service: Service) -> tuple[dict[str, str], tuple[str, ...]]:
+        """What a unit's files set, and the files of settings that they name."""
+        found: dict[str, str] = {}
+        files: list[str] = []
+        for name in (service.fragment, *service.drop_ins) if service.manager is Manager.SYSTEMD else ():
+            try:
+                lines = _lines(self.root.file(name or ""))
+            except OSError:
+                continue
+            for line in lines:
+                key, _, value = line.strip().partition("=")
+                if key.strip() == "EnvironmentFile":
+                    files.append(value.strip().removeprefix("-"))
+                elif key.strip() == "Environment":
+                    found |= {match[1]: match[2] for match in _ASSIGNMENT.finditer(value)}
+        return found, tuple(path for path in files if path.startswith("/"))
 
     def _environment(self, service: Service) -> dict[str, str] | None:
         """The environment of a service's main process; None where it has none, or we may not look."""
