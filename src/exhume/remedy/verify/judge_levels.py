@@ -58,8 +58,10 @@ def judge_levels(before: Observed, after: Observed, meaning: Meaning) -> Judged:
         return Judged(Change.UNPROVEN, f"{words}{also}: the one is better, the other worse")
     if moves:
         change = Change.IMPROVED if Change.IMPROVED in moves else Change.WORSE
-        bound = _bound(measure, level.shift, per, change) if level.change is change else ""
-        return Judged(change, f"{words}{bound}{also}", gone and change is Change.IMPROVED)
+        gone = gone and change is Change.IMPROVED
+        if level.change is not change:
+            return Judged(change, f"{peaks.words} ({SURE}); {words} most of the time", gone)
+        return Judged(change, f"{words}{_bound(measure, level.shift, per, change)}{also}", gone)
     if meaning.rare and never and gone and not peaks.words and _too_short(before, after):
         return Judged(Change.UNPROVEN, f"none in the {lasting(before.seconds)} before: nothing to compare with")
     if level.change is Change.UNPROVEN:
@@ -111,7 +113,9 @@ def _peaks(before: Observed, after: Observed, meaning: Meaning, length: float, d
         return _Peaks(Change.IMPROVED, words)
     if chance_of_as_many(counts[0], first, counts[1], last) <= doubt and shares[1] > shares[0]:
         return _Peaks(Change.WORSE, words)
-    if min(shares) > _MOSTLY or not _may_have_moved(counts, (first, last), after.effect.expected):
+    if max(shares) > _MOSTLY:
+        return _Peaks()
+    if not _may_have_moved(counts, (first, last), after.effect.expected):
         return _Peaks(None, words)
     needed = seconds_to_see_none(counts[0], first, doubt)
     if counts[1] or not math.isfinite(needed):
