@@ -13,7 +13,7 @@ ARGS ?=
 # QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
 
-.PHONY: help setup run test test-vm lint format bench soak score lock clean
+.PHONY: help setup run test test-vm machine lint format bench soak score messages lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -30,6 +30,10 @@ test: lint ## everything that has to pass: the linters, then the tests (ARGS="-k
 test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, in a virtual machine (ARGS="-k swap")
 	@tools/system-packages vm
 	@$(BIN)/pytest -m vm tests/vm $(ARGS)
+
+machine: $(VENV)/.installed-dev ## boot a machine of the tests to try things in; needs root (ARGS="my.service" enables that unit there)
+	@tools/system-packages test
+	@PYTHONPATH=. $(BIN)/python tests/machines/boot_machine.py $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the direction of imports
 	@$(BIN)/ruff check .
@@ -52,6 +56,9 @@ soak: $(VENV)/.installed-dev ## an hour at a large node's rate: what the memory 
 score: $(VENV)/.installed-dev ## play the lab's scenarios by lot and judge the diagnosis, into bench/DIAGNOSIS.md (ARGS="--only user-hog")
 	@tools/system-packages test
 	@$(BIN)/exhume lab score -o bench/DIAGNOSIS.md $(ARGS)
+
+messages: $(VENV)/.installed-dev ## compile the messages that container runtimes are asked with, after a change of their .proto
+	@tools/cri-messages
 
 lock: ## renew requirements.lock and requirements-dev.lock from pyproject.toml
 	@tools/lock

@@ -46,8 +46,11 @@ def test_without_root_it_says_so_in_a_sentence(exhume, nobody):
     ("words", "said"),
     [
         (("fix",), "ACTION"),
-        (("fix", "plan"), "TARGET"),
-        (("fix", "plan", "everything"), "invalid choice"),
+        (("fix", "undo"), "invalid choice"),
+        (("fix", "plan", "two words"), "'two words.service' is no name of a unit"),
+        (("fix", "plan", "agent.service", "--apply"), "exhume fix apply agent.service"),
+        (("fix", "plan", "agent.service", "--only", "reclaim"), "--only is for the target zombies"),
+        (("fix", "rollback", "../../etc/passwd"), "is no id of a fix"),
         (("fix", "plan", "zombies", "--max-time", "soon"), "soon"),
         (("fix", "plan", "zombies", "--max-time", "0s"), "above 0"),
     ],

@@ -51,8 +51,11 @@ class DockerControl:
 
     def runs(self, container: str) -> bool:
         """Whether it runs, or is going to be started again."""
-        state = self._inspect(container).get("State") or {}
-        return bool(state.get("Running") or state.get("Restarting"))
+        told = self._inspect(container)
+        state = told.get("State") or {}
+        # Podman's word for an end that it has yet to deal with.
+        between = state.get("Status") == "stopped" and _policy(told).name != "no"
+        return bool(state.get("Running") or state.get("Restarting") or between)
 
     def update_restart_policy(self, container: str, policy: str, max_retries: int = 0) -> None:
         """Takes effect at its next end; what runs, runs on."""
@@ -61,7 +64,10 @@ class DockerControl:
         try:
             self._engine.order(container_path(container, "update"), body, wait_s=_START_PATIENCE_S)
         except EngineError as error:
-            raise EngineError(f"the restart policy of {container} was not changed: {error}", error.status) from None
+            why = f"the restart policy of {container} was not changed: {error}"
+            if error.status == 404:
+                why += "; this engine may be too old to change it (make the container anew with another policy)"
+            raise EngineError(why, error.status) from None
         # An engine that doesn't know the field passes over it in silence.
         now = self.restart_policy(container)
         if now != wanted:

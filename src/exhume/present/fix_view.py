@@ -2,25 +2,32 @@
 
 import textwrap
 from collections.abc import Iterator
+from datetime import UTC
 from typing import Any
 
 from exhume.model.remedy import Outcome, Plan, Report, Status, Step
+from exhume.model.times import format_moment
 from exhume.present.words import count
+from exhume.remedy.plans import SavedPlan
 
 VERSION = 1
-_SHOWN = 3
+_SHOWN, _ALL_SHOWN = 3, 12
+_ZOMBIES = "zombies"
 _WIDTH = 110
 
 
-def plan_json(plan: Plan, node: str) -> dict[str, Any]:
-    """A plan; what `exhume fix plan --json` prints."""
+def plan_json(plan: Plan, node: str, saved: SavedPlan | None = None) -> dict[str, Any]:
+    """A plan; what `exhume fix plan --json` prints. One that was kept has an id, and the time when it was made."""
     return {
         "version": VERSION,
         "node": node,
+        "id": saved.id if saved else None,
+        "made_at": format_moment(saved.made_at, UTC, digits=3) if saved else None,
         "target": plan.target,
         "count": plan.count,
         "summary": plan.summary,
         "steps": [_step_json(step) for step in plan.steps],
+        "refusals": list(plan.refusals),
         "blind_spots": list(plan.blind_spots),
         "applied": None,
     }
@@ -67,6 +74,12 @@ def _step_json(step: Step) -> dict[str, Any]:
         "harm": step.harm,
         "reversible": step.reversible,
         "undo": step.undo,
+        "dependents": list(step.dependents),
+        "files": [{"path": path, "content": content} for path, content in step.files],
+        "effects": [
+            {"measure": effect.measure.value, "expected": effect.expected, "subject": effect.subject}
+            for effect in step.effects
+        ],
     }
 
 
@@ -77,20 +90,42 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield f"{number}. {step.title}  [{step.id}]"
         yield from _indented(f"why: {step.why}")
-        yield from _indented(f"frees: {_frees(step)}; risk: {step.risk.value}")
-        yield from _indented(f"cost: {cost_words(step)}")
+        if step.effects:
+            yield from _indented(f"should change: {_effects(step)}")
+        if step.frees_at_most is not None or plan.target == _ZOMBIES:
+            yield from _indented(f"frees: {_frees(step)}; risk: {step.risk.value}")
+            yield from _indented(f"cost: {cost_words(step)}")
+        else:
+            yield from _indented(f"risk: {step.risk.value}{'' if step.automatic else '; for a person to do'}")
+        if step.dependents:
+            yield from _indented(f"may depend on it: {', '.join(step.dependents)}")
         if step.harm:
             yield from _indented(f"harm: {step.harm}")
         yield from _indented(f"{'undo' if step.reversible else 'not reversible'}: {step.undo}")
-        for command in step.commands[:_SHOWN]:
+        for path, content in step.files:
+            yield f"     {path}"
+            yield from (f"     | {line}" for line in content.splitlines())
+        shown = step.commands if len(step.commands) <= _ALL_SHOWN else step.commands[:_SHOWN]
+        for command in shown:
             yield f"     $ {command}"
-        if len(step.commands) > _SHOWN:
-            yield f"     … and {len(step.commands) - _SHOWN:,} more; --json has them all"
-    if plan.blind_spots:
-        yield ""
-        yield "not seen:"
-        for spot in plan.blind_spots:
-            yield f"  - {spot}"
+        if len(step.commands) > len(shown):
+            yield f"     … and {len(step.commands) - len(shown):,} more; --json has them all"
+    for title, lines in (("refused:", plan.refusals), ("not seen:", plan.blind_spots)):
+        if lines:
+            yield ""
+            yield title
+            yield from (f"  - {line}" for line in lines)
+
+
+def _effects(step: Step) -> str:
+    """The measures that should change, and for whom."""
+    named = [
+        f"{effect.measure.value}{f' of {effect.subject}' if effect.subject else ''} should {effect.expected}"
+        for effect in step.effects
+        if effect.expected != "stay"
+    ]
+    stay = [effect.measure.value for effect in step.effects if effect.expected == "stay"]
+    return "; ".join(named + ([f"no worse: {', '.join(stay)}"] if stay else []))
 
 
 def cost_words(step: Step) -> str:

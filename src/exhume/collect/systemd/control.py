@@ -11,6 +11,7 @@ from typing import Protocol, Self
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, UNIT, Bus, BusError, BusSilent, Call, get_all, properties
+from exhume.collect.systemd.systemctl import SystemctlOrders
 
 _STOP_S = _START_S = 90.0
 # As systemd's own limit for a whole job with its dependencies on a slow node.
@@ -84,9 +85,11 @@ class SystemdControl:
         self._orders.reset_failed(name)
 
     def unit_state(self, name: str) -> dict[str, str]:
-        """How it stands now: load, active, sub, file (enabled, static …), result, pid, cgroup, needs_reload."""
+        """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
+        static …), result, pid, cgroup, needs_reload."""
         known = self._orders.look(name)
         asked = {
+            "id": "Id",
             "load": "LoadState",
             "active": "ActiveState",
             "sub": "SubState",
@@ -161,7 +164,15 @@ class BusOrders:
 
 
 def _orders(root: NodeRoot) -> Orders:
-    return BusOrders(Bus(root.bus))
+    try:
+        return BusOrders(Bus(root.bus))
+    except BusError as error:
+        if not root.is_here:
+            raise
+        try:
+            return SystemctlOrders()
+        except BusError as second:
+            raise BusError(f"{error}, and {second}") from None
 
 
 def _word(value: object) -> str:
@@ -171,6 +182,8 @@ def _word(value: object) -> str:
 
 
 def _words(value: object) -> list[str]:
+    if isinstance(value, str):
+        return value.split()
     return [str(each) for each in value] if isinstance(value, list) else []
 
 

@@ -1,0 +1,49 @@
+"""The deeds of a fix on this node, and saying what is done while it is done."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from exhume.cli.fix_words import confirmed, printable
+
+if TYPE_CHECKING:
+    from exhume.model.remedy import Outcome, Step
+    from exhume.model.stop import Stop
+    from exhume.remedy.fixes import Point
+    from exhume.remedy.journal import Journal
+    from exhume.remedy.ledger import Entry
+    from exhume.remedy.services.actions import Action
+    from exhume.remedy.services.node import Node
+
+
+def actions_of(node: "Node", journal: "Journal", options: Namespace, stop: "Stop") -> Mapping[str, "Action"]:
+    """What each step of a fix may ask for."""
+    from exhume.cli.speaking import say
+    from exhume.present.fix_view import cost_words, outcome_line
+    from exhume.remedy.services.actions import service_actions
+    from exhume.remedy.zombies.apply import Applier, Tell, Wishes
+    from exhume.remedy.zombies.as_step import FREE_ZOMBIES, FreeZombies
+    from exhume.remedy.zombies.look import Watch, memory_root
+
+    def accept(step: "Step") -> bool:
+        return getattr(options, "accept_cost", False) or confirmed(f"{step.id}: {cost_words(step)}. Go on?", stop)
+
+    def ended(outcome: "Outcome") -> None:
+        say(f"  {printable(outcome_line(outcome))}")
+
+    host = node.root.host
+    watch = Watch(host, options.work_dir.absolute())
+    applier = Applier(host, stop, journal, memory_root(host), watch, Tell(ended=ended))
+    wishes = Wishes(accept, step_s=getattr(options, "max_time", 60.0))
+    return {**service_actions(node.controls, node.files), FREE_ZOMBIES: FreeZombies(applier, wishes)}
+
+
+def hear(point: "Point", entry: "Entry") -> None:
+    """Say what begins and what came of it."""
+    from exhume.cli.speaking import say
+    from exhume.remedy.fixes import Point
+
+    if point is Point.WRITTEN:
+        say(printable(f"{entry.step.id} …"))
+    elif point is Point.MARKED:
+        say(printable(f"{entry.step.id}: {entry.mark}{f': {entry.why}' if entry.why else ''}"))

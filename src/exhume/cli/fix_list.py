@@ -1,0 +1,22 @@
+"""List the fixes that were made from this work directory, the newest first, and how each stands."""
+
+from argparse import ArgumentParser, Namespace
+
+from exhume.cli import exits
+from exhume.cli.fix_words import add_place, print_json, print_lines
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_place(parser)
+
+
+def run(options: Namespace) -> int:
+    from exhume.present.fix_list import list_json, list_lines
+    from exhume.remedy.ledger import Ledger
+
+    fixes = Ledger(options.work_dir.absolute()).fixes()
+    if options.json:
+        print_json(list_json(fixes))
+    else:
+        print_lines(list_lines(fixes))
+    return exits.OK if fixes else exits.NOTHING

@@ -1,0 +1,74 @@
+"""Put back what a fix changed, the last step first: files of ours are removed, policies put back, and what ran before
+is started again. It can be repeated, and works after a crash in the middle of a fix and after a reboot.
+
+Without an ID it is the newest fix that is not rolled back yet.
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exhume.cli import exits
+from exhume.cli.fix_words import add_place, add_root, print_json, print_lines, printable
+from exhume.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from exhume.remedy.ledger import Fix, Ledger
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", metavar="ID", help="The fix, as exhume fix list names it.")
+    add_root(parser, "as when it was applied")
+    add_place(parser)
+
+
+def run(options: Namespace) -> int:
+    from exhume.cli.fix_acting import actions_of, hear
+    from exhume.cli.stopping import stopped_by_signals
+    from exhume.remedy.fixes import Fixer
+    from exhume.remedy.journal import hold_journal
+    from exhume.remedy.ledger import Ledger
+    from exhume.remedy.services.node import open_node
+
+    place = options.work_dir.absolute()
+    ledger = Ledger(place)
+    fix = _chosen(ledger, options.id)
+    with (
+        open_node(options.root or Path(fix.root)) as node,
+        hold_journal(place, node.root.host) as journal,
+        stopped_by_signals() as stop,
+    ):
+        # It may have been written meanwhile by the one that held the lock.
+        fix = ledger.read(fix.id)
+        if fix.machine != node.machine:
+            raise UsageError(f"fix {fix.id} was made on another machine; name its root directory with --root")
+        fix = Fixer(ledger, actions_of(node, journal, options, stop), stop, hear).roll_back(fix)
+    return _told(fix, options, interrupted=stop.is_set())
+
+
+def _chosen(ledger: "Ledger", id_: str | None) -> "Fix":
+    from exhume.remedy.ledger import FixState
+
+    if id_ is not None:
+        return ledger.read(id_)
+    found = ledger.newest(*(state for state in FixState if state is not FixState.ROLLED_BACK))
+    if found is None:
+        raise UsageError(f"there is no fix to roll back in {ledger.place}; exhume fix list tells what there is")
+    return found
+
+
+def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
+    from exhume.cli.speaking import say
+    from exhume.present.fix_list import fix_json, fix_lines
+    from exhume.remedy.ledger import FixState, Mark
+
+    if options.json:
+        print_json(fix_json(fix))
+    else:
+        print_lines(fix_lines(fix))
+    if fix.state is FixState.ROLLED_BACK:
+        return exits.OK
+    for entry in fix.entries:
+        if entry.mark in (Mark.KEPT, Mark.UNDOING) and entry.why:
+            say(f"exhume: {printable(entry.step.id)} was not undone: {printable(entry.why)}")
+    return exits.INTERRUPTED if interrupted else exits.FAILED

@@ -1,0 +1,179 @@
+"""From a TARGET to a plan: the services that it means, what is done to each, and the zombies that are left."""
+
+from argparse import Namespace
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from exhume.cli.options import value_of
+from exhume.model.clock import SystemClock
+from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.remedy import Plan, Step
+from exhume.model.words import count, listed
+from exhume.remedy.ledger import new_id
+from exhume.remedy.plans import SavedPlan
+from exhume.remedy.services.node import Node
+
+if TYPE_CHECKING:
+    from exhume.model.finding import Finding
+    from exhume.remedy.services.chosen import Chosen
+
+ZOMBIES, EVERYTHING = "zombies", "everything that is in trouble and not needed"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a target came down to."""
+
+    target: str
+    chosen: tuple["Chosen", ...] = ()
+    by_hand: tuple[Step, ...] = ()
+    zombies: bool = False
+    blind_spots: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+
+def make_saved_plan(node: Node, options: Namespace) -> SavedPlan:
+    """The plan for what was asked for, with the state that it was made from. Raises ExhumeError."""
+    from exhume.model.times import format_moment
+    from exhume.remedy.services.fingerprint import fingerprints
+    from exhume.remedy.services.plan import Planner
+    from exhume.remedy.services.surroundings import look_around
+
+    now = SystemClock().wall_ns()
+    fix = new_id(now)
+    wanted = _wanted(node, options)
+    when = format_moment(now, UTC, digits=0)
+    planner = Planner(
+        node.controls, node.files, look_around(node.root.host), fix, when, force_required=options.force_required
+    )
+    steps, refused = planner.steps(wanted.chosen)
+    zombies = _zombie_step(node, options) if wanted.zombies and not options.no_zombies else None
+    ordered = (*steps, *([zombies] if zombies else []), *wanted.by_hand)
+    plan = Plan(
+        target=wanted.target,
+        count=None,
+        summary=_summary(wanted, ordered),
+        steps=ordered,
+        blind_spots=wanted.blind_spots,
+        refusals=(*wanted.refusals, *refused),
+    )
+    prints = fingerprints(steps, node.controls)
+    return SavedPlan(fix, plan, node.name, node.machine, str(node.root.path), node.boot_id, now, prints)
+
+
+def _wanted(node: Node, options: Namespace) -> Wanted:
+    from exhume.diagnose.catalogue import catalogue
+    from exhume.remedy.services.choose import manager_of
+
+    target = options.target
+    if target == ZOMBIES:
+        return Wanted(ZOMBIES, zombies=True)
+    if target is None:
+        return _everything(node, options)
+    if manager_of(target) is None and target in catalogue():
+        return _of_finding(node, options, target)
+    return _of_services(node, options, target, [target])
+
+
+def _everything(node: Node, options: Namespace) -> Wanted:
+    from exhume.cli.fix_audit import look
+    from exhume.collect.memcg.census import take_census
+    from exhume.diagnose.zombies import THRESHOLDS
+    from exhume.remedy.services.choose import unneeded
+
+    audit = look(node, value_of(options, "dir"))
+    many = (take_census(node.root.host).dying or 0) >= THRESHOLDS.many
+    return Wanted(EVERYTHING, tuple(unneeded(audit)), zombies=many, blind_spots=audit.blind_spots)
+
+
+def _of_services(node: Node, options: Namespace, target: str, names: list[str], cause: str = "") -> Wanted:
+    from exhume.cli.fix_audit import look
+    from exhume.remedy.services.choose import choose
+
+    audit = look(node, value_of(options, "dir"))
+    chosen, refused = [], []
+    for name in names:
+        try:
+            chosen.append(replace(choose(name, audit.services, node.controls), cause=cause))
+        except ExhumeError as error:
+            # Of several that a finding names, one that is gone is no reason to leave the others.
+            if not cause:
+                raise
+            refused.append(str(error))
+    leaks = any(each.service.costs is not None and each.service.costs.cgroups_leaked for each in chosen)
+    return Wanted(target, tuple(chosen), zombies=leaks, blind_spots=audit.blind_spots, refusals=tuple(refused))
+
+
+def _of_finding(node: Node, options: Namespace, cause: str) -> Wanted:
+    """The remedies of a finding: what exhume can do itself, then what is left for a person."""
+    finding = _finding(options, cause)
+    ours = [target for remedy in finding.remedies if (target := _our_target(remedy.command)) is not None]
+    services = [target for target in dict.fromkeys(ours) if target != ZOMBIES]
+    by_hand = tuple(
+        Step(
+            id=remedy.id,
+            title=remedy.text,
+            why=finding.summary,
+            commands=(remedy.command,) if remedy.command else (),
+            reversible=remedy.reversible,
+            undo="up to whoever does it",
+        )
+        for remedy in finding.remedies
+        if _our_target(remedy.command) is None
+    )
+    wanted = _of_services(node, options, cause, services, cause) if services else Wanted(cause)
+    return replace(wanted, by_hand=by_hand, zombies=wanted.zombies or ZOMBIES in ours)
+
+
+def _finding(options: Namespace, cause: str) -> "Finding":
+    from exhume.cli.diagnose import what_was_asked
+    from exhume.cli.looking import Look
+    from exhume.cli.speaking import ProgressBar
+    from exhume.diagnose.engine import diagnose
+    from exhume.store.remembered import Remembered
+
+    when = Namespace(**vars(options), last=None, since=None, until=None, utc=False)
+    look = Look.into(when)
+    look = replace(look, recording=Remembered(look.recording))
+    asked = what_was_asked(look, when)
+    if asked.window.empty:
+        raise UsageError("nothing was recorded at that time; exhume info tells what is recorded")
+    with ProgressBar("diagnosing") as bar:
+        found = diagnose(look.recording, asked.window, at=asked.at, progress=bar)
+    fitting = [finding for finding in found.findings if finding.cause == cause]
+    if not fitting:
+        others = listed([finding.cause for finding in found.findings]) or "nothing"
+        raise UsageError(f"the recording shows no {cause} at that time, but {others}; choose another moment with --at")
+    return fitting[0]
+
+
+def _our_target(command: str) -> str | None:
+    """What a remedy of ours is aimed at; None where the remedy is another program's."""
+    import shlex
+
+    words = shlex.split(command) if command.startswith("exhume fix ") else []
+    return words[3] if len(words) >= 4 and words[2] in ("plan", "apply") else None
+
+
+def _zombie_step(node: Node, options: Namespace) -> Step | None:
+    from exhume.cli.speaking import ProgressBar
+    from exhume.remedy.services.effects import zombies_freed
+    from exhume.remedy.zombies.as_step import as_step
+    from exhume.remedy.zombies.look import Watch
+    from exhume.remedy.zombies.plan import make_plan
+
+    with ProgressBar("looking at zombies") as bar:
+        step = as_step(make_plan(Watch(node.root.host, options.work_dir.absolute()).situation(bar)))
+    return None if step is None else replace(step, effects=zombies_freed())
+
+
+def _summary(wanted: Wanted, steps: tuple[Step, ...]) -> str:
+    names = listed([each.service.key for each in wanted.chosen])
+    automatic = [step for step in steps if step.automatic]
+    if not steps:
+        return f"There is nothing to do about {wanted.target}."
+    if not automatic:
+        return f"{wanted.target}: {count(len(steps), 'step')}, for a person to take."
+    what = f"stop {names}, and keep it from being started again" if names else "free the zombies"
+    return f"{wanted.target}: {what}, in {count(len(automatic), 'step')}."

@@ -1,0 +1,101 @@
+"""What the actions of `exhume fix` share: their options, questions to a person, and output."""
+
+import select
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exhume.model.clock import NANOS
+from exhume.model.errors import UsageError
+from exhume.model.times import parse_duration
+
+if TYPE_CHECKING:
+    from exhume.model.stop import Stop
+
+
+def add_place(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="Print JSON (versioned, documented) instead of text.")
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        metavar="DIR",
+        default=Path("/var/lib/exhume-fix"),
+        help="Directory on a disk for plans, the ledger of fixes and a temporary swapfile "
+        "[default: /var/lib/exhume-fix].",
+    )
+
+
+def add_root(parser: ArgumentParser, default: str = "/") -> None:
+    parser.add_argument(
+        "--root",
+        type=Path,
+        metavar="DIR",
+        help=f"The node's root directory; in a container, where the host's is mounted [default: {default}].",
+    )
+
+
+def add_target(parser: ArgumentParser) -> None:
+    """What to act upon, and where it is looked for."""
+    from exhume.cli.options import add_setting
+
+    parser.add_argument(
+        "target",
+        nargs="?",
+        metavar="TARGET",
+        help="A unit, docker:NAME, podman:NAME, cri:NAME, the cause of a finding, or zombies.",
+    )
+    add_root(parser)
+    add_setting(parser, "dir", "-d")
+    parser.add_argument("--at", metavar="TIME", help="For the cause of a finding: the trouble nearest to this moment.")
+    parser.add_argument(
+        "--force-required", action="store_true", help="Also stop what others require, and them with it."
+    )
+
+
+def seconds(text: str) -> float:
+    """A duration in seconds."""
+    return parse_duration(text) / NANOS
+
+
+def positive_seconds(text: str) -> float:
+    value = seconds(text)
+    if value <= 0:
+        raise UsageError("--max-time has to be above 0")
+    return value
+
+
+def can_ask() -> bool:
+    """Whether a person sits there."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirmed(question: str, stop: "Stop") -> bool:
+    """Ask a person; without one the answer is no."""
+    if not can_ask():
+        return False
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    # Waiting for an answer must not keep a stop from being heard.
+    while not stop.is_set():
+        if select.select([sys.stdin], [], [], 0.2)[0]:
+            return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return False
+
+
+def print_json(document: object) -> None:
+    import json
+
+    print(json.dumps(document))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(printable(line))
+
+
+def printable(line: str) -> str:
+    """Names may hold bytes that are no text, and letters that order a terminal about."""
+    safe = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    return safe.encode(errors="backslashreplace").decode()

@@ -1,0 +1,81 @@
+"""Fixes and how they stand, as JSON and as lines for people."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from typing import Any
+
+from exhume.model.times import format_moment
+from exhume.remedy.ledger import Fix, FixState
+
+VERSION = 1
+_NEXT = {
+    FixState.UNFINISHED: "exhume fix apply, or exhume fix rollback {id}",
+    FixState.APPLIED: "exhume fix verify {id}",
+    FixState.ROLLING_BACK: "exhume fix rollback {id}",
+    FixState.PARTLY_ROLLED_BACK: "exhume fix rollback {id}",
+}
+
+
+def fix_json(fix: Fix) -> dict[str, Any]:
+    """A fix; what `exhume fix apply --json` and `exhume fix rollback --json` print."""
+    return {"version": VERSION, **_fix(fix)}
+
+
+def list_json(fixes: Sequence[Fix]) -> dict[str, Any]:
+    """What `exhume fix list --json` prints."""
+    return {"version": VERSION, "fixes": [_fix(fix) for fix in fixes]}
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    return {
+        "id": fix.id,
+        "node": fix.node,
+        "target": fix.target,
+        "summary": fix.summary,
+        "state": fix.state.value,
+        "root": fix.root,
+        "planned_at": _moment(fix.planned_at),
+        "applied_at": _moment(fix.applied_at),
+        "finished_at": _moment(fix.finished_at),
+        "rollback_at": _moment(fix.rollback_at),
+        "steps": [
+            {
+                "id": entry.step.id,
+                "title": entry.step.title,
+                "automatic": entry.step.automatic,
+                "mark": entry.mark.value,
+                "why": entry.why,
+                "began_at": _moment(entry.began_at),
+                "ended_at": _moment(entry.ended_at),
+            }
+            for entry in fix.entries
+        ],
+    }
+
+
+def fix_lines(fix: Fix) -> Iterator[str]:
+    """What was done, step by step."""
+    yield f"fix {fix.id}: {fix.state.value}"
+    yield f"  {fix.summary}"
+    for entry in fix.entries:
+        yield f"  {entry.mark.value:<8} {entry.step.title}{f' ({entry.why})' if entry.why else ''}"
+    yield from _next(fix)
+
+
+def list_lines(fixes: Sequence[Fix]) -> Iterator[str]:
+    """One after the other."""
+    if not fixes:
+        yield "No fix was made here."
+    for fix in fixes:
+        when = _moment(fix.applied_at) or _moment(fix.planned_at)
+        yield f"{fix.id}  {fix.state.value:<18}  {when}  {fix.target}"
+        yield from _next(fix)
+
+
+def _next(fix: Fix) -> Iterator[str]:
+    if fix.state in _NEXT:
+        yield f"  next: {_NEXT[fix.state].format(id=fix.id)}"
+
+
+def _moment(moment: int | None) -> str | None:
+    return None if moment is None else format_moment(moment, UTC, digits=3)

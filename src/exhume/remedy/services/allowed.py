@@ -1,0 +1,29 @@
+"""Whether the steps of a plan may still be taken by whoever asks for it now."""
+
+from collections.abc import Sequence
+
+from exhume.model.audit import Manager, Service
+from exhume.model.remedy import Step
+from exhume.remedy.services.actions import HOLD_UNITS, MASK_UNITS, STOP_UNITS, stopped_along
+from exhume.remedy.services.node import Node
+from exhume.remedy.services.refuse import refusal, required_refusal
+from exhume.remedy.services.surroundings import look_around
+
+
+def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str]:
+    """Why some units of a plan are not to be stopped from here and now. What the plan said would be stopped along was
+    agreed to with the plan."""
+    around = look_around(node.root.host)
+    said: list[str] = []
+    for step in steps:
+        if step.action not in (STOP_UNITS, HOLD_UNITS, MASK_UNITS):
+            continue
+        control = node.controls.systemd()
+        for name in step.targets:
+            state = control.unit_state(name)
+            pid = int(state["pid"]) if state.get("pid", "").isdigit() else 0
+            service = Service(Manager.SYSTEMD, name, name, pid=pid or None, cgroup=state.get("cgroup") or None)
+            said += [why] if (why := refusal(service, around)) else []
+        along = {name: how for name, how in stopped_along(control, step.targets).items() if name not in step.dependents}
+        said += [why] if (why := required_refusal(step.targets[-1], along, forced=forced)) else []
+    return list(dict.fromkeys(said))

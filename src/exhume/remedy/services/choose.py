@@ -1,0 +1,66 @@
+"""Which service a TARGET means: a unit by its name, a container by its manager and its name or id."""
+
+from collections.abc import Iterable, Sequence
+
+from exhume.model.audit import Audit, Judged, Manager, Needed, Service
+from exhume.model.errors import UsageError
+from exhume.remedy.services.chosen import Chosen
+from exhume.remedy.services.controls import Controls
+from exhume.remedy.services.names import STOPPABLE, check_unit_name, is_unit_name
+
+# What a shortened id has to have at least.
+_SHORT_ID = 12
+
+
+def unneeded(audit: Audit) -> list[Chosen]:
+    """Every service that is in trouble and that nothing on the node needs, the worst first."""
+    return [
+        Chosen(judged.service, judged)
+        for judged in audit.services
+        if judged.troubled and judged.need.needed is Needed.NO
+    ]
+
+
+def manager_of(target: str) -> Manager | None:
+    """The manager that a target names before its colon; None for a unit."""
+    word, colon, _ = target.partition(":")
+    known = [each for each in Manager if each is not Manager.SYSTEMD and each.value == word]
+    return known[0] if colon and known else None
+
+
+def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Chosen:
+    """The service that a target means, with what is known of it. Raises UsageError where there is none."""
+    manager = manager_of(target)
+    if manager is not None:
+        name = target.partition(":")[2]
+        found = _container(name, [each for each in judged if each.service.manager is manager], target)
+        return Chosen(found.service, found)
+    name = check_unit_name(target if _has_kind(target) else f"{target}.service")
+    state = controls.systemd().unit_state(name)
+    # An alias stands for the unit behind it.
+    name = state.get("id") or name
+    units = (each for each in judged if each.service.manager is Manager.SYSTEMD and each.service.id == name)
+    known = next(units, None)
+    if known is not None:
+        return Chosen(known.service, known)
+    pid = int(state["pid"]) if state.get("pid", "").isdigit() else 0
+    return Chosen(
+        Service(Manager.SYSTEMD, name, name, state=state["active"], pid=pid or None, cgroup=state.get("cgroup") or None)
+    )
+
+
+def _container(name: str, judged: Iterable[Judged], target: str) -> Judged:
+    fitting = [
+        each
+        for each in judged
+        if name in (each.service.name, each.service.id) or (len(name) >= _SHORT_ID and each.service.id.startswith(name))
+    ]
+    if not fitting:
+        raise UsageError(f"there is no container {target}; exhume audit --all lists them")
+    if len({each.service.id for each in fitting}) > 1:
+        raise UsageError(f"{target} fits several containers; name one by its id")
+    return fitting[0]
+
+
+def _has_kind(target: str) -> bool:
+    return is_unit_name(target) or target.rpartition(".")[2] in STOPPABLE

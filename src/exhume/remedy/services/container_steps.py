@@ -1,0 +1,86 @@
+"""The steps that stop a container and keep it from being started again, by its manager's own means."""
+
+import shlex
+
+from exhume.model.audit import Manager
+from exhume.model.remedy import Step
+from exhume.remedy.services.actions import RESTART_POLICY, STOP_CONTAINER
+from exhume.remedy.services.chosen import Chosen
+from exhume.remedy.services.controls import Controls
+from exhume.remedy.services.names import check_container_id
+
+
+def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str]:
+    """The steps; or why there are none."""
+    service = chosen.service
+    if service.manager is Manager.CRI or service.pod is not None:
+        return [_by_a_person(chosen)], ""
+    engine, container = controls.engine(service.manager), check_container_id(service.id)
+    program, target = service.manager.value, f"{service.manager.value}:{service.id}"
+    policy, runs = engine.restart_policy(container), engine.runs(container)
+    steps = []
+    if runs:
+        steps.append(
+            Step(
+                id=f"stop:{service.key}",
+                title=f"stop container {service.name}",
+                why=chosen.why,
+                action=STOP_CONTAINER,
+                targets=(target,),
+                commands=(f"{program} stop --time 30 {container}",),
+                risk=chosen.risk,
+                harm=chosen.harm,
+                undo=f"it is started again: {program} start {container}",
+                effects=chosen.effects,
+            )
+        )
+    if policy.name != "no":
+        retries = f":{policy.max_retries}" if policy.max_retries else ""
+        steps.append(
+            Step(
+                id=f"restart-policy:{service.key}",
+                title=f"keep container {service.name} from being started again: restart policy {policy.name} -> no",
+                why="what is only stopped comes back when the runtime, or the node, starts again",
+                action=RESTART_POLICY,
+                targets=(target,),
+                commands=(f"{program} update --restart=no {container}",),
+                risk=chosen.risk,
+                harm=chosen.harm,
+                undo=f"the policy is put back: {program} update --restart={policy.name}{retries} {container}",
+                effects=chosen.effects,
+            )
+        )
+    return steps, "" if steps else f"{service.key} does not run, and nothing starts it again"
+
+
+def _by_a_person(chosen: Chosen) -> Step:
+    """What a kubelet looks after is started again by it, whatever is done to the container."""
+    service = chosen.service
+    namespace, _, pod = (service.pod or "").rpartition("/")
+    where = f" -n {shlex.quote(namespace)}" if namespace else ""
+    commands = [f"crictl inspect {shlex.quote(service.id)}"]
+    if service.fragment:
+        title = f"take the static pod's manifest away: {service.fragment}"
+        commands = [f"mv -- {shlex.quote(service.fragment)} /root/"]
+        undo = "put the manifest back"
+    elif pod:
+        title = f"change what owns pod {service.pod}" + (f" ({service.owner})" if service.owner else "")
+        commands = [
+            f"kubectl{where} get pod {shlex.quote(pod)} -o jsonpath='{{.metadata.ownerReferences}}'",
+            f"kubectl{where} describe pod {shlex.quote(pod)}",
+        ]
+        undo = "change it back"
+    else:
+        title, undo = f"stop container {service.name} where it was ordered", "order it again"
+        commands.append(f"crictl stop {shlex.quote(service.id)}")
+    return Step(
+        id=f"owner:{service.key}",
+        title=title,
+        why=f"{chosen.why} CRI has no restart policy: whoever ordered the container orders it again",
+        targets=(service.key,),
+        commands=tuple(commands),
+        risk=chosen.risk,
+        harm=chosen.harm,
+        undo=undo,
+        effects=chosen.effects,
+    )

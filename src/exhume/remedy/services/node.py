@@ -1,0 +1,63 @@
+"""The node that a fix is for: its files, whoever commands its services, and how it is told from another."""
+
+import platform
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.collect.docker_control import DockerControl
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.systemd.bus import BusError
+from exhume.collect.systemd.control import SystemdControl
+from exhume.model.audit import Manager
+from exhume.model.clock import read_boot_id
+from exhume.model.errors import ExhumeError
+from exhume.remedy.services.controls import Controls
+from exhume.remedy.services.own_files import OwnFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node, reached. `machine` is its machine id, which stays over reboots; empty where it has none."""
+
+    root: NodeRoot
+    controls: Controls
+    files: OwnFiles
+    name: str
+    machine: str
+    boot_id: str
+
+
+@contextmanager
+def open_node(path: Path) -> Iterator[Node]:
+    """Reach the node whose root directory is at `path`. Raises ExhumeError where that is no directory."""
+    if not path.is_dir():
+        raise ExhumeError(f"{path} is no directory; --root names where the node's root directory is seen from here")
+    root = NodeRoot(path.absolute())
+    silent: dict[Manager, str] = {}
+    with ExitStack() as opened:
+        units: SystemdControl | None = None
+        try:
+            units = opened.enter_context(SystemdControl(root))
+        except BusError as error:
+            silent[Manager.SYSTEMD] = f"systemd can't be reached: {error}"
+        sockets = {Manager.DOCKER: root.docker, Manager.PODMAN: root.podman}
+        engines = {manager: DockerControl(socket) for manager, socket in sockets.items() if socket is not None}
+        host_name = platform.node() if root.is_here else _line(root, "/etc/hostname") or platform.node()
+        yield Node(
+            root,
+            Controls(units, engines, silent),
+            OwnFiles(root.file),
+            host_name,
+            _line(root, "/etc/machine-id"),
+            read_boot_id(root.host.proc),
+        )
+
+
+def _line(root: NodeRoot, name: str) -> str:
+    """The one line that a file of the node holds; nothing where it can't be read."""
+    try:
+        return root.file(name).read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,79 @@
+"""The plan for services that should not run: what is done to each, in order, and what is refused."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exhume.model.audit import Manager
+from exhume.model.errors import ExhumeError
+from exhume.model.remedy import Step
+from exhume.remedy.services.actions import RUNS, stopped_along
+from exhume.remedy.services.chosen import Chosen
+from exhume.remedy.services.container_steps import container_steps
+from exhume.remedy.services.controls import Controls, UnitControl
+from exhume.remedy.services.names import is_unit_name
+from exhume.remedy.services.own_files import OwnFiles
+from exhume.remedy.services.refuse import refusal, required_refusal, unit_refusal
+from exhume.remedy.services.surroundings import Surroundings
+from exhume.remedy.services.unit_steps import UnitCase, hold_step, stop_step
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Makes steps for services of a node. `fix` and `when` mark the files that would be written."""
+
+    controls: Controls
+    files: OwnFiles
+    around: Surroundings
+    fix: str
+    when: str
+    force_required: bool = False
+
+    def steps(self, chosen: Sequence[Chosen]) -> tuple[list[Step], list[str]]:
+        """The steps for all of them, and why some are refused."""
+        steps: list[Step] = []
+        refused: list[str] = []
+        for each in chosen:
+            try:
+                found, why = self._of(each)
+            except ExhumeError as error:
+                found, why = [], f"{each.service.key} could not be looked at: {error}"
+            steps += found
+            if why:
+                refused.append(why)
+        return steps, refused
+
+    def _of(self, chosen: Chosen) -> tuple[list[Step], str]:
+        service = chosen.service
+        agent = chosen.judged.agent if chosen.judged is not None else None
+        if why := refusal(service, self.around, agent):
+            return [], why
+        if service.manager is not Manager.SYSTEMD:
+            return container_steps(chosen, self.controls)
+        return self._unit(chosen)
+
+    def _unit(self, chosen: Chosen) -> tuple[list[Step], str]:
+        control, name = self.controls.systemd(), chosen.service.id
+        state = control.unit_state(name)
+        if state["load"] == "not-found":
+            return [], f"there is no unit {name} on this node"
+        if state["load"] == "masked":
+            return [], f"{name} is masked already: nothing can start it"
+        triggers = control.unit_fingerprint(name).get("triggered_by", "").split()
+        for trigger in triggers:
+            why = unit_refusal(trigger) if is_unit_name(trigger) else "that is no name of a unit"
+            if why:
+                return [], f"{name} is started by {trigger}, which can't be held back: {why}"
+        units = (*triggers, name)
+        along = stopped_along(control, units)
+        if why := required_refusal(name, along, forced=self.force_required):
+            return [], why
+        case = UnitCase(chosen, units, tuple(along), self.fix, self.when)
+        held, why = hold_step(case, self.files)
+        if held is None:
+            return [], why
+        running = _running(control, units)
+        return [stop_step(case, running), held] if running else [held], ""
+
+
+def _running(control: UnitControl, units: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in units if control.unit_state(name)["active"] in RUNS)

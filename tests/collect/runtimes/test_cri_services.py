@@ -1,0 +1,156 @@
+"""Pods of a real containerd, as an audit sees them: a container that is made again and again, one that is well, one
+that is done; and what kubelet's files tell of their owners."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from own_containerd import OwnContainerd, compiled, own_containerd
+from runtime_parts import COMPLAINT, IMAGE
+from tests.zombies.own_docker import until
+
+from exhume.collect.cri import client
+from exhume.collect.cri.client import Cri, CriError
+from exhume.collect.cri.services import cri_services
+from exhume.collect.node_root import NodeRoot
+from exhume.model.audit import Manager, Service
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("containerd", "ctr", "runc", "busybox")]
+
+CRASHES = 6
+LABELS = {"app": "web", "pod-template-hash": "5d78c9869d"}
+STATIC = {"kubernetes.io/config.source": "file"}
+MANIFEST = """apiVersion: v1
+kind: Pod
+metadata:
+  labels:
+    name: other
+  name: proxy
+spec:
+  containers:
+  - name: proxy
+"""
+
+
+@pytest.fixture(scope="module")
+def containerd() -> Iterator[OwnContainerd]:
+    with own_containerd(IMAGE) as own:
+        yield own
+
+
+def look(containerd: OwnContainerd) -> dict[str, Service]:
+    seen = cri_services(containerd.socket)
+    assert seen.blind_spots == []
+    return {service.name: service for service in seen.services}
+
+
+def ended(containerd: OwnContainerd, container: str) -> None:
+    with Cri(containerd.socket) as runtime:
+        until("it ended", lambda: runtime.status(container).status.finished_at, 10)
+
+
+@pytest.fixture(scope="module")
+def crashing(containerd: OwnContainerd) -> list[str]:
+    """What is left of a container that crashed some times, with one that is well beside it; the ids, oldest first."""
+    pod = containerd.run_pod("web-5d78c9869d-abcde", "uid-1", LABELS, {})
+    containerd.start(pod, "steady", "exec busybox sleep 600", 0)
+    kept: list[str] = []
+    for attempt in range(CRASHES):
+        kept.append(containerd.start(pod, "web", f"busybox sleep 0.1; {COMPLAINT}", attempt))
+        ended(containerd, kept[-1])
+        # As kubelet does, which keeps the last one beside the present one.
+        if len(kept) > 2:
+            containerd.remove(kept.pop(0))
+    return kept
+
+
+def test_one_that_crashes_for_ever_is_one_service_with_its_words(
+    containerd: OwnContainerd, crashing: list[str]
+) -> None:
+    web = look(containerd)["shop/web-5d78c9869d-abcde/web"]
+    assert web.manager is Manager.CRI and web.key == "cri:shop/web-5d78c9869d-abcde/web" and web.id == crashing[-1]
+    assert (web.state, web.result, web.detail, web.pid, web.age_s) == ("exited", "exit-code", "Error", None, None)
+    assert web.restarts == CRASHES - 1 and web.image == IMAGE
+    assert web.pod == "shop/web-5d78c9869d-abcde" and web.owner == "deployment shop/web"
+    assert web.last_exit is not None and web.last_exit.code == 7 and web.last_exit.at is not None
+    assert abs(web.last_exit.at - time.time_ns()) < 60 * 10**9
+    assert set(web.log) == {"no credentials", "giving up"}
+    assert web.command is not None and "giving up" in web.command
+    history = web.history
+    assert history is not None and (history.starts, history.failures) == (CRASHES, CRASHES)
+    assert history.success_rate == 0.0 and len(history.exits) == 2
+    # The pod is younger than a minute, which tells no rate.
+    assert history.restarts_per_hour == pytest.approx((CRASHES - 1) * 60, rel=0.01)
+    assert history.age_pattern.startswith(("never a second old: the last 2 runs", "always a few seconds old"))
+
+
+def test_one_that_is_well_is_told_with_its_process_and_cgroup(containerd: OwnContainerd, crashing: list[str]) -> None:
+    steady = look(containerd)["shop/web-5d78c9869d-abcde/steady"]
+    assert (steady.state, steady.result, steady.restarts, steady.log) == ("running", "", 0, ())
+    assert steady.cgroup == f"/{containerd.cgroup}/{steady.id}"
+    assert steady.pid is not None and Path(f"/proc/{steady.pid}/comm").read_text().strip() == "busybox"
+    assert steady.age_s is not None and 0 < steady.age_s < 60 and steady.last_exit is None
+
+
+def test_ends_that_are_no_crash(containerd: OwnContainerd) -> None:
+    pod = containerd.run_pod("batch-x7", "uid-2", {"job-name": "batch"}, {})
+    done = containerd.start(pod, "done", "echo all well", 0)
+    asked = containerd.start(pod, "asked", "trap 'exit 143' TERM; while :; do busybox sleep 0.1; done", 0)
+    greedy = containerd.start(pod, "greedy", "x=a; while :; do x=$x$x; done", 0, memory=16 << 20)
+    time.sleep(0.3)
+    containerd.stop(asked, 2)
+    for each in (done, asked, greedy):
+        ended(containerd, each)
+    seen = look(containerd)
+    results = {name: seen[f"shop/batch-x7/{name}"].result for name in ("done", "asked", "greedy")}
+    assert results == {"done": "success", "asked": "stopped", "greedy": "oom-kill"}
+    assert seen["shop/batch-x7/done"].owner == "job shop/batch"
+    assert seen["shop/batch-x7/done"].log == ()
+
+
+def test_a_static_pod_is_told_with_its_manifest(containerd: OwnContainerd, tmp_path: Path) -> None:
+    pod = containerd.run_pod("proxy-node7", "uid-3", {}, STATIC)
+    containerd.start(pod, "proxy", "exec busybox sleep 600", 0)
+    kubelet, manifests = tmp_path / "var/lib/kubelet", tmp_path / "srv/pods"
+    for directory in (kubelet, manifests, tmp_path / "proc"):
+        directory.mkdir(parents=True)
+    (kubelet / "config.yaml").write_text("kind: KubeletConfiguration\nstaticPodPath: /srv/pods/\n")
+    (manifests / "a.yaml").write_text(MANIFEST.replace("proxy", "web"))
+    (manifests / "b.yaml").write_text(MANIFEST)
+    seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
+    proxy = next(service for service in seen if service.name == "shop/proxy-node7/proxy")
+    assert proxy.fragment == "/srv/pods/b.yaml" and proxy.owner == "static pod shop/proxy-node7 of this node's kubelet"
+    # As JSON, too; and without any that fits.
+    (manifests / "b.yaml").write_text('{"kind": "Pod", "metadata": {"name": "proxy"}}')
+    seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
+    assert "/srv/pods/b.yaml" in {service.fragment for service in seen}
+    shutil.rmtree(manifests)
+    seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
+    assert {service.fragment for service in seen} == {None}
+
+
+def test_the_name_before_version_one_works_as_well(containerd: OwnContainerd, crashing: list[str]) -> None:
+    with Cri(containerd.socket, ("runtime.v0", "runtime.v1alpha2")) as runtime:
+        assert runtime.version.runtime_api_version == "v1alpha2"
+        assert {each.id for each in runtime.containers()} >= set(crashing)
+        assert runtime.status(crashing[-1]).status.exit_code == 7
+
+
+def test_what_does_not_speak_it_is_a_blind_spot(
+    containerd: OwnContainerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = cri_services(tmp_path / "none.sock")
+    assert seen.services == [] and "No such file" in seen.blind_spots[0]
+    with pytest.raises(CriError, match="does not speak CRI"):
+        Cri(containerd.socket, ("runtime.v0",))
+    monkeypatch.setattr(client, "_TIMEOUT_S", 1.0)
+    with Cri(containerd.socket) as runtime, pytest.raises(CriError, match="not found"):
+        runtime.status("0" * 64)
+
+
+def test_the_compiled_messages_are_those_of_the_source(tmp_path: Path) -> None:
+    source = Path(client.__file__).with_name("runtime.proto")
+    made = compiled(source, tmp_path)
+    assert made == type(made).FromString(source.with_suffix(".protoset").read_bytes())

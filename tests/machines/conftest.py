@@ -1,0 +1,23 @@
+"""The machines of the tests: one kept tree, and machines over it that are booted where a test asks."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from machine_leftovers import remove_leftovers
+from machine_tree import machine_tree
+from nspawn_machine import Machine
+
+
+@pytest.fixture(scope="session")
+def tree() -> Path:
+    remove_leftovers()
+    return machine_tree()
+
+
+@pytest.fixture
+def new_machine(tree: Path) -> Iterator[Callable[[], Machine]]:
+    """Machines of one test's own, off at first."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(Machine(tree))

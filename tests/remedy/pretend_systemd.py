@@ -1,0 +1,66 @@
+"""A systemd that is a file: enough of one to see what a fix leaves behind when it is killed. It outlives the process
+that commands it, reads drop-ins only when it is told to reload, and goes by the conditions in them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+UNITS = "etc/systemd/system"
+
+
+class PretendSystemd:
+    """Commands it. `root` is the node's root directory; `units` are there, with their state and their relations."""
+
+    def __init__(self, root: Path, units: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self.root = root
+        self._file = root.parent / f"{root.name}.systemd.json"
+        if units is not None:
+            self._save({name: {"active": "inactive", "drop_ins": "", **known} for name, known in units.items()})
+
+    def units(self) -> dict[str, dict[str, str]]:
+        return json.loads(self._file.read_text())
+
+    def active(self) -> dict[str, str]:
+        return {name: known["active"] for name, known in self.units().items()}
+
+    def stop(self, name: str, timeout: float = 90.0) -> str:
+        units = self.units()
+        for each in [name, *units[name].get("required_by", "").split()]:
+            if units[each]["active"] != "failed":
+                units[each]["active"] = "inactive"
+        self._save(units)
+        return "done"
+
+    def start(self, name: str, timeout: float = 90.0) -> str:
+        units = self.units()
+        for path in units[name]["drop_ins"].split():
+            for line in (self.root / path.lstrip("/")).read_text().splitlines():
+                key, _, value = line.partition("=!")
+                if key == "ConditionPathExists" and (self.root / value.lstrip("/")).exists():
+                    return "done"
+        units[name]["active"] = "active"
+        self._save(units)
+        return "done"
+
+    def daemon_reload(self) -> None:
+        units = self.units()
+        for name, known in units.items():
+            directory = self.root / UNITS / f"{name}.d"
+            found = sorted(directory.glob("*.conf")) if len(name) < 250 and directory.is_dir() else []
+            known["drop_ins"] = " ".join(f"/{path.relative_to(self.root)}" for path in found)
+            known["load"] = "masked" if (self.root / UNITS / name).is_symlink() else "loaded"
+        self._save(units)
+
+    def unit_state(self, name: str) -> dict[str, str]:
+        known = self.units().get(name, {"active": "inactive", "load": "not-found"})
+        return {"id": name, "load": known.get("load", "loaded"), "active": known["active"], "pid": "0", "cgroup": ""}
+
+    def unit_fingerprint(self, name: str) -> dict[str, str]:
+        known = self.units()[name]
+        words = ("drop_ins", "required_by", "triggered_by", "unit_file_state")
+        return {word: known.get(word, "") for word in words}
+
+    def _save(self, units: Mapping[str, Mapping[str, str]]) -> None:
+        beside = self._file.with_suffix(".new")
+        beside.write_text(json.dumps(units))
+        beside.rename(self._file)

@@ -1,0 +1,238 @@
+"""kill -9 at every point of a fix: rolling back and applying again both end well. Real processes, real files."""
+
+import os
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+import pytest
+from tests.remedy.pretend_systemd import UNITS, PretendSystemd
+
+from exhume.model.audit import Manager, Service
+from exhume.model.remedy import Plan
+from exhume.model.stop import Stop
+from exhume.remedy.fixes import Fixer, Point
+from exhume.remedy.ledger import Entry, Fix, FixState, Ledger, Mark, new_id
+from exhume.remedy.plans import SavedPlan
+from exhume.remedy.services.actions import service_actions
+from exhume.remedy.services.chosen import Chosen
+from exhume.remedy.services.controls import Controls
+from exhume.remedy.services.own_files import OwnFiles
+from exhume.remedy.services.plan import Planner
+from exhume.remedy.services.surroundings import Surroundings
+
+# What changes files; a crash can come before or after any of them.
+CALLS = ("rename", "fsync", "mkdir", "unlink", "rmdir", "open", "symlink", "chmod")
+AGENT, TIMER, READER = "agent.service", "agent.timer", "reader.service"
+LONG = f"{'l' * 246}.service"
+
+
+class Node:
+    """A node made of files: an agent with a timer, something that requires it, and one with a name of full length."""
+
+    def __init__(self, place: Path) -> None:
+        self.root = place / "root"
+        (self.root / UNITS / f"{TIMER}.d").mkdir(parents=True)
+        (self.root / UNITS / f"{TIMER}.d/10-theirs.conf").write_text("[Timer]\nOnCalendar=daily\n")
+        units = {
+            AGENT: {"active": "activating", "triggered_by": TIMER, "required_by": READER},
+            TIMER: {"active": "active"},
+            READER: {"active": "active"},
+            LONG: {"active": "active"},
+        }
+        self.systemd = PretendSystemd(self.root, units)
+        self.systemd.daemon_reload()
+        self.ledger = Ledger(place / "work")
+        self.before = self.state()
+
+    def fixer(self, hear: Callable[[Point, Entry], None] = lambda point, entry: None) -> Fixer:
+        return Fixer(self.ledger, service_actions(self.controls, self.files), Stop(), hear)
+
+    def begun(self) -> Fix:
+        """A fix of two services, written down, nothing done."""
+        chosen = [Chosen(Service(Manager.SYSTEMD, name, name)) for name in (AGENT, LONG)]
+        now = 1_790_000_000_000_000_000
+        planner = Planner(self.controls, self.files, Surroundings(), new_id(now), "now", force_required=True)
+        steps, refused = planner.steps(chosen)
+        assert not refused
+        assert [step.id for step in steps] == [
+            f"stop:{AGENT}", f"hold-back:{AGENT}", f"stop:{LONG}", f"mask:{LONG}",
+        ]  # fmt: skip
+        saved = SavedPlan(planner.fix, Plan("both", None, "both", tuple(steps)), "n", "m", "/", "b", now)
+        return self.ledger.save(saved.begun())
+
+    @property
+    def controls(self) -> Controls:
+        return Controls(self.systemd)
+
+    @property
+    def files(self) -> OwnFiles:
+        return OwnFiles(lambda name: self.root / name.lstrip("/"))
+
+    def state(self) -> tuple[dict[str, object], dict[str, str], dict[str, dict[str, str]]]:
+        """The whole tree, what runs, and what systemd has read."""
+        units = self.systemd.units()
+        runs = {name: "runs" if known["active"] in ("active", "activating") else "no" for name, known in units.items()}
+        read = {name: {key: value for key, value in known.items() if key != "active"} for name, known in units.items()}
+        return tree(self.root), runs, read
+
+    def check_applied(self) -> None:
+        assert self.systemd.active() == dict.fromkeys((AGENT, TIMER, READER, LONG), "inactive")
+        for unit in (AGENT, TIMER):
+            text = (self.root / UNITS / f"{unit}.d/90-exhume.conf").read_text()
+            assert f"ConditionPathExists=!/etc/systemd/system/{unit}.d/90-exhume.conf\n" in text
+            assert self.systemd.start(unit) == "done"
+        assert (self.root / UNITS / LONG).readlink() == Path("/dev/null")
+        assert self.systemd.active()[AGENT] == self.systemd.active()[TIMER] == "inactive", "it is held back"
+        (fix,) = self.ledger.fixes()
+        assert fix.state is FixState.APPLIED
+        assert {entry.mark for entry in fix.entries} == {Mark.DONE}
+
+    def check_rolled_back(self) -> None:
+        assert self.state() == self.before
+        (fix,) = self.ledger.fixes()
+        assert fix.state is FixState.ROLLED_BACK
+
+    def newest(self) -> Fix:
+        fix = self.ledger.newest()
+        assert fix is not None
+        return fix
+
+
+def tree(root: Path) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for path in sorted(root.rglob("*")):
+        mode = path.lstat().st_mode
+        content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else ""
+        found[str(path.relative_to(root))] = (stat.filemode(mode), content)
+    return found
+
+
+@pytest.fixture
+def fresh():
+    """Makes nodes that know nothing of each other. In memory: thousands of fsyncs would keep a disk busy."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+        yield lambda: Node(Path(mkdtemp(dir=directory)))
+
+
+def killed(work: Callable[[], object]) -> bool:
+    """Do it in a process of its own; whether that was killed. Anything else than that or a good end fails."""
+    pid = os.fork()
+    if pid == 0:
+        code = 3
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    assert status in (0, signal.SIGKILL), f"it ended with {status}"
+    return status == signal.SIGKILL
+
+
+def die_at_point(number: int) -> Callable[[Point, Entry], None]:
+    """Kills the process at the n-th point."""
+    seen = iter(range(number + 1))
+
+    def hear(point: Point, entry: Entry) -> None:
+        if next(seen) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hear
+
+
+def die_at_call(number: int) -> None:
+    """From now on this process does not live to make its n-th call that changes files."""
+    left = iter(range(number, -1, -1))
+
+    def deadly(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*words: object, **more: object) -> object:
+            if next(left) == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*words, **more)
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, deadly(getattr(os, name)))
+
+
+def every_point(fresh, work: Callable[[Node, int], bool], check: Callable[[Node], None], least: int) -> None:
+    """Kill at the first point, the second, ... until nothing is left to kill at, and check each time."""
+    number = 0
+    while True:
+        node = fresh()
+        if not work(node, number):
+            break
+        check(node)
+        number += 1
+    assert number >= least, "there was nothing to kill at"
+
+
+def apply_and_die(node: Node, number: int) -> bool:
+    fix = node.begun()
+    return killed(lambda: node.fixer(die_at_point(number)).apply(fix))
+
+
+def roll_back_and_die(node: Node, number: int) -> bool:
+    fix = node.fixer().apply(node.begun())
+    return killed(lambda: node.fixer(die_at_point(number)).roll_back(fix))
+
+
+def roll_back_is_well(node: Node) -> None:
+    node.fixer().roll_back(node.newest())
+    node.check_rolled_back()
+    node.fixer().roll_back(node.newest())
+    node.check_rolled_back()
+
+
+def apply_again_is_well(node: Node) -> None:
+    node.fixer().apply(node.newest())
+    node.check_applied()
+    roll_back_is_well(node)
+
+
+def test_without_a_crash_it_is_applied_and_rolled_back(fresh):
+    node = fresh()
+    assert node.fixer().apply(node.begun()).state is FixState.APPLIED
+    node.check_applied()
+    roll_back_is_well(node)
+
+
+@pytest.mark.parametrize("then", [roll_back_is_well, apply_again_is_well])
+def test_apply_that_is_killed_at_each_point_of_each_step(fresh, then):
+    every_point(fresh, apply_and_die, then, least=4 * len(Point))
+
+
+def test_a_rollback_that_is_killed_at_each_point_of_each_step(fresh):
+    every_point(fresh, roll_back_and_die, roll_back_is_well, least=4 * len(Point))
+
+
+@pytest.mark.parametrize("then", [roll_back_is_well, apply_again_is_well])
+def test_apply_that_is_killed_at_each_change_of_a_file(fresh, then):
+    def work(node: Node, number: int) -> bool:
+        fix = node.begun()
+
+        def dying() -> None:
+            die_at_call(number)
+            node.fixer().apply(fix)
+
+        return killed(dying)
+
+    every_point(fresh, work, then, least=30)
+
+
+def test_a_rollback_that_is_killed_at_each_change_of_a_file(fresh):
+    def work(node: Node, number: int) -> bool:
+        fix = node.fixer().apply(node.begun())
+
+        def dying() -> None:
+            die_at_call(number)
+            node.fixer().roll_back(fix)
+
+        return killed(dying)
+
+    every_point(fresh, work, roll_back_is_well, least=30)
