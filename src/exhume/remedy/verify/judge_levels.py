@@ -17,11 +17,12 @@ from exhume.remedy.verify.observed import Observed
 from exhume.remedy.verify.poisson import chance_of_as_few, chance_of_as_many, seconds_to_see_none
 from exhume.remedy.verify.ranks import Shift, fewest_after, shift_between
 from exhume.remedy.verify.spread import mean_shift
-from exhume.remedy.verify.verdict import DOUBT, FACTOR, LONG_S, SURE, Judged
+from exhume.remedy.verify.verdict import DOUBT, FACTOR, LONG_S, SAME_DOUBT, SURE, Judged
 
 # Where it hurts for most of the time, bursts say nothing.
 _MOSTLY = 0.5
 _FEW = 3
+_SUSPICIOUS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,11 @@ def _level(before: Observed, after: Observed, length: float, matters: float, dou
             return _Level(Change.IMPROVED, shift)
         if shift.low > least and shift.middle >= matters:
             return _Level(Change.WORSE, shift)
-    if ranks.low > -matters and ranks.high < matters:
-        return _Level(Change.UNCHANGED, ranks)
-    return _Level(Change.UNPROVEN, ranks, _needed(ranks, matters, (len(old), len(new)), length, doubt))
+    near = shift_between(old, new, SAME_DOUBT)
+    # Of what should stay only the worse has to be ruled out.
+    if near.high < matters and (near.low > -matters or after.effect.expected == "stay"):
+        return _Level(Change.UNCHANGED, near)
+    return _Level(Change.UNPROVEN, near, _needed(near, matters, (len(old), len(new)), length, SAME_DOUBT))
 
 
 def _peaks(before: Observed, after: Observed, meaning: Meaning, length: float, doubt: float) -> _Peaks:
@@ -133,7 +136,7 @@ def _may_have_moved(counts: list[int], seconds: tuple[float, float], expected: s
     """Whether what was promised (or, of what should stay, the contrary) may have come, unproven."""
     old, new = counts[0] / seconds[0], counts[1] / seconds[1]
     if expected == "stay":
-        return counts[1] >= _FEW and new >= FACTOR * old
+        return counts[1] >= _FEW and chance_of_as_many(counts[0], seconds[0], counts[1], seconds[1]) <= _SUSPICIOUS
     return counts[0] > 0 and new <= old / FACTOR
 
 

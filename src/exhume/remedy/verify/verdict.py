@@ -7,6 +7,8 @@ from exhume.model.remedy import Change
 # The chance of a wrong `improved` or `worse` for a measure; ways to judge the same measure share it.
 DOUBT = 0.01
 SURE = "99% sure"
+# The chance of a wrong `unchanged`, on either side.
+SAME_DOUBT = 0.05
 # Counts have changed when they halved or doubled.
 FACTOR = 2.0
 # So long without any, before a fix, is worth comparing with.
