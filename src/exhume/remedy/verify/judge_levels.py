@@ -12,26 +12,27 @@ from statistics import median
 from exhume.model.remedy import Change, Measure
 from exhume.remedy.verify.blocks import block_seconds, blocks, bursts, rates, share_above, shared_memory_s
 from exhume.remedy.verify.lasting import lasting, longer, times
-from exhume.remedy.verify.measures import Meaning, difference, span
+from exhume.remedy.verify.measures import Meaning, difference, number, span
 from exhume.remedy.verify.observed import Observed
 from exhume.remedy.verify.poisson import chance_of_as_few, chance_of_as_many, seconds_to_see_none
 from exhume.remedy.verify.ranks import Shift, fewest_after, shift_between
-from exhume.remedy.verify.spread import mean_shift
+from exhume.remedy.verify.spread import ratio_shift
 from exhume.remedy.verify.verdict import DOUBT, FACTOR, LONG_S, SAME_DOUBT, SURE, Judged
 
 # Where it hurts for most of the time, bursts say nothing.
 _MOSTLY = 0.5
+# The spread is heard where it rules out a change by less than this (a factor of 1.25).
+_AT_LEAST = math.log(1.25)
 _FEW = 3
 _SUSPICIOUS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """What the tests of the level say; `needed` where it is not enough."""
+    """What the tests of the level say: how much is certain, or what is needed to be."""
 
     change: Change
-    shift: Shift
-    needed: str = ""
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,8 @@ def judge_levels(before: Observed, after: Observed, meaning: Meaning) -> Judged:
     length = block_seconds(before, after)
     old, new = (float(median(blocks(each, length).tolist())) for each in (before, after))
     matters = max(meaning.matters / per, meaning.share * abs(old))
-    doubt = DOUBT / (2 if meaning.spike is None else 3)
-    level = _level(before, after, length, matters, doubt)
-    peaks = _peaks(before, after, meaning, length, doubt)
+    level = _level(before, after, meaning, length, matters)
+    peaks = _peaks(before, after, meaning, length)
     gone, never = _nothing(after, new * per, meaning), _nothing(before, old * per, meaning)
     words = span(measure, before.stretch.value or 0.0, after.stretch.value or 0.0)
     also = f"; {peaks.words}" if peaks.words else ""
@@ -62,11 +62,11 @@ def judge_levels(before: Observed, after: Observed, meaning: Meaning) -> Judged:
         gone = gone and change is Change.IMPROVED
         if level.change is not change:
             return Judged(change, f"{peaks.words} ({SURE}); {words} most of the time", gone)
-        return Judged(change, f"{words}{_bound(measure, level.shift, per, change)}{also}", gone)
+        return Judged(change, f"{words}{level.words}{also}", gone)
     if meaning.rare and never and gone and not peaks.words and _too_short(before, after):
         return Judged(Change.UNPROVEN, f"none in the {lasting(before.seconds)} before: nothing to compare with")
     if level.change is Change.UNPROVEN:
-        return Judged(Change.UNPROVEN, f"{words}{also}: {level.needed}")
+        return Judged(Change.UNPROVEN, f"{words}{also}: {level.words}")
     if peaks.change is Change.UNPROVEN:
         return Judged(Change.UNPROVEN, f"{words} most of the time{also}: {peaks.needed}")
     return Judged(
@@ -83,27 +83,33 @@ def _nothing(observed: Observed, usual: float, meaning: Meaning) -> bool:
     return max(usual, value) <= meaning.nothing
 
 
-def _level(before: Observed, after: Observed, length: float, matters: float, doubt: float) -> _Level:
+def _level(before: Observed, after: Observed, meaning: Meaning, length: float, matters: float) -> _Level:
     old, new = blocks(before, length), blocks(after, length)
+    doubt, per, measure = _doubt(meaning), meaning.per or 1.0, after.effect.measure
     ranks = shift_between(old, new, doubt)
     usual = max(float(median(each.spans)) for each in (before, after))
     worth = usual / max(usual, shared_memory_s(before, after))
-    means = mean_shift(rates(before), rates(after), worth, matters / 4, doubt)
-    for shift, least in ((ranks, 0.0), (means, matters)):
-        if shift.high < -least and shift.middle <= -matters:
-            return _Level(Change.IMPROVED, shift)
-        if shift.low > least and shift.middle >= matters:
-            return _Level(Change.WORSE, shift)
+    ratio = ratio_shift(rates(before), rates(after), worth, meaning.nothing / per, doubt)
+    if ranks.middle <= -matters and (ranks.high < 0 or ratio.high < -_AT_LEAST):
+        return _Level(Change.IMPROVED, _bound(measure, -ranks.high * per, -ratio.high, "less"))
+    if ranks.middle >= matters and (ranks.low > 0 or ratio.low > _AT_LEAST):
+        return _Level(Change.WORSE, _bound(measure, ranks.low * per, ratio.low, "more"))
     near = shift_between(old, new, SAME_DOUBT)
     # Of what should stay only the worse has to be ruled out.
     if near.high < matters and (near.low > -matters or after.effect.expected == "stay"):
-        return _Level(Change.UNCHANGED, near)
-    return _Level(Change.UNPROVEN, near, _needed(near, matters, (len(old), len(new)), length, SAME_DOUBT))
+        return _Level(Change.UNCHANGED)
+    return _Level(Change.UNPROVEN, _needed(near, matters, (len(old), len(new)), length))
 
 
-def _peaks(before: Observed, after: Observed, meaning: Meaning, length: float, doubt: float) -> _Peaks:
+def _doubt(meaning: Meaning) -> float:
+    """What each test may be wrong by: there are two, and a third where there are seconds that hurt."""
+    return DOUBT / (2 if meaning.spike is None else 3)
+
+
+def _peaks(before: Observed, after: Observed, meaning: Meaning, length: float) -> _Peaks:
     if meaning.spike is None:
         return _Peaks()
+    doubt = _doubt(meaning)
     counts = [bursts(each, meaning.spike, length) for each in (before, after)]
     shares = [share_above(each, meaning.spike) for each in (before, after)]
     if not any(counts):
@@ -140,18 +146,19 @@ def _may_have_moved(counts: list[int], seconds: tuple[float, float], expected: s
     return counts[0] > 0 and new <= old / FACTOR
 
 
-def _bound(measure: Measure, shift: Shift, per: float, change: Change) -> str:
-    least = -shift.high if change is Change.IMPROVED else shift.low
-    words = difference(measure, least * per)
-    direction = "less" if change is Change.IMPROVED else "more"
-    return f", {SURE}" if words.startswith("0 ") else f", at least {words} {direction} ({SURE})"
+def _bound(measure: Measure, least: float, log_ratio: float, direction: str) -> str:
+    """How much of it is certain: the difference where ranks tell, else how many times."""
+    if least <= 0:
+        return f", at least {number(math.exp(log_ratio))} times {direction} ({SURE})"
+    words = difference(measure, least)
+    return f" ({SURE})" if words.startswith("0 ") else f", at least {words} {direction} ({SURE})"
 
 
-def _needed(shift: Shift, matters: float, counts: tuple[int, int], length: float, doubt: float) -> str:
+def _needed(shift: Shift, matters: float, counts: tuple[int, int], length: float) -> str:
     """What would bring evidence: how much longer to look, or that the time before is too short for any."""
     old, new = counts
     if not shift.bounded:
-        fewest = fewest_after(old, doubt)
+        fewest = fewest_after(old, SAME_DOUBT)
         if fewest is None:
             return "the time before is too short to compare with; record before a fix"
         return f"too short to tell; {longer((fewest - new) * length)}"

@@ -1,6 +1,6 @@
-"""By how much a mean moved, told from the spread of its seconds (as in Student's test, with the wider spread of the two
-stretches for both). It sees what ranks can't in a short time: that a difference is many times larger than anything that
-happens by itself. Each second counts for as little as its likeness to the seconds before it leaves."""
+"""By how many times a level changed, told from the spread of its seconds (Welch's test, on a scale of ratios). It sees
+what ranks can't in a short time: that a difference is many times larger than anything that happens by itself. Each
+second counts for as little as its likeness to the seconds before it leaves."""
 
 import math
 from functools import lru_cache
@@ -12,18 +12,26 @@ from exhume.remedy.verify.ranks import Shift
 
 Floats = npt.NDArray[np.float64]
 
+# Nothing is steadier than this for long, whatever a few seconds say.
+_LEAST_SPREAD = 0.2
+# What is worth fewer independent values than this says nothing of its own spread.
+_LEAST_WORTH = 2.0
 
-def mean_shift(before: Floats, after: Floats, each_worth: float, least_spread: float, doubt: float) -> Shift:
-    """The shift of the mean; either bound is wrong with a chance of `doubt`. A value is worth `each_worth` of an
-    independent one; `least_spread` is what values differ by, even where few of them happen not to."""
-    worth = [len(values) * each_worth for values in (before, after)]
-    middle = float(after.mean() - before.mean())
-    if min(worth) < 2.0:
+
+def ratio_shift(before: Floats, after: Floats, each_worth: float, nothing: float, doubt: float) -> Shift:
+    """The shift of the mean logarithm; either bound is wrong with a chance of `doubt`. A value is worth `each_worth` of
+    an independent one; differences far below `nothing` don't count."""
+    logs = [np.log(np.maximum(values, 0.0) + nothing) for values in (before, after)]
+    worth = [len(values) * each_worth for values in logs]
+    middle = float(logs[1].mean() - logs[0].mean())
+    if min(worth) < _LEAST_WORTH:
         return Shift(-math.inf, middle, math.inf)
-    # A few seconds in which nothing happened would else seem to say that nothing ever does.
-    spreads = [float(values.var()) * count / (count - 1) for values, count in zip((before, after), worth, strict=True)]
-    error = math.sqrt((least_spread**2 + max(spreads)) * (1 / worth[0] + 1 / worth[1]))
-    reach = student(round(min(worth) - 1, 2), doubt) * error
+    errors = [
+        max(_LEAST_SPREAD**2, float(values.var()) * count / (count - 1)) / count
+        for values, count in zip(logs, worth, strict=True)
+    ]
+    freedom = sum(errors) ** 2 / sum(error**2 / (count - 1) for error, count in zip(errors, worth, strict=True))
+    reach = student(round(freedom, 2), doubt) * math.sqrt(sum(errors))
     return Shift(middle - reach, middle, middle + reach)
 
 
