@@ -77,7 +77,7 @@ def test_a_unit_needs_no_command_to_be_known_as_one_thing(tmp_path: Path) -> Non
     assert (top.cause, top.severity) == ("crash-loop", "warning")
     assert "ecs.service" in top.summary
     assert any(
-        remedy.target == "ecs.service" and "disable --now ecs.service" in remedy.command for remedy in top.remedies
+        remedy.target == "ecs.service" and remedy.command == "exhume fix apply ecs.service" for remedy in top.remedies
     )
 
 
@@ -195,7 +195,7 @@ def test_a_container_that_docker_saw_die_again_and_again_is_named(tmp_path: Path
     top = diagnose(scene.write(tmp_path), scene.window).findings[0]
     assert (top.cause, top.severity, top.culprit.container) == ("crash-loop", "warning", "ecs-agent")
     assert "ecs-agent is started every 2.5 s, and fails each time" in top.summary
-    assert any("docker stop ecs-agent" in remedy.command for remedy in top.remedies)
+    assert any(remedy.command == "exhume fix apply docker:ecs-agent" for remedy in top.remedies)
 
 
 def test_dockers_word_alone_is_enough(tmp_path: Path) -> None:
@@ -208,3 +208,57 @@ def test_containers_that_end_well_are_worth_knowing_at_most(tmp_path: Path) -> N
     scene = deaths(Scene(cores=4, seconds=60), EVERY_TWO, "backup", 0)
     finding = told(diagnose(scene.write(tmp_path), scene.window))
     assert finding is None or finding.severity == "info"
+
+
+def unit_runs(scene: Scene, seconds: list[float], name: str, code: float, again: bool = True) -> Scene:
+    for number, second in enumerate(seconds):
+        told = {"severity": "info", "source": "systemd", "comm": name}
+        scene.event(second, "unit-started", f"unit {name} started", pid=3_000 + number, **told)
+        scene.event(second + 1.1, "unit-ended", f"unit {name} ended with code {code:.0f}", value=code, **told)
+        if again:
+            text = f"unit {name} was started again by systemd ({number + 1} times by now)"
+            scene.event(second + 1.3, "unit-restarted", text, value=float(number + 1), **told)
+    return scene
+
+
+def test_a_unit_that_systemd_saw_fail_again_and_again_is_named(tmp_path: Path) -> None:
+    """Without a single cgroup event: on many nodes a unit's cgroup stays while it is started again."""
+    scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "ecs.service", 5)
+    for number, start in enumerate(EVERY_TWO):
+        place = "/system.slice/ecs.service"
+        scene.row("processes", start, pid=3_000 + number, ppid=1, comm="agent", cmdline="/agent --join", cgroup=place)
+    recording = scene.write(tmp_path)
+    found = diagnose(recording, scene.window)
+    top = found.findings[0]
+    assert (top.cause, top.severity) == ("crash-loop", "warning")
+    assert "ecs.service is started every 2.5 s, and fails each time" in top.summary
+    assert (top.culprit.comm, top.culprit.cgroup) == ("agent", "/system.slice/ecs.service")
+    assert all(remedy.target == "ecs.service" for remedy in top.remedies)
+    assert any("of 14 runs that ended none went well" in link.text for link in top.chain)
+    assert untrue(recording, found) == []
+
+
+def test_a_unit_s_events_and_its_cgroups_are_one_loop(tmp_path: Path) -> None:
+    scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, "/system.slice/ecs.service")
+    alone = told(diagnose(scene.write(tmp_path / "alone"), scene.window))
+    both = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, "/system.slice/ecs.service")
+    unit_runs(both, EVERY_TWO, "ecs.service", 5)
+    finding = told(diagnose(both.write(tmp_path / "both"), both.window))
+    assert alone is not None
+    assert finding is not None
+    assert "fails each time" in finding.summary
+    assert finding.confidence > alone.confidence
+
+
+def test_a_unit_that_ends_well_and_is_started_again_by_systemd_is_a_loop(tmp_path: Path) -> None:
+    scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "poll.service", 0)
+    finding = told(diagnose(scene.write(tmp_path), scene.window))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert "fails" not in finding.summary
+    assert any("14 went well" in link.text for link in finding.chain)
+
+
+def test_a_unit_that_is_called_when_needed_and_ends_well_is_no_loop(tmp_path: Path) -> None:
+    scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "backup.service", 0, again=False)
+    assert told(diagnose(scene.write(tmp_path), scene.window)) is None

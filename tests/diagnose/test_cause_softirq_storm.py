@@ -38,7 +38,7 @@ def test_packets_of_a_local_sender_on_another_core(tmp_path: Path) -> None:
     assert (top.cause, top.severity) == ("softirq-storm", "critical")
     assert (top.culprit.cpu, top.culprit.comm, top.culprit.pid) == (1, "shipper", 900)
     assert top.confidence >= 0.9
-    assert top.remedies[0].command == "systemctl disable --now log-shipper.service"
+    assert top.remedies[0].command == "exhume fix apply log-shipper.service"
     assert not any("{target}" in each.command + each.text for each in top.remedies)
     assert "network receive" in top.summary and "shipper sends on this node, by way of veth" in top.summary
     told = [link.text for link in top.chain]

@@ -98,7 +98,7 @@ def test_the_container_that_leaks_is_named_and_is_what_to_stop(tmp_path: Path) -
     _, found = the_finding(scene, tmp_path)
     assert "container gloomy_agent" in found.summary and "registry/agent:1" in found.summary
     stop = next(each for each in found.remedies if each.id == "stop-container")
-    assert stop.target == "gloomy_agent" and "docker stop gloomy_agent" in stop.command
+    assert stop.target == "gloomy_agent" and stop.command == "exhume fix apply docker:gloomy_agent"
     assert "disable-unit" not in [each.id for each in found.remedies]
     assert any("17 cgroups of /docker/*/step-* were removed" in link.text for link in found.chain)
 
@@ -135,7 +135,7 @@ def test_a_unit_that_leaks_is_what_to_disable(tmp_path: Path) -> None:
     leak(scene, "/system.slice/murk.service/job-7", 1, 18, comm="murkd")
     _, found = the_finding(scene, tmp_path)
     stop = next(each for each in found.remedies if each.id == "disable-unit")
-    assert stop.command == "systemctl disable --now murk.service"
+    assert stop.command == "exhume fix apply murk.service"
 
 
 def test_a_container_of_a_pod_is_stopped_by_its_own_runtime(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path) -> Non
     # The leaker, and what to stop.
     assert f"container {AGENT} (" in causes and IMAGE in causes
     stop = next(each for each in found.remedies if each.id == "stop-container")
-    assert stop.target == AGENT and f"docker stop {AGENT}" in stop.command
+    assert stop.target == AGENT and stop.command == f"exhume fix apply docker:{AGENT}"
     leaked = next(
         str(evidence.value)
         for link in found.chain

@@ -1,13 +1,12 @@
 """kill -9 at every point of a fix: rolling back and applying again both end well. Real processes, real files."""
 
-import os
-import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 import pytest
+from tests.remedy.killing import die_at_call, die_at_point, killed
 from tests.remedy.pretend_systemd import UNITS, PretendSystemd
 
 from exhume.model.audit import Manager, Service
@@ -23,9 +22,9 @@ from exhume.remedy.services.own_files import OwnFiles
 from exhume.remedy.services.plan import Planner
 from exhume.remedy.services.surroundings import Surroundings
 
-# What changes files; a crash can come before or after any of them.
-CALLS = ("rename", "fsync", "mkdir", "unlink", "rmdir", "open", "symlink", "chmod")
 AGENT, TIMER, READER = "agent.service", "agent.timer", "reader.service"
+# One for all: each holds two files open.
+NEVER = Stop()
 LONG = f"{'l' * 246}.service"
 
 
@@ -48,7 +47,7 @@ class Node:
         self.before = self.state()
 
     def fixer(self, hear: Callable[[Point, Entry], None] = lambda point, entry: None) -> Fixer:
-        return Fixer(self.ledger, service_actions(self.controls, self.files), Stop(), hear)
+        return Fixer(self.ledger, service_actions(self.controls, self.files), NEVER, hear)
 
     def begun(self) -> Fix:
         """A fix of two services, written down, nothing done."""
@@ -116,48 +115,6 @@ def fresh():
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         yield lambda: Node(Path(mkdtemp(dir=directory)))
-
-
-def killed(work: Callable[[], object]) -> bool:
-    """Do it in a process of its own; whether that was killed. Anything else than that or a good end fails."""
-    pid = os.fork()
-    if pid == 0:
-        code = 3
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    assert status in (0, signal.SIGKILL), f"it ended with {status}"
-    return status == signal.SIGKILL
-
-
-def die_at_point(number: int) -> Callable[[Point, Entry], None]:
-    """Kills the process at the n-th point."""
-    seen = iter(range(number + 1))
-
-    def hear(point: Point, entry: Entry) -> None:
-        if next(seen) == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return hear
-
-
-def die_at_call(number: int) -> None:
-    """From now on this process does not live to make its n-th call that changes files."""
-    left = iter(range(number, -1, -1))
-
-    def deadly(real: Callable[..., object]) -> Callable[..., object]:
-        def call(*words: object, **more: object) -> object:
-            if next(left) == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*words, **more)
-
-        return call
-
-    for name in CALLS:
-        setattr(os, name, deadly(getattr(os, name)))
 
 
 def every_point(fresh, work: Callable[[Node, int], bool], check: Callable[[Node], None], least: int) -> None:

@@ -169,7 +169,8 @@ def _next(look: "Look", found: "Diagnosis") -> str:
     for finding in found.findings:
         for remedy in finding.remedies:
             if remedy.command.startswith("exhume "):
-                return remedy.command
+                # Look first.
+                return remedy.command.replace("exhume fix apply ", "exhume fix plan ", 1)
     if not found.findings:
         return f"exhume cores{where}"
     since, until = (format_moment(moment, look.zone, digits=0) for moment in (found.focus[0], found.focus[1] + NANOS))

@@ -6,6 +6,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 from exhume.cli.options import value_of
+from exhume.model.audit import Audit
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import Plan, Step
@@ -77,32 +78,48 @@ def _wanted(node: Node, options: Namespace) -> Wanted:
 
 
 def _everything(node: Node, options: Namespace) -> Wanted:
-    from exhume.cli.fix_audit import look
     from exhume.collect.memcg.census import take_census
     from exhume.diagnose.zombies import THRESHOLDS
     from exhume.remedy.services.choose import unneeded
 
-    audit = look(node, value_of(options, "dir"))
     many = (take_census(node.root.host).dying or 0) >= THRESHOLDS.many
+    audit = _audited(node, options)
     return Wanted(EVERYTHING, tuple(unneeded(audit)), zombies=many, blind_spots=audit.blind_spots)
 
 
 def _of_services(node: Node, options: Namespace, target: str, names: list[str], cause: str = "") -> Wanted:
-    from exhume.cli.fix_audit import look
-    from exhume.remedy.services.choose import choose
+    from exhume.remedy.services.choose import check_target, choose
 
-    audit = look(node, value_of(options, "dir"))
+    # What can't be is told before everything is looked at; of several that a finding names, each is told by itself.
+    if not cause:
+        check_target(target, node.controls)
+    audit = _audited(node, options)
     chosen, refused = [], []
     for name in names:
         try:
             chosen.append(replace(choose(name, audit.services, node.controls), cause=cause))
         except ExhumeError as error:
-            # Of several that a finding names, one that is gone is no reason to leave the others.
+            # One that is gone is no reason to leave the others.
             if not cause:
                 raise
             refused.append(str(error))
     leaks = any(each.service.costs is not None and each.service.costs.cgroups_leaked for each in chosen)
-    return Wanted(target, tuple(chosen), zombies=leaks, blind_spots=audit.blind_spots, refusals=tuple(refused))
+    named = target if cause or not chosen else chosen[0].service.key
+    return Wanted(named, tuple(chosen), zombies=leaks, blind_spots=audit.blind_spots, refusals=tuple(refused))
+
+
+def _audited(node: Node, options: Namespace) -> Audit:
+    """What runs here, judged; nothing, and the reason, where nobody can be asked."""
+    from exhume.cli.auditing import open_recording, take_audit
+    from exhume.cli.speaking import Doing
+
+    # What a service costs is told by a recording, where there is one of this boot.
+    recording, note = open_recording(node.root, value_of(options, "dir"), given=False)
+    try:
+        with Doing() as progress:
+            return take_audit(node.root, recording=recording, note=note, progress=progress)
+    except ExhumeError as error:
+        return Audit(node.name, 0, blind_spots=(str(error),))
 
 
 def _of_finding(node: Node, options: Namespace, cause: str) -> Wanted:
@@ -157,12 +174,18 @@ def _our_target(command: str) -> str | None:
 
 
 def _zombie_step(node: Node, options: Namespace) -> Step | None:
+    """What frees zombies; None where there is nothing to free, or so few that it is normal."""
     from exhume.cli.speaking import ProgressBar
+    from exhume.collect.memcg.census import take_census
+    from exhume.diagnose.zombies import THRESHOLDS
     from exhume.remedy.services.effects import zombies_freed
     from exhume.remedy.zombies.as_step import as_step
     from exhume.remedy.zombies.look import Watch
     from exhume.remedy.zombies.plan import make_plan
 
+    dying = take_census(node.root.host).dying
+    if options.target != ZOMBIES and dying is not None and dying <= THRESHOLDS.normal:
+        return None
     with ProgressBar("looking at zombies") as bar:
         step = as_step(make_plan(Watch(node.root.host, options.work_dir.absolute()).situation(bar)))
     return None if step is None else replace(step, effects=zombies_freed())

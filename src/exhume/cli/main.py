@@ -30,6 +30,7 @@ COMMANDS = {
     "cores": "Draw cores x seconds in the terminal.",
     "flame": "Write a flame graph to SVG, HTML or folded text.",
     "events": "List the kernel log and other events.",
+    "audit": "Tell which units and containers crash-loop, fail or are not needed.",
     "zombies": "Count and explain cgroups that live on after their removal.",
     "fix": "Propose what removes a finding, and do it when asked.",
     "lab": "Make pathologies and recordings to try the tools with.",

@@ -22,6 +22,7 @@ from exhume.collect.source import PartialSource, Source
 from exhume.collect.stat import StatFile
 from exhume.collect.threads import ThreadSource
 from exhume.collect.throttling import ThrottlingSource
+from exhume.collect.unit_events import UnitEventSource
 from exhume.model.errors import Missing, SourceUnavailable
 
 _S = TypeVar("_S", bound=Source)
@@ -66,6 +67,7 @@ def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None) -> 
         lambda: NetdevSource(host),
         lambda: KernelLogSource(host, log_position, sources.log_clock.offset_ns),
         lambda: DockerEventSource(host),
+        lambda: UnitEventSource(host),
     ]
     memory = sources.cgroups.v1 if sources.cgroups else None
     sources.traced = _trace_cgroups(host, sources)

@@ -1,23 +1,17 @@
-"""The units of systemd that failed, as systemctl lists them."""
+"""The units of systemd that failed."""
 
-import subprocess
-from pathlib import Path
-
-_RUNS = Path("/run/systemd/system")
-_PATIENCE_S = 5.0
-_LIST = ("list-units", "--state=failed", "--all", "--plain", "--no-legend", "--no-pager")
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.systemd.bus import BusError
+from exhume.collect.systemd.units import open_units
 
 
-def failed_units(program: str = "systemctl", runs: Path = _RUNS) -> list[str]:
+def failed_units(root: NodeRoot | None = None) -> list[str]:
     """Their names. Raises OSError, with the reason, where systemd doesn't run or doesn't answer."""
-    if not runs.is_dir():
-        raise OSError("systemd doesn't run here")
     try:
-        said = subprocess.run([program, *_LIST], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise OSError(f"systemd did not answer within {_PATIENCE_S:.0f} s") from None
-    except FileNotFoundError:
-        raise OSError(f"{program} is not installed") from None
-    if said.returncode:
-        raise OSError(said.stderr.strip() or f"{program} ended with code {said.returncode}")
-    return [line.split()[0] for line in said.stdout.splitlines() if line.strip()]
+        units, _ = open_units(root or NodeRoot())
+        try:
+            return sorted(row.name for row in units.listed().values() if row.active == "failed")
+        finally:
+            units.close()
+    except BusError as error:
+        raise OSError(str(error)) from None

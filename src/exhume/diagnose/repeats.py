@@ -1,6 +1,7 @@
-"""What events tell of things that end again and again: programs that the recorder followed, containers of Docker."""
+"""What events tell of things that end again and again: programs that the recorder followed, containers of Docker,
+services of systemd."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from exhume.model.events import RESTART
 from exhume.model.finding import Evidence
 
 DIED = "container-die"
+UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Repeat:
     evidence: Evidence
     rows: Rows
     is_container: bool = False
+    is_unit: bool = False
 
     @property
     def containers(self) -> frozenset[str]:
@@ -37,9 +40,14 @@ def repeats_in(events: Rows, least: float) -> list[Repeat]:
     """Those that ended so many times or more, in some rows of events."""
     if not len(events):
         return []
+    again = events.matching("kind", UNIT_RESTARTED)
+    restarted = {name for name, rows in _by(again, "comm") if len(rows) >= least - 1}
+    units = (_unit(rows, name) for name, rows in _by(events.matching("kind", UNIT_ENDED), "comm"))
     return [
         each
         for each in (
+            # What ends well and is not systemd's to start again is called when it is needed.
+            *(unit for unit in units if unit.failed or unit.name in restarted),
             *(_program(rows, name) for name, rows in _by(events.matching("kind", RESTART), "comm")),
             *(_container(rows, name) for name, rows in _by(events.matching("kind", DIED), "container_name")),
         )
@@ -64,15 +72,26 @@ def _program(rows: Rows, name: str) -> Repeat:
     return Repeat(name, times, failed, pace, _newest(rows), evidence, rows)
 
 
+def _unit(rows: Rows, name: str) -> Repeat:
+    ended = _ended(rows, name, (("kind", UNIT_ENDED), ("comm", name)))
+    well = int(np.sum(rows.numbers("value") == 0))
+    told = f"{ended.told}; of {len(rows)} runs that ended {well or 'none'} went well"
+    return replace(ended, told=told, is_unit=True)
+
+
 def _container(rows: Rows, name: str) -> Repeat:
+    return replace(_ended(rows, name, (("kind", DIED), ("container_name", name))), is_container=True)
+
+
+def _ended(rows: Rows, name: str, match: tuple[tuple[str, str], ...]) -> Repeat:
+    """One whose ends are told with their codes."""
     pace = float(np.median(np.diff(np.sort(rows.wall)))) / NANOS if len(rows) > 1 else None
     codes = rows.numbers("value")
     failed = bool(np.all(~np.isnan(codes) & (codes != 0)))
-    match = (("kind", DIED), ("container_name", name))
     evidence = Evidence(
         "events", "kind", "count", len(rows), int(rows.wall.min()), int(rows.wall.max()) + 1, match=match
     )
-    return Repeat(name, float(len(rows)), failed, pace, _newest(rows), evidence, rows, is_container=True)
+    return Repeat(name, float(len(rows)), failed, pace, _newest(rows), evidence, rows)
 
 
 def _newest(rows: Rows) -> str:

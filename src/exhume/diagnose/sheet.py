@@ -5,6 +5,7 @@ independent witnesses do: what is left of the doubt is the product of what each 
 looked at leaves doubt, and is said.
 """
 
+import shlex
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -104,7 +105,8 @@ def aimed(remedies: tuple[Remedy, ...], target: str) -> tuple[Remedy, ...]:
             each,
             target=target,
             text=each.text.replace("{target}", target),
-            command=each.command.replace("{target}", target),
+            # Whoever pastes it into a shell must not run what somebody put into a name.
+            command=each.command.replace("{target}", shlex.quote(target)),
         )
         for each in remedies
     )

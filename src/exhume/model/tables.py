@@ -257,7 +257,8 @@ class Events:
     """Something that happened: a kernel-log line, a NIC timeout, a restart, an incident mark.
 
     `kernel_us` is the kernel's own stamp of a log line; `time` is that stamp brought to CLOCK_MONOTONIC (the
-    kernel log uses another clock, which drifts from it). Events of containers have their id, name and image."""
+    kernel log uses another clock, which drifts from it). Events of containers have their id, name and
+    image; `comm` is the name of a program or, in events of systemd, of a unit."""
 
     time: I64
     source: Text

@@ -43,6 +43,8 @@ class Fixer:
 
     def apply(self, fix: Fix) -> Fix:
         """Take the steps that are not done yet, in their order, until one fails. How far it came is in the fix."""
+        if fix.rollback_at is not None:
+            raise ActionFailed(f"fix {fix.id} was being rolled back; exhume fix rollback {fix.id} ends that")
         for index, entry in enumerate(fix.entries):
             if entry.mark in (Mark.DONE, Mark.LEFT):
                 continue

@@ -142,11 +142,9 @@ class Ledger:
 
     def fixes(self) -> list[Fix]:
         """All of them, the newest first."""
-        try:
-            names = sorted((path.stem for path in (self.place / _FIXES).glob("*.json")), reverse=True)
-        except OSError:
-            return []
-        return [self.read(name) for name in names if _ID.fullmatch(name)]
+        names = [path.stem for path in (self.place / _FIXES).glob("*.json")]
+        found = [self.read(name) for name in names if _ID.fullmatch(name)]
+        return sorted(found, key=lambda fix: (fix.planned_at, fix.id), reverse=True)
 
     def newest(self, *states: FixState) -> Fix | None:
         """The newest one in one of these states (none given: in any)."""

@@ -13,6 +13,7 @@ from tests.zombies.own_docker import until
 
 from exhume.collect.cri import client
 from exhume.collect.cri.client import Cri, CriError
+from exhume.collect.cri.restarts import cri_restarts
 from exhume.collect.cri.services import cri_services
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Manager, Service
@@ -86,6 +87,12 @@ def test_one_that_crashes_for_ever_is_one_service_with_its_words(
     assert history.age_pattern.startswith(("never a second old: the last 2 runs", "always a few seconds old"))
 
 
+def test_its_restarts_are_counted_by_the_number_of_its_attempts(containerd: OwnContainerd, crashing: list[str]) -> None:
+    for name, count in (("web", CRASHES - 1), ("steady", 0), ("none", 0)):
+        assert cri_restarts([containerd.socket], f"shop/web-5d78c9869d-abcde/{name}") == count
+    assert cri_restarts([], "shop/web-5d78c9869d-abcde/web") == 0
+
+
 def test_one_that_is_well_is_told_with_its_process_and_cgroup(containerd: OwnContainerd, crashing: list[str]) -> None:
     steady = look(containerd)["shop/web-5d78c9869d-abcde/steady"]
     assert (steady.state, steady.result, steady.restarts, steady.log) == ("running", "", 0, ())
@@ -136,6 +143,15 @@ def test_the_name_before_version_one_works_as_well(containerd: OwnContainerd, cr
         assert runtime.version.runtime_api_version == "v1alpha2"
         assert {each.id for each in runtime.containers()} >= set(crashing)
         assert runtime.status(crashing[-1]).status.exit_code == 7
+
+
+def test_a_path_with_characters_of_an_address_is_a_path(
+    containerd: OwnContainerd, crashing: list[str], tmp_path: Path
+) -> None:
+    odd = tmp_path / "a b%20?#ü"
+    odd.mkdir()
+    (odd / "c.sock").symlink_to(containerd.socket)
+    assert cri_services(odd / "c.sock").blind_spots == []
 
 
 def test_what_does_not_speak_it_is_a_blind_spot(

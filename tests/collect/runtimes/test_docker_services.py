@@ -1,12 +1,17 @@
 """The containers of a real Docker, as an audit sees them: one that crashes, one that is well, one that is done."""
 
 import time
+from pathlib import Path
 
 import pytest
 from runtime_parts import COMPLAINT, IMAGE, Containers
 from tests.zombies.own_docker import OwnDocker, until
 
+from exhume.collect.container_services import container_services
+from exhume.collect.docker_engine import Engine, container_path
 from exhume.collect.docker_services import docker_services
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.seen import Seen
 from exhume.model.audit import Manager, Service
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
@@ -105,6 +110,24 @@ def test_what_it_printed_on_a_terminal_is_read_as_well(docker: OwnDocker) -> Non
     docker("rm", number)
 
 
+def test_restarts_that_the_engine_forgot_are_told_by_its_count(
+    docker: OwnDocker, docker_containers: Containers
+) -> None:
+    number = docker.run("forgotten", IMAGE, "exit 5", "--restart=always")
+    # It waits for twice as long before each restart: now there is time before the next one.
+    until("it crashed", lambda: int(docker("inspect", "--format", "{{.RestartCount}}", number)) >= 5, 20)
+    # It remembers the last 256 things that happened, whatever they were.
+    engine = Engine(docker.socket)
+    for turn in range(300):
+        engine.order(container_path(docker_containers.finished, "rename"), name=f"renamed-{turn}")
+    crashing = look(docker)[number]
+    docker("rm", "-f", number)
+    history = crashing.history
+    assert history is not None and crashing.restarts == 5
+    assert (history.starts, history.failures, history.restarts_per_hour) == (6, 5, 300.0)
+    assert [each.code for each in history.exits] == [5] and history.age_pattern == ""
+
+
 def test_attempts_of_a_pod_are_one_service(docker: OwnDocker) -> None:
     made = {}
     for attempt in range(3):
@@ -122,6 +145,18 @@ def test_attempts_of_a_pod_are_one_service(docker: OwnDocker) -> None:
     last = seen[made[2]]
     assert (last.pod, last.owner, last.restarts) == ("shop/web-0", "pod shop/web-0", 2)
     docker("rm", "-f", *made.values())
+
+
+def test_all_runtimes_of_a_node_are_one_look(
+    docker: OwnDocker, docker_containers: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{docker.socket}")
+    monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", f"unix://{tmp_path}/none.sock")
+    seen = container_services(NodeRoot())
+    assert {docker_containers.crashing, docker_containers.steady} <= {service.id for service in seen.services}
+    assert [spot.startswith("the pods of this node can't be seen") for spot in seen.blind_spots] == [True]
+    # Elsewhere this environment speaks of another node.
+    assert container_services(NodeRoot(tmp_path)) == Seen()
 
 
 def test_an_engine_that_is_not_there_is_a_blind_spot(tmp_path) -> None:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 from exhume.collect.cri.messages import messages
 from exhume.model.errors import ExhumeError
@@ -33,7 +34,8 @@ class Cri:
 
         self._socket = socket
         self._channel = grpc.insecure_channel(
-            f"unix:{socket}",
+            # Its addresses are escaped, paths are not.
+            f"unix:{quote(os.fspath(socket))}",
             # Servers written in Go refuse the name that is made of a path.
             options=(("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", _MOST_BYTES)),
         )

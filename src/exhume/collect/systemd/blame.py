@@ -43,15 +43,15 @@ class Blame:
 
     def _failed_now(self, unit: UnitFacts, seen: frozenset[str]) -> tuple[str, ...]:
         for name in _required(unit):
-            row = self.listed.get(name)
+            row = self._row(name)
             if row is not None and (row.active == "failed" or row.load in _UNUSABLE):
                 return (name,)
         for name in unit.words("Requisite"):
-            row = self.listed.get(name)
+            row = self._row(name)
             if row is not None and row.active == "inactive":
                 return (name,)
         for name in _required(unit):
-            row = self.listed.get(name)
+            row = self._row(name)
             if row is None or row.active != "inactive" or name in seen or len(seen) > _DEEPEST:
                 continue
             between = self.facts(name)
@@ -61,9 +61,17 @@ class Blame:
                     return (name, *further)
         return ()
 
+    def _row(self, name: str) -> Listed | None:
+        """How a unit stands; one that was not loaded when units were listed is asked after."""
+        row = self.listed.get(name)
+        if row is None and (unit := self.facts(name)) is not None:
+            row = Listed(name, unit.text("LoadState"), unit.text("ActiveState"), unit.text("SubState"))
+            self.listed[name] = row
+        return row
+
     def _broken_bond(self, unit: UnitFacts) -> tuple[str, ...]:
         """A unit goes down with those that it is bound to."""
-        bonds = (self.listed.get(name) for name in unit.words("BindsTo"))
+        bonds = (self._row(name) for name in unit.words("BindsTo"))
         return tuple(row.name for row in bonds if row is not None and row.active == "failed")[:1]
 
     def _failed_then(self, unit: UnitFacts, blocked: int, seen: frozenset[str]) -> tuple[str, ...]:

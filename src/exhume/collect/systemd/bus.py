@@ -31,6 +31,10 @@ _PATIENCE_S = 10.0
 _AT_ONCE = 32
 # Signals that nobody took yet; a client that falls behind loses the oldest.
 _MOST_SIGNALS = 4096
+# What is taken in at a time without waiting: at most 4 MB.
+_PART = 1 << 16
+_MOST_PARTS = 64
+_LONGEST_LINE = 8192
 # The longest path that fits into a socket's address.
 _LONGEST_PATH = 107
 
@@ -95,7 +99,7 @@ class Bus:
             self._parser = Parser()
             self._authenticate()
             self.call(Call(_BUS_PATH, _BUS, "Hello", destination=_BUS))
-        except BaseException:
+        except BusError:
             self._socket.close()
             raise
 
@@ -148,6 +152,17 @@ class Bus:
         self._signals.clear()
         return came
 
+    def ask(self, call: Call) -> int:
+        """Ask without waiting for the answer, which `answers` has later under this number."""
+        return self._send(call)
+
+    def answers(self) -> dict[int, tuple[Any, ...] | BusError]:
+        """What was answered meanwhile, without waiting."""
+        self._take_what_is_there()
+        came = {serial: _content(message) for serial, message in self._answers.items()}
+        self._answers.clear()
+        return came
+
     def next_signal(self, deadline: float) -> Signal | None:
         """The next one; None when `deadline` (monotonic seconds) passes first."""
         while not self._signals:
@@ -158,27 +173,32 @@ class Bus:
         return self._signals.popleft()
 
     def _authenticate(self) -> None:
-        from jeepney.auth import BEGIN, AuthenticationError, Authenticator
-
+        """Be let in as whom the kernel says we are. No number of a user is claimed: in a container with users of its
+        own it would be the wrong one."""
         self._socket.settimeout(self._patience_s)
         try:
             self._connect()
-            conversation = Authenticator()
-            for line in conversation:
-                self._socket.sendall(line)
-                came = self._socket.recv(1024)
-                if not came:
-                    raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
-                conversation.feed(came)
-            self._socket.sendall(BEGIN)
+            for said, expected in ((b"\0AUTH EXTERNAL\r\n", b"DATA"), (b"DATA\r\n", b"OK ")):
+                self._socket.sendall(said)
+                if not self._line().startswith(expected):
+                    raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root")
+            self._socket.sendall(b"BEGIN\r\n")
         except TimeoutError:
             raise BusSilent(f"the D-Bus at {self._where} does not answer") from None
         except FileNotFoundError:
             raise BusError(f"there is no D-Bus at {self._where}") from None
         except OSError as error:
             raise BusError(f"the D-Bus at {self._where} can't be reached: {error.strerror or error}") from None
-        except AuthenticationError:
-            raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root") from None
+
+    def _line(self) -> bytes:
+        """The next line of the conversation before the first message; nothing comes after it unasked."""
+        line = b""
+        while not line.endswith(b"\r\n") and len(line) < _LONGEST_LINE:
+            part = self._socket.recv(1024)
+            if not part:
+                raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
+            line += part
+        return line
 
     def _connect(self) -> None:
         path = os.fspath(self._where)
@@ -214,7 +234,7 @@ class Bus:
         left = deadline - time.monotonic()
         try:
             self._socket.settimeout(max(left, 1e-3))
-            came = self._socket.recv(1 << 16)
+            came = self._socket.recv(_PART)
         except TimeoutError:
             raise BusSilent(f"systemd did not answer in time ({waiting_for})") from None
         except OSError as error:
@@ -225,9 +245,9 @@ class Bus:
 
     def _take_what_is_there(self) -> None:
         self._socket.setblocking(False)
-        while True:
+        for _ in range(_MOST_PARTS):
             try:
-                came = self._socket.recv(1 << 16)
+                came = self._socket.recv(_PART)
             except BlockingIOError:
                 return
             except OSError as error:

@@ -6,7 +6,7 @@ as anybody may write into the journal.
 
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +33,7 @@ _FAILED = "d9b373ed55a64feb8242e02dbe79a49c"
 _ENDED_WELL = "7ad2d189f7e94e70a38c781354912448"
 _EXITED = "98e322203f7a4ed290d09fe03c09fe15"
 _RESTARTS = "5eb03494b6584870a536b337290809b3"
-_STOPPED = "9d1aaa27d60140bd96365438aad20286"
-_MESSAGES = (_STARTING, _STARTED, _START_FAILED, _FAILED, _ENDED_WELL, _EXITED, _RESTARTS, _STOPPED)
+_MESSAGES = (_STARTING, _STARTED, _START_FAILED, _FAILED, _ENDED_WELL, _EXITED, _RESTARTS)
 _FIELDS = "MESSAGE_ID,UNIT,JOB_TYPE,JOB_RESULT,UNIT_RESULT,EXIT_CODE,EXIT_STATUS,COMMAND,INVOCATION_ID"
 # Results of a job that say nothing about the unit itself.
 _NO_START = ("dependency", "canceled", "skipped", "once", "collected")
@@ -91,20 +90,17 @@ def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> J
         said = _ask(root, f"--since=@{since:.0f}", "--reverse", fields, *matches)
     except FileNotFoundError:
         return Journal(blind_spots=["the past of units is not known: journalctl is not installed here"])
-    oldest = next((_moment(entry) for entry in _entries(first)), None)
+    oldest = next((_moment(entry) for entry in _entries(first.lines)), None)
     if oldest is None:
         reason = first.complaint.splitlines()[-1] if first.complaint else "it is empty, or can't be read by this user"
         return Journal(blind_spots=[f"the past of units is not known: the journal has nothing ({reason})"])
-    entries = list(_entries(said))
     blind_spots = []
     if not said.whole:
-        oldest = _moment(entries[-1]) if entries else oldest
-        blind_spots.append(
-            f"the journal is too large to be read in {_PATIENCE_S:.0f} s: the past of units is known since "
-            f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(oldest / 1e9))} only"
-        )
+        oldest = next((_moment(entry) for entry in _entries(reversed(said.lines))), oldest)
+        since_then = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest / 1e9))
+        blind_spots.append(f"there is too much in the journal: the past of units is known since {since_then} only")
     covered = max(0.0, time.time() - oldest / 1e9) / _HOUR_S
-    return Journal(_pasts(reversed(entries)), min(hours, covered), blind_spots)
+    return Journal(_pasts(_entries(reversed(said.lines))), min(hours, covered), blind_spots)
 
 
 def unit_history(root: NodeRoot, names: Collection[str], hours: float) -> dict[str, History]:
@@ -120,7 +116,7 @@ def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
             said = _ask(root, f"--lines={lines}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
         except FileNotFoundError:
             return ()
-        told = tuple(_line(entry.get("MESSAGE")) for entry in _entries(said))
+        told = tuple(_line(entry.get("MESSAGE")) for entry in _entries(said.lines))
         if told:
             return told[-lines:]
     return ()
@@ -133,8 +129,8 @@ def _ask(root: NodeRoot, *words: str, most_bytes: int = _MOST_BYTES, most_lines:
     )
 
 
-def _entries(said: Said) -> Iterator[dict[str, Any]]:
-    for line in said.lines:
+def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
         try:
             entry = json.loads(line)
         except ValueError:
@@ -196,7 +192,7 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
         if entry.get("COMMAND") in ("ExecStart", None):
             past.exits.append(_exit(entry, moment))
             _ended(past, moment)
-    elif kind in (_ENDED_WELL, _STOPPED):
+    elif kind == _ENDED_WELL:
         _ended(past, moment)
     elif kind == _RESTARTS:
         past.restarts += 1

@@ -16,6 +16,8 @@ from exhume.collect.systemd.systemctl import SystemctlUnits
 from exhume.model.audit import Condition, Manager, Service, Wants
 
 _HOURS = 24.0
+# There where systemd is the first process.
+_RUNS = "/run/systemd/system"
 # Kinds of which the failed ones are told as well: they start services, or services need them.
 _OTHERS = ("socket", "timer", "mount", "path", "swap")
 # Logs are read for those in trouble; more than this many are a story of their own.
@@ -25,7 +27,7 @@ _MOST_LOGS = 50
 def read_services(root: NodeRoot, hours: float = _HOURS) -> Seen:
     """All of them, sorted by name; why nothing could be seen otherwise."""
     try:
-        units, blind_spots = _way(root)
+        units, blind_spots = open_units(root)
     except BusError as error:
         return Seen([], [f"units were not looked at: {error}"])
     try:
@@ -36,14 +38,15 @@ def read_services(root: NodeRoot, hours: float = _HOURS) -> Seen:
         units.close()
 
 
-def _way(root: NodeRoot) -> tuple[Units, list[str]]:
-    """The bus; else, on the node itself, systemctl. Raises BusError, with both reasons, where neither works."""
+def open_units(root: NodeRoot) -> tuple[Units, list[str]]:
+    """A way to ask systemd, and what it can't tell: the bus; else, on the node itself, systemctl. Raises BusError, with
+    both reasons, where neither works."""
     try:
         return BusUnits(Bus(root.bus)), []
     except BusError as error:
         if not root.is_here:
             raise
-        if not root.file("/run/systemd/system").is_dir():
+        if not root.file(_RUNS).is_dir():
             raise BusError("systemd doesn't run here") from None
         try:
             units = SystemctlUnits()

@@ -3,12 +3,13 @@
 import re
 from dataclasses import dataclass
 
+from exhume.diagnose.belongings import Belongs, belongs_to, fitted
 from exhume.diagnose.case import Case, Known
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.lives import Series, series_of_cgroups
 from exhume.diagnose.load import Load
 from exhume.diagnose.repeats import Repeat, repeats_in
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["crash-loop"]
@@ -31,12 +32,14 @@ class Loop:
     @property
     def is_managed(self) -> bool:
         """Whether it is a unit or a container rather than somebody's child."""
-        return self.cgroups is not None or (self.repeat is not None and self.repeat.is_container)
+        repeat = self.repeat
+        return self.cgroups is not None or (repeat is not None and (repeat.is_container or repeat.is_unit))
 
     @property
     def is_one_thing(self) -> bool:
         """Whether it is known that the same thing is started each time: a unit by its name, or one command."""
         unit = self.cgroups is not None and len({life.path for life in self.cgroups.lives}) == 1
+        unit = unit or (self.repeat is not None and self.repeat.is_unit)
         return unit or (len(self.commands) > 1 and len(set(self.commands)) == 1)
 
     @property
@@ -79,7 +82,7 @@ def examine(case: Case) -> Found | RuledOut:
         culprit=culprit,
         load=load,
         weight=max(1.0, load.cores * case.focus.seconds),
-        remedies=aimed(CAUSE.remedies, _target(loop, culprit)),
+        remedies=fitted(CAUSE.remedies, _whose(case, loop, culprit), _target(loop, culprit)),
     )
 
 
@@ -106,9 +109,16 @@ def _of_cgroups(case: Case, series: Series, repeats: list[Repeat]) -> Loop | Non
     if len(commands) > 1 and len(set(commands.values())) > len(commands) / 2:
         return None
     names = {known.comm for known in inside}
-    repeat = next((each for each in repeats if each.name in names or _has_id(each, paths)), None)
+    repeat = next((each for each in repeats if _is_unit_of(each, paths)), None) or next(
+        (each for each in repeats if each.name in names or _has_id(each, paths)), None
+    )
     main = next((known for known in inside if known.cmdline), inside[0] if inside else None)
     return Loop(series, repeat, main, tuple(commands.values()))
+
+
+def _is_unit_of(repeat: Repeat, paths: tuple[str, ...]) -> bool:
+    """Whether these cgroups are those of a unit that ended again and again, or below it."""
+    return repeat.is_unit and any(repeat.name in path.split("/") for path in paths)
 
 
 def _has_id(repeat: Repeat, paths: tuple[str, ...]) -> bool:
@@ -119,6 +129,8 @@ def _has_id(repeat: Repeat, paths: tuple[str, ...]) -> bool:
 def _of_repeat(case: Case, repeat: Repeat) -> Loop:
     if repeat.is_container:
         own = [known for known in case.processes if known.container is not None and _is_of(known.container, repeat)]
+    elif repeat.is_unit:
+        own = [known for known in case.processes if repeat.name in (known.cgroup or "").split("/")]
     else:
         own = [known for known in case.processes if known.comm == repeat.name]
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
@@ -191,7 +203,7 @@ def _severity(loop: Loop, load: Load) -> Severity:
     if loop.pace_s is not None and loop.pace_s > CAUSE.limit("slow_s"):
         return Severity.INFO
     # What is not known to fail may be a timer's job, unless it comes again faster than anybody would want that.
-    hurried = loop.pace_s is not None and loop.pace_s <= CAUSE.limit("hurried_s") and loop.cgroups is not None
+    hurried = loop.pace_s is not None and loop.pace_s <= CAUSE.limit("hurried_s") and loop.is_managed
     known = loop.is_managed and (loop.failed or (loop.is_one_thing and hurried))
     costs = loop.failed and load.cores >= CAUSE.limit("burns_share")
     return Severity.WARNING if known or costs else Severity.INFO
@@ -201,9 +213,10 @@ def _culprit(loop: Loop) -> Culprit:
     known, repeat = loop.known, loop.repeat
     cgroup = loop.cgroups.lives[-1].path if loop.cgroups is not None else None
     container = repeat.name if repeat is not None and repeat.is_container else None
+    program = repeat.name if repeat is not None and not (repeat.is_container or repeat.is_unit) else None
     if known is None:
-        return Culprit(comm=None if repeat is None or container else repeat.name, cgroup=cgroup, container=container)
-    comm = repeat.name if repeat is not None and not container else known.comm
+        return Culprit(comm=program, cgroup=cgroup, container=container)
+    comm = program or known.comm
     return Culprit(
         None, known.pid, comm, known.cmdline, cgroup or known.cgroup, container or known.container, known.pod
     )
@@ -215,3 +228,13 @@ def _target(loop: Loop, culprit: Culprit) -> str:
     if unit is not None:
         return unit[1]
     return culprit.container or loop.name
+
+
+def _whose(case: Case, loop: Loop, culprit: Culprit) -> Belongs:
+    """Who starts it: a unit, a container that Docker told of by its name, else as its cgroup tells."""
+    target = _target(loop, culprit)
+    if target.endswith(".service"):
+        return Belongs(unit=target)
+    if loop.repeat is not None and loop.repeat.is_container:
+        return Belongs(container=target, runtime="docker", name=target)
+    return belongs_to(case, culprit.cgroup)

@@ -4,12 +4,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from exhume.diagnose.belongings import belongs_to
+from exhume.diagnose.belongings import belongs_to, fitted
 from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.evidence import of_column, of_load
 from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.sheet import Found, Sheet
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.window import Window
@@ -98,7 +98,7 @@ def examine(case: Case) -> Found | RuledOut:
     )
     summary = f"{count(lately.number, 'kill')} for memory in {_minutes(CAUSE.limit('lately_s'))}"
     summary += f": {comm}{f' in {where}' if where else ''} {count(times, 'time')}" if comm else ""
-    remedies = aimed(CAUSE.remedies, whose.target or cgroup or comm or "it")
+    remedies = fitted(CAUSE.remedies, whose, whose.target or cgroup or comm or "it")
     weight = max(load.cores * case.focus.seconds, float(now.number))
     return sheet.found(_severity(now, lately), summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
 

@@ -28,6 +28,21 @@ def manager_of(target: str) -> Manager | None:
     return known[0] if colon and known else None
 
 
+def check_target(target: str, controls: Controls) -> None:
+    """Raises ExhumeError where nothing of that name can be meant, or its manager can't be reached."""
+    manager = manager_of(target)
+    if manager is None:
+        unit_named(target)
+        controls.systemd()
+    elif manager is not Manager.CRI:
+        controls.engine(manager)
+
+
+def unit_named(target: str) -> str:
+    """The unit that a target names; a service where it names no kind. Raises UsageError."""
+    return check_unit_name(target if _has_kind(target) else f"{target}.service")
+
+
 def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Chosen:
     """The service that a target means, with what is known of it. Raises UsageError where there is none."""
     manager = manager_of(target)
@@ -35,7 +50,7 @@ def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Chosen:
         name = target.partition(":")[2]
         found = _container(name, [each for each in judged if each.service.manager is manager], target)
         return Chosen(found.service, found)
-    name = check_unit_name(target if _has_kind(target) else f"{target}.service")
+    name = unit_named(target)
     state = controls.systemd().unit_state(name)
     # An alias stands for the unit behind it.
     name = state.get("id") or name

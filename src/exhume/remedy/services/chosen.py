@@ -19,9 +19,9 @@ class Chosen:
     def why(self) -> str:
         """Why it is to be stopped."""
         said = list(self.judged.explained) if self.judged is not None else []
-        if self.judged is not None and self.judged.need.needed is not Needed.UNKNOWN:
+        if self.judged is not None and self.judged.need.needed is Needed.NO:
             said.append(self.judged.need.why)
-        return " ".join(said) or f"it was asked for; {self.service.key} is {self.service.state or 'in no known state'}"
+        return "; ".join(said) or f"it was asked for; {self.service.key} is {self.service.state or 'in no known state'}"
 
     @property
     def risk(self) -> Risk:

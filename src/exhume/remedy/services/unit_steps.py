@@ -71,7 +71,7 @@ def hold_step(case: UnitCase, files: OwnFiles) -> tuple[Step | None, str]:
     texts = tuple((drop_in_of(unit), drop_in_text(unit, case.fix, case.when)) for unit in case.units)
     typed: list[str] = []
     for unit, (path, text) in zip(case.units, texts, strict=True):
-        lines = " ".join(shlex.quote(line) for line in text.splitlines())
+        lines = " ".join(shlex.quote(line) for line in text.splitlines() if not line.startswith("#"))
         typed.append(f"mkdir -p -- {shlex.quote(directory_of(unit))}")
         typed.append(f"printf '%s\\n' {lines} > {shlex.quote(path)}")
     files_words = " ".join(shlex.quote(path) for path, _ in texts)

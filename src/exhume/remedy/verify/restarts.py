@@ -1,5 +1,7 @@
 """How often units and containers were started again, as their managers count it."""
 
+from exhume.collect.cri.client import CriError
+from exhume.collect.cri.restarts import cri_restarts
 from exhume.collect.docker_engine import Engine, EngineError, container_path
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, PROPERTIES, SERVICE, Bus, BusError, BusSilent, Call
@@ -10,8 +12,8 @@ _PATIENCE_S = 2.0
 
 
 class NodeRestarts:
-    """Asks the managers of a node: systemd over its bus, Docker and Podman over their sockets. A subject is a unit's
-    name, or a container's with its manager before it (`docker:agent`). Close it when done."""
+    """Asks the managers of a node: systemd over its bus, Docker, Podman and CRI over their sockets. A subject is a
+    unit's name, or a container's with its manager before it (`docker:agent`). Close it when done."""
 
     def __init__(self, root: NodeRoot) -> None:
         self._root = root
@@ -26,10 +28,9 @@ class NodeRestarts:
             if colon and manager in (Manager.DOCKER, Manager.PODMAN):
                 return self._of_container(manager, name)
             if colon and manager == Manager.CRI:
-                self._why[subject] = "the runtime behind CRI counts no restarts"
-                return None
+                return cri_restarts(self._root.cri, name)
             return self._of_unit(subject)
-        except (BusError, EngineError) as error:
+        except (BusError, EngineError, CriError) as error:
             self._why[subject] = str(error)
             return None
 

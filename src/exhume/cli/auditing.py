@@ -1,0 +1,71 @@
+"""Taking an audit: asks every manager of services, gathers what the rules have to know, and has it judged."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exhume.collect.audit_facts import gather_facts
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.seen import Seen, together
+from exhume.diagnose.audit.agents import questions, recognise
+from exhume.diagnose.audit.judge import audit
+from exhume.model.audit import Audit, Manager
+from exhume.model.errors import ExhumeError
+
+if TYPE_CHECKING:
+    from exhume.store.query import Recording
+
+HOURS = 24.0
+Progress = Callable[[str, float], None]
+
+
+def take_audit(
+    root: NodeRoot,
+    *,
+    hours: float = HOURS,
+    recording: "Recording | None" = None,
+    note: str = "",
+    progress: Progress = lambda stage, share: None,
+) -> Audit:
+    """The audit of a node. Raises ExhumeError where no manager of services can be asked. `note` is why there is no
+    recording, where one was meant."""
+    looks = _looks(root, hours, progress)
+    spoke = tuple(manager for manager, look in looks if look.services or not look.blind_spots)
+    seen = together(look for _, look in looks)
+    if not seen.services:
+        reasons = "; ".join(dict.fromkeys(seen.blind_spots)) or "neither systemd nor a container runtime runs here"
+        raise ExhumeError(f"there is nothing to audit: {reasons}")
+    progress("looking at what they need", 0.8)
+    asked = {service.key: questions(entry) for service in seen.services if (entry := recognise(service)) is not None}
+    facts = gather_facts(root, seen.services, asked)
+    if note:
+        seen.blind_spots.append(note)
+    progress("judging", 0.95)
+    return audit(seen, facts, recording, tuple(dict.fromkeys(spoke)))
+
+
+def open_recording(root: NodeRoot, directory: Path, given: bool) -> "tuple[Recording | None, str]":
+    """The recording that tells costs: of this very boot, and only asked for by name when the node is seen from
+    elsewhere. The sentence says why there is none, where one was given."""
+    from exhume.cli.zombie_report import RecordedBoot
+
+    if not given and not root.is_here:
+        return None, ""
+    found = RecordedBoot(root.host, directory)
+    return found.recording, f"{found.note}: costs are those of live cgroups" if given and found.note else ""
+
+
+def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, Seen]]:
+    """What each manager says; one that isn't there says nothing."""
+    from exhume.collect.cri.services import cri_services
+    from exhume.collect.docker_services import docker_services
+    from exhume.collect.systemd.units import read_services
+
+    progress("asking systemd", 0.1)
+    looks = [(Manager.SYSTEMD, read_services(root, hours))]
+    progress("asking container runtimes", 0.5)
+    for manager, socket in ((Manager.DOCKER, root.docker), (Manager.PODMAN, root.podman)):
+        if socket is not None and socket.exists():
+            looks.append((manager, docker_services(socket, manager, host=root.host, hours=hours)))
+    looks += [(Manager.CRI, cri_services(socket, root=root, hours=hours)) for socket in root.cri]
+    return looks

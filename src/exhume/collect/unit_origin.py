@@ -1,0 +1,123 @@
+"""Where the files of units are from: when each was last changed, which package owns it, which links enable it, and when
+this machine first ran. Packages are read from dpkg's database; of others nothing is said."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from exhume.collect.node_root import NodeRoot
+from exhume.model.audit import Manager, Service
+from exhume.model.node_facts import FileFact, FirstBoot
+
+_UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/system")
+_DPKG = "/var/lib/dpkg/info"
+_INSTANCES = "/var/lib/cloud/instances"
+_MACHINE_ID = "/etc/machine-id"
+_MOST_LIST_BYTES = 32 << 20
+
+
+def first_boot(root: NodeRoot) -> FirstBoot | None:
+    """When the machine first ran: cloud-init notes its instance then, systemd gives the machine its id."""
+    instances = _changed_below(root, _INSTANCES)
+    if instances:
+        return FirstBoot(min(instances), "by cloud-init")
+    changed = _changed(root, _MACHINE_ID)
+    return None if changed is None else FirstBoot(changed, f"by {_MACHINE_ID}")
+
+
+def enabling_links(root: NodeRoot, service: Service) -> tuple[str, ...]:
+    """The links by which others want or require a unit: those in /etc are orders, those in /usr the vendor's."""
+    if service.manager is not Manager.SYSTEMD or "/" in service.id:
+        return ()
+    wanted = [(name, "wants") for name in service.wants.wanted_by]
+    wanted += [(name, "requires") for name in service.wants.required_by]
+    paths = [
+        f"{directory}/{name}.{how}/{service.id}"
+        for name, how in wanted
+        if "/" not in name
+        for directory in _UNIT_DIRECTORIES
+    ]
+    return tuple(dict.fromkeys(path for path in paths if _is_link(root, path)))
+
+
+def file_facts(root: NodeRoot, paths: Iterable[str]) -> tuple[dict[str, FileFact], str]:
+    """What is known of each file; and whose database of packages was read (empty: none)."""
+    asked = sorted(set(paths))
+    owners, database = _owners(root, asked)
+    facts = {}
+    for path in asked:
+        package, unpacked = owners.get(path, (None, None))
+        facts[path] = FileFact(path, _changed(root, path), package, unpacked)
+    return facts, database
+
+
+def files_of(service: Service, links: Sequence[str]) -> list[str]:
+    """All files that define or enable a unit."""
+    if service.manager is not Manager.SYSTEMD:
+        return []
+    return [path for path in (service.fragment, *service.drop_ins, *links) if path and path.startswith("/")]
+
+
+def _owners(root: NodeRoot, paths: Sequence[str]) -> tuple[dict[str, tuple[str, int]], str]:
+    """The package of each path, and when it was unpacked. dpkg lists files under the names that they had before /lib
+    and /usr/lib became one."""
+    names = {each: path for path in paths for each in _aliases(path)}
+    try:
+        lists = sorted(root.file(_DPKG).glob("*.list"))
+    except OSError:
+        return {}, ""
+    found: dict[str, tuple[str, int]] = {}
+    read = 0
+    for path in lists:
+        try:
+            content = path.read_bytes()
+            unpacked = path.stat().st_mtime_ns
+        except OSError:
+            continue
+        read += len(content)
+        if b"/systemd/system/" not in content:
+            continue
+        package = path.stem.partition(":")[0]
+        for line in content.decode("utf-8", "surrogateescape").splitlines():
+            if line in names:
+                found[names[line]] = (package, unpacked)
+        if read > _MOST_LIST_BYTES:
+            break
+    return found, "dpkg" if lists else ""
+
+
+def _aliases(path: str) -> tuple[str, ...]:
+    if path.startswith("/usr/lib/"):
+        return path, path.removeprefix("/usr")
+    return (path, f"/usr{path}") if path.startswith("/lib/") else (path,)
+
+
+def _here(root: NodeRoot, path: str) -> Path:
+    """A file whose last part is not followed where it is a link."""
+    parent, _, name = path.rpartition("/")
+    return root.file(parent or "/") / name
+
+
+def _changed(root: NodeRoot, path: str) -> int | None:
+    try:
+        return os.lstat(_here(root, path)).st_ctime_ns
+    except OSError:
+        return None
+
+
+def _is_link(root: NodeRoot, path: str) -> bool:
+    try:
+        return _here(root, path).is_symlink()
+    except OSError:
+        return False
+
+
+def _changed_below(root: NodeRoot, directory: str) -> list[int]:
+    """When things directly below a directory were last written: a directory's own time moves with its content, so the
+    oldest file of each counts."""
+    try:
+        homes = [home for home in root.file(directory).iterdir() if home.is_dir()]
+        found = [[os.lstat(file).st_ctime_ns for file in home.iterdir()] for home in homes]
+    except OSError:
+        return []
+    return [min(times) for times in found if times]

@@ -1,0 +1,67 @@
+"""The judge of an audit: rows of services and facts of the node in, judgements out. It touches no files."""
+
+from dataclasses import replace
+
+from exhume.collect.seen import Seen
+from exhume.diagnose.audit.agents import describe, recognise
+from exhume.diagnose.audit.costs import Bill, costs_of
+from exhume.diagnose.audit.explain import explain
+from exhume.diagnose.audit.needs import Matter, need_of
+from exhume.diagnose.audit.provenance import provenance_of
+from exhume.diagnose.audit.traits import is_active, pace_per_hour, traits_of
+from exhume.model.audit import Audit, Judged, Manager, Needed, Origin, Service, Trait
+from exhume.model.node_facts import NodeFacts, Use
+from exhume.store.query import Recording
+
+_RANK = {trait: place for place, trait in enumerate(Trait)}
+_NEEDED = {Needed.NO: 0, Needed.UNKNOWN: 1, Needed.YES: 2}
+_SWITCHED_ON = frozenset({"enabled", "enabled-runtime"})
+
+
+def audit(
+    seen: Seen, facts: NodeFacts, recording: Recording | None = None, managers: tuple[Manager, ...] | None = None
+) -> Audit:
+    """Judge every service. `managers` are those that answered; without it those that have services."""
+    others = {service.key: service for service in seen.services}
+    bill = Bill.read(recording) if recording is not None else None
+    judged = [_judge(service, others, facts, bill) for service in seen.services]
+    judged.sort(key=_worst_first)
+    spoke = tuple(sorted({service.manager for service in seen.services})) if managers is None else managers
+    return Audit(
+        facts.node,
+        facts.taken_at,
+        tuple(judged),
+        sum(not each.traits for each in judged),
+        spoke,
+        tuple(dict.fromkeys((*seen.blind_spots, *facts.blind_spots))),
+    )
+
+
+def _judge(service: Service, others: dict[str, Service], facts: NodeFacts, bill: Bill | None) -> Judged:
+    provenance = provenance_of(service, facts)
+    traits = traits_of(service, facts.taken_at)
+    entry = recognise(service)
+    agent, decisive = describe(service, entry, facts) if entry is not None else (None, False)
+    if not traits and provenance.origin is Origin.IMAGE and _is_switched_on(service):
+        traits = (Trait.DEFAULT_ON,)
+    elif provenance.origin is Origin.IMAGE and _is_switched_on(service):
+        traits = (*traits, Trait.DEFAULT_ON)
+    troubled = any(trait.troubled for trait in traits)
+    matter = Matter(service, others, provenance, facts, troubled, entry, agent, decisive)
+    priced = replace(service, costs=costs_of(service, facts.uses.get(service.key, Use()), bill))
+    return Judged(priced, traits, explain(service, traits, others), provenance, need_of(matter), agent)
+
+
+def _is_switched_on(service: Service) -> bool:
+    """Whether it is started without being asked for: enabled by a link, or a container that comes back by itself."""
+    if service.manager is Manager.SYSTEMD:
+        return service.enabled in _SWITCHED_ON
+    return is_active(service) and service.restart_policy not in ("", "no")
+
+
+def _worst_first(judged: Judged) -> tuple[int, int, float, int, str, str]:
+    """The gravest trait; of those what nobody needs, what is started most often and leaks most."""
+    worst = min((_RANK[trait] for trait in judged.traits), default=len(_RANK))
+    service = judged.service
+    leaked = (service.costs.cgroups_leaked or 0) if service.costs else 0
+    return worst, _NEEDED[judged.need.needed], -pace_per_hour(service), -leaked, service.key, service.id

@@ -1,0 +1,97 @@
+"""Whether the order to run a service came with the base image or was given since, and how that is known."""
+
+from datetime import UTC, datetime
+
+from exhume.model.audit import Manager, Origin, Provenance, Service
+from exhume.model.clock import NANOS
+from exhume.model.node_facts import FileFact, FirstBoot, NodeFacts
+
+# Presets are applied right after a first boot gave the machine its id: that is still the image's doing.
+FIRST_BOOT_NS = NANOS
+
+
+def provenance_of(service: Service, facts: NodeFacts) -> Provenance:
+    """Where it is from. Units by their files and links; containers by when they were made."""
+    if service.manager is Manager.SYSTEMD:
+        return _of_unit(service, facts)
+    return _of_container(service, facts)
+
+
+def _of_unit(service: Service, facts: NodeFacts) -> Provenance:
+    package = _package(service, facts)
+    known = {"package": package, "enabled": service.enabled, "preset": service.preset}
+    fragment = service.fragment
+    if not fragment:
+        return Provenance(Origin.UNKNOWN, "systemd names no file that defines it", **known)
+    if fragment.startswith("/run/"):
+        return Provenance(Origin.RUNTIME, f"made while the machine runs: {fragment}", **known)
+    boot = facts.first_boot
+    if boot is None:
+        return Provenance(Origin.UNKNOWN, "when this machine first ran is not known", **known)
+    since = [fact for fact in _own_files(service, facts) if _is_later(fact, boot)]
+    if since:
+        return Provenance(Origin.CONFIGURED, _made_since(since[0], boot), **known)
+    links = [facts.files[path] for path in facts.links.get(service.key, ()) if path in facts.files]
+    late = [fact for fact in links if _is_later(fact, boot)]
+    if late and len(late) == len(links):
+        return Provenance(Origin.CONFIGURED, f"enabled since the image: {_made_since(late[0], boot)}", **known)
+    file = facts.files.get(fragment)
+    if file is None or file.changed is None:
+        return Provenance(Origin.UNKNOWN, f"when {fragment} was made is not known", **known)
+    if not links and _is_later(file, boot):
+        if file.package is None:
+            return Provenance(Origin.CONFIGURED, _made_since(file, boot), **known)
+        why = f"package {file.package} was installed or upgraded since {_first(boot)}: which of them can't be told"
+        return Provenance(Origin.UNKNOWN, why, **known)
+    return Provenance(Origin.IMAGE, _from_image(service, file, links, boot), **known)
+
+
+def _of_container(service: Service, facts: NodeFacts) -> Provenance:
+    if service.manager is Manager.CRI:
+        by = f" by {service.owner}" if service.owner else ""
+        return Provenance(Origin.CONFIGURED, f"ordered{by} through Kubernetes")
+    if service.created is None:
+        return Provenance(Origin.UNKNOWN, "its manager does not tell when it was made")
+    boot = facts.first_boot
+    by = f" by {service.owner}" if service.owner else ""
+    made = f"made on {_day(service.created)}{by}"
+    if boot is None:
+        return Provenance(Origin.UNKNOWN, f"{made}; when this machine first ran is not known")
+    if service.created <= boot.at:
+        return Provenance(Origin.IMAGE, f"{made}, before {_first(boot)}")
+    return Provenance(Origin.CONFIGURED, f"{made}, after {_first(boot)}")
+
+
+def _own_files(service: Service, facts: NodeFacts) -> list[FileFact]:
+    """The files that somebody wrote for it: those in /etc, which no package's new version brings."""
+    paths = [path for path in (service.fragment or "", *service.drop_ins) if path.startswith("/etc/")]
+    return [fact for path in paths if (fact := facts.files.get(path)) is not None and fact.package is None]
+
+
+def _package(service: Service, facts: NodeFacts) -> str | None:
+    fact = facts.files.get(service.fragment or "")
+    return fact.package if fact is not None else None
+
+
+def _is_later(fact: FileFact, boot: FirstBoot) -> bool:
+    return fact.changed is not None and fact.changed > boot.at + FIRST_BOOT_NS
+
+
+def _made_since(fact: FileFact, boot: FirstBoot) -> str:
+    return f"{fact.path} is of {_day(fact.changed or 0)}, after {_first(boot)}"
+
+
+def _first(boot: FirstBoot) -> str:
+    return f"the first boot ({_day(boot.at)}, {boot.by})"
+
+
+def _from_image(service: Service, file: FileFact, links: list[FileFact], boot: FirstBoot) -> str:
+    owned = f"package {file.package}" if file.package else file.path
+    if links:
+        preset = " by its preset" if service.preset == "enabled" else ""
+        return f"{owned}, enabled{preset} before {_first(boot)}"
+    return f"{owned} is older than {_first(boot)}"
+
+
+def _day(wall: int) -> str:
+    return datetime.fromtimestamp(wall / NANOS, UTC).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,264 @@
+"""An audit as people and programs read it: the verdict in a sentence, the words of each judgement, and its JSON."""
+
+import shlex
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import Any
+
+from exhume.diagnose.audit.explain import exit_words, hours_words
+from exhume.diagnose.audit.traits import pace_per_hour
+from exhume.model.audit import AUDIT_VERSION, Audit, Costs, Exit, Judged, Manager, Needed, Origin, Service, Trait
+from exhume.model.clock import NANOS
+from exhume.model.times import format_moment
+from exhume.present.words import count, duration, size
+
+TRAIT_WORDS = {
+    Trait.CRASH_LOOP: "crash loop",
+    Trait.FLAPPING: "flapping",
+    Trait.FAILED: "failed",
+    Trait.DEPENDENCY_FAILED: "not started",
+    Trait.CONDITION_FAILED: "condition",
+    Trait.DEFAULT_ON: "on by default",
+}
+NEED_WORDS = {Needed.NO: "not needed here", Needed.YES: "needed", Needed.UNKNOWN: "need unknown"}
+ORIGIN_WORDS = {
+    Origin.IMAGE: "the base image",
+    Origin.CONFIGURED: "configured since",
+    Origin.RUNTIME: "made at run time",
+    Origin.UNKNOWN: "not known",
+}
+# Of fewer starts a rate says nothing.
+_FEW_STARTS = 3
+# What a look at a live cgroup shows of one that was just made.
+_NOTHING_S = 0.05
+_VERBS = {
+    Trait.CRASH_LOOP: "crash-loops",
+    Trait.FLAPPING: "comes and goes",
+    Trait.FAILED: "failed",
+    Trait.DEPENDENCY_FAILED: "was not started",
+}
+
+
+def headline(audit: Audit) -> str:
+    """The verdict in a sentence: who is worst, why that matters, and how many more there are."""
+    troubled = [each for each in audit.services if each.troubled]
+    if not troubled:
+        return f"none of {count(len(audit.services), 'service')} is in trouble"
+    worst = troubled[0]
+    verb = _VERBS[worst.traits[0]]
+    needed = {Needed.NO: ", and nothing here needs it", Needed.YES: ", and it is needed"}.get(worst.need.needed, "")
+    more = f"; {count(len(troubled) - 1, 'more is', 'more are')} in trouble" if len(troubled) > 1 else ""
+    return f"{worst.service.key} {verb}{_brief(worst)}{needed}{more}"
+
+
+def _brief(judged: Judged) -> str:
+    """The figure that says most."""
+    service, trait = judged.service, judged.traits[0]
+    if trait is Trait.DEPENDENCY_FAILED:
+        return f" because {service.wants.failed[-1]} failed" if service.wants.failed else ""
+    if trait in (Trait.CRASH_LOOP, Trait.FLAPPING):
+        pace = pace_per_hour(service)
+        return f" ({pace:,.0f} starts an hour)" if pace >= 1 else ""
+    words = exit_words(service.last_exit, service.manager)
+    return f" (it {words})" if words else ""
+
+
+def last_exit_words(service: Service) -> str:
+    """`code 1`, `SIGKILL`: how it ended last, for a column."""
+    return exit_words(service.last_exit, Manager.PODMAN).removeprefix("ended with ").removeprefix("was killed by ")
+
+
+def pace_words(service: Service) -> str:
+    """`880/h`, or how often it was started again where the time isn't known."""
+    pace = pace_per_hour(service)
+    if pace >= 0.5:
+        return f"{pace:,.0f}/h"
+    return f"{service.restarts:,}x" if service.restarts else ""
+
+
+def history_words(service: Service) -> str:
+    history = service.history
+    if history is None or history.starts < _FEW_STARTS:
+        return ""
+    rate = history.success_rate or 0.0
+    return f"{rate:.0%} of {count(history.starts, 'start')} in {hours_words(history.hours)} went well"
+
+
+def cost_words(costs: Costs | None) -> str:
+    """What it takes, as far as that is known; empty where nothing is."""
+    if costs is None:
+        return ""
+    parts, now = [], []
+    if costs.memory_bytes is not None:
+        now.append(f"{size(costs.memory_bytes)} of memory now")
+    if costs.cpu_seconds is not None and (costs.source == "recording" or costs.cpu_seconds >= _NOTHING_S):
+        parts.append(f"{costs.cpu_seconds:,.1f} s of CPU")
+    if costs.cgroups_made or costs.cgroups_leaked:
+        leaked = f" and {costs.cgroups_leaked:,} leaked" if costs.cgroups_leaked else ""
+        parts.append(f"{count(costs.cgroups_made or 0, 'cgroup')} made{leaked}")
+    if costs.forks:
+        parts.append(f"{count(costs.forks, 'start')} of its program")
+    if not parts:
+        return ", ".join(now)
+    spent = duration(round(costs.seconds * NANOS))
+    where = f"in the last {spent} of the recording" if costs.source == "recording" else f"in the {spent} of its life"
+    return ", ".join((f"{', '.join(parts)} {where}", *now))
+
+
+def wanted_words(service: Service) -> str:
+    """Who asked for it."""
+    wants = service.wants
+    parts = [
+        f"{what} {_some(names)}"
+        for what, names in (
+            ("by", wants.wanted_by),
+            ("required by", wants.required_by),
+            ("started by", wants.triggered_by),
+            ("requires", _of_interest(wants.requires)),
+        )
+        if names
+    ]
+    if service.owner:
+        parts.append(f"made by {service.owner}")
+    return ", ".join(parts)
+
+
+def plan_command(judged: Judged) -> str:
+    """The command that plans what to do about it."""
+    return f"exhume fix plan {shlex.quote(judged.service.key)}"
+
+
+def audit_json(audit: Audit, zone: tzinfo | None, *, everything: bool = False) -> dict[str, Any]:
+    """The documented shape of `exhume audit --json`. Sorted by name, so that two nodes can be compared."""
+    told = [each for each in audit.services if everything or each.traits]
+    told.sort(key=lambda each: (each.service.manager, each.service.key, each.service.id))
+    return {
+        "version": AUDIT_VERSION,
+        "node": audit.node,
+        "taken_at": format_moment(audit.taken_at, zone),
+        "sentence": headline(audit),
+        "managers": [str(each) for each in audit.managers],
+        "audited": len(audit.services),
+        "healthy": audit.healthy,
+        "troubled": sum(each.troubled for each in audit.services),
+        "services": [_judged_json(each, zone) for each in told],
+        "blind_spots": list(audit.blind_spots),
+    }
+
+
+def _judged_json(judged: Judged, zone: tzinfo | None) -> dict[str, Any]:
+    agent = judged.agent
+    return {
+        "key": judged.service.key,
+        "traits": [str(trait) for trait in judged.traits],
+        "troubled": judged.troubled,
+        "explained": list(judged.explained),
+        "need": {"needed": str(judged.need.needed), "rule": judged.need.rule, "why": judged.need.why},
+        "provenance": {
+            "origin": str(judged.provenance.origin),
+            "why": judged.provenance.why,
+            "package": judged.provenance.package,
+            "enabled": judged.provenance.enabled,
+            "preset": judged.provenance.preset,
+        },
+        "agent": None
+        if agent is None
+        else {
+            "id": agent.id,
+            "title": agent.title,
+            "purpose": agent.purpose,
+            "needs": list(agent.needs),
+            "lacks": [{"what": lack.what, "seen": lack.seen} for lack in agent.lacks],
+            "protected": agent.protected,
+        },
+        "next": plan_command(judged) if judged.troubled else None,
+        **_service_json(judged.service, zone),
+    }
+
+
+def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
+    history, costs, wants = service.history, service.costs, service.wants
+    return {
+        "manager": str(service.manager),
+        "id": service.id,
+        "name": service.name,
+        "description": service.description,
+        "state": service.state,
+        "detail": service.detail,
+        "result": service.result,
+        "pid": service.pid,
+        "started": _moment(service.started, zone),
+        "age_seconds": service.age_s,
+        "restarts": service.restarts,
+        "restart_policy": service.restart_policy,
+        "last_exit": _exit_json(service.last_exit, zone),
+        "command": service.command,
+        "cgroup": service.cgroup,
+        "image": service.image,
+        "pod": service.pod,
+        "owner": service.owner,
+        "created": _moment(service.created, zone),
+        "unit_file": service.fragment,
+        "drop_ins": list(service.drop_ins),
+        "wants": {
+            "wanted_by": list(wants.wanted_by),
+            "required_by": list(wants.required_by),
+            "requires": list(wants.requires),
+            "after": list(wants.after),
+            "triggered_by": list(wants.triggered_by),
+            "failed": list(wants.failed),
+        },
+        "conditions": [
+            {
+                "name": each.name,
+                "parameter": each.parameter,
+                "held": each.held,
+                "trigger": each.trigger,
+                "negated": each.negated,
+            }
+            for each in service.conditions
+        ],
+        "history": None
+        if history is None
+        else {
+            "source": history.source,
+            "hours": history.hours,
+            "starts": history.starts,
+            "failures": history.failures,
+            "success_rate": history.success_rate,
+            "restarts_per_hour": history.restarts_per_hour,
+            "exits": [_exit_json(each, zone) for each in history.exits],
+            "age_pattern": history.age_pattern,
+        },
+        "costs": None
+        if costs is None
+        else {
+            "source": costs.source,
+            "seconds": costs.seconds,
+            "cpu_seconds": costs.cpu_seconds,
+            "memory_bytes": costs.memory_bytes,
+            "cgroups_made": costs.cgroups_made,
+            "cgroups_leaked": costs.cgroups_leaked,
+            "forks": costs.forks,
+        },
+        "log": list(service.log),
+    }
+
+
+def _exit_json(end: Exit | None, zone: tzinfo | None) -> dict[str, Any] | None:
+    return None if end is None else {"at": _moment(end.at, zone), "code": end.code, "signal": end.signal}
+
+
+def _moment(wall: int | None, zone: tzinfo | None) -> str | None:
+    return None if wall is None else format_moment(wall, zone)
+
+
+def _of_interest(names: Sequence[str]) -> tuple[str, ...]:
+    """Without what every unit requires."""
+    dull = (".slice", ".mount", "sysinit.target", "basic.target", "-.mount")
+    return tuple(name for name in names if not name.endswith(dull))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
