@@ -69,8 +69,8 @@ def test_a_flag_of_a_setting_says_what_the_registry_says():
     by_flag = {entry.flag: entry for entry in SETTINGS}
     for words, options in COMMANDS_BY_WORDS.items():
         # The directory that the lab writes to is not the recording that others look at, nor does it record; and how
-        # long a doctor looks is not how long a recorder runs.
-        others = {"lab": {"--dir", "--for"}, "doctor": {"--for"}}.get(words[0], set())
+        # long a doctor or a proof looks is not how long a recorder runs.
+        others = {"lab": {"--dir", "--for"}, "doctor": {"--for"}, "fix": {"--for"}}.get(words[0], set())
         for flag in (options.keys() & by_flag.keys()) - others:
             said = options[flag].help.replace("%%", "%")
             assert by_flag[flag].help in said, f"{words} {flag}"

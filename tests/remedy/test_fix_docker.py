@@ -1,8 +1,10 @@
 """Fixes of containers on a real Docker: what crash-loops is stopped for good, comes back by a rollback, and a kill -9
 at any point of either is no harm."""
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -15,13 +17,15 @@ from tests.remedy.killing import die_at_point, killed
 from tests.zombies.own_docker import OwnDocker, own_docker, until
 
 from exhume.collect.docker_control import DockerControl
+from exhume.collect.host import Host
 from exhume.lab.own_docker import docker_missing
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Plan
 from exhume.model.stop import Stop
 from exhume.remedy.fixes import Fixer, Point
+from exhume.remedy.journal import hold_journal
 from exhume.remedy.ledger import Fix, FixState, Ledger, new_id
-from exhume.remedy.plans import SavedPlan
+from exhume.remedy.plans import SavedPlan, last_plan
 from exhume.remedy.services.actions import service_actions
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.controls import Controls
@@ -195,3 +199,56 @@ def test_a_kill_at_each_point_of_apply_and_of_rollback(docker, lasting, tmp_path
     assert killed(lambda: fixer(point).roll_back(newest()))
     assert fixer().roll_back(newest()).state is FixState.ROLLED_BACK
     assert state(docker, lasting) == ("on-failure:4", True)
+
+
+def test_an_interrupted_fix_is_gone_on_with_or_undone_before_anything_else(docker, fix, lasting, looping):
+    fix("plan", "docker:neighbour")
+    ledger = Ledger(fix.work_dir)
+    begun_fix = ledger.save(last_plan(fix.work_dir).begun())
+    actions = service_actions(controls_of(docker), OwnFiles(Path))
+    assert killed(lambda: Fixer(ledger, actions, Stop(), die_at_point(2)).apply(begun_fix))
+    assert fix("list")["fixes"][0]["state"] == "unfinished"
+    said = fix("apply", "docker:stray-agent.7", "--yes", code=2)["said"]
+    assert f"fix {begun_fix.id} of docker:neighbour was interrupted" in said and "rollback" in said
+    assert fix("apply", "docker:neighbour", "--yes")["state"] == "applied"
+    assert state(docker, lasting) == ("no:0", False)
+    assert "applied already" in fix("apply", "--yes", code=2)["said"]
+    assert fix("rollback", begun_fix.id)["state"] == "rolled-back"
+    assert state(docker, lasting) == ("on-failure:4", True)
+
+
+def test_one_fix_at_a_time(docker, fix, lasting):
+    with hold_journal(fix.work_dir, Host()):
+        assert "another exhume fix is at work" in fix("apply", "docker:neighbour", "--yes", code=2)["said"]
+    assert "--yes takes these steps" in fix("apply", "docker:neighbour", code=2)["said"], "nobody sits there to ask"
+    assert state(docker, lasting) == ("on-failure:4", True)
+
+
+@pytest.mark.parametrize(("answer", "after"), [("n", ("on-failure:4", True)), ("y", ("no:0", False))])
+def test_a_person_at_a_terminal_is_asked(docker, fix, lasting, answer, after):
+    words = ["fix", "apply", "docker:neighbour", "--work-dir", str(fix.work_dir), "--baseline", "0s"]
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "exhume.cli.main", *words]
+    asked = subprocess.Popen(command, env=fix.environment, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    try:
+        heard = b""
+        until_asked = time.monotonic() + 60
+        while b"Take these steps? [y/N]" not in heard:
+            assert time.monotonic() < until_asked, heard
+            heard += os.read(leader, 4096)
+        os.write(leader, f"{answer}\n".encode())
+        drain(leader)
+        assert asked.wait(60) == (0 if answer == "y" else 2)
+    finally:
+        os.close(leader)
+        asked.kill()
+        asked.wait()
+    assert state(docker, lasting) == after
+
+
+def drain(leader: int) -> None:
+    """Until the other side of the terminal is closed."""
+    with contextlib.suppress(OSError):
+        while os.read(leader, 4096):
+            pass

@@ -12,6 +12,7 @@ from exhume.model.errors import ExhumeError
 ACTIONS = {
     "plan": "Show the steps, with files, commands, risks and effects.",
     "apply": "Take the steps; each is written down before it is done.",
+    "verify": "Watch the measures that a fix should change, against the time before it.",
     "rollback": "Put back what a fix changed, also after a crash or a reboot.",
     "list": "List the fixes that were made, and how they stand.",
 }

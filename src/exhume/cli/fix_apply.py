@@ -7,7 +7,7 @@ state that the plan was made from. With one it plans anew, as `exhume fix plan` 
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exhume.cli import exits
 from exhume.cli.fix_words import (
@@ -67,17 +67,28 @@ def run(options: Namespace) -> int:
     from exhume.remedy.services.node import open_node
 
     place = options.work_dir.absolute()
+    ledger = Ledger(place)
     with (
-        open_node(options.root or Path("/")) as node,
+        open_node(options.root or _root(ledger, options.target)) as node,
         hold_journal(place, node.root.host) as journal,
         stopped_by_signals() as stop,
     ):
-        ledger = Ledger(place)
         fix = _unfinished(ledger, node, options) or _begun(ledger, node, options, stop)
         if fix is None:
             return exits.FAILED if not stop.is_set() else exits.INTERRUPTED
         fix = Fixer(ledger, actions_of(node, journal, options, stop), stop, hear).apply(fix)
     return _told(fix, options, interrupted=stop.is_set())
+
+
+def _root(ledger: "Ledger", target: str | None) -> Path:
+    """Where the node is, when nobody says so: where it was when the plan was made."""
+    from exhume.remedy.ledger import FixState
+    from exhume.remedy.plans import last_plan
+
+    fix = ledger.newest(FixState.UNFINISHED)
+    if fix is not None:
+        return Path(fix.root)
+    return Path(last_plan(ledger.place).root) if target is None else Path("/")
 
 
 def _unfinished(ledger: "Ledger", node: "Node", options: Namespace) -> "Fix | None":
@@ -108,6 +119,7 @@ def _unfinished(ledger: "Ledger", node: "Node", options: Namespace) -> "Fix | No
 
 def _begun(ledger: "Ledger", node: "Node", options: Namespace, stop: "Stop") -> "Fix | None":
     """A new fix, agreed upon and written down, with nothing done yet; None where it is not wanted after all."""
+    from exhume.cli.fix_baseline import measured
     from exhume.cli.fix_targets import make_saved_plan
     from exhume.cli.speaking import patience, say
     from exhume.present.fix_view import plan_lines
@@ -134,7 +146,8 @@ def _begun(ledger: "Ledger", node: "Node", options: Namespace, stop: "Stop") -> 
             say("nothing was done")
             return None
     save_plan(ledger.place, saved)
-    baseline = _baseline(node, saved, options, stop)
+    effects = [effect for step in saved.plan.steps for effect in step.effects]
+    baseline = measured(node, effects, value_of(options, "dir"), options.baseline, stop)
     return None if stop.is_set() else ledger.save(saved.begun(baseline))
 
 
@@ -163,33 +176,6 @@ def _still_allowed(saved: "SavedPlan", node: "Node", options: Namespace) -> "Sav
     if said := refusals_now(saved.plan.steps, node, forced=options.force_required):
         raise UsageError(printable(f"refused: {'; '.join(said)}"))
     return saved
-
-
-def _baseline(node: "Node", saved: "SavedPlan", options: Namespace, stop: "Stop") -> dict[str, Any] | None:
-    """The measures that the plan should change, as they are now."""
-    from exhume.cli.speaking import ProgressBar
-    from exhume.model.errors import RecordingError
-    from exhume.remedy.verify.baseline import take_baseline
-    from exhume.remedy.verify.restarts import NodeRestarts
-    from exhume.store.query import Recording
-
-    effects = [effect for step in saved.plan.steps for effect in step.effects]
-    if not effects or options.baseline <= 0:
-        return None
-    recording: Recording | None = None
-    try:
-        recording = Recording.open(value_of(options, "dir")) if node.root.is_here else None
-    except RecordingError:
-        recording = None
-    restarts = NodeRestarts(node.root)
-    try:
-        with ProgressBar("measuring before anything is done") as bar:
-            taken = take_baseline(
-                node.root.host, effects, options.baseline, recording, restarts=restarts, stop=stop, progress=bar
-            )
-    finally:
-        restarts.close()
-    return taken.to_dict()
 
 
 def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:

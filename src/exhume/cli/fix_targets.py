@@ -174,12 +174,18 @@ def _our_target(command: str) -> str | None:
 
 
 def _zombie_step(node: Node, options: Namespace) -> Step | None:
+    """What frees zombies; None where there is nothing to free, or so few that it is normal."""
     from exhume.cli.speaking import ProgressBar
+    from exhume.collect.memcg.census import take_census
+    from exhume.diagnose.zombies import THRESHOLDS
     from exhume.remedy.services.effects import zombies_freed
     from exhume.remedy.zombies.as_step import as_step
     from exhume.remedy.zombies.look import Watch
     from exhume.remedy.zombies.plan import make_plan
 
+    dying = take_census(node.root.host).dying
+    if options.target != ZOMBIES and dying is not None and dying <= THRESHOLDS.normal:
+        return None
     with ProgressBar("looking at zombies") as bar:
         step = as_step(make_plan(Watch(node.root.host, options.work_dir.absolute()).situation(bar)))
     return None if step is None else replace(step, effects=zombies_freed())

@@ -98,6 +98,7 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
         "stop-container": whose.container is not None and by_docker,
         "stop-cri-container": whose.container is not None and not by_docker,
         "disable-unit": whose.container is None and whose.unit is not None,
+        "slow-restarts": whose.container is None,
     }
     chosen: list[Remedy] = []
     for each in remedies:

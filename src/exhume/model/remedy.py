@@ -151,8 +151,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A measure before and after, the verdict, and the reason for it in a sentence. `as_expected` is whether it did what
-    the plan promised: what was to stop may have improved, and still go on."""
+    """A measure before and after, the verdict, and the reason for it in a sentence. `as_expected` is whether it did
+    what the plan promised: what was to stop may have improved, and still go on."""
 
     effect: Effect
     unit: str

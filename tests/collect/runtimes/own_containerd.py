@@ -24,6 +24,7 @@ _PATIENCE_S = 60
 _CONFIG = """
 version = 2
 root = "{work}/root"
+disabled_plugins = {off}
 state = "{work}/state"
 [grpc]
   address = "{work}/c.sock"
@@ -157,12 +158,12 @@ def compiled(proto: Path, work: Path) -> Any:
 
 
 @contextmanager
-def own_containerd(image: str) -> Iterator[OwnContainerd]:
-    """A containerd that leaves nothing behind."""
+def own_containerd(image: str, off: tuple[str, ...] = ()) -> Iterator[OwnContainerd]:
+    """A containerd that leaves nothing behind, without the plugins that are off."""
     # Paths of sockets have to be short.
     work = Path(tempfile.mkdtemp(prefix="exhume-ctrd-", dir="/var/tmp"))
     own = OwnContainerd(work, image)
-    (work / "config.toml").write_text(_CONFIG.format(work=work, image=image))
+    (work / "config.toml").write_text(_CONFIG.format(work=work, image=image, off=json.dumps(off)))
     elsewhere = [path for path in map(Path, ("/run/containerd/s", "/run/containerd")) if not path.exists()]
     with (work / "log").open("wb") as log:
         words = [need("containerd"), "-c", str(work / "config.toml")]

@@ -27,7 +27,7 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
                 why=chosen.why,
                 action=STOP_CONTAINER,
                 targets=(target,),
-                commands=(f"{program} stop --time 30 {container}",),
+                commands=(f"{program} stop -t 30 {container}",),
                 risk=chosen.risk,
                 harm=chosen.harm,
                 undo=f"it is started again: {program} start {container}",

@@ -25,7 +25,8 @@ class Meaning:
 
     `per` is what an amount is told for, in seconds; 0 for what is no amount. A change matters from `matters` on (in
     `unit`) and from `share` of what was there before. Below `nothing` there is nothing of it. A second from `spike` on
-    is one that hurts by itself; None where there is no such second.
+    is one that hurts by itself; None where there is no such second. What is `rare` may be minutes apart: a short time
+    without it says nothing.
     """
 
     title: str
@@ -37,40 +38,79 @@ class Meaning:
     per: float = 0.0
     spike: float | None = None
     spike_words: str = ""
+    rare: bool = False
 
 
 _HOUR = 3600.0
+# Values of this unit are shares of one.
+SHARE = "of a core"
 
 MEANINGS: dict[Measure, Meaning] = {
     Measure.ZOMBIES: Meaning("zombies", "zombies", Kind.STOCK, matters=50, share=0.1, nothing=50),
     Measure.ZOMBIE_GROWTH: Meaning(
         "growth of zombies", "zombies an hour", Kind.FLOW, matters=30, share=0.2, nothing=30, per=_HOUR, spike=1e-9,
-        spike_words="times at which zombies came",
+        spike_words="more zombies came", rare=True,
     ),
     Measure.BUSIEST_CORE: Meaning(
-        "busiest core", "of a core", Kind.LEVEL, matters=0.1, nothing=0.1, spike=0.95,
-        spike_words="times at which a core had no time left",
+        "busiest core", SHARE, Kind.LEVEL, matters=0.1, nothing=0.1, spike=0.95,
+        spike_words="a core had no time left",
     ),
     Measure.KERNEL_CORE: Meaning(
-        "kernel on its worst core", "of a core", Kind.LEVEL, matters=0.05, share=0.2, nothing=0.1, spike=0.8,
-        spike_words="times at which the kernel held a core",
+        "kernel on its worst core", SHARE, Kind.LEVEL, matters=0.05, share=0.2, nothing=0.1, spike=0.8,
+        spike_words="the kernel held a core",
     ),
     Measure.THROTTLING: Meaning(
         "throttling", "s held back a second", Kind.FLOW, matters=0.02, share=0.2, nothing=0.01, per=1.0, spike=0.1,
-        spike_words="times at which cgroups were held back",
+        spike_words="cgroups were held back",
     ),
     Measure.RECLAIM: Meaning(
         "reclaim", "pages a second", Kind.FLOW, matters=250, share=0.2, nothing=50, per=1.0, spike=1000.0,
-        spike_words="times at which memory was reclaimed",
+        spike_words="memory was reclaimed",
     ),
     Measure.RESTARTS: Meaning("restarts", "an hour", Kind.EVENTS, per=_HOUR),
     Measure.NIC_TIMEOUTS: Meaning("timeouts of network cards", "an hour", Kind.EVENTS, per=_HOUR),
     Measure.FORKS: Meaning("forks", "a second", Kind.FLOW, matters=20, share=0.2, nothing=20, per=1.0),
     Measure.RUN_QUEUE_WAIT: Meaning(
         "wait for a core", "s waited a second on the worst core", Kind.LEVEL, matters=0.05, share=0.2, nothing=0.05,
-        spike=1.0, spike_words="times at which tasks queued for a core",
+        spike=1.0, spike_words="tasks queued for a core",
     ),
 }  # fmt: skip
+
+
+def told(measure: Measure, value: float | None) -> str:
+    """A value of a measure as people read it, with its unit."""
+    meaning = MEANINGS[measure]
+    if value is None:
+        return "not known"
+    if meaning.unit == SHARE:
+        return f"{value * 100:.0f}%"
+    unit = meaning.unit
+    if measure is Measure.ZOMBIES:
+        unit = "zombie" if round(value) == 1 else "zombies"
+    return f"{number(value)} {unit}"
+
+
+def span(measure: Measure, old: float, new: float) -> str:
+    """`from 2,000 to 8 a second`."""
+    if MEANINGS[measure].unit == SHARE:
+        return f"from {told(measure, old)} to {told(measure, new)}"
+    return f"from {number(old)} to {told(measure, new)}"
+
+
+def difference(measure: Measure, value: float) -> str:
+    """How much more or less."""
+    if MEANINGS[measure].unit != SHARE:
+        return told(measure, value)
+    return "1 point" if round(value * 100) == 1 else f"{value * 100:.0f} points"
+
+
+def number(value: float) -> str:
+    """Three digits that count, and thousands apart."""
+    if abs(value) >= 100 or value == round(value):
+        return f"{value:,.0f}"
+    text = f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}"
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
 
 # What is promised most; a plan's steps may each say something of the same measure.
 _STRENGTH = ("stay", "rise", "fall", "stop")

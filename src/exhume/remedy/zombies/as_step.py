@@ -30,7 +30,7 @@ def as_step(plan: Plan) -> Step | None:
         spike=any(step.spike for step in ours),
         risk=max((step.risk for step in ours), key=list(type(ours[0].risk)).index),
         harm="; ".join(dict.fromkeys(step.harm for step in ours if step.harm)),
-        reversible=False,
+        reversible=all(step.reversible for step in ours),
         undo="not needed: what was changed for a while is put back at the end, and nothing is lost",
     )
 

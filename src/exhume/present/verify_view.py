@@ -1,0 +1,137 @@
+"""The proof of a fix as programs read it, and the words that its surfaces share."""
+
+from datetime import tzinfo
+from typing import Any
+
+from exhume.model.remedy import Change, Effect, Measure, Stretch, Verification, Verified
+from exhume.model.times import format_moment
+from exhume.model.words import count
+from exhume.remedy.verify.lasting import lasting
+from exhume.remedy.verify.measures import MEANINGS, SHARE, Kind, number, told
+
+VERSION = 1
+CHANGE_WORDS = {
+    Change.IMPROVED: "improved",
+    Change.UNCHANGED: "unchanged",
+    Change.WORSE: "worse",
+    Change.UNPROVEN: "not enough evidence",
+}
+_EXPECTED = {"fall": "to fall", "stop": "to stop", "stay": "to stay as it was", "rise": "to rise"}
+
+
+def verdict(verification: Verification) -> str:
+    """proved, worse or unproven."""
+    if any(each.change is Change.WORSE and not each.as_expected for each in verification.measures):
+        return "worse"
+    return "proved" if all(each.as_expected for each in verification.measures) else "unproven"
+
+
+def sentence(verification: Verification) -> str:
+    """The whole verdict in a sentence."""
+    measures = verification.measures
+    improved = [each for each in measures if each.change is Change.IMPROVED]
+    worse = [each for each in measures if each.change is Change.WORSE]
+    open_ = [each for each in measures if not each.as_expected and each.change is not Change.WORSE]
+    if not worse and not open_:
+        if not improved:
+            return "nothing moved, and nothing was to move"
+        rest = len(measures) - len(improved)
+        return f"it helped: {_titles(improved)} improved" + (f", {count(rest, 'other')} as promised" if rest else "")
+    parts = []
+    if worse:
+        parts.append(f"{_titles(worse)} got worse")
+    if open_:
+        parts.append(f"{_titles(open_)}: what was promised is not proved")
+    if improved:
+        parts.append(f"{_titles(improved)} improved")
+    return "; ".join(parts)
+
+
+def title(effect: Effect) -> str:
+    """The measure, and whose it is."""
+    name = MEANINGS[effect.measure].title
+    return f"{name} of {effect.subject}" if effect.subject else name
+
+
+def expected_words(effect: Effect) -> str:
+    return _EXPECTED.get(effect.expected, effect.expected)
+
+
+def value_words(measure: Measure, stretch: Stretch) -> str:
+    return told(measure, stretch.value)
+
+
+def both_words(verified: Verified) -> str:
+    """`2,950 → 8 a second`."""
+    measure, before, after = verified.effect.measure, verified.before, verified.after
+    if before.value is None or after.value is None or MEANINGS[measure].unit == SHARE:
+        return f"{told(measure, before.value)} → {told(measure, after.value)}"
+    return f"{number(before.value)} → {told(measure, after.value)}"
+
+
+def lengths_words(verified: Verified) -> str:
+    """Over how long it was measured, and from where."""
+    parts = []
+    for stretch, when in ((verified.before, "before"), (verified.after, "since")):
+        over = f"{lasting(stretch.seconds)} {when}" if stretch.observations else f"not measured {when}"
+        parts.append(f"{over} ({stretch.source})" if stretch.observations else over)
+    return ", ".join(parts)
+
+
+def stretch_words(measure: Measure, stretch: Stretch) -> str:
+    """Over how long, in how many observations, from where."""
+    if not stretch.observations:
+        return "not measured"
+    over = lasting(stretch.seconds)
+    if MEANINGS[measure].kind is Kind.EVENTS:
+        return f"over {over}, {stretch.source}"
+    return f"over {over}, {count(stretch.observations, 'observation')}, {stretch.source}"
+
+
+def verification_json(verification: Verification, zone: tzinfo | None) -> dict[str, Any]:
+    """What `exhume fix verify --json` prints."""
+    return {
+        "version": VERSION,
+        "node": verification.node,
+        "fix": verification.fix,
+        "target": verification.target,
+        "applied_at": format_moment(verification.applied_at, zone),
+        "looked": {
+            "since": format_moment(verification.looked_from, zone),
+            "until": format_moment(verification.looked_until, zone),
+        },
+        "verdict": verdict(verification),
+        "sentence": sentence(verification),
+        "measures": [_measure(each) for each in verification.measures],
+        "done": list(verification.done),
+        "interrupted": verification.interrupted,
+        "blind_spots": list(verification.blind_spots),
+    }
+
+
+def _measure(verified: Verified) -> dict[str, Any]:
+    return {
+        "measure": verified.effect.measure.value,
+        "subject": verified.effect.subject,
+        "expected": verified.effect.expected,
+        "unit": verified.unit,
+        "before": _stretch(verified.before),
+        "after": _stretch(verified.after),
+        "change": verified.change.value,
+        "as_expected": verified.as_expected,
+        "why": verified.why,
+    }
+
+
+def _stretch(stretch: Stretch) -> dict[str, Any]:
+    return {
+        "value": None if stretch.value is None else round(stretch.value, 6),
+        "seconds": round(stretch.seconds, 3),
+        "observations": stretch.observations,
+        "source": stretch.source,
+    }
+
+
+def _titles(measures: list[Verified]) -> str:
+    names = [title(each.effect) for each in measures]
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + f" and {names[-1]}"

@@ -1,0 +1,61 @@
+"""What `exhume fix plan TARGET` makes of a target, as its users meet it; where no service manager can be asked too."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exhume.cli.fix_targets import _our_target
+from exhume.diagnose.catalogue import catalogue
+
+INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"
+
+
+def test_every_remedy_that_is_ours_names_a_target_and_the_others_none():
+    ours = [each for cause in catalogue().values() for each in cause.remedies if each.command.startswith("exhume fix")]
+    assert len(ours) >= 10
+    assert {_our_target(each.command) for each in ours} == {"{target}", "docker:{target}", "zombies"}
+    assert _our_target("exhume fix apply 'a b'") == "a b"
+    assert _our_target("systemctl edit x") is None and _our_target("exhume zombies --watch") is None
+
+
+@pytest.mark.root
+def test_a_finding_becomes_a_plan_of_ours_and_of_what_is_left_for_a_person(exhume, tmp_path):
+    words = ("fix", "plan", "zombie-memcgs", "--dir", str(INCIDENTS / "incident"), "--work-dir", str(tmp_path / "fix"))
+    plan = json.loads(exhume(*words, "--json", DOCKER_HOST=f"unix://{tmp_path}/no.sock").stdout)
+    assert plan["target"] == "zombie-memcgs"
+    manual = {step["id"]: step for step in plan["steps"] if not step["automatic"]}
+    assert manual["watch-zombies"]["commands"] == ["exhume zombies --watch"]
+    assert "stop-container" not in manual, "that is ours to do"
+    assert any("docker:ecs-agent" in line for line in plan["refusals"]), "and its container isn't here"
+    assert (tmp_path / "fix/plans" / f"{plan['id']}.json").exists()
+
+
+@pytest.mark.root
+def test_a_cause_that_the_recording_does_not_show_is_told(exhume, tmp_path):
+    words = ("fix", "plan", "cpu-steal", "--dir", str(INCIDENTS / "crash-loop"), "--work-dir", str(tmp_path / "fix"))
+    told = exhume(*words, check=False)
+    assert told.returncode == 2
+    assert "shows no cpu-steal at that time, but crash-loop" in told.stderr
+    assert not (tmp_path / "fix").exists()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("words", [("apply",), ("rollback",), ("rollback", "20260101-000000-abcd")])
+def test_without_a_plan_or_a_fix_there_is_nothing_to_do_and_it_says_what_to_run(exhume, tmp_path, words):
+    told = exhume("fix", *words, "--work-dir", str(tmp_path / "fix"), check=False)
+    assert told.returncode == 2
+    assert "exhume fix " in told.stderr and told.stderr.count("\n") == 1
+
+
+@pytest.mark.root
+def test_a_root_that_is_no_directory_is_told(exhume, tmp_path):
+    told = exhume("fix", "plan", "a.service", "--root", str(tmp_path / "none"), check=False)
+    assert told.returncode == 2 and "--root names where" in told.stderr
+
+
+@pytest.mark.root
+def test_a_node_without_a_bus_is_told(exhume, tmp_path):
+    told = exhume("fix", "plan", "a.service", "--root", str(tmp_path), check=False)
+    assert told.returncode == 2
+    assert "systemd can't be reached: there is no D-Bus at" in told.stderr

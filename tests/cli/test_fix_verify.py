@@ -1,0 +1,114 @@
+"""`exhume fix verify` as its users run it: a ledger entry with measures from before, exit codes, JSON, the page."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from exhume.model.clock import NANOS, SystemClock
+from exhume.model.remedy import Effect, Measure, Step
+from exhume.remedy.ledger import Entry, Fix, Ledger, Mark, new_id
+from exhume.remedy.verify.baseline import Baseline
+from exhume.remedy.verify.observed import Observed
+
+pytestmark = pytest.mark.root
+
+TIMEOUTS = Effect(Measure.NIC_TIMEOUTS, "stay")
+FORKS = Effect(Measure.FORKS, "fall")
+PAGE = Path(__file__).resolve().parents[2] / "docs/commands/fix.md"
+
+
+def machine() -> str:
+    try:
+        return Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def kept(place: Path, *observed: Observed, **changes) -> Fix:
+    """A fix that was applied just now, in a ledger."""
+    now = SystemClock().wall_ns()
+    step = Step("stop", "Stop a \x1b[31mloop", "it fails", action="stop", effects=tuple(o.effect for o in observed))
+    fix = Fix(
+        new_id(now), "node-1", machine(), "/", "", "loop.service", "It is stopped.", now,
+        (Entry(step, Mark.DONE, {}, now, now),),
+        baseline=Baseline(now - 60 * NANOS, now, "live", observed).to_dict(), applied_at=now, finished_at=now,
+    )  # fmt: skip
+    return Ledger(place).save(replace(fix, **changes))
+
+
+def before(effect: Effect, value: float, count: int = 60) -> Observed:
+    return Observed(effect, "live", 0, count * NANOS, (value,) * count, (1.0,) * count)
+
+
+def test_it_proves_what_it_can(exhume, tmp_path):
+    """A storm of a million forks a second is surely over here, and no card timed out."""
+    kept(tmp_path, before(FORKS, 1e6), before(TIMEOUTS, 0.0))
+    page = tmp_path / "proof.html"
+    words = ("fix", "verify", "--work-dir", str(tmp_path), "--dir", str(tmp_path / "none"), "--for", "8s", "--json")
+    refused = exhume(*words, check=False)
+    assert refused.returncode == 2
+    assert "none" in refused.stderr
+    result = exhume(*words[:4], "--for", "8s", "--html", str(page), "--json", check=False)
+    told = json.loads(result.stdout)
+    assert (result.returncode, told["verdict"], told["version"]) == (0, "proved", 1)
+    assert [each["change"] for each in told["measures"]] == ["improved", "unchanged"]
+    assert told["measures"][0]["before"]["value"] == 1e6
+    fields = set(re.findall(r'"(\w+)":', result.stdout))
+    assert fields <= set(re.findall(r"`(\w+)`", PAGE.read_text()))
+    content = page.read_text()
+    assert "default-src 'none'; style-src 'unsafe-inline'" in content
+    assert "<script" not in content
+    assert "\x1b" not in content
+
+
+def test_what_is_not_proved_is_1_and_says_so(exhume, tmp_path):
+    kept(tmp_path, before(Effect(Measure.RESTARTS, "stop", "nobody.service"), 1.0, 3))
+    result = exhume("fix", "verify", "--work-dir", str(tmp_path), "--for", "2s", check=False)
+    assert result.returncode == 1
+    assert "UNPROVEN" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"machine": "0" * 32}, "another machine"),
+        ({"baseline": None}, "nothing was measured before"),
+        ({"baseline": {"version": 1}}, "can't be read"),
+        ({"rollback_at": 1}, "only one that is applied"),
+    ],
+)
+def test_what_can_t_be_verified_is_one_sentence(exhume, tmp_path, changes, sentence):
+    fix = kept(tmp_path, before(FORKS, 1e6), **changes)
+    result = exhume("fix", "verify", fix.id, "--work-dir", str(tmp_path), "--for", "1s", check=False)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_a_fix_there_is_nothing_to_verify(exhume, tmp_path):
+    result = exhume("fix", "verify", "--work-dir", str(tmp_path), check=False)
+    assert (result.returncode, "no fix was applied" in result.stderr) == (2, True)
+
+
+def test_an_interrupt_still_gives_the_report(tmp_path):
+    kept(tmp_path, before(FORKS, 1e6))
+    words = ("fix", "verify", "--work-dir", str(tmp_path), "--for", "60s", "--json")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "exhume.cli.main", *words]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+    time.sleep(4)
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=30)
+    assert running.returncode == 130
+    told = json.loads(output)
+    assert told["interrupted"] is True
+    assert told["measures"][0]["after"]["seconds"] < 30

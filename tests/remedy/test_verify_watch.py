@@ -1,0 +1,95 @@
+"""Verifying a fix: from a recording, live on this machine, and when it is interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from tests.diagnose.scenes import Scene, at
+from tests.remedy.test_verify_baseline import ClockAt
+
+from exhume.collect.host import Host
+from exhume.lab.programs import breed
+from exhume.model.clock import SystemClock
+from exhume.model.errors import ExhumeError
+from exhume.model.remedy import Change, Effect, Measure
+from exhume.model.stop import Stop
+from exhume.remedy.verify.baseline import take_baseline
+from exhume.remedy.verify.watch import Claim, verify
+
+FORKS = Effect(Measure.FORKS, "fall")
+KERNEL = Effect(Measure.KERNEL_CORE, "fall")
+
+
+def claim(effects, **words) -> Claim:
+    return Claim("20260528-202700-0001", "node-1", "a.service", tuple(effects), **words)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """A storm of forks for a minute, then a fix, then a minute of calm."""
+    scene = Scene(cores=2, seconds=120)
+    for second in range(120):
+        storm = second < 60
+        scene.node(second, second + 1, forks=2000 + second % 7 * 30 if storm else 9 + second % 5)
+        scene.core(1, second, second + 1, system=900 + second % 5 if storm else 40 + second % 9)
+    return scene.write(tmp_path_factory.mktemp("storm"))
+
+
+def test_a_recording_proves_it_without_waiting(recording):
+    began = time.monotonic()
+    proof = verify(claim([FORKS, KERNEL], began=at(60), ended=at(60)), Host(), 60.0, recording, clock=ClockAt(at(120)))
+    assert time.monotonic() - began < 5
+    assert [each.change for each in proof.verification.measures] == [Change.IMPROVED, Change.IMPROVED]
+    assert {each.after.source for each in proof.verification.measures} == {"recording"}
+    assert proof.verification.looked_from == at(60)
+    assert proof.before[0].seconds == pytest.approx(60)
+
+
+def test_the_longer_time_before_counts(recording):
+    short = take_baseline(Host(), [FORKS], 15.0, recording, clock=ClockAt(at(60)))
+    assert short.observed[0].since == at(0)
+    with_both = claim([FORKS], began=at(60), ended=at(60), baseline=short)
+    assert verify(with_both, Host(), 60.0, recording, clock=ClockAt(at(120))).before[0].source == "recording"
+
+
+def test_without_a_time_before_there_is_no_proof():
+    now = SystemClock().wall_ns()
+    with pytest.raises(ExhumeError, match="--dir"):
+        verify(claim([FORKS], began=now, ended=now), Host(), 1.0)
+    with pytest.raises(ExhumeError, match="promised no effect"):
+        verify(claim([], began=now, ended=now), Host(), 1.0)
+
+
+def test_an_interrupted_watch_tells_what_it_saw():
+    baseline = take_baseline(Host(), [FORKS], 2.0)
+    now = SystemClock().wall_ns()
+    stop = Stop()
+    timer = threading.Timer(2.5, stop.set)
+    timer.start()
+    try:
+        proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), 60.0, stop=stop)
+    finally:
+        timer.join()
+        stop.close()
+    assert proof.verification.interrupted
+    assert 1 <= proof.verification.measures[0].after.observations <= 3
+
+
+@pytest.mark.slow
+def test_a_real_storm_of_forks_that_stops_is_proved():
+    """The lab's own program, on this machine: measured, ended, measured again."""
+    storm = subprocess.Popen([sys.executable, "-I", "-S", breed.__file__, "120", "fork"], start_new_session=True)
+    try:
+        time.sleep(0.5)
+        baseline = take_baseline(Host(), [FORKS], 15.0)
+    finally:
+        os.killpg(storm.pid, signal.SIGKILL)
+        storm.wait()
+    now = SystemClock().wall_ns()
+    proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), 20.0)
+    (forks,) = proof.verification.measures
+    assert (forks.change, forks.as_expected) == (Change.IMPROVED, True), forks

@@ -1,0 +1,39 @@
+"""Freeing zombies as one step of a fix: on real ones, written down like every other step."""
+
+import pytest
+
+from exhume.collect.host import Host
+from exhume.model.remedy import Plan
+from exhume.model.stop import Stop
+from exhume.remedy.fixes import Fixer
+from exhume.remedy.journal import hold_journal
+from exhume.remedy.ledger import FixState, Ledger, Mark, new_id
+from exhume.remedy.plans import SavedPlan
+from exhume.remedy.zombies.apply import Applier, Tell, Wishes
+from exhume.remedy.zombies.as_step import FREE_ZOMBIES, FreeZombies, as_step
+from exhume.remedy.zombies.look import Watch, memory_root
+from exhume.remedy.zombies.plan import make_plan
+
+COUNT = 60
+
+
+@pytest.mark.root
+def test_real_zombies_are_freed_by_a_step_of_a_fix(lab_of, tmp_path):
+    host, place, stop = Host(), tmp_path / "fix", Stop()
+    with lab_of(COUNT, "ext4") as lab, hold_journal(place, host) as journal:
+        watch = Watch(host, place, lab.parent, [lab.directory], pin_seconds=1.0)
+        step = as_step(make_plan(watch.situation()))
+        assert step is not None and step.commands and step.frees_at_most
+        fix = SavedPlan(new_id(0), Plan("zombies", None, "", (step,)), "n", "m", "/", "b", 0).begun()
+        applier = Applier(host, stop, journal, memory_root(host), watch, Tell())
+        deed = FreeZombies(applier, Wishes(accept=lambda step: True))
+        fixer = Fixer(Ledger(place), {FREE_ZOMBIES: deed}, stop)
+        done = fixer.apply(Ledger(place).save(fix))
+        assert (done.state, done.entries[0].mark) == (FixState.APPLIED, Mark.DONE)
+        assert "freed" in done.entries[0].why
+        assert sum(parent.bytes for parent in watch.residuals()) < COUNT * 4096, "what was charged to them is gone"
+        assert fixer.roll_back(done).state is FixState.ROLLED_BACK
+
+
+def test_a_plan_that_is_for_a_person_is_no_step_of_ours():
+    assert as_step(Plan("zombies", 5, "reboot")) is None
