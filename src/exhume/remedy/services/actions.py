@@ -47,7 +47,7 @@ class Action(Protocol):
 def service_actions(controls: Controls, files: OwnFiles) -> dict[str, Action]:
     """The actions by the names that steps have for them."""
     return {
-        STOP_UNITS: StopUnits(controls),
+        STOP_UNITS: StopUnits(controls, files),
         HOLD_UNITS: HoldUnits(controls, files),
         MASK_UNITS: MaskUnits(controls, files),
         STOP_CONTAINER: StopContainer(controls),
@@ -77,6 +77,7 @@ class StopUnits:
     """Stop units in their order: what triggers one goes before it."""
 
     controls: Controls
+    files: OwnFiles
 
     def look(self, step: Step) -> dict[str, Any]:
         control = self.controls.systemd()
@@ -94,16 +95,20 @@ class StopUnits:
     def undo(self, step: Step, before: Before) -> str:
         control = self.controls.systemd()
         ran = [name for name, state in before["states"].items() if state in RUNS] + list(before["along"])
-        said = []
+        said, held = [], []
         for name in ran:
             now = control.unit_state(check_unit_name(name))
-            if now["load"] in ("not-found", "masked"):
+            if self.files.is_held(name):
+                held.append(name)
+            elif now["load"] in ("not-found", "masked"):
                 said.append(f"{name} is {now['load']}, so it was not started again")
             elif now["active"] not in _STAYS_UP:
                 result = control.start(name)
                 # It ran before; whether it runs well was never ours to say.
                 if result not in _DONE:
                     said.append(f"{name} was started again, and that ended with {result}")
+        if held:
+            raise Kept(f"{', '.join(held)} can't be started while {drop_in_of(held[0])} is there")
         return "; ".join(said)
 
 
