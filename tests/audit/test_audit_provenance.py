@@ -28,6 +28,13 @@ def test_a_drop_in_that_was_made_since_is_too():
     assert found.provenance.origin is Origin.CONFIGURED and "local.conf" in found.provenance.why
 
 
+def test_a_fix_that_holds_it_back_is_no_order_to_run():
+    service = unit(drop_ins=("/etc/systemd/system/thing.service.d/90-exhume.conf",))
+    known = facts(service)
+    files = {**known.files, service.drop_ins[0]: FileFact(service.drop_ins[0], SINCE)}
+    assert judged(service, known=facts(service, files=files, links=known.links)).provenance.origin is Origin.IMAGE
+
+
 def test_a_drop_in_of_the_image_is_the_images():
     assert judged(unit(drop_ins=("/etc/systemd/system/thing.service.d/local.conf",))).provenance.origin is Origin.IMAGE
 

@@ -31,6 +31,19 @@ def test_a_loop_that_is_over_is_not_told_as_one():
     assert Trait.CRASH_LOOP not in trouble(calm)
 
 
+@pytest.mark.parametrize("state", ["inactive", "failed"])
+def test_one_that_a_fix_holds_back_is_in_no_trouble_any_more(state):
+    ours = "/etc/systemd/system/thing.service.d/90-exhume.conf"
+    held_back = looping(state=state, detail="dead", drop_ins=(ours,))
+    found = judged(held_back)
+    assert not found.troubled and Trait.CONDITION_FAILED in found.traits
+    (why,) = found.explained
+    assert ours in why and "exhume fix rollback" in why
+    # Somebody else's drop-in is no reason; and one that runs all the same is not held back.
+    assert judged(but(held_back, drop_ins=(ours.replace("90-exhume", "50-local"),))).troubled
+    assert trouble(looping(drop_ins=(ours,))) == [Trait.CRASH_LOOP]
+
+
 def test_it_is_caught_while_it_runs_for_its_few_seconds_too():
     alive = looping(state="active", detail="running", age_s=1.2)
     assert trouble(alive) == [Trait.CRASH_LOOP]

@@ -154,6 +154,12 @@ def test_the_words_for_a_person_name_the_next_step(node: Node):
     assert "exhume fix plan" in said.out + said.err
 
 
+def test_a_plan_for_everything_is_about_what_is_not_needed_and_nothing_else(node: Node):
+    said = node.exhume.fix("plan", "--json")
+    assert said.code == 0, said.err
+    assert {target for step in said.json()["steps"] for target in step["targets"]} == {KNOWN}
+
+
 def test_a_node_where_only_the_bus_is_mounted_is_still_told(node: Node):
     """As a container that has the host's bus at its usual place, and nothing else of it."""
     words = [sys.executable, "-c", PROGRAM, "audit", "--all", "--json"]

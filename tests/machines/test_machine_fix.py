@@ -76,6 +76,9 @@ def test_from_a_crash_loop_to_the_proof_and_back(machine: Machine, exhume: Exhum
     # Neither a person nor whatever wants it can start it by chance.
     machine.start(LOOPS)
     assert machine.state(LOOPS) == "inactive"
+    (told,) = exhume.audit("--json", LOOPS).json()["services"]
+    assert not told["troubled"] and told["provenance"]["origin"] == "image"
+    assert "90-exhume.conf" in told["explained"][0]
     page = tmp_path / "proof.html"
     said = exhume.fix("verify", "--for", "12s", "--json", "--html", str(page))
     proof = said.json()

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 AUDIT_VERSION = 1
+# The file by which a fix of exhume's holds a unit back, in the directory of that unit's drop-ins.
+OWN_DROP_IN = "90-exhume.conf"
 
 
 class Manager(StrEnum):
@@ -194,6 +196,11 @@ class Service:
     def key(self) -> str:
         """How it is named in commands: a unit by its name, a container with its manager before it."""
         return self.id if self.manager is Manager.SYSTEMD else f"{self.manager.value}:{self.name}"
+
+    @property
+    def held_back(self) -> str | None:
+        """The drop-in by which a fix of exhume's keeps it from being started, where there is one."""
+        return next((path for path in self.drop_ins if path.endswith(f"/{OWN_DROP_IN}")), None)
 
 
 @dataclass(frozen=True, slots=True)

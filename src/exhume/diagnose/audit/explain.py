@@ -87,7 +87,12 @@ def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Se
         said.append(_failed(service))
     if Trait.DEPENDENCY_FAILED in traits:
         said += [_dependency(name, others) for name in service.wants.failed]
-    if Trait.CONDITION_FAILED in traits:
+    if Trait.CONDITION_FAILED in traits and service.held_back:
+        said.append(
+            f"it was not started, because a fix of exhume's holds it back by {service.held_back}; "
+            "exhume fix rollback takes that away"
+        )
+    elif Trait.CONDITION_FAILED in traits:
         said += [condition_words(each) for each in broken_conditions(service)]
     if any(trait.troubled for trait in traits):
         reason = log_reason(service)

@@ -63,8 +63,13 @@ def _of_container(service: Service, facts: NodeFacts) -> Provenance:
 
 
 def _own_files(service: Service, facts: NodeFacts) -> list[FileFact]:
-    """The files that somebody wrote for it: those in /etc, which no package's new version brings."""
-    paths = [path for path in (service.fragment or "", *service.drop_ins) if path.startswith("/etc/")]
+    """The files that somebody wrote for it: those in /etc, which no package's new version brings. A fix that holds it
+    back does not order it to run."""
+    paths = [
+        path
+        for path in (service.fragment or "", *service.drop_ins)
+        if path.startswith("/etc/") and path != service.held_back
+    ]
     return [fact for path in paths if (fact := facts.files.get(path)) is not None and fact.package is None]
 
 

@@ -25,6 +25,9 @@ _ENDED = frozenset({"exited", "dead", "stopped", "container_exited"})
 
 def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
     """Its traits, the worst first; whether the image's default started it is for the provenance to say."""
+    if service.held_back and not is_active(service):
+        # Whatever it did before, somebody saw to it.
+        return (Trait.CONDITION_FAILED,)
     found = []
     if _loops(service, now):
         found.append(Trait.CRASH_LOOP)

@@ -186,8 +186,8 @@ def _default_on(quiet: Sequence[Judged], width: int) -> Iterator[Text]:
         yield from _hung(_name(each, _RED), f"not needed here: {each.need.why}", width, _PLAIN)
     rest = [visible(each.service.key) for each in found if each not in idle[:_SHOWN]]
     if rest:
-        others = "the others are" if idle else "they are"
-        yield from _hung(Text("  · ", _DIM), f"{others} {_some(rest)}", width, _DIM)
+        others = "besides: " if idle else ""
+        yield from _hung(Text("  · ", _DIM), f"{others}{_some(rest)}", width, _DIM)
 
 
 def _held_back(quiet: Sequence[Judged], width: int) -> Iterator[Text]:
@@ -196,6 +196,8 @@ def _held_back(quiet: Sequence[Judged], width: int) -> Iterator[Text]:
     if not found:
         return
     own = [each for each in found if each.agent is None or not each.agent.protected]
+    # What a fix holds back is the answer that people come for.
+    own.sort(key=lambda each: each.service.held_back is None)
     yield Text()
     yield Text(f"not started, because a condition did not hold: {count(len(found), 'service')}", _BOLD)
     for each in own[:_NAMES_SHOWN]:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from exhume.model.audit import OWN_DROP_IN
 from exhume.remedy.documents import sync_directory
 from exhume.remedy.services.controls import ActionFailed, Kept
 from exhume.remedy.services.names import check_unit_name
 
 UNITS = "/etc/systemd/system"
-DROP_IN = "90-exhume.conf"
+DROP_IN = OWN_DROP_IN
 NOWHERE = "/dev/null"
 _LONGEST_NAME = 255
 _RESET = re.compile(r"^[ \t]*Condition\w+[ \t]*=[ \t]*$", re.MULTILINE)
