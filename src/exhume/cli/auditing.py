@@ -57,15 +57,10 @@ def open_recording(root: NodeRoot, directory: Path, given: bool) -> "tuple[Recor
 
 def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, Seen]]:
     """What each manager says; one that isn't there says nothing."""
-    from exhume.collect.cri.services import cri_services
-    from exhume.collect.docker_services import docker_services
+    from exhume.collect.container_services import container_looks
     from exhume.collect.systemd.units import read_services
 
     progress("asking systemd", 0.1)
     looks = [(Manager.SYSTEMD, read_services(root, hours))]
     progress("asking container runtimes", 0.5)
-    for manager, socket in ((Manager.DOCKER, root.docker), (Manager.PODMAN, root.podman)):
-        if socket is not None and socket.exists():
-            looks.append((manager, docker_services(socket, manager, host=root.host, hours=hours)))
-    looks += [(Manager.CRI, cri_services(socket, root=root, hours=hours)) for socket in root.cri]
-    return looks
+    return [*looks, *container_looks(root, hours)]

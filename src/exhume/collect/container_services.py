@@ -1,24 +1,22 @@
-"""The containers of every runtime on a node, as one look."""
+"""A look at every container runtime of a node."""
 
+from exhume.collect.cri.services import cri_services
 from exhume.collect.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.seen import Seen, together
+from exhume.collect.seen import Seen
 from exhume.model.audit import Manager
 
 
-def container_services(root: NodeRoot, hours: float = 24.0) -> Seen:
-    """Docker's, Podman's and those of whatever speaks CRI, where there is a socket of theirs. Without one there is
-    nothing to be seen and nothing is said."""
-    looks = []
-    engines = {Manager.PODMAN: root.podman, Manager.DOCKER: root.docker}
+def container_looks(root: NodeRoot, hours: float = 24.0) -> list[tuple[Manager, Seen]]:
+    """Docker's, Podman's and those of whatever speaks CRI, where a socket of theirs is there; one that isn't there says
+    nothing."""
+    docker, podman = root.docker, root.podman
     # Where Podman stands in for Docker both names lead to one socket.
-    if root.podman is not None and root.docker is not None and root.podman.resolve() == root.docker.resolve():
-        del engines[Manager.DOCKER]
-    for manager, socket in engines.items():
-        if socket is not None:
-            looks.append(docker_services(socket, manager, host=root.host, hours=hours))
-    for socket in root.cri:
-        from exhume.collect.cri.services import cri_services
-
-        looks.append(cri_services(socket, root=root, hours=hours))
-    return together(looks)
+    if docker is not None and podman is not None and docker.resolve() == podman.resolve():
+        docker = None
+    looks = [
+        (manager, docker_services(socket, manager, host=root.host, hours=hours))
+        for manager, socket in ((Manager.DOCKER, docker), (Manager.PODMAN, podman))
+        if socket is not None and socket.exists()
+    ]
+    return [*looks, *((Manager.CRI, cri_services(socket, root=root, hours=hours)) for socket in root.cri)]

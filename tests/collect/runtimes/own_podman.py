@@ -78,9 +78,21 @@ def own_podman() -> Iterator[OwnPodman]:
     finally:
         service.terminate()
         service.wait(20)
+        # What tidies up after a container that ended may still be at it.
+        until("its helpers have ended", lambda: not _at_work(work), 20)
         for place in Path("/sys/fs/cgroup").glob(f"*/{podman.cgroup}"):
             for directory in sorted((place, *place.rglob("*/")), reverse=True):
                 with suppress(OSError):
                     directory.rmdir()
         shutil.rmtree(work)
     assert not any(str(work) in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def _at_work(directory: Path) -> list[Path]:
+    """The processes that were started with this directory in their words."""
+    found = []
+    for words in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if os.fsencode(directory) in words.read_bytes():
+                found.append(words.parent)
+    return found

@@ -1,6 +1,7 @@
 """Pods of a real containerd, as an audit sees them: a container that is made again and again, one that is well, one
 that is done; and what kubelet's files tell of their owners."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ kind: Pod
 metadata:
   labels:
     name: other
-  name: proxy
+  name: pro-xy
 spec:
   containers:
   - name: proxy
@@ -118,19 +119,22 @@ def test_ends_that_are_no_crash(containerd: OwnContainerd) -> None:
 
 
 def test_a_static_pod_is_told_with_its_manifest(containerd: OwnContainerd, tmp_path: Path) -> None:
-    pod = containerd.run_pod("proxy-node7", "uid-3", {}, STATIC)
+    pod = containerd.run_pod("pro-xy-node7", "uid-3", {}, STATIC)
     containerd.start(pod, "proxy", "exec busybox sleep 600", 0)
     kubelet, manifests = tmp_path / "var/lib/kubelet", tmp_path / "srv/pods"
     for directory in (kubelet, manifests, tmp_path / "proc"):
         directory.mkdir(parents=True)
     (kubelet / "config.yaml").write_text("kind: KubeletConfiguration\nstaticPodPath: /srv/pods/\n")
-    (manifests / "a.yaml").write_text(MANIFEST.replace("proxy", "web"))
+    (manifests / "a.yaml").write_text(MANIFEST.replace("pro-xy", "web"))
     (manifests / "b.yaml").write_text(MANIFEST)
+    # Neither a name that is the beginning of another nor what is no file leads astray.
+    (manifests / "0.yaml").write_text(MANIFEST.replace("pro-xy", "pro"))
+    os.mkfifo(manifests / "00.yaml")
     seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
-    proxy = next(service for service in seen if service.name == "shop/proxy-node7/proxy")
-    assert proxy.fragment == "/srv/pods/b.yaml" and proxy.owner == "static pod shop/proxy-node7 of this node's kubelet"
+    proxy = next(service for service in seen if service.name == "shop/pro-xy-node7/proxy")
+    assert proxy.fragment == "/srv/pods/b.yaml" and proxy.owner == "static pod shop/pro-xy-node7 of this node's kubelet"
     # As JSON, too; and without any that fits.
-    (manifests / "b.yaml").write_text('{"kind": "Pod", "metadata": {"name": "proxy"}}')
+    (manifests / "b.yaml").write_text('{"kind": "Pod", "metadata": {"name": "pro-xy"}}')
     seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
     assert "/srv/pods/b.yaml" in {service.fragment for service in seen}
     shutil.rmtree(manifests)

@@ -10,6 +10,9 @@ def log_tail(path: Path, lines: int) -> tuple[str, ...]:
     """The last lines that it wrote; none where there is no such file. They hold whatever the container wrote: who shows
     them has to make them harmless."""
     try:
+        # Opening anything else may take for ever.
+        if not path.is_file():
+            return ()
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             content = file.read(_TAIL_BYTES)

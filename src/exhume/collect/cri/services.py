@@ -36,8 +36,12 @@ def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 2
         with Cri(socket) as runtime:
             return _Look(runtime, root or NodeRoot(), hours, log_lines).take()
     except CriError as error:
-        why = f"{error} (its CRI may be switched off)" if error.unknown else str(error)
-        return Seen([], [f"the pods of this node can't be seen: {why}"])
+        if error.unknown:
+            # Often a Docker's own, whose containers Docker tells.
+            return Seen(
+                [], [f"what {socket} runs beside others can't be seen: it speaks no CRI, or has it switched off"]
+            )
+        return Seen([], [f"the pods of this node can't be seen: {error}"])
 
 
 @dataclass(frozen=True, slots=True)

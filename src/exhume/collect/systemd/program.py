@@ -56,15 +56,20 @@ def _listen(
     assert child.stderr is not None
     said, complaints = bytearray(), bytearray()
     streams = {child.stdout.fileno(): said, child.stderr.fileno(): complaints}
+    # Not select: that knows no descriptors above 1,023.
+    watch = select.poll()
+    for stream in streams:
+        watch.register(stream, select.POLLIN)
     seen = 0
     while streams:
-        ready, _, _ = select.select(list(streams), [], [], max(0.0, deadline - time.monotonic()))
+        ready = watch.poll(max(0.0, deadline - time.monotonic()) * 1000)
         if not ready:
             return bytes(said), bytes(complaints), False
-        for stream in ready:
+        for stream, _ in ready:
             part = os.read(stream, _PART)
             if not part:
                 del streams[stream]
+                watch.unregister(stream)
                 continue
             streams[stream].extend(part)
             seen += part.count(b"\n") if streams[stream] is said else 0
