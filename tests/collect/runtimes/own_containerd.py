@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from runtime_parts import remove_cgroup
 from tests.parts import SEARCH_PATH, need
 from tests.zombies.own_docker import until
 
@@ -180,10 +181,7 @@ def own_containerd(image: str, off: tuple[str, ...] = ()) -> Iterator[OwnContain
         finally:
             daemon.terminate()
             daemon.wait(20)
-            for place in Path("/sys/fs/cgroup").glob(f"*/{own.cgroup}"):
-                for directory in sorted((place, *place.rglob("*/")), reverse=True):
-                    with suppress(OSError):
-                        directory.rmdir()
+            remove_cgroup(own.cgroup)
             for path in elsewhere:
                 with suppress(OSError):
                     path.rmdir()
