@@ -49,6 +49,18 @@ def test_a_timers_job_that_fails_every_minute_failed_and_does_not_loop():
     assert trouble(job) == [Trait.FAILED]
 
 
+def test_such_a_job_that_runs_right_now_is_told_as_well():
+    wants = Wants(triggered_by=("thing.timer",))
+    job = unit(state="activating", detail="start", age_s=1.0, wants=wants, restart_policy="no")
+    assert trouble(but(job, history=history(1440, 1440, every_s=60))) == [Trait.FLAPPING]
+    assert trouble(but(job, history=history(1440, 5, every_s=60))) == []
+
+
+def test_one_that_is_started_often_and_seldom_fails_does_not_loop():
+    busy = unit(restarts=99, age_s=2.0, history=history(100, 4, every_s=30))
+    assert trouble(busy) == [Trait.FLAPPING]
+
+
 def test_an_administrator_who_restarts_it_makes_no_loop():
     assert trouble(unit(age_s=3.0, history=history(6, 0))) == []
 

@@ -118,10 +118,11 @@ def _flaps(service: Service, now: int) -> bool:
     """Comes and goes, though not in a loop of failures: it is started again and again after ends that look well, or
     ends badly now and then."""
     history = service.history
-    if is_triggered(service):
-        return False
     if history is None or not history.starts:
         return False
+    if is_triggered(service):
+        # A job that fails each time, seen while it runs once more.
+        return history.failures >= max(LEAST_ENDS, MOSTLY * history.starts)
     if (service.restarts or 0) >= LEAST_ENDS and (history.restarts_per_hour or 0.0) >= LOOP_PER_HOUR:
         return _is_recent(service, history, now)
     return history.failures >= LEAST_ENDS

@@ -19,7 +19,9 @@ STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
 # Whoever ends a job of systemd in any of these ways has done what was asked.
 _DONE = ("done", "skipped")
 # What crash-loops is now and then on its way down.
-RUNS = ("active", "activating", "reloading", "refreshing", "deactivating")
+_STAYS_UP = ("active", "activating", "reloading", "refreshing")
+# One that is on its way down ran; but unless it is started, it is down in a moment.
+RUNS = (*_STAYS_UP, "deactivating")
 _STOP_S = 120.0
 _CONTAINER_GRACE_S = 30
 # Relations by which stopping one unit stops another, in the words of a fingerprint.
@@ -100,7 +102,7 @@ class StopUnits:
                 held.append(name)
             elif now["load"] in ("not-found", "masked"):
                 said.append(f"{name} is {now['load']}, so it was not started again")
-            elif now["active"] not in RUNS:
+            elif now["active"] not in _STAYS_UP:
                 result = control.start(name)
                 # It ran before; whether it runs well was never ours to say.
                 if result not in _DONE:
