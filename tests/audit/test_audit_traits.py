@@ -49,6 +49,18 @@ def test_a_timers_job_that_fails_every_minute_failed_and_does_not_loop():
     assert trouble(job) == [Trait.FAILED]
 
 
+def test_such_a_job_that_runs_right_now_is_told_as_well():
+    wants = Wants(triggered_by=("thing.timer",))
+    job = unit(state="activating", detail="start", age_s=1.0, wants=wants, restart_policy="no")
+    assert trouble(but(job, history=history(1440, 1440, every_s=60))) == [Trait.FLAPPING]
+    assert trouble(but(job, history=history(1440, 5, every_s=60))) == []
+
+
+def test_one_that_is_started_often_and_seldom_fails_does_not_loop():
+    busy = unit(restarts=99, age_s=2.0, history=history(100, 4, every_s=30))
+    assert trouble(busy) == [Trait.FLAPPING]
+
+
 def test_an_administrator_who_restarts_it_makes_no_loop():
     assert trouble(unit(age_s=3.0, history=history(6, 0))) == []
 
@@ -130,6 +142,23 @@ def test_a_container_that_docker_starts_again_and_again_loops():
 def test_a_container_that_kubernetes_backs_off_from_loops():
     waits = Service(Manager.CRI, "cd" * 32, "pod/app", state="exited", restarts=20, last_exit=Exit(NOW - 60 * NANOS, 1))
     assert trouble(but(waits, history=history(20, 20, every_s=305, ago_s=60))) == [Trait.CRASH_LOOP]
+
+
+def test_a_container_that_kubernetes_makes_wait_for_minutes_still_loops():
+    waits = Service(Manager.CRI, "cd" * 32, "pod/app", state="exited", restarts=8, last_exit=Exit(NOW, 1))
+    assert trouble(but(waits, history=history(8, 8, every_s=2, ago_s=280))) == [Trait.CRASH_LOOP]
+    assert trouble(but(waits, history=history(8, 8, every_s=2, ago_s=3000))) == [Trait.FAILED]
+
+
+def test_a_container_whose_order_to_start_again_was_taken_away_does_not_loop():
+    stopped = container(state="exited", restarts=9, last_exit=Exit(NOW, 1), history=history(10, 10, every_s=60))
+    assert trouble(stopped) == [Trait.CRASH_LOOP]
+    assert trouble(but(stopped, restart_policy="no")) == [Trait.FAILED]
+
+
+def test_a_container_that_somebody_else_makes_anew_each_time_loops_whatever_its_policy():
+    anew = container(state="exited", restart_policy="no", restarts=0, last_exit=Exit(NOW, 1))
+    assert trouble(but(anew, history=history(50, 50, every_s=4))) == [Trait.CRASH_LOOP]
 
 
 @pytest.mark.parametrize("code", [0, 137, 143])

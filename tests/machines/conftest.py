@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from exhume_outside import Program
 from machine_leftovers import remove_leftovers
 from machine_tree import machine_tree
 from nspawn_machine import Machine
@@ -21,3 +22,9 @@ def new_machine(tree: Path) -> Iterator[Callable[[], Machine]]:
     """Machines of one test's own, off at first."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(Machine(tree))
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    with Program(tmp_path_factory.mktemp("program")) as running:
+        yield running

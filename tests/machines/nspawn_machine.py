@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,12 +21,13 @@ from machine_leftovers import cgroup_hierarchies, own_name, remove_cgroups
 from tests.parts import need
 
 PATIENCE_S = 30.0
+HOST_NAME = "machine"
 SYSTEM_UNITS = "etc/systemd/system"
 # The holder, in mount and process namespaces of its own; lives until its standard input ends.
 _HOLD = """
 set -e
 mount -t tmpfs -o mode=755 exhume-machine /run
-mkdir -p /run/machine/upper /run/machine/work /run/machine/root
+mkdir -p /run/dbus /run/machine/upper /run/machine/work /run/machine/root
 mount -t overlay -o lowerdir="$1",upperdir=/run/machine/upper,workdir=/run/machine/work exhume-machine /run/machine/root
 echo ready
 exec cat
@@ -45,10 +46,12 @@ class MachineError(Exception):
 
 class Machine:
     """Use it as a context. `disk` is its root file system, also while it is off; `root` is the running machine's whole
-    tree, with its /proc, /sys and /run, as a container sees its host's root that is mounted in it."""
+    tree, with its /proc, /sys and /run, as a container sees its host's root that is mounted in it. `mounts` are more
+    options for systemd-nspawn."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, mounts: Sequence[str] = ()) -> None:
         self.tree = tree
+        self._mounts = mounts
         self.name = own_name()
         self._holder: subprocess.Popen[str] | None = None
         self._nspawn: subprocess.Popen[bytes] | None = None
@@ -71,6 +74,7 @@ class Machine:
             said = self._holder.stderr.read()
             self.close()
             raise MachineError(f"no disk for a machine: {said}")
+        self.write("/etc/hostname", f"{HOST_NAME}\n")
         return self
 
     def __exit__(
@@ -107,11 +111,11 @@ class Machine:
             cgroup.mkdir(exist_ok=True)
         (holder,) = _children(self._holder.pid)
         joining = ["sh", "-c", _JOIN_AND_BOOT, "boot", str(holder), *map(os.fspath, self._cgroups), "--"]
-        nspawn = [need("systemd-nspawn"), "--quiet", "--boot", "--directory=/run/machine/root"]
+        nspawn = [need("systemd-nspawn"), "--quiet", "--boot", "--directory=/run/machine/root", "--bind=/run/dbus"]
         apart = ["--register=no", "--keep-unit", "--private-network", "--link-journal=no"]
-        unlike_here = ["--resolv-conf=off", "--timezone=off", f"--machine={self.name}", "--hostname=machine"]
+        unlike_here = ["--resolv-conf=off", "--timezone=off", f"--machine={self.name}", f"--hostname={HOST_NAME}"]
         self._nspawn = subprocess.Popen(
-            [*joining, *nspawn, *apart, *unlike_here],
+            [*joining, *nspawn, *apart, *unlike_here, *self._mounts],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -162,6 +166,22 @@ class Machine:
             text=True,
             errors="replace",
             timeout=timeout,
+            check=False,
+        )
+
+    def beside(self, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """A command as in a container on the machine's node: with this machine's files, but the node's bus is mounted
+        at the usual place, and nothing else of the node."""
+        assert self._holder is not None
+        (holder,) = _children(self._holder.pid)
+        return subprocess.run(
+            [need("nsenter"), "--target", str(holder), "--mount", "--pid", "--", *words],
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=2 * PATIENCE_S,
             check=False,
         )
 

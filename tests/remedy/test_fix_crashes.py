@@ -193,3 +193,16 @@ def test_a_rollback_that_is_killed_at_each_change_of_a_file(fresh):
         return killed(dying)
 
     every_point(fresh, work, roll_back_is_well, least=30)
+
+
+def test_what_is_held_by_a_file_that_was_changed_is_started_once_that_is_gone(fresh):
+    node = fresh()
+    fix = node.fixer().apply(node.begun())
+    ours = node.root / UNITS / f"{AGENT}.d/90-exhume.conf"
+    ours.write_text(ours.read_text() + "# a note\n")
+    left = node.fixer().roll_back(fix)
+    assert left.state is FixState.PARTLY_ROLLED_BACK
+    assert [entry.mark.value for entry in left.entries] == ["kept", "kept", "undone", "undone"]
+    assert (node.systemd.active()[AGENT], node.systemd.active()[LONG]) == ("inactive", "active")
+    ours.unlink()
+    roll_back_is_well(node)

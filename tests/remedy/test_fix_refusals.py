@@ -240,3 +240,23 @@ def test_what_failed_already_is_only_held_back(tmp_path):
 
 def test_kinds_that_others_stand_on_are_refused_by_name_alone():
     assert "is a slice" in unit_refusal("user.slice")
+
+
+def test_a_drop_in_of_others_that_takes_conditions_away_calls_for_a_mask(tmp_path):
+    place = tmp_path / "root/etc/systemd/system/a.service.d"
+    place.mkdir(parents=True)
+    path = "/etc/systemd/system/a.service.d/95-theirs.conf"
+    units = {"a.service": {"active": "active", "drop_ins": f"{path} sha256:00"}}
+    (place / "95-theirs.conf").write_text("[Unit]\nConditionPathExists=\n")
+    steps, _ = plan(tmp_path, units, "a.service")
+    assert [step.id for step in steps] == ["stop:a.service", "mask:a.service"] and path in steps[1].why
+    (place.parent / "a.service").write_text("[Service]\n")
+    assert plan(tmp_path, units, "a.service")[0] == [] and "no mask fits" in plan(tmp_path, units, "a.service")[1][0]
+    (place / "95-theirs.conf").write_text("[Unit]\nConditionPathExists=/x\n")
+    assert plan(tmp_path, units, "a.service")[0][1].id == "hold-back:a.service"
+
+
+def test_what_was_made_at_run_time_is_only_stopped_and_that_is_final(tmp_path):
+    units = {"run-r1.service": {"active": "active", "fragment": "/run/systemd/transient/run-r1.service sha256:00"}}
+    steps, refused = plan(tmp_path, units, "run-r1.service")
+    assert refused == [] and [(step.id, step.reversible) for step in steps] == [("stop:run-r1.service", False)]

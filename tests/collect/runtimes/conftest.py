@@ -19,6 +19,9 @@ def docker() -> Iterator[OwnDocker]:
     with own_docker() as own:
         own.import_busybox(IMAGE)
         yield own
+        # So that the helpers of each container end by themselves.
+        if left := own("ps", "-aq").split():
+            own("rm", "-f", *left)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from runtime_parts import remove_cgroup
 from tests.parts import SEARCH_PATH, need
 from tests.zombies.own_docker import until
 
@@ -24,6 +25,7 @@ _PATIENCE_S = 60
 _CONFIG = """
 version = 2
 root = "{work}/root"
+disabled_plugins = {off}
 state = "{work}/state"
 [grpc]
   address = "{work}/c.sock"
@@ -157,12 +159,12 @@ def compiled(proto: Path, work: Path) -> Any:
 
 
 @contextmanager
-def own_containerd(image: str) -> Iterator[OwnContainerd]:
-    """A containerd that leaves nothing behind."""
+def own_containerd(image: str, off: tuple[str, ...] = ()) -> Iterator[OwnContainerd]:
+    """A containerd that leaves nothing behind, without the plugins that are off."""
     # Paths of sockets have to be short.
     work = Path(tempfile.mkdtemp(prefix="exhume-ctrd-", dir="/var/tmp"))
     own = OwnContainerd(work, image)
-    (work / "config.toml").write_text(_CONFIG.format(work=work, image=image))
+    (work / "config.toml").write_text(_CONFIG.format(work=work, image=image, off=json.dumps(off)))
     elsewhere = [path for path in map(Path, ("/run/containerd/s", "/run/containerd")) if not path.exists()]
     with (work / "log").open("wb") as log:
         words = [need("containerd"), "-c", str(work / "config.toml")]
@@ -179,10 +181,7 @@ def own_containerd(image: str) -> Iterator[OwnContainerd]:
         finally:
             daemon.terminate()
             daemon.wait(20)
-            for place in Path("/sys/fs/cgroup").glob(f"*/{own.cgroup}"):
-                for directory in sorted((place, *place.rglob("*/")), reverse=True):
-                    with suppress(OSError):
-                        directory.rmdir()
+            remove_cgroup(own.cgroup)
             for path in elsewhere:
                 with suppress(OSError):
                     path.rmdir()

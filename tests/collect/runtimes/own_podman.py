@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime_parts import remove_cgroup
 from tests.parts import SEARCH_PATH, need
 from tests.zombies.own_docker import until
 
@@ -80,10 +81,7 @@ def own_podman() -> Iterator[OwnPodman]:
         service.wait(20)
         # What tidies up after a container that ended may still be at it.
         until("its helpers have ended", lambda: not _at_work(work), 20)
-        for place in Path("/sys/fs/cgroup").glob(f"*/{podman.cgroup}"):
-            for directory in sorted((place, *place.rglob("*/")), reverse=True):
-                with suppress(OSError):
-                    directory.rmdir()
+        remove_cgroup(podman.cgroup)
         shutil.rmtree(work)
     assert not any(str(work) in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
 

@@ -170,6 +170,13 @@ def test_what_does_not_speak_it_is_a_blind_spot(
         runtime.status("0" * 64)
 
 
+def test_a_containerd_with_its_cri_off_says_so() -> None:
+    with own_containerd(IMAGE, off=("io.containerd.grpc.v1.cri",)) as quiet:
+        seen = cri_services(quiet.socket)
+    why = "it speaks no CRI, or has it switched off"
+    assert seen.services == [] and seen.blind_spots == [f"what {quiet.socket} runs itself can't be seen: {why}"]
+
+
 def test_the_compiled_messages_are_those_of_the_source(tmp_path: Path) -> None:
     source = Path(client.__file__).with_name("runtime.proto")
     made = compiled(source, tmp_path)

@@ -38,9 +38,7 @@ def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 2
     except CriError as error:
         if error.unknown:
             # Often a Docker's own, whose containers Docker tells.
-            return Seen(
-                [], [f"what {socket} runs beside others can't be seen: it speaks no CRI, or has it switched off"]
-            )
+            return Seen([], [f"what {socket} runs itself can't be seen: it speaks no CRI, or has it switched off"])
         return Seen([], [f"the pods of this node can't be seen: {error}"])
 
 

@@ -15,6 +15,8 @@ RECENT_S = 3600.0
 # Without a history: a service that is this young and was started again this often loops.
 YOUNG_S = 60.0
 YOUNG_RESTARTS = 5
+# How long after an end a manager may still be about to start it again: thrice what it waits at most.
+_WAITS_S = {Manager.CRI: 900.0, Manager.DOCKER: 180.0, Manager.PODMAN: 180.0}
 # How a container ends that somebody stopped (Ctrl-C, kill, terminate), unless memory ran out.
 _STOPPED_CODES = frozenset({0, 130, 137, 143})
 _STOPPED_SIGNALS = frozenset({0, 2, 9, 15})
@@ -118,10 +120,11 @@ def _flaps(service: Service, now: int) -> bool:
     """Comes and goes, though not in a loop of failures: it is started again and again after ends that look well, or
     ends badly now and then."""
     history = service.history
-    if is_triggered(service):
-        return False
     if history is None or not history.starts:
         return False
+    if is_triggered(service):
+        # A job that fails each time, seen while it runs once more.
+        return history.failures >= max(LEAST_ENDS, MOSTLY * history.starts)
     if (service.restarts or 0) >= LEAST_ENDS and (history.restarts_per_hour or 0.0) >= LOOP_PER_HOUR:
         return _is_recent(service, history, now)
     return history.failures >= LEAST_ENDS
@@ -153,9 +156,11 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
         last = service.last_exit.at
     if last is None:
         return not is_active(service) or service.age_s is None
-    # As long as it has now been up for longer than it ever was, it may be over.
+    if service.restart_policy == "no" and service.restarts and not is_active(service):
+        # Somebody took the order to start it again away.
+        return False
     pause = 3600.0 / max(pace_per_hour(service), LOOP_PER_HOUR)
-    return (now - last) / 1e9 <= min(RECENT_S, 3 * pause)
+    return (now - last) / 1e9 <= max(_WAITS_S.get(service.manager, 0.0), min(RECENT_S, 3 * pause))
 
 
 def _is_young(service: Service) -> bool:

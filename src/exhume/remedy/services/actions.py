@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
-from exhume.remedy.services.controls import ActionFailed, ContainerControl, Controls, Kept, UnitControl
+from exhume.remedy.services.controls import ActionFailed, ContainerControl, Controls, Kept, Left, UnitControl
 from exhume.remedy.services.names import check_container_id, check_unit_name
 from exhume.remedy.services.own_files import OwnFiles, drop_in_of
 
@@ -19,7 +19,9 @@ STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
 # Whoever ends a job of systemd in any of these ways has done what was asked.
 _DONE = ("done", "skipped")
 # What crash-loops is now and then on its way down.
-RUNS = ("active", "activating", "reloading", "refreshing", "deactivating")
+_STAYS_UP = ("active", "activating", "reloading", "refreshing")
+# One that is on its way down ran; but unless it is started, it is down in a moment.
+RUNS = (*_STAYS_UP, "deactivating")
 _STOP_S = 120.0
 _CONTAINER_GRACE_S = 30
 # Relations by which stopping one unit stops another, in the words of a fingerprint.
@@ -45,7 +47,7 @@ class Action(Protocol):
 def service_actions(controls: Controls, files: OwnFiles) -> dict[str, Action]:
     """The actions by the names that steps have for them."""
     return {
-        STOP_UNITS: StopUnits(controls),
+        STOP_UNITS: StopUnits(controls, files),
         HOLD_UNITS: HoldUnits(controls, files),
         MASK_UNITS: MaskUnits(controls, files),
         STOP_CONTAINER: StopContainer(controls),
@@ -75,6 +77,7 @@ class StopUnits:
     """Stop units in their order: what triggers one goes before it."""
 
     controls: Controls
+    files: OwnFiles
 
     def look(self, step: Step) -> dict[str, Any]:
         control = self.controls.systemd()
@@ -92,16 +95,20 @@ class StopUnits:
     def undo(self, step: Step, before: Before) -> str:
         control = self.controls.systemd()
         ran = [name for name, state in before["states"].items() if state in RUNS] + list(before["along"])
-        said = []
+        said, held = [], []
         for name in ran:
             now = control.unit_state(check_unit_name(name))
-            if now["load"] in ("not-found", "masked"):
+            if self.files.is_held(name):
+                held.append(name)
+            elif now["load"] in ("not-found", "masked"):
                 said.append(f"{name} is {now['load']}, so it was not started again")
-            elif now["active"] not in RUNS:
+            elif now["active"] not in _STAYS_UP:
                 result = control.start(name)
                 # It ran before; whether it runs well was never ours to say.
                 if result not in _DONE:
                     said.append(f"{name} was started again, and that ended with {result}")
+        if held:
+            raise Kept(f"{', '.join(held)} can't be started while {drop_in_of(held[0])} is there")
         return "; ".join(said)
 
 
@@ -214,7 +221,13 @@ class ChangePolicy:
     def do(self, step: Step, before: Before) -> str:
         engine, container = _container(self.controls, step)
         if engine.restart_policy(container).name != "no":
-            engine.update_restart_policy(container, "no")
+            try:
+                engine.update_restart_policy(container, "no")
+            except ExhumeError as error:
+                if not step.targets[0].startswith(f"{Manager.PODMAN.value}:"):
+                    raise
+                # Podman has nobody who starts again what was stopped, until the next boot.
+                raise Left(f"{error}; it stays down until somebody, or podman-restart.service, starts it") from None
         if engine.runs(container):
             engine.stop(container, _CONTAINER_GRACE_S)
             return "it had been started again meanwhile, and was stopped"

@@ -5,8 +5,9 @@ Nothing that somebody else made is ever touched: what is in the way is told, wha
 
 import contextlib
 import os
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ UNITS = "/etc/systemd/system"
 DROP_IN = "90-exhume.conf"
 NOWHERE = "/dev/null"
 _LONGEST_NAME = 255
+_RESET = re.compile(r"^[ \t]*Condition\w+[ \t]*=[ \t]*$", re.MULTILINE)
 _BESIDE = ".90-exhume.new"
 
 
@@ -68,12 +70,30 @@ class OwnFiles:
             return f"{drop_in_of(unit)} is there already"
         return ""
 
+    def is_held(self, unit: str) -> bool:
+        """Whether something is in the place of our drop-in."""
+        return os.path.lexists(self._place(unit)[1])
+
     def drop_in_now(self, unit: str) -> str:
         """What our drop-in, or what lies in its place, holds now; nothing where there is none."""
         try:
             return (_content(self._place(unit)[1]) or b"").decode(errors="replace")
         except OSError:
             return ""
+
+    def undone_by(self, fingerprint: Mapping[str, str]) -> str:
+        """A drop-in of others, read after ours, that takes all conditions away, and ours with them; empty: none."""
+        others = [word for word in fingerprint.get("drop_ins", "").split() if word.startswith("/")]
+        for name in others:
+            if name.rpartition("/")[2] > DROP_IN and self._resets_conditions(name):
+                return name
+        return ""
+
+    def _resets_conditions(self, name: str) -> bool:
+        try:
+            return _RESET.search(self.resolve(name).read_text(errors="replace")) is not None
+        except OSError:
+            return False
 
     def mask_obstacle(self, unit: str) -> str:
         """Why it can't be masked by a link."""

@@ -14,7 +14,10 @@ from exhume.remedy.services.names import is_unit_name
 from exhume.remedy.services.own_files import OwnFiles
 from exhume.remedy.services.refuse import refusal, required_refusal, unit_refusal
 from exhume.remedy.services.surroundings import Surroundings
-from exhume.remedy.services.unit_steps import UnitCase, hold_step, stop_step
+from exhume.remedy.services.unit_steps import UnitCase, hold_step, stop_for_good, stop_step
+
+# Where units are that were made at run time, and go when they end.
+_TRANSIENT = "/run/systemd/transient/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,12 @@ class Planner:
     def _unit(self, chosen: Chosen) -> tuple[list[Step], str]:
         control, name = self.controls.systemd(), chosen.service.id
         state = control.unit_state(name)
-        if state["load"] == "not-found":
+        if state["load"] in ("not-found", ""):
             return [], f"there is no unit {name} on this node"
         if state["load"] == "masked":
             return [], f"{name} is masked already: nothing can start it"
-        triggers = control.unit_fingerprint(name).get("triggered_by", "").split()
+        print_ = control.unit_fingerprint(name)
+        triggers = print_.get("triggered_by", "").split()
         for trigger in triggers:
             why = unit_refusal(trigger) if is_unit_name(trigger) else "that is no name of a unit"
             if why:
@@ -68,10 +72,15 @@ class Planner:
         if why := required_refusal(name, along, forced=self.force_required):
             return [], why
         case = UnitCase(chosen, units, tuple(along), self.fix, self.when)
-        held, why = hold_step(case, self.files)
+        running = _running(control, units)
+        if print_.get("fragment", "").startswith(_TRANSIENT):
+            if not running:
+                return [], f"{name} was made at run time and does not run: nothing starts it again"
+            return [stop_for_good(stop_step(case, running))], ""
+        undoing = {unit: self.files.undone_by(control.unit_fingerprint(unit)) for unit in units}
+        held, why = hold_step(case, self.files, {unit: path for unit, path in undoing.items() if path})
         if held is None:
             return [], why
-        running = _running(control, units)
         return [stop_step(case, running), held] if running else [held], ""
 
 

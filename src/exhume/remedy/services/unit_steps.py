@@ -2,7 +2,8 @@
 
 import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from exhume.model.remedy import Risk, Step
 from exhume.model.words import listed
@@ -55,10 +56,20 @@ def stop_step(case: UnitCase, running: tuple[str, ...]) -> Step:
     )
 
 
-def hold_step(case: UnitCase, files: OwnFiles) -> tuple[Step | None, str]:
-    """Keep it from being started; or why that can't be."""
+def stop_for_good(step: Step) -> Step:
+    """The same for a unit that was made at run time: it goes when it is stopped, and whoever made it has to make it
+    anew."""
+    return replace(
+        step, reversible=False, undo="whoever made it at run time has to make it anew: it is gone when it ends"
+    )
+
+
+def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> tuple[Step | None, str]:
+    """Keep it from being started; or why that can't be. `undone_by` are files that would make our drop-in useless."""
+    for path in undone_by.values():
+        return _mask_step(case, files, f"{path} takes all conditions away, so a drop-in would not hold it")
     if not all(map(has_room_for_drop_in, case.units)):
-        return _mask_step(case, files)
+        return _mask_step(case, files, "its name is too long for a drop-in")
     for unit in case.units:
         if why := files.drop_in_obstacle(unit):
             holder = _MARK.match(files.drop_in_now(unit))
@@ -92,16 +103,16 @@ def hold_step(case: UnitCase, files: OwnFiles) -> tuple[Step | None, str]:
     return step, ""
 
 
-def _mask_step(case: UnitCase, files: OwnFiles) -> tuple[Step | None, str]:
-    """For names so long that there is no room for a drop-in beside them."""
+def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | None, str]:
+    """Where a drop-in is of no use."""
     for unit in case.units:
         if why := files.mask_obstacle(unit):
-            return None, f"{unit} can't be held back: its name is too long for a drop-in, and {why}, so no mask fits"
+            return None, f"{unit} can't be held back: {reason}, and {why}, so no mask fits"
     links = tuple(mask_of(unit) for unit in case.units)
     step = Step(
         id=f"mask:{case.name}",
         title=f"mask {listed(case.units)}, also for the next boot",
-        why="its name leaves no room for a drop-in",
+        why=f"what is only stopped is started again; {reason}",
         action=MASK_UNITS,
         targets=case.units,
         commands=(*(f"ln -s -- {NOWHERE} {shlex.quote(link)}" for link in links), "systemctl daemon-reload"),
