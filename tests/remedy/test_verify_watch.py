@@ -92,4 +92,4 @@ def test_a_real_storm_of_forks_that_stops_is_proved():
     now = SystemClock().wall_ns()
     proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), 20.0)
     (forks,) = proof.verification.measures
-    assert (forks.change, forks.as_expected) == (Change.IMPROVED, True), forks
+    assert (forks.change, forks.as_expected) == (Change.IMPROVED, True), (forks, proof.before, proof.after)
