@@ -144,6 +144,23 @@ def test_a_container_that_kubernetes_backs_off_from_loops():
     assert trouble(but(waits, history=history(20, 20, every_s=305, ago_s=60))) == [Trait.CRASH_LOOP]
 
 
+def test_a_container_that_kubernetes_makes_wait_for_minutes_still_loops():
+    waits = Service(Manager.CRI, "cd" * 32, "pod/app", state="exited", restarts=8, last_exit=Exit(NOW, 1))
+    assert trouble(but(waits, history=history(8, 8, every_s=2, ago_s=280))) == [Trait.CRASH_LOOP]
+    assert trouble(but(waits, history=history(8, 8, every_s=2, ago_s=3000))) == [Trait.FAILED]
+
+
+def test_a_container_whose_order_to_start_again_was_taken_away_does_not_loop():
+    stopped = container(state="exited", restarts=9, last_exit=Exit(NOW, 1), history=history(10, 10, every_s=60))
+    assert trouble(stopped) == [Trait.CRASH_LOOP]
+    assert trouble(but(stopped, restart_policy="no")) == [Trait.FAILED]
+
+
+def test_a_container_that_somebody_else_makes_anew_each_time_loops_whatever_its_policy():
+    anew = container(state="exited", restart_policy="no", restarts=0, last_exit=Exit(NOW, 1))
+    assert trouble(but(anew, history=history(50, 50, every_s=4))) == [Trait.CRASH_LOOP]
+
+
 @pytest.mark.parametrize("code", [0, 137, 143])
 def test_a_container_that_somebody_stopped_did_not_fail(code):
     assert trouble(container(state="exited", restart_policy="no", last_exit=Exit(NOW, code))) == []

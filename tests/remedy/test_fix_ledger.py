@@ -16,7 +16,7 @@ from exhume.remedy.documents import DocumentError
 from exhume.remedy.fixes import Fixer
 from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, check_id, new_id
 from exhume.remedy.plans import OLDEST_S, SavedPlan, last_plan, save_plan
-from exhume.remedy.services.controls import ActionFailed, Kept
+from exhume.remedy.services.controls import ActionFailed, Kept, Left
 
 NOW = 1_790_000_000 * NANOS
 STEP = Step(
@@ -211,6 +211,15 @@ def test_a_stop_is_heeded_between_steps_and_manual_steps_are_left(tmp_path):
     assert marks(fixer(tmp_path, Deed(), stop).apply(fix)) == ["planned"] * 3
     done = fixer(tmp_path, Deed()).apply(fix)
     assert (marks(done), done.state) == (["left", "done", "done"], FixState.APPLIED)
+
+
+def test_a_step_that_turns_out_to_be_for_a_person_is_left_and_needs_no_undoing(tmp_path):
+    fix = Ledger(tmp_path).save(saved(*steps("one", "two")).begun())
+    done = fixer(tmp_path, Deed(do_one=Left("this engine can't"))).apply(fix)
+    assert (marks(done), done.state, done.entries[0].why) == (["left", "done"], FixState.APPLIED, "this engine can't")
+    deed = Deed()
+    assert fixer(tmp_path, deed).roll_back(done).state is FixState.ROLLED_BACK
+    assert deed.done == ["undo two"]
 
 
 def test_an_action_that_is_not_known_is_not_taken(tmp_path):

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from exhume.remedy.services.node import Node
     from exhume.store.query import Recording
 
-_HOURS = 24.0
+# What a loop did a day ago says little of how often it turns now.
+_HOURS = 1.0
 
 
 def measured(
@@ -56,7 +57,7 @@ def _recording(node: "Node", directory: Path) -> "Recording | None":
 
 
 def _histories(node: "Node", effects: Sequence["Effect"]) -> dict[str, "History"]:
-    """How the subjects fared for a day, as their managers tell it: seconds of looking see few restarts."""
+    """How the subjects fared of late, as their managers tell it: seconds of looking see few restarts."""
     from exhume.collect.docker_services import docker_services
     from exhume.collect.systemd.journal import unit_history
     from exhume.model.audit import Manager

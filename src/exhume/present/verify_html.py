@@ -92,7 +92,7 @@ def _picture(observed: Observed, most: float) -> str:
     rates = _rates(observed)
     if not rates:
         return ""
-    name = escape(f"{title(observed.effect)}, over {lasting(observed.seconds)}", quote=True)
+    name = _safe(f"{title(observed.effect)}, over {lasting(observed.seconds)}")
     whole, at, corners = observed.seconds, 0.0, [f"M0 {_HIGH}"]
     for value, span in _pooled(rates, observed.spans):
         height = _HIGH - (max(0.0, value) / most * (_HIGH - 6) if most > 0 else 0.0)

@@ -12,7 +12,7 @@ from exhume.model.errors import ExhumeError
 from exhume.model.stop import Stop
 from exhume.remedy.ledger import Entry, Fix, Ledger, Mark
 from exhume.remedy.services.actions import Action
-from exhume.remedy.services.controls import ActionFailed, Kept
+from exhume.remedy.services.controls import ActionFailed, Kept, Left
 
 
 class Point(StrEnum):
@@ -56,6 +56,8 @@ class Fixer:
             try:
                 fix = self._begun(fix, index)
                 fix = self._taken(fix, index)
+            except Left as error:
+                fix = self._marked(fix, index, Mark.LEFT, str(error))
             except ExhumeError as error:
                 # It stays begun, when it was: a part of it may be done.
                 return self.ledger.save(fix.with_entry(index, why=str(error)))

@@ -15,6 +15,8 @@ RECENT_S = 3600.0
 # Without a history: a service that is this young and was started again this often loops.
 YOUNG_S = 60.0
 YOUNG_RESTARTS = 5
+# How long after an end a manager may still be about to start it again: thrice what it waits at most.
+_WAITS_S = {Manager.CRI: 900.0, Manager.DOCKER: 180.0, Manager.PODMAN: 180.0}
 # How a container ends that somebody stopped (Ctrl-C, kill, terminate), unless memory ran out.
 _STOPPED_CODES = frozenset({0, 130, 137, 143})
 _STOPPED_SIGNALS = frozenset({0, 2, 9, 15})
@@ -154,9 +156,11 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
         last = service.last_exit.at
     if last is None:
         return not is_active(service) or service.age_s is None
-    # As long as it has now been up for longer than it ever was, it may be over.
+    if service.restart_policy == "no" and service.restarts and not is_active(service):
+        # Somebody took the order to start it again away.
+        return False
     pause = 3600.0 / max(pace_per_hour(service), LOOP_PER_HOUR)
-    return (now - last) / 1e9 <= min(RECENT_S, 3 * pause)
+    return (now - last) / 1e9 <= max(_WAITS_S.get(service.manager, 0.0), min(RECENT_S, 3 * pause))
 
 
 def _is_young(service: Service) -> bool:

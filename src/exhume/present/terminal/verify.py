@@ -49,7 +49,7 @@ def verification_lines(verification: Verification, zone: tzinfo | None, width: i
         yield Text(" " * hang).append(line, _BOLD)
     yield from _wrapped(_header(verification, zone), width, "")
     yield Text()
-    titles = min(34, max(len(visible(title(each.effect))) for each in verification.measures))
+    titles = min(34, width - 6, max(len(visible(title(each.effect))) for each in verification.measures))
     for each in verification.measures:
         yield from _measure(each, titles, width)
     if verification.done:
@@ -80,7 +80,11 @@ def _measure(verified: Verified, titles: int, width: int) -> Iterator[Text]:
     name = visible(title(verified.effect))
     line = Text(" ").append(_MARKS[verified.change], colour)
     line.append(f" {name if len(name) <= titles else name[: titles - 1] + '…':<{titles}}  ")
-    line.append(both_words(verified), _BOLD)
+    values = both_words(verified)
+    if line.cell_len + len(values) > width:
+        yield line
+        line = Text(" " * 4)
+    line.append(values, _BOLD)
     word = CHANGE_WORDS[verified.change]
     if line.cell_len + 2 + _WORD <= width:
         line.append(" " * (width - line.cell_len - _WORD))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
-from exhume.remedy.services.controls import ActionFailed, ContainerControl, Controls, Kept, UnitControl
+from exhume.remedy.services.controls import ActionFailed, ContainerControl, Controls, Kept, Left, UnitControl
 from exhume.remedy.services.names import check_container_id, check_unit_name
 from exhume.remedy.services.own_files import OwnFiles, drop_in_of
 
@@ -221,7 +221,13 @@ class ChangePolicy:
     def do(self, step: Step, before: Before) -> str:
         engine, container = _container(self.controls, step)
         if engine.restart_policy(container).name != "no":
-            engine.update_restart_policy(container, "no")
+            try:
+                engine.update_restart_policy(container, "no")
+            except ExhumeError as error:
+                if not step.targets[0].startswith(f"{Manager.PODMAN.value}:"):
+                    raise
+                # Podman has nobody who starts again what was stopped, until the next boot.
+                raise Left(f"{error}; it stays down until somebody, or podman-restart.service, starts it") from None
         if engine.runs(container):
             engine.stop(container, _CONTAINER_GRACE_S)
             return "it had been started again meanwhile, and was stopped"

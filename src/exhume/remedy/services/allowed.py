@@ -4,18 +4,27 @@ from collections.abc import Sequence
 
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Step
-from exhume.remedy.services.actions import HOLD_UNITS, MASK_UNITS, STOP_UNITS, stopped_along
+from exhume.remedy.services.actions import (
+    HOLD_UNITS,
+    MASK_UNITS,
+    RESTART_POLICY,
+    STOP_CONTAINER,
+    STOP_UNITS,
+    stopped_along,
+)
 from exhume.remedy.services.node import Node
 from exhume.remedy.services.refuse import refusal, required_refusal
-from exhume.remedy.services.surroundings import look_around
+from exhume.remedy.services.surroundings import Surroundings, look_around
 
 
 def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str]:
-    """Why some units of a plan are not to be stopped from here and now. What the plan said would be stopped along was
-    agreed to with the plan."""
+    """Why some services of a plan are not to be stopped from here and now. What the plan said would be stopped along
+    was agreed to with the plan."""
     around = look_around(node.root.host)
     said: list[str] = []
     for step in steps:
+        if step.action in (STOP_CONTAINER, RESTART_POLICY):
+            said += [f"this very process runs in {target}" for target in step.targets if _holds_us(target, around)]
         if step.action not in (STOP_UNITS, HOLD_UNITS, MASK_UNITS):
             continue
         control = node.controls.systemd()
@@ -27,3 +36,8 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
         along = {name: how for name, how in stopped_along(control, step.targets).items() if name not in step.dependents}
         said += [why] if (why := required_refusal(step.targets[-1], along, forced=forced)) else []
     return list(dict.fromkeys(said))
+
+
+def _holds_us(target: str, around: Surroundings) -> bool:
+    """Whether a container, MANAGER:ID, is the one that we run in: cgroups of containers have its id in their path."""
+    return any(target.partition(":")[2] in cgroup for cgroup in around.our_cgroups)

@@ -9,12 +9,21 @@ from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.controls import Controls
 from exhume.remedy.services.names import check_container_id
 
+# How an owner is told that is a unit of systemd.
+_BY_UNIT = "unit "
+
 
 def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str]:
     """The steps; or why there are none."""
     service = chosen.service
     if service.manager is Manager.CRI or service.pod is not None:
         return [_by_a_person(chosen)], ""
+    if service.owner.startswith(_BY_UNIT):
+        unit = service.owner.removeprefix(_BY_UNIT)
+        return (
+            [],
+            f"{service.key} is started by {unit}, which would start it again; exhume fix plan {shlex.quote(unit)}",
+        )
     engine, container = controls.engine(service.manager), check_container_id(service.id)
     program, target = service.manager.value, f"{service.manager.value}:{service.id}"
     policy, runs = engine.restart_policy(container), engine.runs(container)
@@ -56,7 +65,8 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
 def _by_a_person(chosen: Chosen) -> Step:
     """What a kubelet looks after is started again by it, whatever is done to the container."""
     service = chosen.service
-    namespace, _, pod = (service.pod or "").rpartition("/")
+    namespace, slash, pod = (service.pod or "").partition("/")
+    namespace, pod = (namespace, pod) if slash else ("", namespace)
     where = f" -n {shlex.quote(namespace)}" if namespace else ""
     commands = [f"crictl inspect {shlex.quote(service.id)}"]
     if service.fragment:

@@ -12,6 +12,10 @@ class ActionFailed(ExhumeError):
     """A step could not be taken or undone; the sentence says why. It can be tried again."""
 
 
+class Left(ExhumeError):
+    """A step that turned out to be none of ours: nothing was changed, and the rest is for a person."""
+
+
 class Kept(ExhumeError):
     """Something was not undone, because that would destroy what somebody else did since."""
 

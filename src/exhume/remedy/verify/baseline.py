@@ -22,6 +22,8 @@ LIVE_S = 15.0
 # So much of a recording is looked at; and it has to reach as near to now as this.
 RECORDED_S = 600.0
 _FRESH_S = 10.0
+# So many restarts that were seen are worth more than any that are told.
+_ENOUGH = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def take_baseline(
     for effect in wanted:
         history = (histories or {}).get(effect.subject)
         if effect.measure is Measure.RESTARTS and history is not None:
-            found[effect] = _longer(found[effect], _told(effect, history, clock.wall_ns()))
+            found[effect] = _better(found[effect], _told(effect, history, clock.wall_ns()))
     observed = tuple(found[effect] for effect in wanted)
     sources = {RECORDING if each.source == RECORDING else LIVE for each in observed}
     return Baseline(
@@ -125,17 +127,19 @@ def _recorded(
 
 def _told(effect: Effect, history: History, now: int) -> Observed | None:
     """Restarts as the manager's own records tell of them, evened out over their time: only the count matters."""
-    if not history.starts or not history.restarts_per_hour:
+    if not history.restarts_per_hour or history.hours <= 0:
         return None
-    seconds = min(history.starts / history.restarts_per_hour, history.hours) * 3600.0
-    if seconds <= 0:
-        return None
+    seconds = history.hours * 3600.0
     since = now - round(seconds * NANOS)
-    return Observed(effect, history.source, since, now, (float(history.starts),), (seconds,))
+    restarts = float(round(history.restarts_per_hour * history.hours))
+    return Observed(effect, history.source, since, now, (restarts,), (seconds,))
 
 
-def _longer(one: Observed, other: Observed | None) -> Observed:
-    return one if other is None or one.seconds >= other.seconds else other
+def _better(seen: Observed, told: Observed | None) -> Observed:
+    """What goes on now, where enough of it was seen; else what is known for longer."""
+    if told is None or seen.amount >= _ENOUGH or seen.seconds >= told.seconds:
+        return seen
+    return told
 
 
 def _key(effect: Effect) -> tuple[Measure, str]:

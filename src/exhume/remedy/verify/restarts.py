@@ -28,7 +28,7 @@ class NodeRestarts:
             if colon and manager in (Manager.DOCKER, Manager.PODMAN):
                 return self._of_container(manager, name)
             if colon and manager == Manager.CRI:
-                return cri_restarts(self._root.cri, name)
+                return self._of_pod(name)
             return self._of_unit(subject)
         except (BusError, EngineError, CriError) as error:
             self._why[subject] = str(error)
@@ -54,6 +54,13 @@ class NodeRestarts:
             raise
         count = told.get("RestartCount") if isinstance(told, dict) else None
         return count if isinstance(count, int) else None
+
+    def _of_pod(self, name: str) -> int | None:
+        sockets = self._root.cri
+        if not sockets:
+            # Nobody to ask is not the same as a container that is gone.
+            raise CriError("there is no socket of a runtime that speaks CRI here")
+        return cri_restarts(sockets, name)
 
     def _of_unit(self, name: str) -> int | None:
         try:

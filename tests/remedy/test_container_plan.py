@@ -1,0 +1,145 @@
+"""Plans for containers: what their manager can be told, and what is left to a person, whatever they are called."""
+
+import shlex
+from dataclasses import dataclass
+
+import pytest
+
+from exhume.model.audit import Audit, Costs, Judged, Manager, Need, Needed, Origin, Provenance, Service, Trait
+from exhume.model.errors import UsageError
+from exhume.model.remedy import Effect, Measure, Risk
+from exhume.remedy.services.choose import choose, manager_of, unneeded
+from exhume.remedy.services.chosen import Chosen
+from exhume.remedy.services.container_steps import container_steps
+from exhume.remedy.services.controls import ActionFailed, Controls
+from exhume.remedy.services.effects import effects_of
+
+ID = "ab12" * 16
+HOSTILE = "x'; touch /tmp/owned; '"
+
+
+@dataclass(frozen=True)
+class Policy:
+    name: str
+    max_retries: int = 0
+
+
+@dataclass(frozen=True)
+class Engine:
+    policy: Policy
+    up: bool = True
+
+    def restart_policy(self, container: str) -> Policy:
+        return self.policy
+
+    def runs(self, container: str) -> bool:
+        return self.up
+
+
+def controls(policy: Policy, *, up: bool = True) -> Controls:
+    return Controls(engines={Manager.DOCKER: Engine(policy, up)})
+
+
+def judged(service: Service, needed: Needed = Needed.NO, *traits: Trait) -> Judged:
+    need = Need(needed, "rule", "nothing connects to it")
+    return Judged(service, traits, ("it crash-loops",), Provenance(Origin.UNKNOWN, ""), need)
+
+
+def test_what_docker_starts_again_is_stopped_and_its_policy_changed_by_id():
+    chosen = Chosen(Service(Manager.DOCKER, ID, HOSTILE))
+    steps, why = container_steps(chosen, controls(Policy("on-failure", 4)))
+    assert why == ""
+    assert [step.commands for step in steps] == [(f"docker stop -t 30 {ID}",), (f"docker update --restart=no {ID}",)]
+    assert f"docker update --restart=on-failure:4 {ID}" in steps[1].undo
+    assert all(step.targets == (f"docker:{ID}",) for step in steps)
+
+
+def test_only_what_is_to_be_done_is_planned():
+    chosen = Chosen(Service(Manager.DOCKER, ID, "a"))
+    assert [step.action for step in container_steps(chosen, controls(Policy("no")))[0]] == ["stop-container"]
+    assert [step.action for step in container_steps(chosen, controls(Policy("always"), up=False))[0]] == [
+        "restart-policy"
+    ]
+    assert container_steps(chosen, controls(Policy("no"), up=False)) == (
+        [],
+        "docker:a does not run, and nothing starts it again",
+    )
+
+
+def test_an_id_that_is_none_or_a_manager_that_is_silent_is_told():
+    with pytest.raises(UsageError, match="no id of a container"):
+        container_steps(Chosen(Service(Manager.DOCKER, "../" + ID, "a")), controls(Policy("no")))
+    with pytest.raises(ActionFailed, match="no socket of podman"):
+        container_steps(Chosen(Service(Manager.PODMAN, ID, "a")), controls(Policy("no")))
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"pod": f"kube-system/{HOSTILE}"}, ["kubectl", "-n", "kube-system", "get", "pod", HOSTILE]),
+        ({"pod": "a/b", "fragment": f"/etc/kubernetes/manifests/{HOSTILE}.yaml"}, ["mv", "--"]),
+        ({}, ["crictl", "inspect", ID]),
+    ],
+)
+def test_what_kubernetes_orders_is_left_to_a_person_with_commands_that_can_be_typed(known, words):
+    (step,), why = container_steps(Chosen(Service(Manager.CRI, ID, HOSTILE, **known)), Controls())
+    assert (why, step.automatic) == ("", False)
+    assert shlex.split(step.commands[0])[: len(words)] == words
+    assert all(
+        HOSTILE in shlex.split(command) or HOSTILE not in command or "yaml" in command for command in step.commands
+    )
+
+
+def test_a_pod_of_docker_is_left_to_a_person_too():
+    (step,), _ = container_steps(Chosen(Service(Manager.DOCKER, ID, "a", pod="ns/pod")), controls(Policy("always")))
+    assert not step.automatic
+
+
+def test_a_target_means_one_container_of_its_manager():
+    rows = [judged(Service(Manager.DOCKER, ID, "a")), judged(Service(Manager.PODMAN, "cd" * 32, "a"))]
+    assert choose("docker:a", rows, Controls()).service.id == ID
+    assert choose(f"docker:{ID[:12]}", rows, Controls()).service.id == ID
+    assert choose("podman:a", rows, Controls()).service.manager is Manager.PODMAN
+    for target in ("docker:b", f"docker:{ID[:6]}", "docker:", "cri:a"):
+        with pytest.raises(UsageError, match="there is no container"):
+            choose(target, rows, Controls())
+    twice = [*rows, judged(Service(Manager.DOCKER, "ef" * 32, "a"))]
+    with pytest.raises(UsageError, match="several"):
+        choose("docker:a", twice, Controls())
+    assert manager_of("systemd:x") is None and manager_of("a.service") is None
+
+
+def test_without_a_target_it_is_what_is_in_trouble_and_not_needed():
+    rows = (
+        judged(Service(Manager.DOCKER, ID, "loops"), Needed.NO, Trait.CRASH_LOOP),
+        judged(Service(Manager.DOCKER, ID, "loops-needed"), Needed.YES, Trait.CRASH_LOOP),
+        judged(Service(Manager.DOCKER, ID, "loops-unknown"), Needed.UNKNOWN, Trait.CRASH_LOOP),
+        judged(Service(Manager.DOCKER, ID, "well"), Needed.NO, Trait.DEFAULT_ON),
+    )
+    assert [each.service.name for each in unneeded(Audit("n", 0, rows))] == ["loops"]
+
+
+def test_risk_and_reason_go_by_the_audit():
+    service = Service(Manager.DOCKER, ID, "a")
+    risks = {needed: Chosen(service, judged(service, needed)).risk for needed in Needed}
+    assert risks == {Needed.YES: Risk.HIGH, Needed.NO: Risk.LOW, Needed.UNKNOWN: Risk.MEDIUM}
+    assert Chosen(service, judged(service)).why == "it crash-loops; nothing connects to it"
+    assert "asked for" in Chosen(service).why
+
+
+def test_effects_are_only_what_it_was_seen_to_cause():
+    plain = Service(Manager.DOCKER, ID, "a")
+    assert {effect.expected for effect in effects_of(plain)} == {"stay"}
+    loops = judged(plain, Needed.NO, Trait.CRASH_LOOP)
+    assert effects_of(plain, loops)[0] == Effect(Measure.RESTARTS, "stop", "docker:a")
+    leaks = Service(Manager.DOCKER, ID, "a", costs=Costs("live", 1.0, cgroups_leaked=7))
+    assert Effect(Measure.ZOMBIE_GROWTH, "fall") in effects_of(leaks)
+    assert Effect(Measure.KERNEL_CORE, "fall") in effects_of(plain, None, "zombie-memcgs")
+    for effects in (effects_of(plain), effects_of(leaks, loops, "zombie-memcgs")):
+        assert len({(effect.measure, effect.subject) for effect in effects}) == len(effects), "each measure once"
+
+
+def test_a_container_that_a_unit_starts_is_that_units_affair():
+    chosen = Chosen(Service(Manager.DOCKER, ID, "a", owner="unit a\\x2db.service"))
+    steps, why = container_steps(chosen, controls(Policy("no")))
+    assert steps == [] and why.endswith("exhume fix plan 'a\\x2db.service'")
