@@ -90,6 +90,14 @@ def test_a_recording_without_a_table_says_so(tmp_path):
         assert observed.missing
 
 
+def test_no_start_is_no_news_where_nobody_listened(tmp_path):
+    scene = Scene(seconds=20, sources_missing=["systemd: there is no D-Bus; run it"]).event(3, "oom", "x")
+    recording = scene.event(5, "container-start", "c", source="docker", container_name="c").write(tmp_path)
+    recorded = Recorded(recording, recording.span())
+    assert "systemd" in recorded.observe(Effect(Measure.RESTARTS, "stop", "a.service")).missing
+    assert recorded.observe(Effect(Measure.RESTARTS, "stop", "docker:c")).amount == 1
+
+
 def test_a_recording_that_goes_on_needs_no_look(recording):
     """The clock stands still: a look of our own would take no second."""
     baseline = take_baseline(Host(), all_effects("a.service"), 15.0, recording, clock=ClockAt(at(41)))

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from tests.diagnose.scenes import Scene, at
+from tests.parts import missing
 from tests.remedy.test_verify_baseline import ClockAt
 
 from exhume.collect.host import Host
@@ -81,7 +82,10 @@ def test_an_interrupted_watch_tells_what_it_saw():
 
 @pytest.mark.slow
 def test_a_real_storm_of_forks_that_stops_is_proved():
-    """The lab's own program, on this machine: measured, ended, measured again."""
+    """The lab's own program, on this machine: measured, ended, measured again. Forks are counted for the whole node, so
+    others' storms must not be among them."""
+    if take_baseline(Host(), [FORKS], 3.0).observed[0].stretch.value > 100:
+        missing("a machine on which nothing else forks more than 100 times a second")
     storm = subprocess.Popen([sys.executable, "-I", "-S", breed.__file__, "120", "fork"], start_new_session=True)
     try:
         time.sleep(0.5)
@@ -92,4 +96,4 @@ def test_a_real_storm_of_forks_that_stops_is_proved():
     now = SystemClock().wall_ns()
     proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), 20.0)
     (forks,) = proof.verification.measures
-    assert (forks.change, forks.as_expected) == (Change.IMPROVED, True), forks
+    assert (forks.change, forks.as_expected) == (Change.IMPROVED, True), (forks, proof.before, proof.after)

@@ -5,6 +5,7 @@ Podman answers the same API; versions that can't change a restart policy refuse,
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from exhume.collect.docker_engine import Engine, EngineError, container_path
 # What the engine needs on top of the grace that it gives the container.
 _STOP_PATIENCE_S = 15.0
 _START_PATIENCE_S = 30.0
+_STOP_TRIES = 3
+_TRY_AGAIN_S = 0.3
+_FAILED = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,16 @@ class DockerControl:
     def stop(self, container: str, timeout: int = 10) -> bool:
         """Ask it to end, and kill it after `timeout` seconds. False where it had ended already."""
         path = container_path(container, "stop")
-        return self._engine.order(path, wait_s=timeout + _STOP_PATIENCE_S, t=timeout) != 304
+        tries_left = _STOP_TRIES
+        while True:
+            tries_left -= 1
+            try:
+                return self._engine.order(path, wait_s=timeout + _STOP_PATIENCE_S, t=timeout) != 304
+            except EngineError as error:
+                # Podman fails on a container that is just between two runs.
+                if not tries_left or error.status != _FAILED:
+                    raise
+            time.sleep(_TRY_AGAIN_S)
 
     def start(self, container: str) -> bool:
         """False where it runs already."""

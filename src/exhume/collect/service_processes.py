@@ -35,27 +35,25 @@ class ProcessTable:
         first = next((path for path in _cgroups(host, 1) if path.endswith(_INIT_SCOPE)), "")
         return cls({path: tuple(pids) for path, pids in by_cgroup.items()}, names, first.removesuffix(_INIT_SCOPE))
 
-    def of(self, service: Service) -> tuple[int, ...]:
-        """The processes of a service, those of cgroups below its own included."""
-        if not service.cgroup or service.cgroup == "/":
-            return (service.pid,) if service.pid and service.pid in self.names else ()
-        homes = {service.cgroup, self.prefix + service.cgroup}
-        found = {
-            pid
-            for path, pids in self.by_cgroup.items()
-            if any(path == home or path.startswith(home + "/") for home in homes)
-            for pid in pids
-        }
-        if service.pid and service.pid in self.names:
-            found.add(service.pid)
-        return tuple(sorted(found))
-
 
 def owners(table: ProcessTable, services: Sequence[Service]) -> dict[int, str]:
     """The service of each process, by its key; of nested ones the innermost."""
+    homes: dict[str, str] = {}
+    for service in services:
+        if service.cgroup and service.cgroup != "/":
+            homes[service.cgroup] = homes[table.prefix + service.cgroup] = service.key
     found: dict[int, str] = {}
-    for service in sorted(services, key=lambda each: len(each.cgroup or "")):
-        found.update(dict.fromkeys(table.of(service), service.key))
+    depths: dict[int, int] = {}
+    for path, pids in table.by_cgroup.items():
+        home = path
+        while home and home not in homes:
+            home = home.rpartition("/")[0]
+        if home:
+            # A process may be in another cgroup of each hierarchy: the deepest says most.
+            for pid in (pid for pid in pids if depths.get(pid, 0) < len(home)):
+                found[pid], depths[pid] = homes[home], len(home)
+    # A main process that its cgroup does not tell of.
+    found |= {s.pid: s.key for s in services if s.pid and s.pid in table.names and s.pid not in found}
     return found
 
 

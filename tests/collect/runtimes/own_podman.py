@@ -75,6 +75,7 @@ def own_podman() -> Iterator[OwnPodman]:
         until("podman listens", lambda: service.poll() is not None or podman.socket.exists(), 20)
         assert service.poll() is None, (work / "service.log").read_text()
         yield podman
+        podman("stop", "-a", "-t", "0")
         podman("rm", "-f", "-a", "-t", "0")
     finally:
         service.terminate()

@@ -52,7 +52,7 @@ def test_crashing_and_steady_are_told_apart(podman: OwnPodman) -> None:
     assert look(podman)["wobbly"].state == "exited"
     assert control.fingerprint(number) == before
     assert control.start(number)
-    podman("rm", "-f", "-t", "0", "wobbly")
+    assert control.stop(number, timeout=1)
 
 
 def test_a_policy_that_it_can_not_change_is_refused_and_stays(podman: OwnPodman) -> None:

@@ -15,7 +15,7 @@ SHORTEST_S = 3.0
 # Blocks are this many times as long as what happens in a second still shows.
 _TIMES = 2.0
 # Fewer values than these tell nothing of how they hang together; so many can speak for themselves.
-_FEWEST, _MANY = 8, 60
+FEWEST, _MANY = 8, 60
 _CLOSEST = 0.99
 # More blocks than these tell no more, and all pairs of them are compared.
 _MOST = 300
@@ -39,7 +39,7 @@ def memory_s(*stretches: Observed) -> float:
     It is the greater of two estimates: the autocorrelation summed until it is lost in noise, and what the first step of
     it leads to, put right for the little that short stretches show of it.
     """
-    parts = [apart for each in stretches if len(apart := _apart(each)) >= _FEWEST]
+    parts = [apart for each in stretches if len(apart := _apart(each)) >= FEWEST]
     if not parts:
         return 0.0
     count = sum(map(len, parts))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from exhume.model.remedy import Change, Measure
-from exhume.remedy.verify.blocks import block_seconds, blocks, bursts, rates, share_above, shared_memory_s
+from exhume.remedy.verify.blocks import FEWEST, block_seconds, blocks, bursts, rates, share_above, shared_memory_s
 from exhume.remedy.verify.lasting import lasting, longer, times
 from exhume.remedy.verify.measures import Meaning, difference, number, span
 from exhume.remedy.verify.observed import Observed
@@ -88,7 +88,9 @@ def _level(before: Observed, after: Observed, meaning: Meaning, length: float, m
     doubt, per, measure = _doubt(meaning), meaning.per or 1.0, after.effect.measure
     ranks = shift_between(old, new, doubt)
     usual = max(float(median(each.spans)) for each in (before, after))
-    worth = usual / max(usual, shared_memory_s(before, after))
+    # How few values hang together is not known: then the spread is not heard.
+    enough = min(len(before.values), len(after.values)) >= FEWEST
+    worth = usual / max(usual, shared_memory_s(before, after)) if enough else 0.0
     ratio = ratio_shift(rates(before), rates(after), worth, meaning.nothing / per, doubt)
     if ranks.middle <= -matters and (ranks.high < 0 or ratio.high < -_AT_LEAST):
         return _Level(Change.IMPROVED, _bound(measure, -ranks.high * per, -ratio.high, "less"))

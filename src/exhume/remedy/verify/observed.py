@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from exhume.model.clock import NANOS
 from exhume.model.remedy import Effect, Measure, Stretch
 from exhume.remedy.verify.measures import MEANINGS, Kind
 
@@ -47,24 +46,6 @@ class Observed:
         if meaning.kind is Kind.LEVEL:
             return float(median(self.values))
         return self.amount / self.seconds * meaning.per
-
-    def between(self, since: int, until: int) -> "Observed":
-        """The observations whose spans end inside a stretch of wall time (they are taken to follow each other)."""
-        end, kept = self.until, []
-        for value, span in zip(reversed(self.values), reversed(self.spans), strict=True):
-            if since < end <= until:
-                kept.append((value, span))
-            end -= round(span * NANOS)
-        kept.reverse()
-        return Observed(
-            self.effect,
-            self.source,
-            max(since, self.since),
-            min(until, self.until),
-            tuple(value for value, _ in kept),
-            tuple(span for _, span in kept),
-            self.missing,
-        )
 
     def to_dict(self) -> dict[str, Any]:
         stretch = self.stretch

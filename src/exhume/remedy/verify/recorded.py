@@ -45,6 +45,10 @@ class Recorded:
             self._tables[key] = self._recording.read(name, self.window, [*columns, "wall"]).sort_by("wall")
         return self._tables[key]
 
+    def did_without(self, source: str) -> bool:
+        """Whether the recorder said that it had to do without a source."""
+        return any(line.partition(":")[0] == source for line in self._recording.facts.sources_missing)
+
     def ticks(self) -> tuple[Ints, Floats]:
         """When each recorded second began (wall nanoseconds), and its length in seconds."""
         rows = self.table("node", ["span_ms"])
@@ -143,7 +147,10 @@ def _timeouts(recorded: Recorded, effect: Effect) -> "Read":
 
 def _restarts(recorded: Recorded, effect: Effect) -> "Read":
     """Starts after the first: units by their name, containers with their manager before it."""
-    _, colon, container = effect.subject.partition(":")
+    manager, colon, container = effect.subject.partition(":")
+    # Without its source, no start is no news.
+    if recorded.did_without(manager if colon else "systemd"):
+        return _nothing(f"the recorder did not hear of starts from {manager if colon else 'systemd'}")
 
     def weight(row: dict[str, object]) -> float:
         named = row["container_name"] == container if colon else row["comm"] == effect.subject
