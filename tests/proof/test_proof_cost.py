@@ -60,6 +60,7 @@ def minute(work: Path) -> Cost:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.needs("perf")
 def test_it_takes_no_more_cpu_than_perf_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

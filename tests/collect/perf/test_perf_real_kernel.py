@@ -132,6 +132,7 @@ def test_an_exec_by_a_thread_changes_name_program_and_command_line(running, tmp_
     assert rows[-1]["start"] is not None
 
 
+@pytest.mark.alone
 def test_the_life_of_a_cgroup_through_perf(running) -> None:
     if not running.sampler.traces_cgroups:
         missing("tracepoints of cgroups")
