@@ -38,7 +38,7 @@ def docker() -> None:
 
 # Permille of a second; the recorder needs a little of each core.
 IN_KERNEL = 950
-CALM_S, SPUN_S, AFTER_S = 8.0, 8.0, 3.0
+CALM_S, SPUN_S, AFTER_S = 6.0, 8.0, 2.0
 # Docker waits twice as long before each restart: with so many in each of its lives five are enough.
 IN_ONE_LIFE = 800
 # Prepares the story, in a work directory and on a small scale, says so, and waits for its end.

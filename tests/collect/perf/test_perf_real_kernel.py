@@ -22,7 +22,7 @@ from exhume.collect.perf.tracepoints import load_tracepoint
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 BUSY = "while True: pass"
 # Busy, then another program of the same process, begun by a thread that is not the first.
@@ -132,7 +132,6 @@ def test_an_exec_by_a_thread_changes_name_program_and_command_line(running, tmp_
     assert rows[-1]["start"] is not None
 
 
-@pytest.mark.alone
 def test_the_life_of_a_cgroup_through_perf(running) -> None:
     if not running.sampler.traces_cgroups:
         missing("tracepoints of cgroups")
