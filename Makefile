@@ -25,7 +25,7 @@ run: setup ## record this node (ARGS="..." passes other words to the program)
 
 test: lint ## everything that has to pass: the linters, then the tests (ARGS="-k ring" goes to pytest)
 	@tools/system-packages test
-	@$(BIN)/pytest $(ARGS)
+	@tools/run-tests $(ARGS)
 
 test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, in a virtual machine (ARGS="-k swap")
 	@tools/system-packages vm

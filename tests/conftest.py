@@ -1,22 +1,54 @@
-"""What every test shares: root-only tests skip without root, and tests that need a tool of the system say which."""
+"""What every test shares: root-only tests skip without root, tests that need a tool of the system say which, and which
+of them run together is said in `tests/together.py`."""
 
 import os
+from pathlib import Path
 
 import pytest
 from tests.parts import need
+from tests.together import ALONE, TOGETHER, Scheduler, longest_first
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        choices=(TOGETHER, ALONE),
+        help="only the tests that may run together with others, or only those that have to run alone",
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduler:
+    return Scheduler(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Loading all files takes seconds; a test that has to run alone says so in its own."""
+    of_tests = config.getoption("--part") == ALONE and collection_path.match("test_*.py")
+    return True if of_tests and f"pytest.mark.{ALONE}" not in collection_path.read_text() else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "vm" not in config.option.markexpr:
         # Minutes in a machine of their own: they are asked for with -m vm.
-        config.hook.pytest_deselected(items=[item for item in items if "vm" in item.keywords])
-        items[:] = [item for item in items if "vm" not in item.keywords]
+        keep_only(config, items, [item for item in items if "vm" not in item.keywords])
+    part = config.getoption("--part")
+    if part:
+        keep_only(config, items, [item for item in items if (ALONE in item.keywords) == (part == ALONE)])
+    if part == TOGETHER:
+        longest_first(items)
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root")
     for item in items:
         if "root" in item.keywords:
             item.add_marker(skip)
+
+
+def keep_only(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    chosen = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = kept
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

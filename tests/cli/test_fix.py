@@ -64,7 +64,7 @@ def test_words_that_make_no_sense_are_told(exhume, words, said):
 
 @pytest.mark.root
 def test_a_cgroup_or_a_step_that_is_not_there_is_told(exhume, tmp_path):
-    place = ("--work-dir", str(tmp_path / "fix"))
+    place = ("--work-dir", str(tmp_path / "fix"), "--search", str(tmp_path))
     result = exhume("fix", "plan", "zombies", *place, "--below", "/no/such/cgroup", check=False)
     assert result.returncode == 2
     assert "/no/such/cgroup is no cgroup" in result.stderr

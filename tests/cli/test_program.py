@@ -40,6 +40,7 @@ def test_help_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@pytest.mark.alone
 def test_help_is_quick():
     def cpu_seconds():
         before = os.times()

@@ -8,6 +8,8 @@ import pytest
 
 from exhume.cli import speaking
 
+pytestmark = pytest.mark.alone
+
 
 class Terminal(io.StringIO):
     def isatty(self):

@@ -281,6 +281,7 @@ def lab(request: pytest.FixtureRequest):
 
 
 @pytest.mark.root
+@pytest.mark.alone
 def test_visible_cgroups_of_this_machine(lab: Path) -> None:
     source = CgroupSource(Host())
     assert source.v1 is not None
@@ -300,6 +301,7 @@ def test_visible_cgroups_of_this_machine(lab: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 def test_cgroups_made_and_gone_are_counted_by_their_numbers(lab: Path) -> None:
     source = CgroupSource(Host())
     churn = ChurnSource(source.v1)

@@ -111,6 +111,7 @@ def large_node(node: MadeUpNode, cores: int, step: int) -> None:
     node.proc("interrupts", interrupts)
 
 
+@pytest.mark.alone
 def test_ninety_six_cores_stay_cheap(node: MadeUpNode) -> None:
     cores = 96
     large_node(node, cores, 0)
@@ -137,6 +138,7 @@ def test_ninety_six_cores_stay_cheap(node: MadeUpNode) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 def test_a_tick_costs_little_here() -> None:
     if (os.cpu_count() or 1) > 8:
         pytest.skip("a measure for small machines")

@@ -16,12 +16,12 @@ PROGRAM = str(Path(sysconfig.get_path("scripts")) / "exhume")
 PATIENCE_S = 20.0
 
 
-def until(what: str, happened: Callable[[], bool], patience: float = PATIENCE_S) -> None:
-    """Wait until it happened; fails when it doesn't."""
+def until(what: str, happened: Callable[[], bool], patience: float = PATIENCE_S, every: float = 0.02) -> None:
+    """Wait until it happened, looking so often; fails when it doesn't."""
     deadline = time.monotonic() + patience
     while not happened():
         assert time.monotonic() < deadline, f"waited {patience:.0f} s in vain: {what}"
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 class RecorderProcess:
@@ -69,7 +69,7 @@ class RecorderProcess:
         """Wait until so many ticks from now can be read."""
         self.recording()
         now = monotonic()
-        until(f"{count} ticks", lambda: anchor_count(self.directory, now) >= count or self.ended, patience)
+        until(f"{count} ticks", lambda: self.ended or anchor_count(self.directory, now) >= count, patience, every=0.1)
         assert not self.ended, self.err
         return self
 

@@ -104,11 +104,12 @@ def test_a_wall_clock_that_is_set_and_set_right_again(tmp_path: Path, step: int)
     assert cells["cores"], "the wrong hour can be looked at"
 
 
+@pytest.mark.alone
 @pytest.mark.needs("gcc", "taskset")
-def test_a_recorder_that_is_held_for_half_a_minute(
+def test_a_recorder_that_is_held_for_many_seconds(
     tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path]
 ) -> None:
-    held_s = 25
+    held_s = 14
     directory = tmp_path / "recording"
     recorder = start(directory).ticks(2)
     deep = load(compiled("deep_stack"), held_s + 6, core=1)
@@ -135,6 +136,7 @@ def test_a_recorder_that_is_held_for_half_a_minute(
     assert len(meanwhile) > 97 * 3, "the kernel went on sampling while the recorder was held"
     assert max(meanwhile) - min(meanwhile) > 3 * NANOS
     # The ring of the core with the large stacks overflowed: each sample is there or counted.
+    print(f"{lost['lost-samples']} samples lost of {len(mine)} kept")
     assert lost["lost-samples"] > 0
     on_core = [row for row in rows(directory, "sampling", "cpu", "busy", "idle", "lost") if row["cpu"] == 1]
     taken = sum(row["busy"] + row["idle"] + row["lost"] for row in on_core)

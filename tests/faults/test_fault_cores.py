@@ -14,7 +14,7 @@ from exhume.collect.perf.hotplug import HotplugWatch
 from exhume.model.clock import MILLIS, NANOS
 from exhume.store.query import Recording
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]
 
 Start = Callable[..., RecorderProcess]
 Load = Callable[..., subprocess.Popen[str]]

@@ -15,7 +15,7 @@ from recorder_process import RecorderProcess, clean_words, monotonic, rows, seco
 
 from exhume.store.query import Recording
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]
 
 DIRECTORIES = 5
 KILLS = 10
@@ -71,6 +71,23 @@ def kill_again_and_again(directory: Path, start: Callable[..., RecorderProcess],
     return told
 
 
+def record_once_more(directory: Path, start: Callable[..., RecorderProcess]) -> None:
+    """A recorder that ends well after all those that were killed."""
+    before = anchors(directory)
+    sealed = sealed_files(directory)
+    recorder = start(directory).ticks(1)
+    assert recorder.stop() == 0, recorder.err
+    clean_words(recorder)
+    assert before == anchors(directory)[: len(before)], "what could be read after a kill is still there"
+    assert sealed.items() <= sealed_files(directory).items()
+    recording = Recording.open(directory)
+    assert all(segment.sealed for segment in recording.segments)
+    assert list((directory / "live").iterdir()) == []
+    assert recording.info().skipped == []
+    stacks = set(recording.read("stacks").column("stack").to_pylist())
+    assert set(recording.read("samples").column("stack").to_pylist()) <= stacks, "every sample has its stack"
+
+
 def test_killed_fifty_times_at_random(tmp_path: Path, start: Callable[..., RecorderProcess]) -> None:
     lock = threading.Lock()
 
@@ -85,23 +102,10 @@ def test_killed_fifty_times_at_random(tmp_path: Path, start: Callable[..., Recor
             for seed, directory in enumerate(directories)
         ]
         told = [each.result() for each in work]
+        for after in [pool.submit(record_once_more, directory, start_one) for directory in directories]:
+            after.result()
     assert sum(each.kills for each in told) == DIRECTORIES * KILLS
     # Of some the first tick was not over, others had some: both sides were met.
     counts = [count for each in told for count in each.ticks_at_kill]
     assert 0 in counts
     assert max(counts) >= 2
-
-    for directory in directories:
-        before = anchors(directory)
-        sealed = sealed_files(directory)
-        recorder = start(directory).ticks(1)
-        assert recorder.stop() == 0, recorder.err
-        clean_words(recorder)
-        assert before == anchors(directory)[: len(before)], "what could be read after a kill is still there"
-        assert sealed.items() <= sealed_files(directory).items()
-        recording = Recording.open(directory)
-        assert all(segment.sealed for segment in recording.segments)
-        assert list((directory / "live").iterdir()) == []
-        assert recording.info().skipped == []
-        stacks = set(recording.read("stacks").column("stack").to_pylist())
-        assert set(recording.read("samples").column("stack").to_pylist()) <= stacks, "every sample has its stack"

@@ -14,13 +14,13 @@ from recorder_process import RecorderProcess, clean_words, losses, monotonic, ro
 from exhume.model.clock import NANOS
 from exhume.store.query import Recording
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]
 
 Start = Callable[..., RecorderProcess]
 Load = Callable[..., subprocess.Popen[str]]
 
 MEMORY_MB = 150
-STORM_S = 7
+STORM_S = 5
 # An exec costs several times what a fork does.
 FORKS_A_SECOND = {"fork": 5000, "exec": 1500}
 

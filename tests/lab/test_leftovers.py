@@ -142,6 +142,7 @@ def test_what_is_mounted_in_its_directory_keeps_its_files(tmp_path: Path) -> Non
 
 
 @pytest.mark.root
+@pytest.mark.alone
 def test_a_cgroup_goes_with_its_processes(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     cgroup = memory_root() / "exhume-lab-leftovers"

@@ -12,6 +12,8 @@ from exhume.lab.scenarios import SCENARIOS, writeback_storm
 from exhume.lab.stage import stage
 from exhume.model.errors import LabError
 
+pytestmark = pytest.mark.alone
+
 
 def vmstat(name: str) -> int:
     lines = (Host().proc / "vmstat").read_text().splitlines()

@@ -28,7 +28,7 @@ def memory_cgroups() -> None:
         missing("memory cgroups")
 
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 COUNT = 400
 
 

@@ -13,6 +13,7 @@ from exhume.lab.network import Namespace, grouped, new_namespace
 from exhume.lab.scenarios import SCENARIOS, conntrack_pressure
 from exhume.lab.stage import Stage, stage
 
+pytestmark = pytest.mark.alone
 COUNT = Path("/proc/sys/net/netfilter/nf_conntrack_count")
 
 

@@ -14,6 +14,7 @@ from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
 
+pytestmark = pytest.mark.alone
 V1 = (
     "30 20 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
     "31 20 0:31 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"

@@ -172,6 +172,7 @@ def test_whatever_goes_wrong_in_a_run_is_its_outcome(monkeypatch, tmp_path, play
 
 
 @pytest.mark.root
+@pytest.mark.alone
 def test_a_run_from_calm_to_answer(tmp_path: Path):
     """A real recorder, a real background and a real scenario, as short as it can be."""
     plan = Plan(1, "quiet", 9, core=0, calm_s=1.0, seconds=1.5, after_s=0.5, background="forks")

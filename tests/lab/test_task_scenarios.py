@@ -11,7 +11,7 @@ from exhume.collect.exit_codes import ExitCodes
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import stage
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 
 def dentries_negative() -> int:

@@ -14,6 +14,7 @@ from exhume.lab.traces import Traces
 from exhume.lab.zombies import make_zombies
 from exhume.model.errors import LabError, UsageError
 
+pytestmark = pytest.mark.alone
 COUNT = 1500
 NAME = "exhume-lab-storm"
 

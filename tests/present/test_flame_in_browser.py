@@ -134,6 +134,7 @@ def test_html_difference_tells_both_sides(browse):
     assert first == ["mem_cgroup", "+60.00", "+60.00"]
 
 
+@pytest.mark.alone
 def test_html_stays_fluid_with_tens_of_thousands_of_frames(browse):
     tree = build_tree(random_profile(3_000))
     assert len(tree) > 20_000

@@ -30,7 +30,7 @@ from exhume.model.window import Window
 from exhume.store.query import Recording
 from exhume.store.writer import SegmentWriter
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("gcc")]
+pytestmark = [pytest.mark.root, pytest.mark.alone, pytest.mark.needs("gcc")]
 
 PROGRAM = "kernel_burst"
 FUNCTION = "read_zero"

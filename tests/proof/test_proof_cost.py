@@ -1,4 +1,4 @@
-"""What recording costs, beside perf in the same minute under the same load."""
+"""What recording costs, beside perf in the same seconds under the same load."""
 
 import time
 from contextlib import ExitStack
@@ -13,7 +13,9 @@ from side_by_side import recorder, stop
 from exhume.store.query import Recording
 
 RATE_HZ = 97
-SECONDS = 60
+# perf's cost grows with the run, and exhume pays a good part of its own at the start: what holds for these seconds
+# holds all the more for longer.
+SECONDS = 45
 LARGEST_RATIO = 1.0
 LARGEST_RSS = 150_000_000
 
@@ -28,14 +30,14 @@ def compile_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one minute took: CPU seconds of both, and the most memory that exhume held."""
+    """What one run took: CPU seconds of both, and the most memory that exhume held."""
 
     ours: float
     theirs: float
     largest_rss: int
 
 
-def minute(work: Path) -> Cost:
+def cost_of_both(work: Path) -> Cost:
     directory = work / "recording"
     with ExitStack() as loaded:
         loaded.enter_context(load())
@@ -60,13 +62,14 @@ def minute(work: Path) -> Cost:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.needs("perf")
 def test_it_takes_no_more_cpu_than_perf_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU from start to exit as the kernel counts it, of both: imports and symbol tables of the one, the last pass over
     its data of the other."""
     compile_once(tmp_path, monkeypatch)
-    cost = minute(tmp_path)
+    cost = cost_of_both(tmp_path)
     print(cost)
     assert cost.ours <= LARGEST_RATIO * cost.theirs
     assert cost.largest_rss <= LARGEST_RSS

@@ -13,7 +13,7 @@ from side_by_side import ask_json, await_recorded, await_wall, next_second, reco
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 LINES = 50
 # Over a good part of a second boundary or two, so that lines fall into several ticks.

@@ -52,6 +52,7 @@ def mpstat(begin: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.needs("mpstat", "chrt")
 def test_shares_of_every_core_and_second_agree_with_mpstat(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from exhume.model.window import Window
 from exhume.store.profile import StackProfile
 from exhume.store.query import Recording
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.needs("perf", "gcc", "nm")]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone, pytest.mark.needs("perf", "gcc", "nm")]
 
 SECONDS = 32
 TOP = 20

@@ -1,5 +1,6 @@
 """The parts that carry remedies out: workers, the journal, the choice of a core, settings that are put back."""
 
+import contextlib
 import errno
 import json
 import os
@@ -83,14 +84,17 @@ def test_a_worker_runs_behind_everybody_on_its_core(tmp_path, stop):
     core = max(os.sched_getaffinity(0))
     seen = {}
 
+    def at_work() -> bool:
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            if b"exhume.remedy.jobs" in Path(f"/proc/{child}/cmdline").read_bytes():
+                seen["nice"] = os.getpriority(os.PRIO_PROCESS, int(child))
+                seen["cores"] = os.sched_getaffinity(int(child))
+        return seen == {"nice": 19, "cores": {core}}
+
     def look() -> None:
         # The worker waits for a reader: until then it can be looked at.
-        time.sleep(0.7)
-        for status in Path("/proc").glob("[0-9]*/stat"):
-            fields = status.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == os.getpid() and "exhume.remedy.jobs" in (status.parent / "cmdline").read_text():
-                seen["nice"] = int(fields[16])
-                seen["cores"] = os.sched_getaffinity(int(status.parent.name))
+        with contextlib.suppress(AssertionError):
+            wait_for(at_work)
         fifo.read_text()
 
     watcher = threading.Thread(target=look)

@@ -27,6 +27,7 @@ from exhume.store.query import Recording
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.needs("dockerd", "docker", "busybox"),
 ]
 

@@ -22,7 +22,7 @@ from exhume.collect.perf.tracepoints import load_tracepoint
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 BUSY = "while True: pass"
 # Busy, then another program of the same process, begun by a thread that is not the first.

@@ -301,6 +301,7 @@ def storm(first: int, count: int, *, ends: bool = True) -> bytes:
     return b"".join(records)
 
 
+@pytest.mark.alone
 def test_five_thousand_forks_in_a_tick_are_quick(node) -> None:
     node.lives(10, "make", "/bin/make")
     records = storm(1000, 5000)

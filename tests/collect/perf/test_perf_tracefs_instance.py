@@ -152,6 +152,7 @@ def instance_names() -> list[str]:
 
 
 @pytest.mark.root
+@pytest.mark.alone
 def test_the_life_of_a_real_cgroup(source) -> None:
     assert source.read(Tick(-1, 5, 5, 0)) == {}
     with CgroupLife() as life:
