@@ -81,6 +81,7 @@ def test_an_interrupted_watch_tells_what_it_saw():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_real_storm_of_forks_that_stops_is_proved():
     """The lab's own program, on this machine: measured, ended, measured again. Forks are counted for the whole node, so
     others' storms must not be among them."""
