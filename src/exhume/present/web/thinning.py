@@ -15,11 +15,9 @@ class Thinned:
 
 def thinned(tree: FlameTree, least: float) -> Thinned:
     """Keep the nodes whose width is at least this part of the whole. A child is never wider than its parent, so what is
-    kept hangs together; labels that nothing refers to any more go too."""
+    kept hangs together; labels that nothing refers to go too."""
     kept = tree.width >= least
     kept[0] = True
-    if kept.all():
-        return Thinned(tree, 0)
     place = np.cumsum(kept) - 1
     labels, label = np.unique(tree.label[kept], return_inverse=True)
     named = Labels(
