@@ -20,7 +20,7 @@ from exhume.model.window import Window
 from exhume.store.index import Segment
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.stacks import FrameTable, Ids, Ints, StackNames
+from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackNames
 
 _Key = TypeVar("_Key", np.int64, np.uint64)
 Noter = Callable[[Segment, str, UnreadableFile], None]
@@ -28,7 +28,8 @@ Noter = Callable[[Segment, str, UnreadableFile], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileFilter:
-    """Which samples count. `stack_regex` is searched in the names of a stack's frames; `container` and `pod` match the
+    """Which samples count. `stack_regex` is searched in the names of a stack's frames, `frame` (kind, module, name) has
+    to be one of them, and `leaf` (kernel or user) is where the sample was taken; `container` and `pod` match the
     beginning of the id of the process's container and pod."""
 
     cpus: Collection[int] | None = None
@@ -37,6 +38,27 @@ class ProfileFilter:
     stack_regex: str | None = None
     container: str | None = None
     pod: str | None = None
+    leaf: str | None = None
+    frame: tuple[str, str, str] | None = None
+
+    @property
+    def by_process(self) -> bool:
+        return self.pid is not None or self.container is not None or self.pod is not None
+
+    @property
+    def by_stack(self) -> bool:
+        return self.stack_regex is not None or self.leaf is not None or self.frame is not None
+
+    def keeps(self, stacks: ResolvedStacks) -> npt.NDArray[np.bool_]:
+        """For each stack, whether it counts. Raises UsageError for what is not a regular expression."""
+        kept = np.ones(len(stacks.offsets) - 1, np.bool_)
+        if self.stack_regex is not None:
+            kept &= stacks.matching(compile_stack_regex(self.stack_regex))
+        if self.leaf is not None:
+            kept &= stacks.taken_in(("kernel",) if self.leaf == "kernel" else ("user", "jit"))
+        if self.frame is not None:
+            kept &= stacks.holding(self.frame)
+        return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +100,7 @@ def build_profile(segments: list[Segment], window: Window, wanted: ProfileFilter
         reading = _Reading(segment, window, note, blind)
         rows = reading.table("samples", _columns_for(wanted), wanted.cpus, dictionaries=["comm"])
         if rows is not None:
-            rows = _select(rows, wanted, reading)
+            rows = select_rows(rows, wanted, reading.table)
             names.add(sums.add(rows), reading.table)
         blind.extend(_losses(reading))
     return _finish(sums, names, wanted, blind)
@@ -109,18 +131,18 @@ class _Reading:
 
 
 def _columns_for(wanted: ProfileFilter) -> list[str]:
-    by_process = wanted.pid is not None or wanted.container is not None or wanted.pod is not None
-    return ["comm", "stack", "weight_us", *(["pid"] if by_process else [])]
+    return ["comm", "stack", "weight_us", *(["pid"] if wanted.by_process else [])]
 
 
-def _select(rows: pa.Table, wanted: ProfileFilter, reading: _Reading) -> pa.Table:
+def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list[str]], pa.Table | None]) -> pa.Table:
+    """The samples of a segment that count by process; `read` gives other tables of that segment."""
     if wanted.pid is not None:
         rows = rows.filter(pc.equal(rows.column("pid"), wanted.pid))
     if wanted.comm is not None:
         rows = rows.filter(pc.equal(rows.column("comm"), wanted.comm))
     for column, prefix in (("container", wanted.container), ("pod", wanted.pod)):
         if prefix is not None:
-            processes = reading.table("processes", ["pid", column])
+            processes = read("processes", ["pid", column])
             pids = pa.array([], pa.int32())
             if processes is not None:
                 members = processes.filter(pc.starts_with(processes.column(column), prefix))
@@ -200,8 +222,8 @@ def _grouped(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Ints]:
 def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
     comm, stacks, stack_index, counts, weights = sums.total()
     resolved = names.resolve(stacks)
-    if wanted.stack_regex is not None:
-        keep = resolved.matching(compile_stack_regex(wanted.stack_regex))[stack_index]
+    if wanted.by_stack:
+        keep = wanted.keeps(resolved)[stack_index]
         comm, stack_index, counts, weights = comm[keep], stack_index[keep], counts[keep], weights[keep]
     if resolved.unknown:
         blind = [*blind, f"{resolved.unknown} stacks could not be told: the recorder was stopped before it wrote them"]
