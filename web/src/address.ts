@@ -2,7 +2,7 @@
 import { NO_FILTERS, type Baseline, type Filters, type FrameName } from "./api";
 import { parseCpus, printCpus } from "./cpulist";
 
-export const MEASURES = ["busiest", "system", "softirq", "user", "steal", "iowait", "wait"] as const;
+export const MEASURES = ["busy", "system", "softirq", "user", "steal", "iowait", "wait"] as const;
 export type Measure = (typeof MEASURES)[number];
 export const TABS = ["flame", "difference", "subsecond", "processes", "events", "diagnosis"] as const;
 export type Tab = (typeof TABS)[number];
@@ -125,7 +125,7 @@ const FIELDS: { [Key in keyof PageState]: Field<PageState[Key]> } = {
   s1: moment,
   cpus: cpuList,
   cores: cpuList,
-  measure: choice<Measure>("busiest", MEASURES),
+  measure: choice<Measure>("busy", MEASURES),
   tab: choice<Tab>("flame", TABS),
   baseline: choice<Baseline>("before", BASELINES),
   b0: moment,

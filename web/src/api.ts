@@ -125,14 +125,13 @@ export const api = {
   },
 
   async frameTimes(scope: Scope, cells: number, frame: FrameName, signal?: AbortSignal): Promise<CoreGrid> {
-    // `kind` is a filter elsewhere; here it belongs to the frame.
-    const words = { ...scoped(scope), cells, name: frame.name, module: frame.module, kind: frame.kind };
+    const words = { ...scoped(scope), cells, name: frame.name, module: frame.module, kind_of_frame: frame.kind };
     const answer = await ask(`frame-times${question(words)}`, signal);
     return readCores(await answer.arrayBuffer());
   },
 
-  cell: (at: number, cpu: number, spanMs: number, signal?: AbortSignal): Promise<CellInfo> =>
-    json(`cell${question({ at: Math.round(at), cpu, span: Math.round(spanMs) })}`, signal),
+  cell: (at: number, cpu: number, spanMs: number, measure: string, signal?: AbortSignal): Promise<CellInfo> =>
+    json(`cell${question({ at: Math.round(at), cpu, span: Math.round(spanMs), measure })}`, signal),
 
   lanes: (window: Span, cells: number, names: readonly string[], signal?: AbortSignal): Promise<Lanes> =>
     json(`lanes${question({ ...span(window), cells, names: names.join(",") })}`, signal),

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { announce } from "./a11y";
-import { bytes, count, duration, number, plural, range, zone } from "./format";
+import { count, duration, number, plural, range, zone } from "./format";
 import { helpOpen, useShortcuts } from "./keyboard";
 import { FilterBar } from "./filterbar";
 import { change, extent, following, recording, shareLink, state } from "./state";
@@ -69,7 +69,7 @@ function LiveSign({ of }: { of: RecordingInfo }): JSX.Element {
 /** What was lost and where the recording is blind, behind one figure. */
 function Losses({ of }: { of: RecordingInfo }): JSX.Element {
   const { utc } = state.value;
-  const clean = of.lost === 0 && of.gaps.length === 0 && of.losses.length === 0;
+  const clean = of.lost === 0 && of.gaps.length === 0 && of.losses.length + of.skipped.length === 0;
   return (
     <details class="popover">
       <summary class={clean ? "" : "warned"}>
@@ -78,10 +78,11 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
       <div class="popover-body">
         <h2>What this recording holds</h2>
         <p>
-          {count(of.samples)} stack samples at {number(of.rate_hz)} Hz, {plural(of.segments, "segment")},{" "}
-          {bytes(of.bytes)}
-          {of.cost.cpu_percent !== null && `; the recorder takes ${number(of.cost.cpu_percent, 2)} % of one core`}
-          {of.cost.memory_mb !== null && ` and ${number(of.cost.memory_mb, 0)} MB`}.
+          Stacks at {number(of.rate_hz)} Hz ({of.event_source}), {plural(of.segments, "segment")} of a minute each
+          {of.cost &&
+            `; the recorder takes ${number(of.cost.cpu_percent, 2)} % of one core and ` +
+              `${number(of.cost.memory_mb, 0)} MB`}
+          .
         </p>
         {clean && <p>Nothing was lost.</p>}
         {of.losses.length > 0 && (
@@ -90,6 +91,13 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
               <li key={`${loss.source} ${loss.kind} ${loss.text}`}>
                 <strong>{count(loss.count)}</strong> {loss.source} {loss.kind}: {loss.text}
               </li>
+            ))}
+          </ul>
+        )}
+        {of.skipped.length > 0 && (
+          <ul>
+            {of.skipped.map((what) => (
+              <li key={what}>could not be read: {what}</li>
             ))}
           </ul>
         )}

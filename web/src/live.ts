@@ -46,7 +46,7 @@ function onPulse(pulse: Pulse): void {
   trouble.value = null;
   const { since, until, live, lost } = pulse;
   if (since !== known.since || until !== known.until || live !== known.live || lost !== known.lost) {
-    const begins = known.since === null && since !== null;
+    const begins = known.state === "empty" && until > since;
     recording.value = { ...known, since, until, live, lost };
     if (begins || live !== known.live || lost !== known.lost) void readRecording();
   }

@@ -24,7 +24,7 @@ export const hoveredFrame = signal<FrameName | null>(null);
 /** From the first to the last recorded moment; null where nothing is recorded yet. */
 export const extent = computed<Span | null>(() => {
   const known = recording.value;
-  if (!known || known.since === null || known.until === null || known.until <= known.since) return null;
+  if (!known || known.until <= known.since) return null;
   return { since: known.since, until: known.until };
 });
 
@@ -35,13 +35,6 @@ export const view = computed<Span | null>(() => viewOf(state.value, extent.value
 export const following = computed(() => state.value.since === null && recording.value?.live === true);
 
 export const filters = computed<Filters>(() => filtersOf(state.value));
-
-/** The cores that are shown, in order. */
-export const shownCpus = computed<number[]>(() => {
-  const all = recording.value?.cpus ?? [];
-  const { cores } = state.value;
-  return cores ? all.filter((cpu) => cores.includes(cpu)) : all;
-});
 
 export interface Analysed extends Scope {
   /** The cores as a list; null is every core. */

@@ -14,52 +14,56 @@ export interface Loss {
 
 export interface RecordingInfo {
   version: number;
+  /** Empty while nothing is recorded yet; young during the first minute. */
+  state: "empty" | "young" | "ready";
+  hint: string;
   node: string;
   kernel: string;
-  cores: number;
-  cpus: number[];
+  arch: string;
   boot: string;
-  /** Null where nothing is recorded yet. */
-  since: number | null;
-  until: number | null;
+  cores: number;
+  timezone: string;
+  since: number;
+  until: number;
   live: boolean;
   rate_hz: number;
-  samples: number;
-  bytes: number;
+  event_source: string;
   segments: number;
   lost: number;
-  gaps: [number, number][];
   losses: Loss[];
+  gaps: [number, number][];
   /** Sentences: which source is off, and what brings it back. */
   missing: string[];
+  /** Files that could not be read. */
+  skipped: string[];
   measures: string[];
-  cost: { cpu_percent: number | null; memory_mb: number | null };
+  states: string[];
+  cost: { cpu_percent: number; memory_mb: number } | null;
 }
 
 export interface CoresHeader extends Span {
   cells: number;
   cpus: number[];
+  /** `matching` where a filter or a frame was asked for. */
   measure: string;
-  unit: string;
+  full: number;
+  unrecorded: number;
   states: string[];
 }
 
-/** Cores x cells, core by core: how much (0..250, 255 = not recorded) and which state of `states` rules the cell. */
+/** Cores x cells, core by core: how much (0..full, or unrecorded) and which state of `states` rules the cell. */
 export interface CoreGrid extends CoresHeader {
   values: Uint8Array;
   dominant: Uint8Array;
 }
 
-export const FULL = 250;
-export const NOT_RECORDED = 255;
-
+/** The worst second of one core in a stretch of time, and who ran then. */
 export interface CellInfo extends Span {
   cpu: number;
-  /** Permille of the cell's time. */
-  states: Record<string, number>;
-  /** Seconds waited per second; null where it is not known. */
-  wait: number | null;
+  states: { name: string; permille: number }[];
+  wait_ns: number | null;
   top: { comm: string; pid: number; share: number }[];
+  samples: number;
 }
 
 export interface LaneSeries {
@@ -93,6 +97,7 @@ export interface NodeEvent {
   value: number | null;
   pid: number | null;
   comm: string | null;
+  container: string | null;
   container_name: string | null;
 }
 
@@ -100,6 +105,8 @@ export interface Events {
   events: NodeEvent[];
   total: number;
   truncated: boolean;
+  /** Every kind that there is in the window. */
+  kinds: string[];
 }
 
 export interface Mark {
@@ -114,14 +121,16 @@ export interface Mark {
 export interface Incident extends Span {
   id: string;
   at: number;
-  kind: string;
   text: string;
+  marks: number;
   cpus: number[];
+  /** Waiting until the diagnosis in the background got to it. */
+  state: "waiting" | "known" | "unknown";
   cause: string | null;
   title: string | null;
+  severity: Severity | null;
   confidence: number | null;
-  severity: Severity;
-  state: "waiting" | "known" | "unknown";
+  summary: string | null;
 }
 
 /** A flame graph as columns, parents first; node 0 is everything. */
@@ -130,6 +139,7 @@ export interface Flame extends Span {
   weight_us: number;
   base_since: number | null;
   base_until: number | null;
+  baseline: string;
   base_samples: number;
   base_weight_us: number;
   blind_spots: string[];
@@ -142,7 +152,9 @@ export interface Flame extends Span {
   base_weight: number[];
   state: number[];
   states: string[];
+  /** Frames too thin to be drawn. */
   dropped: number;
+  changes: string[];
 }
 
 export interface SubsecondHeader extends Span {
@@ -174,6 +186,7 @@ export interface Processes {
   processes: ProcessUse[];
   containers: ProcessUse[];
   total_seconds: number;
+  left_out: number;
 }
 
 export interface Evidence {
@@ -244,8 +257,8 @@ export interface Diagnosis {
 
 /** One heartbeat of a growing recording. */
 export interface Pulse {
-  since: number | null;
-  until: number | null;
+  since: number;
+  until: number;
   live: boolean;
   lost: number;
   incidents: number;

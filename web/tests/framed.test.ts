@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { readCores, readSubsecond } from "../src/framed";
 
+const ANY = { since: 0, until: 3000, cells: 3, measure: "busy", full: 250, unrecorded: 255, states: ["user"] };
+
 function frame(header: object, arrays: Uint8Array): ArrayBuffer {
   const plain = JSON.stringify(header);
   const padded = new TextEncoder().encode(plain.padEnd(Math.ceil(plain.length / 4) * 4));
@@ -13,7 +15,7 @@ function frame(header: object, arrays: Uint8Array): ArrayBuffer {
 
 describe("framed answers", () => {
   it("gives cores their two arrays", () => {
-    const header = { since: 0, until: 3000, cells: 3, cpus: [0, 7], measure: "busiest", unit: "%", states: ["user"] };
+    const header = { ...ANY, cpus: [0, 7] };
     const grid = readCores(frame(header, Uint8Array.of(1, 2, 3, 4, 5, 255, 0, 0, 1, 0, 0, 2)));
     expect(grid.cpus).toEqual([0, 7]);
     expect([...grid.values]).toEqual([1, 2, 3, 4, 5, 255]);
@@ -27,7 +29,7 @@ describe("framed answers", () => {
   });
 
   it("says so when an answer was cut short", () => {
-    const header = { since: 0, until: 3000, cells: 3, cpus: [0], measure: "busiest", unit: "%", states: [] };
+    const header = { ...ANY, cpus: [0] };
     expect(() => readCores(frame(header, Uint8Array.of(1, 2, 3, 4)))).toThrow("cut short");
     expect(() => readCores(new ArrayBuffer(2))).toThrow("cut short");
   });
