@@ -5,12 +5,10 @@ Docker tells over its socket, in a stream that is read without ever waiting for 
 
 import contextlib
 import json
-import socket
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from exhume.collect.container_names import docker_socket
+from exhume.collect.docker_engine import Answer, docker_socket, only
 from exhume.collect.host import Host
 from exhume.collect.pace import Pace
 from exhume.collect.source import NOTHING, TickRows
@@ -21,7 +19,6 @@ from exhume.model.errors import SourceUnavailable
 _LOOK_EVERY_S = 5.0
 # Names are told again, so that they outlive the oldest rows of a recording that is kept short.
 _TELL_ALL_EVERY_S = 12 * 3600.0
-_MOST_BYTES = 16 << 20
 _MOST_ROWS = 256
 _KINDS = {"start": "container-start", "die": "container-die", "oom": "container-oom"}
 _WORDS = {"start": "started", "oom": "ran out of memory"}
@@ -34,13 +31,13 @@ class DockerEventSource:
 
     def __init__(self, host: Host, socket_path: Path | None = None) -> None:
         self._given = socket_path
-        self._events: _Answer | None = None
-        self._list: _Answer | None = None
+        self._events: Answer | None = None
+        self._list: Answer | None = None
         self._look, self._tell_all = Pace(_LOOK_EVERY_S), Pace(_TELL_ALL_EVERY_S)
         path = docker_socket(socket_path)
         if path is not None and path.exists():
             try:
-                _Answer(path, "/_ping").close()
+                Answer(path, "/_ping").close()
             except PermissionError:
                 raise SourceUnavailable(
                     self.name, f"{path} can't be opened", "run as root, or put this user into the group of that file"
@@ -70,15 +67,15 @@ class DockerEventSource:
         self._events = self._list = None
 
     def _open(self, tick: Tick) -> None:
-        wanted = quote(json.dumps({"type": ["container"], "event": list(_KINDS)}))
-        self._events = self._ask(f"/events?since={tick.wall // 10**9}&filters={wanted}")
+        wanted = only(type=["container"], event=list(_KINDS))
+        self._events = self._ask("/events", since=tick.wall // 10**9, filters=wanted)
 
-    def _ask(self, question: str) -> "_Answer | None":
+    def _ask(self, question: str, **query: str | int) -> Answer | None:
         path = docker_socket(self._given)
         if path is None:
             return None
         try:
-            return _Answer(path, question)
+            return Answer(path, question, **query)
         except OSError:
             return None
 
@@ -103,56 +100,6 @@ class DockerEventSource:
         with contextlib.suppress(ValueError):
             return [row for each in json.loads(body) if (row := _seen(each, tick)) is not None]
         return []
-
-
-class _Answer:
-    """What Docker answers to one question, as far as it has come. HTTP 1.0: the body ends with the connection."""
-
-    def __init__(self, path: Path, question: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.setblocking(False)
-            self._socket.connect(str(path))
-            self._socket.sendall(f"GET {question} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
-        except OSError:
-            self._socket.close()
-            raise
-        self._content = b""
-        self._in_body = False
-
-    @property
-    def body(self) -> bytes:
-        return self._content if self._in_body else b""
-
-    def receive(self) -> bool:
-        """Take what there is; True when there won't be more."""
-        while len(self._content) < _MOST_BYTES:
-            try:
-                part = self._socket.recv(1 << 16)
-            except BlockingIOError:
-                return False
-            except OSError:
-                return True
-            if not part:
-                return True
-            self._content += part
-            if not self._in_body and b"\r\n\r\n" in self._content:
-                head, _, self._content = self._content.partition(b"\r\n\r\n")
-                self._in_body = True
-                if b" 200 " not in head.split(b"\r\n", 1)[0]:
-                    return True
-        return True
-
-    def lines(self) -> tuple[list[bytes], bool]:
-        """The whole lines that came, and whether it is over."""
-        ended = self.receive()
-        if not self._in_body:
-            return [], ended
-        *whole, self._content = self._content.split(b"\n")
-        return [line for line in whole if line.strip()], ended
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def _event(line: bytes, tick: Tick) -> dict[str, Any] | None:

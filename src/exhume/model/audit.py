@@ -46,8 +46,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """How a unit hangs together with others. `failed` are those that it required and that failed, the reason why it was
-    not started."""
+    """How a unit hangs together with others; being bound to one (BindsTo, Requisite) counts as requiring it. `failed`
+    are those that it required and that failed, the reason why it was not started: the first cause comes last."""
 
     wanted_by: tuple[str, ...] = ()
     required_by: tuple[str, ...] = ()
@@ -157,7 +157,8 @@ class Need:
 @dataclass(frozen=True, slots=True)
 class Service:
     """A unit or container. `name` is what people call it, `id` what its manager does; `state` is the manager's word
-    (active, failed, restarting, exited …) and `detail` the finer one."""
+    (active, failed, restarting, exited …) and `detail` the finer one. `owner` says who made a container (a pod's
+    manifest, a compose project), `fragment` the file that defines it, where there is one."""
 
     manager: Manager
     id: str
@@ -175,8 +176,13 @@ class Service:
     cgroup: str | None = None
     image: str | None = None
     pod: str | None = None
+    owner: str = ""
+    created: int | None = None
     fragment: str | None = None
     drop_ins: tuple[str, ...] = ()
+    # systemd's words for a unit's file: enabled, disabled, static, masked …; and what its preset would make of it.
+    enabled: str | None = None
+    preset: str | None = None
     command: str | None = None
     wants: Wants = Wants()
     conditions: tuple[Condition, ...] = ()

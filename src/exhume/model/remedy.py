@@ -151,7 +151,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A measure before and after, the verdict, and the reason for it in a sentence."""
+    """A measure before and after, the verdict, and the reason for it in a sentence. `as_expected` is whether it did what
+    the plan promised: what was to stop may have improved, and still go on."""
 
     effect: Effect
     unit: str
@@ -159,6 +160,7 @@ class Verified:
     after: Stretch
     change: Change
     why: str
+    as_expected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,111 @@
+"""The node's root directory as seen from here: `/` on the node itself, elsewhere where a container has it mounted.
+
+Absolute links on the node lead somewhere below its root, never to the files of the place from which we look.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from exhume.collect.docker_engine import docker_socket
+from exhume.collect.host import Host
+
+_BUS = "/run/dbus/system_bus_socket"
+_DOCKER = "/var/run/docker.sock"
+_PODMAN = "/run/podman/podman.sock"
+_CRI = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock")
+# As many as the kernel follows.
+_MOST_LINKS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRoot:
+    """Where the node's files and sockets are, by the names that the node itself gives them."""
+
+    path: Path = Path("/")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the node is the very place that we run in; only then does our environment speak of it."""
+        return self.path == Path("/")
+
+    @property
+    def host(self) -> Host:
+        return Host() if self.is_here else Host(self.path / "proc", self.path / "sys", self.path / "dev")
+
+    def file(self, name: str | PurePosixPath) -> Path:
+        """The file that the node calls `name`, wherever its links lead; it need not be there.
+
+        Raises OSError where links go round in circles.
+        """
+        if self.is_here:
+            return Path(name)
+        left = _parts(os.fspath(name))
+        done: list[str] = []
+        links = 0
+        while left:
+            part = left.pop()
+            if part == "..":
+                # Above the root is the root.
+                del done[-1:]
+                continue
+            try:
+                target = os.fspath(self.path.joinpath(*done, part).readlink())
+            except OSError:
+                # No link, or not there: what comes after it is taken as it is said.
+                done.append(part)
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(name))
+            if target.startswith("/"):
+                done.clear()
+            left.extend(_parts(target))
+        return self.path.joinpath(*done)
+
+    def name_of(self, path: Path) -> str:
+        """What the node calls a file that is at `path` from here."""
+        return "/" + os.fspath(path.relative_to(self.path))
+
+    @property
+    def bus(self) -> Path:
+        """The socket of the system's D-Bus."""
+        told = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "") if self.is_here else ""
+        for address in told.split(";"):
+            kind, _, options = address.partition(":")
+            known = dict(each.partition("=")[::2] for each in options.split(","))
+            if kind == "unix" and known.get("path"):
+                return Path(known["path"])
+        return self.file(_BUS)
+
+    @property
+    def docker(self) -> Path | None:
+        return docker_socket() if self.is_here else self._if_there(_DOCKER)
+
+    @property
+    def podman(self) -> Path | None:
+        return self._if_there(_PODMAN)
+
+    @property
+    def cri(self) -> tuple[Path, ...]:
+        """Every socket on which a runtime may speak CRI: the one that the environment names alone, else the usual ones
+        that are there."""
+        told = os.environ.get("CONTAINER_RUNTIME_ENDPOINT", "") if self.is_here else ""
+        if told:
+            return (Path(told.removeprefix("unix://")),)
+        return tuple(path for name in _CRI if (path := self._if_there(name)) is not None)
+
+    @property
+    def containerd(self) -> Path | None:
+        """The first of those sockets."""
+        return next(iter(self.cri), None)
+
+    def _if_there(self, name: str) -> Path | None:
+        path = self.file(name)
+        return path if path.exists() else None
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a path, the last one first."""
+    return [part for part in reversed(name.split("/")) if part not in ("", ".")]

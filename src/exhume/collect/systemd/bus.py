@@ -1,0 +1,270 @@
+"""systemd over D-Bus: questions with answers in bounded time, and signals that are taken without waiting.
+
+jeepney speaks the protocol; the socket is ours, so that a bus that hangs holds up nobody. jeepney is imported when the
+first connection is made: nothing else of exhume pays for it.
+"""
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from exhume.model.errors import ExhumeError
+
+if TYPE_CHECKING:
+    from jeepney import Message
+
+SYSTEMD = "org.freedesktop.systemd1"
+MANAGER_PATH = "/org/freedesktop/systemd1"
+MANAGER = "org.freedesktop.systemd1.Manager"
+UNIT = "org.freedesktop.systemd1.Unit"
+SERVICE = "org.freedesktop.systemd1.Service"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+_BUS = "org.freedesktop.DBus"
+_BUS_PATH = "/org/freedesktop/DBus"
+_PATIENCE_S = 10.0
+# Questions that are under way at once: enough to keep both ends busy, far below what a bus allows.
+_AT_ONCE = 32
+# Signals that nobody took yet; a client that falls behind loses the oldest.
+_MOST_SIGNALS = 4096
+# The longest path that fits into a socket's address.
+_LONGEST_PATH = 107
+
+
+class BusError(ExhumeError):
+    """The bus can't be reached, or systemd answered with an error; `name` is D-Bus's name for it, if it has one."""
+
+    def __init__(self, sentence: str, name: str = "") -> None:
+        super().__init__(sentence)
+        self.name = name
+
+
+class BusSilent(BusError):
+    """No answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A question: which method of which object, with what."""
+
+    path: str
+    interface: str
+    method: str
+    signature: str = ""
+    body: tuple[Any, ...] = ()
+    destination: str = SYSTEMD
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What somebody told of their own accord."""
+
+    path: str
+    interface: str
+    member: str
+    body: tuple[Any, ...]
+
+
+def get_all(path: str, interface: str) -> Call:
+    """Ask for all properties of an interface."""
+    return Call(path, PROPERTIES, "GetAll", "s", (interface,))
+
+
+def properties(answer: tuple[Any, ...]) -> dict[str, Any]:
+    """What GetAll answered, without the types."""
+    return {name: value for name, (_, value) in answer[0].items()}
+
+
+class Bus:
+    """A connection to the system's bus. Raises BusError where it can't be had."""
+
+    def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
+        self._where = path
+        self._patience_s = patience_s
+        self._signals: deque[Signal] = deque(maxlen=_MOST_SIGNALS)
+        self._answers: dict[int, Message] = {}
+        self._serial = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            from jeepney import Parser
+
+            self._parser = Parser()
+            self._authenticate()
+            self.call(Call(_BUS_PATH, _BUS, "Hello", destination=_BUS))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def call(self, call: Call, patience_s: float | None = None) -> tuple[Any, ...]:
+        """The answer to a question. Raises BusError where there is none, or where it is an error."""
+        answer = self.call_many([call], patience_s)[0]
+        if isinstance(answer, BusError):
+            raise answer
+        return answer
+
+    def call_many(self, calls: Sequence[Call], patience_s: float | None = None) -> list[tuple[Any, ...] | BusError]:
+        """The answers to many questions, in their order; an answer may be an error. Raises BusError where the bus stays
+        silent or goes away."""
+        patience = self._patience_s if patience_s is None else patience_s
+        # Nothing else is under way: what is there came too late for those who asked.
+        self._answers.clear()
+        asked = [self._send(call) for call in calls[:_AT_ONCE]]
+        answers: list[tuple[Any, ...] | BusError] = []
+        for index in range(len(calls)):
+            deadline = time.monotonic() + patience
+            while asked[index] not in self._answers:
+                self._receive(deadline, calls[index].method)
+            answers.append(_content(self._answers.pop(asked[index])))
+            if len(asked) < len(calls):
+                asked.append(self._send(calls[len(asked)]))
+        return answers
+
+    def listen(self, rules: Iterable[str]) -> None:
+        """From now on take the signals that match one of these rules of D-Bus, and let systemd send them."""
+        for rule in rules:
+            self.call(Call(_BUS_PATH, _BUS, "AddMatch", "s", (rule,), destination=_BUS))
+        self.call(Call(MANAGER_PATH, MANAGER, "Subscribe"))
+
+    def signals(self) -> list[Signal]:
+        """What came meanwhile, without waiting. Raises BusError when the bus went away."""
+        self._take_what_is_there()
+        came = list(self._signals)
+        self._signals.clear()
+        return came
+
+    def next_signal(self, deadline: float) -> Signal | None:
+        """The next one; None when `deadline` (monotonic seconds) passes first."""
+        while not self._signals:
+            try:
+                self._receive(deadline, "a signal")
+            except BusSilent:
+                return None
+        return self._signals.popleft()
+
+    def _authenticate(self) -> None:
+        from jeepney.auth import BEGIN, AuthenticationError, Authenticator
+
+        self._socket.settimeout(self._patience_s)
+        try:
+            self._connect()
+            conversation = Authenticator()
+            for line in conversation:
+                self._socket.sendall(line)
+                came = self._socket.recv(1024)
+                if not came:
+                    raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
+                conversation.feed(came)
+            self._socket.sendall(BEGIN)
+        except TimeoutError:
+            raise BusSilent(f"the D-Bus at {self._where} does not answer") from None
+        except FileNotFoundError:
+            raise BusError(f"there is no D-Bus at {self._where}") from None
+        except OSError as error:
+            raise BusError(f"the D-Bus at {self._where} can't be reached: {error.strerror or error}") from None
+        except AuthenticationError:
+            raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root") from None
+
+    def _connect(self) -> None:
+        path = os.fspath(self._where)
+        if len(os.fsencode(path)) <= _LONGEST_PATH:
+            self._socket.connect(path)
+            return
+        # An address has little room: the way through a descriptor is always short.
+        directory = os.open(self._where.parent, os.O_PATH | os.O_CLOEXEC)
+        try:
+            self._socket.connect(f"/proc/self/fd/{directory}/{self._where.name}")
+        finally:
+            os.close(directory)
+
+    def _send(self, call: Call) -> int:
+        from jeepney import DBusAddress, new_method_call
+
+        if any(isinstance(each, str) and "\0" in each for each in call.body):
+            raise BusError(f"{call.body!r} can't be the name of a unit")
+        self._serial += 1
+        address = DBusAddress(call.path, call.destination, call.interface)
+        message = new_method_call(address, call.method, call.signature or None, call.body)
+        try:
+            self._socket.settimeout(self._patience_s)
+            self._socket.sendall(message.serialise(serial=self._serial))
+        except UnicodeError:
+            raise BusError(f"{call.body!r} can't be the name of a unit") from None
+        except OSError as error:
+            raise self._gone(error) from None
+        return self._serial
+
+    def _receive(self, deadline: float, waiting_for: str) -> None:
+        """Take in what comes next, at the latest at `deadline`."""
+        left = deadline - time.monotonic()
+        try:
+            self._socket.settimeout(max(left, 1e-3))
+            came = self._socket.recv(1 << 16)
+        except TimeoutError:
+            raise BusSilent(f"systemd did not answer in time ({waiting_for})") from None
+        except OSError as error:
+            raise self._gone(error) from None
+        if not came:
+            raise self._gone(None)
+        self._sort(came)
+
+    def _take_what_is_there(self) -> None:
+        self._socket.setblocking(False)
+        while True:
+            try:
+                came = self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise self._gone(error) from None
+            if not came:
+                raise self._gone(None)
+            self._sort(came)
+
+    def _sort(self, came: bytes) -> None:
+        from jeepney import HeaderFields, MessageType
+
+        for message in self._parser.feed(came):
+            fields = message.header.fields
+            kind = message.header.message_type
+            if kind is MessageType.signal:
+                self._signals.append(
+                    Signal(
+                        fields[HeaderFields.path],
+                        fields[HeaderFields.interface],
+                        fields[HeaderFields.member],
+                        message.body,
+                    )
+                )
+            elif kind in (MessageType.method_return, MessageType.error):
+                self._answers[fields[HeaderFields.reply_serial]] = message
+
+    def _gone(self, error: OSError | None) -> BusError:
+        reason = f": {error.strerror or error}" if error is not None else ""
+        return BusError(f"the D-Bus at {self._where} closed the connection{reason}")
+
+
+def _content(message: "Message") -> tuple[Any, ...] | BusError:
+    from jeepney import HeaderFields, MessageType
+
+    body: tuple[Any, ...] = message.body
+    if message.header.message_type is not MessageType.error:
+        return body
+    name = str(message.header.fields.get(HeaderFields.error_name, ""))
+    said = str(body[0]) if body and isinstance(body[0], str) else name
+    return BusError(said, name)

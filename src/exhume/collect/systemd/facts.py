@@ -1,0 +1,114 @@
+"""What systemd says of one unit, whichever way it was asked: over the bus come numbers and lists, from systemctl their
+text."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from exhume.model.audit import Condition, Exit
+
+_NEVER = 2**64 - 1
+# waitid's words for how a process ended.
+_EXITED = 1
+_COMMANDS = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop", "ExecStopPost")
+_ARGUMENTS = re.compile(r"argv\[\]=(.*?) ; (?:ignore_errors|flags)=")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFacts:
+    """Properties of a unit by systemd's names. `boot_ns` is the wall time at which its monotonic clock was zero."""
+
+    known: dict[str, Any]
+    boot_ns: int
+
+    def text(self, key: str) -> str:
+        value = self.known.get(key)
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str) -> int | None:
+        value = self.known.get(key)
+        if isinstance(value, str) and value.isdigit():
+            value = int(value)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value != _NEVER else None
+
+    def flag(self, key: str) -> bool:
+        return self.known.get(key) in (True, "yes")
+
+    def words(self, *keys: str) -> tuple[str, ...]:
+        """The names that these properties list, sorted, each once."""
+        found: set[str] = set()
+        for key in keys:
+            value = self.known.get(key) or ()
+            found.update(value.split() if isinstance(value, str) else (str(each) for each in value))
+        return tuple(sorted(found))
+
+    def moment(self, key: str) -> int | None:
+        """A time as wall nanoseconds; None where it never came."""
+        real = self.number(key)
+        if real is not None:
+            return real * 1000 or None
+        monotonic = self.number(f"{key}Monotonic")
+        return self.boot_ns + monotonic * 1000 if monotonic else None
+
+    @property
+    def name(self) -> str:
+        return self.text("Id")
+
+    @property
+    def command(self) -> str | None:
+        """What its main process is started with."""
+        value = self.known.get("ExecStart")
+        if isinstance(value, str):
+            found = _ARGUMENTS.search(value)
+            return found[1] if found else None
+        return shlex.join(value[0][1]) if value else None
+
+    @property
+    def last_exit(self) -> Exit | None:
+        """How its main process last ended; where none was started, how the last of its other commands did."""
+        ended = self.moment("ExecMainExitTimestamp")
+        code, status = self.number("ExecMainCode"), self.number("ExecMainStatus")
+        if ended is not None and code and status is not None:
+            return _exit(ended, code, status)
+        # A command: path, arguments, …, start and stop (real, monotonic), pid, code, status.
+        lists = [self.known.get(each) for each in _COMMANDS]
+        done = [each for known in lists if isinstance(known, list) for each in known if len(each) >= 10 and each[5]]
+        last = max(done, key=lambda each: int(each[5]), default=None)
+        return _exit(int(last[5]) * 1000, int(last[8]), int(last[9])) if last else None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Its conditions and asserts with what came of them."""
+        return (*self._checked("Condition"), *self._checked("Assert"))
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The kinds of which one did not hold when it was last to be started: Condition, Assert."""
+        kinds = ("Condition", "Assert")
+        tried = [kind for kind in kinds if self.number(f"{kind}TimestampMonotonic")]
+        # Asserts are only looked at when the conditions hold.
+        return tuple(kind for kind in tried if not self.flag(f"{kind}Result"))[:1]
+
+    def _checked(self, kind: str) -> tuple[Condition, ...]:
+        tried = bool(self.number(f"{kind}TimestampMonotonic"))
+        all_held = self.flag(f"{kind}Result") if tried else None
+        listed = self.known.get(f"{kind}s")
+        if not isinstance(listed, list):
+            # systemctl does not print them.
+            return ()
+        return tuple(
+            Condition(str(name), str(parameter), _held(int(state), all_held, len(listed)), bool(trigger), bool(negated))
+            for name, trigger, negated, parameter, state in listed
+        )
+
+
+def _held(state: int, all_held: bool | None, of: int) -> bool | None:
+    if state:
+        return state > 0
+    # systemd forgets what came of each when it reads its files again, but not what came of all.
+    return all_held if all_held or of == 1 else None
+
+
+def _exit(moment: int, code: int, status: int) -> Exit:
+    return Exit(moment, code=status) if code == _EXITED else Exit(moment, signal=status)

@@ -1,0 +1,223 @@
+"""The past of units, from the journal: journald has no interface over the wire, so journalctl reads its files for us.
+
+One call brings every message that systemd itself wrote about starts, ends and failures; only those of process 1 count,
+as anybody may write into the journal.
+"""
+
+import json
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from exhume.collect.ages import age_pattern
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.systemd.program import Said, run
+from exhume.model.audit import Exit, History
+
+_PROGRAM = "journalctl"
+_PATIENCE_S = 20.0
+_MOST_BYTES = 48 << 20
+_LOG_BYTES = 1 << 20
+_HOUR_S = 3600.0
+_LAST_EXITS = 10
+# Rates over less than this say nothing.
+_LEAST_HOURS = 1 / 60
+_LONGEST_LINE = 500
+
+# systemd's numbers for its messages (sd-messages.h).
+_STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
+_STARTED = "39f53479d3a045ac8e11786248231fbf"
+_START_FAILED = "be02cf6855d2428ba40df7e9d022f03d"
+_FAILED = "d9b373ed55a64feb8242e02dbe79a49c"
+_ENDED_WELL = "7ad2d189f7e94e70a38c781354912448"
+_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
+_RESTARTS = "5eb03494b6584870a536b337290809b3"
+_STOPPED = "9d1aaa27d60140bd96365438aad20286"
+_MESSAGES = (_STARTING, _STARTED, _START_FAILED, _FAILED, _ENDED_WELL, _EXITED, _RESTARTS, _STOPPED)
+_FIELDS = "MESSAGE_ID,UNIT,JOB_TYPE,JOB_RESULT,UNIT_RESULT,EXIT_CODE,EXIT_STATUS,COMMAND,INVOCATION_ID"
+# Results of a job that say nothing about the unit itself.
+_NO_START = ("dependency", "canceled", "skipped", "once", "collected")
+
+
+@dataclass(slots=True)
+class Past:
+    """What the journal tells of one unit; times are wall nanoseconds. `blocked` is when a dependency kept it from
+    starting, None when it was started since."""
+
+    starts: int = 0
+    failures: int = 0
+    restarts: int = 0
+    exits: list[Exit] = field(default_factory=list)
+    lasted_s: list[float] = field(default_factory=list)
+    failed_at: list[int] = field(default_factory=list)
+    blocked: int | None = None
+    running_since: int | None = None
+    is_starting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The pasts of all units that it speaks of, how many hours it reaches back, and what it could not tell."""
+
+    pasts: dict[str, Past] = field(default_factory=dict)
+    hours: float = 0.0
+    blind_spots: list[str] = field(default_factory=list)
+
+    def history(self, name: str) -> History | None:
+        """None where nothing is known of the past at all."""
+        if not self.hours:
+            return None
+        past = self.pasts.get(name, Past())
+        return History(
+            source="journal",
+            hours=round(self.hours, 3),
+            starts=past.starts,
+            failures=past.failures,
+            restarts_per_hour=round(past.restarts / max(self.hours, _LEAST_HOURS), 2),
+            exits=tuple(reversed(past.exits[-_LAST_EXITS:])),
+            age_pattern=age_pattern(past.lasted_s),
+        )
+
+
+def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> Journal:
+    """The last `hours`, of all units or of those that are named."""
+    since = time.time() - hours * _HOUR_S
+    matches = ["_PID=1", *(f"MESSAGE_ID={each}" for each in _MESSAGES), *(f"UNIT={name}" for name in names)]
+    fields = f"--output-fields={_FIELDS}"
+    try:
+        first = _ask(root, f"--since=@{since:.0f}", "--output-fields=MESSAGE_ID", most_lines=1)
+        # The newest first: a bound cuts off the oldest.
+        said = _ask(root, f"--since=@{since:.0f}", "--reverse", fields, *matches)
+    except FileNotFoundError:
+        return Journal(blind_spots=["the past of units is not known: journalctl is not installed here"])
+    oldest = next((_moment(entry) for entry in _entries(first)), None)
+    if oldest is None:
+        reason = first.complaint.splitlines()[-1] if first.complaint else "it is empty, or can't be read by this user"
+        return Journal(blind_spots=[f"the past of units is not known: the journal has nothing ({reason})"])
+    entries = list(_entries(said))
+    blind_spots = []
+    if not said.whole:
+        oldest = _moment(entries[-1]) if entries else oldest
+        blind_spots.append(
+            f"the journal is too large to be read in {_PATIENCE_S:.0f} s: the past of units is known since "
+            f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(oldest / 1e9))} only"
+        )
+    covered = max(0.0, time.time() - oldest / 1e9) / _HOUR_S
+    return Journal(_pasts(reversed(entries)), min(hours, covered), blind_spots)
+
+
+def unit_history(root: NodeRoot, names: Collection[str], hours: float) -> dict[str, History]:
+    """How these units fared; those of which nothing can be known are left out."""
+    journal = read_journal(root, hours, names)
+    return {name: told for name in names if (told := journal.history(name)) is not None}
+
+
+def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
+    """The last lines that it wrote itself; where there are none, what systemd last said of it."""
+    for match in ((f"_SYSTEMD_UNIT={name}",), (f"UNIT={name}", "_PID=1")):
+        try:
+            said = _ask(root, f"--lines={lines}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
+        except FileNotFoundError:
+            return ()
+        told = tuple(_line(entry.get("MESSAGE")) for entry in _entries(said))
+        if told:
+            return told[-lines:]
+    return ()
+
+
+def _ask(root: NodeRoot, *words: str, most_bytes: int = _MOST_BYTES, most_lines: int | None = None) -> Said:
+    where = () if root.is_here else (f"--root={root.path}",)
+    return run(
+        [_PROGRAM, "--no-pager", "--quiet", "--output=json", *where, *words], most_bytes, _PATIENCE_S, most_lines
+    )
+
+
+def _entries(said: Said) -> Iterator[dict[str, Any]]:
+    for line in said.lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and str(entry.get("__REALTIME_TIMESTAMP", "")).isdigit():
+            yield entry
+
+
+def _moment(entry: dict[str, Any]) -> int:
+    return int(entry["__REALTIME_TIMESTAMP"]) * 1000
+
+
+def _line(message: object) -> str:
+    """A message may be text, bytes as numbers where it isn't UTF-8, several of them, or null where it is too long."""
+    if isinstance(message, list):
+        if all(isinstance(each, int) for each in message):
+            message = bytes(message).decode(errors="replace")
+        else:
+            message = _line(message[0]) if message else ""
+    text = message if isinstance(message, str) else ""
+    return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
+
+
+def _pasts(entries: Iterator[dict[str, Any]]) -> dict[str, Past]:
+    pasts: dict[str, Past] = {}
+    for entry in entries:
+        name = entry.get("UNIT")
+        if isinstance(name, str):
+            _add(pasts.setdefault(name, Past()), entry)
+    return pasts
+
+
+def _add(past: Past, entry: dict[str, Any]) -> None:
+    kind, moment = entry.get("MESSAGE_ID"), _moment(entry)
+    if kind == _STARTING:
+        past.running_since, past.is_starting = moment, True
+    elif kind == _STARTED:
+        # What a condition kept from being started is told as started too, but was never invoked.
+        if entry.get("JOB_RESULT", "done") == "done" and entry.get("INVOCATION_ID"):
+            past.starts += 1
+            past.blocked = None
+            # What runs once is told as started when it is over already.
+            past.running_since = past.running_since if past.is_starting else moment
+            past.is_starting = False
+    elif kind == _START_FAILED:
+        if entry.get("JOB_TYPE") not in ("start", "restart", None):
+            return
+        if entry.get("JOB_RESULT") == "dependency":
+            past.blocked = moment
+        elif entry.get("JOB_RESULT") not in _NO_START:
+            past.starts += 1
+            past.blocked = None
+    elif kind == _FAILED:
+        past.failures += 1
+        past.failed_at.append(moment)
+        _ended(past, moment)
+        past.is_starting = False
+    elif kind == _EXITED:
+        if entry.get("COMMAND") in ("ExecStart", None):
+            past.exits.append(_exit(entry, moment))
+            _ended(past, moment)
+    elif kind in (_ENDED_WELL, _STOPPED):
+        _ended(past, moment)
+    elif kind == _RESTARTS:
+        past.restarts += 1
+
+
+def _ended(past: Past, moment: int) -> None:
+    if past.running_since is not None:
+        past.lasted_s.append((moment - past.running_since) / 1e9)
+        past.running_since = None
+
+
+def _exit(entry: dict[str, Any], moment: int) -> Exit:
+    status = str(entry.get("EXIT_STATUS", ""))
+    number = int(status) if status.isdigit() else None
+    if entry.get("EXIT_CODE") == "exited":
+        return Exit(moment, code=number)
+    return Exit(moment, signal=number if number is not None else _signal(status))
+
+
+def _signal(name: str) -> int | None:
+    import signal
+
+    known = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+    return int(known) if isinstance(known, signal.Signals) else None

@@ -1,0 +1,265 @@
+"""What a fix does to services: look first, do, undo. Each can be repeated, and begun anew after a crash, without harm.
+
+What `look` saw is all that `undo` goes by, and it is on the disk before `do` begins.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from exhume.model.audit import Manager
+from exhume.model.errors import ExhumeError
+from exhume.model.remedy import Step
+from exhume.remedy.services.controls import ActionFailed, ContainerControl, Controls, Kept, UnitControl
+from exhume.remedy.services.names import check_container_id, check_unit_name
+from exhume.remedy.services.own_files import OwnFiles, drop_in_of
+
+STOP_UNITS, HOLD_UNITS, MASK_UNITS = "stop-units", "hold-units", "mask-units"
+STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
+# Whoever ends a job of systemd in any of these ways has done what was asked.
+_DONE = ("done", "skipped")
+RUNS = ("active", "activating", "reloading", "refreshing")
+_STOP_S = 120.0
+_CONTAINER_GRACE_S = 30
+# Relations by which stopping one unit stops another, in the words of a fingerprint.
+_TAKEN_ALONG = ("required_by", "requisite_of", "bound_by", "consists_of", "propagates_stop_to")
+_MOST_DEPENDENTS = 500
+
+Before = Mapping[str, Any]
+
+
+class Action(Protocol):
+    """One kind of step."""
+
+    def look(self, step: Step) -> dict[str, Any]:
+        """What is there before it."""
+
+    def do(self, step: Step, before: Before) -> str:
+        """Take the step. Returns what is worth knowing, else nothing. Raises ExhumeError."""
+
+    def undo(self, step: Step, before: Before) -> str:
+        """Put back what was there. Raises Kept where that would harm, else ExhumeError."""
+
+
+def service_actions(controls: Controls, files: OwnFiles) -> dict[str, Action]:
+    """The actions by the names that steps have for them."""
+    return {
+        STOP_UNITS: StopUnits(controls),
+        HOLD_UNITS: HoldUnits(controls, files),
+        MASK_UNITS: MaskUnits(controls, files),
+        STOP_CONTAINER: StopContainer(controls),
+        RESTART_POLICY: ChangePolicy(controls),
+    }
+
+
+def stopped_along(control: UnitControl, units: Iterable[str]) -> dict[str, str]:
+    """The units that run and would be stopped with these, with their state, nearest first."""
+    found: dict[str, str] = {}
+    asked = list(units)
+    known = set(asked)
+    while asked and len(known) < _MOST_DEPENDENTS:
+        print_ = control.unit_fingerprint(asked.pop(0))
+        for name in " ".join(print_.get(key, "") for key in _TAKEN_ALONG).split():
+            if name not in known:
+                known.add(name)
+                state = control.unit_state(name)["active"]
+                if state in RUNS:
+                    found[name] = state
+                    asked.append(name)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StopUnits:
+    """Stop units in their order: what triggers one goes before it."""
+
+    controls: Controls
+
+    def look(self, step: Step) -> dict[str, Any]:
+        control = self.controls.systemd()
+        states = {name: control.unit_state(check_unit_name(name))["active"] for name in step.targets}
+        return {"states": states, "along": stopped_along(control, step.targets)}
+
+    def do(self, step: Step, before: Before) -> str:
+        control = self.controls.systemd()
+        for name in step.targets:
+            result = control.stop(check_unit_name(name), _STOP_S)
+            if result not in _DONE:
+                raise ActionFailed(f"{name} was not stopped: systemd's job ended with {result}")
+        return ""
+
+    def undo(self, step: Step, before: Before) -> str:
+        control = self.controls.systemd()
+        ran = [name for name, state in before["states"].items() if state in RUNS] + list(before["along"])
+        said = []
+        for name in ran:
+            now = control.unit_state(check_unit_name(name))
+            if now["load"] in ("not-found", "masked"):
+                said.append(f"{name} is {now['load']}, so it was not started again")
+            elif now["active"] not in RUNS:
+                result = control.start(name)
+                # It ran before; whether it runs well was never ours to say.
+                if result not in _DONE:
+                    said.append(f"{name} was started again, and that ended with {result}")
+        return "; ".join(said)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldUnits:
+    """Keep units from being started, by a drop-in of ours for each."""
+
+    controls: Controls
+    files: OwnFiles
+
+    def look(self, step: Step) -> dict[str, Any]:
+        for name in step.targets:
+            if why := self.files.drop_in_obstacle(name):
+                raise ActionFailed(f"{name} can't be held back: {why}")
+        return {"units": {name: self.files.look(name) for name in step.targets}}
+
+    def do(self, step: Step, before: Before) -> str:
+        control = self.controls.systemd()
+        for name, text in _texts(step).items():
+            self.files.write_drop_in(name, text)
+        control.daemon_reload()
+        for name in step.targets:
+            if drop_in_of(name) not in control.unit_fingerprint(name).get("drop_ins", ""):
+                raise ActionFailed(f"systemd did not read {drop_in_of(name)}; is its unit directory another one?")
+        return _stopped_again(control, step.targets)
+
+    def undo(self, step: Step, before: Before) -> str:
+        kept = []
+        for name, text in reversed(_texts(step).items()):
+            try:
+                self.files.remove_drop_in(name, text, dict(before["units"][name]))
+            except Kept as error:
+                kept.append(str(error))
+        self.controls.systemd().daemon_reload()
+        if kept:
+            raise Kept("; ".join(kept))
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskUnits:
+    """The same by a link to nowhere, where a name leaves no room for a drop-in."""
+
+    controls: Controls
+    files: OwnFiles
+
+    def look(self, step: Step) -> dict[str, Any]:
+        for name in step.targets:
+            if why := self.files.mask_obstacle(name):
+                raise ActionFailed(f"{name} can't be masked: {why}")
+        return {"free": list(step.targets)}
+
+    def do(self, step: Step, before: Before) -> str:
+        control = self.controls.systemd()
+        for name in step.targets:
+            self.files.mask(name)
+        control.daemon_reload()
+        return _stopped_again(control, step.targets)
+
+    def undo(self, step: Step, before: Before) -> str:
+        kept = []
+        for name in reversed(before["free"]):
+            try:
+                self.files.unmask(name)
+            except Kept as error:
+                kept.append(str(error))
+        self.controls.systemd().daemon_reload()
+        if kept:
+            raise Kept("; ".join(kept))
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopContainer:
+    """Stop a container, by its id."""
+
+    controls: Controls
+
+    def look(self, step: Step) -> dict[str, Any]:
+        engine, container = _container(self.controls, step)
+        return {"ran": engine.runs(container)}
+
+    def do(self, step: Step, before: Before) -> str:
+        engine, container = _container(self.controls, step)
+        engine.stop(container, _CONTAINER_GRACE_S)
+        return ""
+
+    def undo(self, step: Step, before: Before) -> str:
+        engine, container = _container(self.controls, step)
+        if not before["ran"]:
+            return ""
+        if _is_gone(engine, container):
+            return "the container was removed since, so it was not started again"
+        if not engine.runs(container):
+            engine.start(container)
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePolicy:
+    """Keep a container from being started again, by its restart policy."""
+
+    controls: Controls
+
+    def look(self, step: Step) -> dict[str, Any]:
+        engine, container = _container(self.controls, step)
+        policy = engine.restart_policy(container)
+        return {"policy": policy.name, "max_retries": policy.max_retries}
+
+    def do(self, step: Step, before: Before) -> str:
+        engine, container = _container(self.controls, step)
+        if engine.restart_policy(container).name != "no":
+            engine.update_restart_policy(container, "no")
+        if engine.runs(container):
+            engine.stop(container, _CONTAINER_GRACE_S)
+            return "it had been started again meanwhile, and was stopped"
+        return ""
+
+    def undo(self, step: Step, before: Before) -> str:
+        engine, container = _container(self.controls, step)
+        if _is_gone(engine, container):
+            return "the container was removed since, and its restart policy with it"
+        now = engine.restart_policy(container)
+        if now.name not in ("no", before["policy"]):
+            raise Kept(f"its restart policy was changed to {now.name} since, so it is left")
+        if now.name != before["policy"]:
+            engine.update_restart_policy(container, before["policy"], before["max_retries"])
+        return ""
+
+
+def _texts(step: Step) -> dict[str, str]:
+    """The drop-in of each unit. Raises ActionFailed where a step names other files than ours."""
+    wanted = {name: drop_in_of(name) for name in step.targets}
+    named = dict(step.files)
+    if set(named) != set(wanted.values()):
+        raise ActionFailed("the step names files that are none of exhume's; make a new plan")
+    return {name: named[path] for name, path in wanted.items()}
+
+
+def _stopped_again(control: UnitControl, units: Iterable[str]) -> str:
+    """Stop what was started between its stop and now; from now on nothing can start it."""
+    again = [name for name in units if control.unit_state(name)["active"] in RUNS]
+    for name in again:
+        control.stop(name, _STOP_S)
+    return f"{', '.join(again)} had been started again meanwhile, and was stopped" if again else ""
+
+
+def _container(controls: Controls, step: Step) -> tuple[ContainerControl, str]:
+    """The engine and the id that a step's one target, MANAGER:ID, names."""
+    (target,) = step.targets
+    manager, _, container = target.partition(":")
+    return controls.engine(Manager(manager)), check_container_id(container)
+
+
+def _is_gone(engine: ContainerControl, container: str) -> bool:
+    try:
+        engine.fingerprint(container)
+    except ExhumeError as error:
+        if getattr(error, "status", None) == 404:
+            return True
+        raise
+    return False

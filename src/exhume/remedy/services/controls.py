@@ -1,0 +1,78 @@
+"""Who carries out what a fix does to services, as far as it matters here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from exhume.model.audit import Manager
+from exhume.model.errors import ExhumeError
+
+
+class ActionFailed(ExhumeError):
+    """A step could not be taken or undone; the sentence says why. It can be tried again."""
+
+
+class Kept(ExhumeError):
+    """Something was not undone, because that would destroy what somebody else did since."""
+
+
+class UnitControl(Protocol):
+    """systemd. Orders return the result of their job: `done` when all is well."""
+
+    def stop(self, name: str, timeout: float = ...) -> str: ...
+
+    def start(self, name: str, timeout: float = ...) -> str: ...
+
+    def daemon_reload(self) -> None: ...
+
+    def unit_state(self, name: str) -> dict[str, str]: ...
+
+    def unit_fingerprint(self, name: str) -> dict[str, str]: ...
+
+
+class Policy(Protocol):
+    """A container's restart policy."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_retries(self) -> int: ...
+
+
+class ContainerControl(Protocol):
+    """A Docker Engine, or what answers like one."""
+
+    def fingerprint(self, container: str) -> dict[str, str]: ...
+
+    def restart_policy(self, container: str) -> Policy: ...
+
+    def runs(self, container: str) -> bool: ...
+
+    def update_restart_policy(self, container: str, policy: str, max_retries: int = 0) -> None: ...
+
+    def stop(self, container: str, timeout: int = ...) -> bool: ...
+
+    def start(self, container: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What answers on this node, and why the rest doesn't, by manager."""
+
+    units: UnitControl | None = None
+    engines: Mapping[Manager, ContainerControl] = field(default_factory=dict)
+    silent: Mapping[Manager, str] = field(default_factory=dict)
+
+    def systemd(self) -> UnitControl:
+        if self.units is None:
+            raise ActionFailed(self._why(Manager.SYSTEMD, "systemd can't be reached here"))
+        return self.units
+
+    def engine(self, manager: Manager) -> ContainerControl:
+        if manager not in self.engines:
+            raise ActionFailed(self._why(manager, f"no socket of {manager.value} was found here"))
+        return self.engines[manager]
+
+    def _why(self, manager: Manager, otherwise: str) -> str:
+        return self.silent.get(manager) or otherwise

@@ -1,0 +1,185 @@
+"""The files of ours in the node's unit directory: drop-ins that hold a unit back, and links that mask one.
+
+Nothing that somebody else made is ever touched: what is in the way is told, what was changed since is left.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.remedy.documents import sync_directory
+from exhume.remedy.services.controls import ActionFailed, Kept
+from exhume.remedy.services.names import check_unit_name
+
+UNITS = "/etc/systemd/system"
+DROP_IN = "90-exhume.conf"
+NOWHERE = "/dev/null"
+_LONGEST_NAME = 255
+_BESIDE = ".90-exhume.new"
+
+
+def directory_of(unit: str) -> str:
+    """Where the node looks for drop-ins of a unit."""
+    return f"{UNITS}/{check_unit_name(unit)}.d"
+
+
+def drop_in_of(unit: str) -> str:
+    """Our drop-in, by the node's own name for it."""
+    return f"{directory_of(unit)}/{DROP_IN}"
+
+
+def mask_of(unit: str) -> str:
+    """The link that would mask a unit."""
+    return f"{UNITS}/{check_unit_name(unit)}"
+
+
+def has_room_for_drop_in(unit: str) -> bool:
+    """Whether the directory's name isn't too long for a file system."""
+    return len(f"{unit}.d".encode()) <= _LONGEST_NAME
+
+
+def drop_in_text(unit: str, fix: str, when: str) -> str:
+    """What holds a unit back: a condition that fails as long as this very file is there."""
+    return (
+        f"# Made by exhume fix, {fix}, at {when}; `exhume fix rollback {fix}` removes it.\n"
+        "# It keeps the unit from being started, also at boot, without touching any other file.\n"
+        "[Unit]\n"
+        f"ConditionPathExists=!{drop_in_of(unit)}\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFiles:
+    """Files on the node; `resolve` leads from the node's name of a file to where it is from here."""
+
+    resolve: Callable[[str], Path]
+
+    def drop_in_obstacle(self, unit: str) -> str:
+        """Why there can be no drop-in of ours, in a sentence; empty where there can."""
+        if not has_room_for_drop_in(unit):
+            return "its name is too long for a directory of drop-ins"
+        directory, file = self._place(unit)
+        if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+            return f"{directory_of(unit)} is no plain directory"
+        if os.path.lexists(file):
+            return f"{drop_in_of(unit)} is there already"
+        return ""
+
+    def mask_obstacle(self, unit: str) -> str:
+        """Why it can't be masked by a link."""
+        return f"{mask_of(unit)} is there already" if os.path.lexists(self._units() / check_unit_name(unit)) else ""
+
+    def look(self, unit: str) -> dict[str, bool]:
+        """What has to be known to take a drop-in away again: whether its directories were there."""
+        directory, _ = self._place(unit)
+        return {"directory": directory.is_dir(), "units": self._units().is_dir()}
+
+    def write_drop_in(self, unit: str, text: str) -> None:
+        """Make it; nothing happens where it is there as it should be. Raises ActionFailed."""
+        directory, file = self._place(unit)
+        try:
+            for each in (directory.parent, directory):
+                with contextlib.suppress(FileExistsError):
+                    each.mkdir(mode=0o755)
+                    each.chmod(0o755)
+                    sync_directory(each.parent)
+            if not stat.S_ISDIR(directory.lstat().st_mode):
+                raise ActionFailed(f"{directory_of(unit)} is no plain directory; nothing was written there")
+            if os.path.lexists(file):
+                if _content(file) == text.encode():
+                    return
+                raise ActionFailed(f"{drop_in_of(unit)} is there already, and not ours; look at it, and remove it")
+            _write(directory / _BESIDE, text)
+            (directory / _BESIDE).rename(file)
+            sync_directory(directory)
+        except OSError as error:
+            raise ActionFailed(f"{drop_in_of(unit)} can't be written: {error.strerror}") from None
+
+    def remove_drop_in(self, unit: str, text: str, before: dict[str, bool]) -> bool:
+        """Take it away, with directories that were made for it; False where it was not there. Raises Kept where it is
+        no longer what we wrote, and ActionFailed."""
+        directory, file = self._place(unit)
+        try:
+            if directory.is_symlink() or (os.path.lexists(file) and _content(file) != text.encode()):
+                raise Kept(f"{drop_in_of(unit)} was changed since, so it is left; look at it, and remove it")
+            there = os.path.lexists(file)
+            for each in (file, directory / _BESIDE):
+                each.unlink(missing_ok=True)
+            if directory.is_dir():
+                sync_directory(directory)
+            for name, path in (("directory", directory), ("units", directory.parent)):
+                if not before.get(name, True):
+                    _remove_if_empty(path)
+        except NotADirectoryError:
+            return False
+        except OSError as error:
+            raise ActionFailed(f"{drop_in_of(unit)} can't be removed: {error.strerror}") from None
+        return there
+
+    def mask(self, unit: str) -> None:
+        """Make the link; nothing happens where it is there. Raises ActionFailed."""
+        link = self._units() / check_unit_name(unit)
+        try:
+            if _is_mask(link):
+                return
+            link.symlink_to(NOWHERE)
+            sync_directory(link.parent)
+        except FileExistsError:
+            raise ActionFailed(f"{mask_of(unit)} is there already, so {unit} can't be masked") from None
+        except OSError as error:
+            raise ActionFailed(f"{mask_of(unit)} can't be made: {error.strerror}") from None
+
+    def unmask(self, unit: str) -> bool:
+        """Take the link away; False where it was not there. Raises Kept where something else is there."""
+        link = self._units() / check_unit_name(unit)
+        if not os.path.lexists(link):
+            return False
+        if not _is_mask(link):
+            raise Kept(f"{mask_of(unit)} is no longer the link that we made, so it is left")
+        try:
+            link.unlink()
+            sync_directory(link.parent)
+        except OSError as error:
+            raise ActionFailed(f"{mask_of(unit)} can't be removed: {error.strerror}") from None
+        return True
+
+    def _units(self) -> Path:
+        return self.resolve(UNITS)
+
+    def _place(self, unit: str) -> tuple[Path, Path]:
+        directory = self._units() / f"{check_unit_name(unit)}.d"
+        return directory, directory / DROP_IN
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file, on the disk when this returns. What a killed run left is no reason to fail."""
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o644)
+        file.write(text.encode())
+        file.flush()
+        os.fsync(fd)
+
+
+def _content(path: Path) -> bytes | None:
+    """What a plain file holds; None for anything else."""
+    return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
+
+
+def _is_mask(link: Path) -> bool:
+    return link.is_symlink() and os.fspath(link.readlink()) == NOWHERE
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            directory.rmdir()
+            sync_directory(directory.parent)
+        except OSError:
+            # Somebody else put something there meanwhile.
+            if not directory.is_dir() or not any(directory.iterdir()):
+                raise

@@ -1,0 +1,118 @@
+"""What must not be cut off: our own processes, the way in which we came, and runtimes that have containers to look
+after. Told by what the kernel shows, not by names."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.collect.host import Host
+
+_SHIM = "containerd-shim"
+_LISTENS = "0A"
+_MOST_ANCESTORS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Processes and cgroups, as the node numbers and names them. `ours` is this process with its ancestors; `way_in`
+    are the cgroups of what listens where our SSH session came in, `shims` those with a live containerd-shim."""
+
+    ours: frozenset[int] = frozenset()
+    our_cgroups: frozenset[str] = frozenset()
+    ssh_port: int | None = None
+    way_in: frozenset[str] = frozenset()
+    shims: frozenset[str] = frozenset()
+
+
+def look_around(host: Host) -> Surroundings:
+    """What can be told of a node by its /proc; nothing of ours where we are no process of that node."""
+    ours = list(_ancestors(host.proc))
+    port = next((found for pid in ours if (found := _ssh_port(host.proc / str(pid))) is not None), None)
+    listening = _listening(host.proc, port) if port is not None else set()
+    way_in, shims = set(), set()
+    for process in _processes(host.proc):
+        if _comm(process).startswith(_SHIM):
+            shims |= _cgroups(process)
+        if listening and _holds(process, listening):
+            way_in |= _cgroups(process)
+    cgroups = set().union(*(_cgroups(host.proc / str(pid)) for pid in ours if pid != 1))
+    return Surroundings(frozenset(ours) - {1}, frozenset(cgroups), port, frozenset(way_in), frozenset(shims))
+
+
+def is_within(cgroup: str, whole: str | None) -> bool:
+    """Whether a cgroup is another one, or below it. Everything is below the root, which tells nothing."""
+    return bool(whole) and whole != "/" and (cgroup == whole or cgroup.startswith(f"{whole}/"))
+
+
+def _ancestors(proc: Path) -> Iterator[int]:
+    """This process and those that it came from, by their numbers in the node's own list."""
+    try:
+        # The kernel answers with our number in that list, or not at all where we are not in it.
+        pid = int((proc / "self").readlink().name)
+    except (OSError, ValueError):
+        return
+    for _ in range(_MOST_ANCESTORS):
+        yield pid
+        parent = next((line for line in _lines(proc / str(pid) / "status") if line.startswith("PPid:")), "")
+        number = parent.partition(":")[2].strip()
+        if not number.isdigit() or int(number) == 0:
+            return
+        pid = int(number)
+
+
+def _ssh_port(process: Path) -> int | None:
+    """The port that the process's SSH session came in by. sudo hides it from us, but not from those above us."""
+    try:
+        environment = (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    for each in environment:
+        name, _, value = each.partition(b"=")
+        words = value.split()
+        if name == b"SSH_CONNECTION" and len(words) == 4 and words[3].isdigit():
+            return int(words[3])
+    return None
+
+
+def _listening(proc: Path, port: int) -> set[str]:
+    """Sockets that listen at a port, as links of descriptors name them."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in _lines(proc / "net" / name)[1:]:
+            words = line.split()
+            if len(words) > 9 and words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port:
+                found.add(f"socket:[{words[9]}]")
+    return found
+
+
+def _holds(process: Path, sockets: set[str]) -> bool:
+    # init holds the sockets of all that it activates.
+    if process.name == "1":
+        return False
+    try:
+        return any(os.fspath(each.readlink()) in sockets for each in (process / "fd").iterdir())
+    except OSError:
+        return False
+
+
+def _processes(proc: Path) -> list[Path]:
+    try:
+        return [path for path in proc.iterdir() if path.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _comm(process: Path) -> str:
+    return next(iter(_lines(process / "comm")), "")
+
+
+def _cgroups(process: Path) -> set[str]:
+    return {path for line in _lines(process / "cgroup") if (path := line.split(":", 2)[-1]) != "/"}
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []

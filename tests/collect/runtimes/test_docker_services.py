@@ -1,0 +1,130 @@
+"""The containers of a real Docker, as an audit sees them: one that crashes, one that is well, one that is done."""
+
+import time
+
+import pytest
+from runtime_parts import COMPLAINT, IMAGE, Containers
+from tests.zombies.own_docker import OwnDocker, until
+
+from exhume.collect.docker_services import docker_services
+from exhume.model.audit import Manager, Service
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
+
+
+def look(docker: OwnDocker) -> dict[str, Service]:
+    seen = docker_services(docker.socket, Manager.DOCKER)
+    assert seen.blind_spots == []
+    return {service.id: service for service in seen.services}
+
+
+@pytest.fixture(scope="module")
+def services(docker: OwnDocker, docker_containers: Containers) -> dict[str, Service]:
+    def crashes() -> int:
+        return int(docker("inspect", "--format", "{{.RestartCount}}", docker_containers.crashing))
+
+    until("it crashed", lambda: crashes() >= 4, 20)
+    return look(docker)
+
+
+def test_one_that_crashes_for_ever_is_told_with_its_words(
+    services: dict[str, Service], docker_containers: Containers
+) -> None:
+    crashing = services[docker_containers.crashing]
+    assert crashing.key == "docker:wobbly_heron.9" and crashing.image == IMAGE
+    assert crashing.restart_policy == "always" and crashing.state in ("restarting", "running")
+    assert crashing.restarts is not None and crashing.restarts >= 4
+    assert crashing.last_exit is not None and crashing.last_exit.code == 7 and crashing.last_exit.at is not None
+    assert abs(crashing.last_exit.at - time.time_ns()) < 60 * 10**9
+    assert set(crashing.log) == {"no credentials", "giving up"}
+    assert crashing.command is not None and COMPLAINT in crashing.command
+    history = crashing.history
+    assert history is not None and history.source == "runtime"
+    # The last restart that it counts may be to come.
+    assert (
+        history.starts >= crashing.restarts and history.failures >= 4 and {each.code for each in history.exits} == {7}
+    )
+    assert history.success_rate is not None and history.success_rate < 0.25
+    # It is younger than a minute, which tells no rate: its restarts count as a minute's.
+    assert history.restarts_per_hour == pytest.approx((history.starts - 1) * 60, rel=0.01)
+    assert history.age_pattern.startswith(("never a second old", "always a few seconds old"))
+
+
+def test_one_that_is_well_is_told_with_its_cgroup_and_owner(
+    docker: OwnDocker, services: dict[str, Service], docker_containers: Containers
+) -> None:
+    steady = services[docker_containers.steady]
+    assert (steady.state, steady.result, steady.restarts, steady.log) == ("running", "", 0, ())
+    assert steady.restart_policy == "on-failure:5" and steady.last_exit is None
+    assert steady.pid == int(docker("inspect", "--format", "{{.State.Pid}}", docker_containers.steady))
+    assert steady.cgroup == f"{docker.parent}/{docker_containers.steady}"
+    assert steady.age_s is not None and 0 < steady.age_s < 60
+    assert steady.owner == "compose project shop, service basket" and steady.fragment == "/srv/shop/compose.yaml"
+    assert steady.history is not None
+    assert (steady.history.starts, steady.history.failures, steady.history.restarts_per_hour) == (1, 0, 0.0)
+
+
+def test_one_that_did_its_work_is_not_taken_for_a_failure(
+    services: dict[str, Service], docker_containers: Containers
+) -> None:
+    finished = services[docker_containers.finished]
+    assert (finished.state, finished.result, finished.age_s, finished.pid) == ("exited", "success", None, None)
+    assert finished.history is not None and finished.history.success_rate == 1.0
+
+
+def test_one_that_was_stopped_did_not_fail(docker: OwnDocker) -> None:
+    number = docker.run("put-aside", IMAGE, "trap 'exit 9' TERM; while :; do busybox sleep 0.1; done")
+    docker("stop", "-t", "2", number)
+    stopped = look(docker)[number]
+    assert stopped.last_exit is not None and stopped.last_exit.code == 9
+    assert stopped.result == "stopped" and stopped.history is not None and stopped.history.failures == 0
+    docker("rm", number)
+
+
+def test_one_that_ran_out_of_memory_says_so(docker: OwnDocker) -> None:
+    greedy = "x=a; while :; do x=$x$x; done"
+    number = docker.run("greedy", IMAGE, greedy, "--memory=8m", "--memory-swap=8m")
+    until("it was killed", lambda: docker("inspect", "--format", "{{.State.Running}}", number) == "false", 20)
+    assert look(docker)[number].result == "oom-kill"
+    docker("rm", number)
+
+
+def test_one_that_can_not_start_tells_why(docker: OwnDocker) -> None:
+    number = docker("create", "--name", "no-program", "--network", "none", IMAGE, "/bin/not-there")
+    with pytest.raises(Exception, match="docker start"):
+        docker("start", number)
+    broken = look(docker)[number]
+    assert "not-there" in broken.detail and broken.result == "exit-code"
+    docker("rm", number)
+
+
+def test_what_it_printed_on_a_terminal_is_read_as_well(docker: OwnDocker) -> None:
+    number = docker.run("typist", IMAGE, "echo one; echo two; exit 1", "-t")
+    until("it ended", lambda: docker("inspect", "--format", "{{.State.Running}}", number) == "false", 10)
+    assert look(docker)[number].log == ("one", "two")
+    docker("rm", number)
+
+
+def test_attempts_of_a_pod_are_one_service(docker: OwnDocker) -> None:
+    made = {}
+    for attempt in range(3):
+        labels = {
+            "io.kubernetes.pod.name": "web-0",
+            "io.kubernetes.pod.namespace": "shop",
+            "io.kubernetes.pod.uid": "7d0c",
+            "io.kubernetes.container.name": "web",
+            "annotation.io.kubernetes.container.restartCount": str(attempt),
+        }
+        words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
+        made[attempt] = docker.run(f"k8s_web_web-0_shop_7d0c_{attempt}", IMAGE, "exit 1", *words)
+    seen = look(docker)
+    assert [number in seen for number in made.values()] == [False, False, True]
+    last = seen[made[2]]
+    assert (last.pod, last.owner, last.restarts) == ("shop/web-0", "pod shop/web-0", 2)
+    docker("rm", "-f", *made.values())
+
+
+def test_an_engine_that_is_not_there_is_a_blind_spot(tmp_path) -> None:
+    seen = docker_services(tmp_path / "docker.sock", Manager.PODMAN)
+    assert seen.services == [] and len(seen.blind_spots) == 1
+    assert "podman can't be seen" in seen.blind_spots[0] and "No such file" in seen.blind_spots[0]

@@ -1,0 +1,70 @@
+"""The node's files from elsewhere: links never lead out of its root."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from exhume.collect.node_root import NodeRoot
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeRoot:
+    root = tmp_path / "node"
+    (root / "run").mkdir(parents=True)
+    (root / "etc").mkdir()
+    (root / "var").mkdir()
+    (root / "var/run").symlink_to("/run")
+    (root / "etc/up").symlink_to("../../../../../run/x")
+    (root / "etc/chain").symlink_to("/etc/up")
+    (root / "etc/round").symlink_to("round2")
+    (root / "etc/round2").symlink_to("/etc/round")
+    return NodeRoot(root)
+
+
+def test_absolute_links_stay_below_the_root(node: NodeRoot) -> None:
+    assert node.file("/var/run/docker.sock") == node.path / "run/docker.sock"
+
+
+@pytest.mark.parametrize("name", ["/etc/up", "/etc/chain", "/etc/../../../run/x", "run//./x"])
+def test_nothing_leads_above_the_root(node: NodeRoot, name: str) -> None:
+    assert node.file(name) == node.path / "run/x"
+
+
+def test_links_in_a_circle_are_an_error(node: NodeRoot) -> None:
+    with pytest.raises(OSError, match="symbolic links"):
+        node.file("/etc/round")
+
+
+def test_the_way_back_to_the_node_s_own_name(node: NodeRoot) -> None:
+    assert node.name_of(node.file("/var/run/x")) == "/run/x"
+    assert NodeRoot().name_of(Path("/etc/x")) == "/etc/x"
+
+
+def test_the_environment_speaks_only_of_this_very_place(node: NodeRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "tcp:host=x;unix:path=/here/bus,guid=1")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///here/docker.sock")
+    monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", "unix:///here/cri.sock")
+    here = NodeRoot()
+    assert (here.bus, here.docker, here.cri) == (
+        Path("/here/bus"),
+        Path("/here/docker.sock"),
+        (Path("/here/cri.sock"),),
+    )
+    assert node.bus == node.path / "run/dbus/system_bus_socket"
+    assert (node.docker, node.podman, node.containerd) == (None, None, None)
+
+
+def test_sockets_that_are_there_are_found(node: NodeRoot) -> None:
+    for name in ("docker.sock", "podman/podman.sock", "crio/crio.sock", "k3s/containerd/containerd.sock"):
+        path = node.path / "run" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mknod(path)
+    assert node.docker == node.path / "run/docker.sock"
+    assert node.podman == node.path / "run/podman/podman.sock"
+    assert [each.relative_to(node.path / "run").parts[0] for each in node.cri] == ["crio", "k3s"]
+
+
+def test_the_kernel_s_files_are_those_of_the_node(node: NodeRoot) -> None:
+    assert node.host.proc == node.path / "proc"
+    assert NodeRoot().host.proc == Path("/proc")
