@@ -58,8 +58,6 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
     sentence = error.detail
     if error.status_code == 404 and sentence == "Not Found":
         sentence = "there is nothing at this address; /api/openapi.json lists what there is"
-    if error.status_code == 405:
-        sentence = "this server only reads: GET is all it answers"
     return JSONResponse({"detail": sentence}, error.status_code, headers=error.headers)
 
 

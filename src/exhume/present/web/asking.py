@@ -7,7 +7,6 @@ from fastapi import Depends, Query, Request
 from starlette.exceptions import HTTPException
 
 from exhume.model.clock import MILLIS
-from exhume.model.errors import UsageError
 from exhume.model.window import Window
 from exhume.present.web.opened import Opened
 from exhume.store.profile import ProfileFilter, compile_stack_regex
@@ -18,6 +17,7 @@ LAST_MS = 8_640_000_000_000_000
 MOST_CELLS = 4000
 MOST_CORES = 65_536
 MOST_TEXT = 500
+CORES = r"^(|[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*)$"
 
 Moment = Annotated[int | None, Query(ge=0, le=LAST_MS, description="milliseconds of wall time since 1970")]
 Text = Annotated[str | None, Query(max_length=MOST_TEXT)]
@@ -58,19 +58,27 @@ def window_of(here: Opened, since: int | None, until: int | None) -> Window:
     span = here.span()
     first = span.since if since is None else since * MILLIS
     last = span.until if until is None else until * MILLIS
-    return Window(first, max(first, last)).clamp(span)
+    # Moments beyond the recording may be larger than the store counts.
+    first, last = (min(max(moment, span.since), span.until) for moment in (first, last))
+    return Window(first, max(first, last))
 
 
 def asked(  # noqa: PLR0917
     here: Here,
     since: Moment = None,
     until: Moment = None,
-    cpus: Annotated[Text, Query(description="cores, such as 0,3-7; all where it is left out")] = None,
+    cpus: Annotated[Text, Query(pattern=CORES, description="cores, such as 0,3-7; all where it is left out")] = None,
     comm: Annotated[Text, Query(description="only threads of this name")] = None,
     pid: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
     container: Annotated[Text, Query(description="only containers whose id begins like this")] = None,
     pod: Annotated[Text, Query(description="only pods whose id begins like this")] = None,
-    stack: Annotated[Text, Query(description="only stacks with a frame that this expression is found in")] = None,
+    stack: Annotated[
+        Text,
+        Query(
+            description="only stacks with a frame that this expression is found in",
+            json_schema_extra={"format": "regex"},
+        ),
+    ] = None,
     kind: Annotated[str | None, Query(pattern="^(kernel|user)$", description="where the sample was taken")] = None,
 ) -> Asked:
     """The part of the recording that a request is about."""
@@ -87,16 +95,12 @@ Question = Annotated[Asked, Depends(asked)]
 
 
 def core_numbers(text: str) -> frozenset[int]:
-    """`0,3-7` -> the numbers. Raises UsageError."""
+    """`0,3-7` -> the numbers; those that no machine has are left out."""
     found: set[int] = set()
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
-            raise UsageError(f"cpus has to be numbers and ranges such as 0,3-7, not {text[:40]!r}")
-        low, high = int(first), int(last if dash else first)
-        if high < low or high >= MOST_CORES:
-            raise UsageError(f"cpus has to rise and stay below {MOST_CORES}: {part.strip()[:40]!r} does not")
-        found.update(range(low, high + 1))
+        first, _, last = part.partition("-")
+        low, high = sorted((min(int(first[:9]), MOST_CORES), min(int((last or first)[:9]), MOST_CORES)))
+        found.update(range(low, min(high + 1, MOST_CORES)))
     return frozenset(found)
 
 

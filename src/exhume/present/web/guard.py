@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "exhume-token"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+READING = ("GET", "HEAD")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -55,6 +56,12 @@ class Guard:
         refusal = self._host(headers) or self._site(headers)
         if refusal is not None:
             await JSONResponse({"detail": refusal}, 403, headers=HEADERS)(scope, receive, send)
+            return
+        if scope["method"] not in READING:
+            sentence = "this server only reads: GET is all it answers"
+            await JSONResponse({"detail": sentence}, 405, headers={**HEADERS, "allow": ", ".join(READING)})(
+                scope, receive, send
+            )
             return
         if self._rules.token is not None and not self._shown_in_cookie(headers):
             await self._ask_for_token(scope, receive, send, headers)

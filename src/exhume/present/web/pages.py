@@ -26,7 +26,7 @@ class PageFiles:
             await PlainTextResponse(UNBUILT, 503)(scope, receive, send)
             return
         found = self._files.get("/index.html" if path == "/" else path)
-        if found is None or scope["method"] not in ("GET", "HEAD"):
+        if found is None:
             await PlainTextResponse("there is nothing at this address\n", 404)(scope, receive, send)
             return
         # Names of built files carry a hash of their content; the page itself is looked at anew each time.

@@ -28,6 +28,10 @@ MOST_COLUMNS = 20_000
 MOST_SUBSECOND_SAMPLES = 30_000_000
 BASELINES = "^(none|before|others|window)$"
 
+FILES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "a file", "content": {media.partition(";")[0]: {} for _, media in FORMATS.values()}}
+}
+
 Baseline = Annotated[
     str,
     Query(
@@ -74,13 +78,10 @@ def _sides(question: Asked, baseline: str, base_since: int | None, base_until: i
         base = Window(window.since - max(BEFORE_S * NANOS, window.nanos), window.since).clamp(span)
         return _Sides(current, recording.profile(base, wanted), base, "the same cores before")
     if baseline == "others":
-        if question.cpus is None:
-            raise refuse(422, "others needs cpus: without a selection of cores there are no other ones")
-        others = frozenset(range(recording.facts.cores)) - question.cpus
+        # Without a selection of cores there are no other ones: nothing to compare with, and the page says so.
+        others = frozenset(range(recording.facts.cores)) - (question.cpus or frozenset(range(recording.facts.cores)))
         reference = recording.profile(window, replace(wanted, cpus=others))
         return _Sides(current, reference, window, "the other cores")
-    if base_since is None or base_until is None:
-        raise refuse(422, "window needs base_since and base_until, in milliseconds")
     base = window_of(question.opened, base_since, base_until)
     return _Sides(current, recording.profile(base, wanted), base, "the window picked by hand")
 
@@ -113,7 +114,7 @@ def _flame_json(question: Asked, sides: _Sides, tree: FlameTree, dropped: int) -
     }
 
 
-@router.get("/export/{form}", responses={200: {"description": "a file", "content": {"application/octet-stream": {}}}})
+@router.get("/export/{form}", responses=FILES, response_class=Response)
 def export(
     question: Question,
     form: Annotated[str, Path(pattern=f"^({'|'.join(FORMATS)})$")],
