@@ -15,6 +15,9 @@ export const state = signal<PageState>(parseAddress(""));
 /** What the server says about the recording; null until it has. Live ones grow. */
 export const recording = signal<RecordingInfo | null>(null);
 
+/** The first picture is drawn (or failed): what is smaller asks only then, so that it comes soon. */
+export const warm = signal(false);
+
 /** The moment under the pointer, on any lane. */
 export const pointedAt = signal<number | null>(null);
 

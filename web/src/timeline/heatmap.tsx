@@ -5,6 +5,7 @@ import { isFiltered } from "../address";
 import { api } from "../api";
 import { coresInWords } from "../cpulist";
 import { Standby } from "../resource";
+import { useSettled } from "../settled";
 import { extent, filters, recording, state, view } from "../state";
 import { theme } from "../theme";
 import type { CoreGrid } from "../wire";
@@ -15,11 +16,15 @@ import { heatKeys } from "./heatkeys";
 import { listen, type Box } from "./heatpointer";
 import { describeHeat } from "./heatwords";
 import { Lane } from "./lane";
+import { Legend } from "./legend";
 import { overviewGrid } from "./overview";
 import { usePaint } from "./paint";
 import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, useCells } from "./plot";
 import { CellTooltip, type Pointed } from "./tooltip";
 import { WorstCells } from "./worst";
+
+/** Words and tables follow when the view stands still. */
+const SETTLED_MS = 250;
 
 export function Heatmap(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -43,6 +48,8 @@ export function Heatmap(): JSX.Element | null {
   const painted = useMemo(() => paint.grid && pictureOf(paint.grid, rows, look, "paint"), [paint.grid, rows, look]);
   const [shown, whole, width] = [view.value, extent.value, plotWidth.value];
   const height = rows.cpus.length * rows.height;
+  const settled = useSettled(shown, SETTLED_MS);
+  const words = useMemo(() => describeHeat(grid, rows, settled), [grid, rows, settled, state.value.utc]);
 
   useEffect(() => {
     if (!canvas.current || !shown || !whole) return;
@@ -77,7 +84,7 @@ export function Heatmap(): JSX.Element | null {
         data-testid="heatmap"
         role="application"
         aria-roledescription="heatmap"
-        aria-label={describeHeat(grid, rows)}
+        aria-label={words}
         onKeyDown={(event) => heatKeys(event, latest.current.grid, latest.current.rows, setBox)}
         onBlur={() => setBox(null)}
       />
@@ -90,7 +97,10 @@ export function Heatmap(): JSX.Element | null {
           <Standby of={read} what={filtered ? "every sample that matches the filter" : "the cores"} />
         </div>
       )}
-      <WorstCells grid={grid} />
+      <div class="under-heat">
+        <Legend />
+        <WorstCells grid={grid} shown={settled} />
+      </div>
     </Lane>
   );
 }

@@ -4,11 +4,11 @@ import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { api, NO_FILTERS } from "../api";
 import { duration, range } from "../format";
-import { change, extent, following, moveView, state, view } from "../state";
+import { change, extent, following, moveView, state, view, warm } from "../state";
 import { blend, css, theme } from "../theme";
 import type { CoreGrid, Span } from "../wire";
 import { centred, momentAt, position, SHORTEST_VIEW_MS, within } from "./axis";
-import { huesOf, strength, worstOfAll } from "./heat";
+import { huesOf, worstByState } from "./heat";
 import { Lane } from "./lane";
 import { showWidth, WIDTHS } from "./moves";
 import { plotWidth, useCells } from "./plot";
@@ -25,11 +25,12 @@ export function Overview(): JSX.Element | null {
   const read = useCells(
     `overview ${measure}`,
     (plan, signal) => api.cores({ ...plan, cpus: "", filters: NO_FILTERS }, plan.cells, measure, signal),
-    { over: whole, perPixel: 0.5 },
+    { over: whole },
   );
   useEffect(() => {
     overviewGrid.value = read.value;
-  }, [read.value]);
+    if (read.value !== null || read.error !== null) warm.value = true;
+  }, [read.value, read.error]);
   const width = plotWidth.value;
   useEffect(() => {
     if (canvas.current && read.value && whole) drawStrip(canvas.current, read.value, whole, width);
@@ -37,7 +38,7 @@ export function Overview(): JSX.Element | null {
   const shown = view.value;
   if (!whole || !shown) return null;
   return (
-    <Lane name="overview" title="overview" aside="busiest core">
+    <Lane name="overview" title="overview" aside={measure === "busy" ? "busiest core" : "worst core"}>
       <canvas
         ref={canvas}
         class="strip"
@@ -62,22 +63,28 @@ function drawStrip(canvas: HTMLCanvasElement, grid: CoreGrid, whole: Span, width
   if (!context) return;
   const look = theme.peek();
   const hues = huesOf(grid, look);
-  const { value, dominant, recorded } = worstOfAll(grid);
+  const worst = worstByState(grid);
   context.fillStyle = css(look.ground);
   context.fillRect(0, 0, canvas.width, canvas.height);
   const cellMs = (grid.until - grid.since) / grid.cells;
   for (let cell = 0; cell < grid.cells; cell++) {
     const left = Math.floor(position(grid.since + cell * cellMs, whole, canvas.width));
     const right = Math.ceil(position(grid.since + (cell + 1) * cellMs, whole, canvas.width));
-    if (!recorded[cell]) {
+    if (worst.every((values) => values[cell] < 0)) {
       context.fillStyle = look.hatch;
       context.fillRect(left, canvas.height - 2 * ratio, right - left, 2 * ratio);
       continue;
     }
-    const hue = hues[Math.min(dominant[cell], hues.length - 1)] ?? look.ink;
-    context.fillStyle = css(blend(look.ground, hue, Math.max(0.35, strength(value[cell], grid.full))));
-    const height = (value[cell] / grid.full) * canvas.height;
-    context.fillRect(left, canvas.height - height, right - left, height);
+    // The calm and the tall ones first: what the kernel does stands before what programs do.
+    const found = worst
+      .map((values, state) => ({ hue: hues[state], value: values[cell] }))
+      .filter((each) => each.value > 0)
+      .sort((a, b) => a.hue.most - b.hue.most || b.value - a.value);
+    for (const { hue, value } of found) {
+      const height = (value / grid.full) * canvas.height;
+      context.fillStyle = css(blend(look.ground, hue.colour, hue.most * 0.9));
+      context.fillRect(left, canvas.height - height, right - left, height);
+    }
   }
 }
 
