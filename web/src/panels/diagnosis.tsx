@@ -108,7 +108,7 @@ function FindingCard({ finding, open }: { finding: Finding; open: boolean }): JS
           <li key={remedy.id} class="chain-remedy">
             <span class="role">remedy</span>
             <div>
-              <span>{String(remedy.text ?? remedy.id)}</span>
+              <span>{remedy.text || remedy.id}</span>
               {remedy.command && <code class="command">{remedy.command}</code>}
               {open && (
                 <span class="muted">

@@ -145,7 +145,8 @@ function take(grid: Subsecond, of: Analysed, one: Cell, other: Cell): void {
 
 function words(grid: Subsecond, cell: Cell): string {
   const at = startOf(grid, cell);
-  return `${time(at, state.peek().utc, true)}: ${plural(countOf(grid, cell), "sample")} in ${duration(grid.column_ms / grid.rows)}`;
+  const found = plural(countOf(grid, cell), "sample");
+  return `${time(at, state.peek().utc, true)}: ${found} in ${duration(grid.column_ms / grid.rows)}`;
 }
 
 function busiest(grid: Subsecond): Cell[] {
