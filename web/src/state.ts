@@ -2,7 +2,7 @@
  * The one place that knows the page's state. All of it stands in the address bar: whatever shows something reads these
  * signals, whatever a person does goes through `change`.
  */
-import { computed, signal } from "@preact/signals";
+import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { consistent, filtersOf, parseAddress, printAddress, type PageState } from "./address";
 import type { Filters, FlameScope, FrameName, Scope } from "./api";
 import { printCpus } from "./cpulist";
@@ -29,12 +29,12 @@ export const extent = computed<Span | null>(() => {
 });
 
 /** What the timeline shows. */
-export const view = computed<Span | null>(() => viewOf(state.value, extent.value));
+export const view = stable(computed<Span | null>(() => viewOf(state.value, extent.value)));
 
 /** The view moves along with a live recording until somebody touches it. */
 export const following = computed(() => state.value.since === null && recording.value?.live === true);
 
-export const filters = computed<Filters>(() => filtersOf(state.value));
+export const filters = stable(computed<Filters>(() => filtersOf(state.value)));
 
 export interface Analysed extends Scope {
   /** The cores as a list; null is every core. */
@@ -70,7 +70,7 @@ export function viewOf(of: PageState, whole: Span | null): Span | null {
 }
 
 /** A signal that keeps its object until the content differs, so that readers don't ask the server again for nothing. */
-export function stable<Value>(source: { readonly value: Value }): { readonly value: Value } {
+export function stable<Value>(source: ReadonlySignal<Value>): ReadonlySignal<Value> {
   let kept: { text: string; value: Value } | null = null;
   return computed(() => {
     const value = source.value;

@@ -75,6 +75,7 @@ export function rgb(hue: string): Rgb {
 }
 
 export function hueOf(state: string): string {
+  if (state === "irq") return hueOf("softirq");
   return STATES.find((each) => each.name === state)?.hue ?? "#8a8f98";
 }
 

@@ -1,0 +1,132 @@
+/** The pointer on the heatmap: drag selects time x cores, click one cell, the wheel zooms, Shift and drag pans. */
+import { pointedAt, extent, moveView, select, view } from "../state";
+import type { CoreGrid, Span } from "../wire";
+import { momentAt, panned } from "./axis";
+import { cellIndex, cellSpan, type Rows } from "./heat";
+import { zoomBy } from "./moves";
+
+/** A rectangle of cells: rows and times. */
+export interface Box extends Span {
+  firstRow: number;
+  lastRow: number;
+}
+
+export interface Surface {
+  canvas: HTMLCanvasElement;
+  grid: () => CoreGrid | null;
+  rows: () => Rows;
+  /** The rectangle that is being drawn; null when it is over. */
+  onBox: (box: Box | null) => void;
+  onHover: (place: { at: number; row: number; x: number; y: number } | null) => void;
+}
+
+const CLICK_PX = 4;
+
+export function rowAt(y: number, rows: Rows): number {
+  return Math.min(rows.cpus.length - 1, Math.max(0, Math.floor(y / rows.height)));
+}
+
+/** From one moment to another, in whole cells, at least one. */
+export function snapped(from: number, to: number, grid: (Span & { cells: number }) | null): Span {
+  const [since, until] = from <= to ? [from, to] : [to, from];
+  if (!grid) return { since: Math.floor(since), until: Math.ceil(until) };
+  const first = Math.min(Math.max(cellIndex(grid, since), 0), grid.cells - 1);
+  const last = Math.min(Math.max(cellIndex(grid, until), first), grid.cells - 1);
+  return { since: cellSpan(grid, first).since, until: cellSpan(grid, last).until };
+}
+
+/** Null is every core: a rectangle over all rows doesn't have to name them. */
+export function cpusOf(box: Box, rows: Rows): number[] | null {
+  if (box.firstRow === 0 && box.lastRow === rows.cpus.length - 1 && rows.cpus.length > 1) return null;
+  return rows.cpus.slice(box.firstRow, box.lastRow + 1).flat();
+}
+
+export function takeBox(box: Box, rows: Rows): void {
+  select({ since: box.since, until: box.until }, cpusOf(box, rows));
+}
+
+/** Returns what lets go of the canvas. */
+export function listen(surface: Surface): () => void {
+  const { canvas } = surface;
+  let start: { x: number; y: number; at: number; pan: boolean; view: Span; box: Box | null } | null = null;
+
+  const place = (event: PointerEvent | WheelEvent): { x: number; y: number; width: number } => {
+    const box = canvas.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top, width: box.width };
+  };
+  const boxTo = (x: number, y: number, width: number): Box | null => {
+    const shown = view.peek();
+    if (!shown || !start) return null;
+    const span = snapped(start.at, momentAt(Math.min(Math.max(x, 0), width), shown, width), surface.grid());
+    const [a, b] = [rowAt(start.y, surface.rows()), rowAt(y, surface.rows())];
+    return { ...span, firstRow: Math.min(a, b), lastRow: Math.max(a, b) };
+  };
+  const down = (event: PointerEvent): void => {
+    const shown = view.peek();
+    if (!shown || event.button === 2) return;
+    const { x, y, width } = place(event);
+    canvas.setPointerCapture(event.pointerId);
+    start = { x, y, at: momentAt(x, shown, width), pan: event.shiftKey || event.button === 1, view: shown, box: null };
+    if (start.pan) event.preventDefault();
+  };
+  const move = (event: PointerEvent): void => {
+    const shown = view.peek();
+    const { x, y, width } = place(event);
+    if (!shown) return;
+    if (!start) {
+      const at = momentAt(x, shown, width);
+      pointedAt.value = at;
+      surface.onHover({ at, row: rowAt(y, surface.rows()), x: event.clientX, y: event.clientY });
+      return;
+    }
+    const whole = extent.peek();
+    if (start.pan && whole) {
+      const length = start.view.until - start.view.since;
+      moveView(panned(start.view, whole, ((start.x - x) / width) * length));
+    } else if (Math.abs(x - start.x) >= CLICK_PX || Math.abs(y - start.y) >= CLICK_PX) {
+      start.box = boxTo(x, y, width);
+      surface.onHover(null);
+      surface.onBox(start.box);
+    }
+  };
+  const up = (event: PointerEvent): void => {
+    const { width } = place(event);
+    if (start && !start.pan) {
+      const box = start.box ?? boxTo(start.x, start.y, width);
+      if (box && event.type === "pointerup") takeBox(box, surface.rows());
+    }
+    start = null;
+    surface.onBox(null);
+  };
+  const leave = (): void => {
+    pointedAt.value = null;
+    surface.onHover(null);
+  };
+  const wheel = (event: WheelEvent): void => {
+    const shown = view.peek();
+    const whole = extent.peek();
+    if (!shown || !whole) return;
+    event.preventDefault();
+    const { x, width } = place(event);
+    const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      moveView(panned(shown, whole, (sideways / width) * (shown.until - shown.since)));
+    } else {
+      zoomBy(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 240))), momentAt(x, shown, width));
+    }
+  };
+  canvas.addEventListener("pointerdown", down);
+  canvas.addEventListener("pointermove", move);
+  canvas.addEventListener("pointerup", up);
+  canvas.addEventListener("pointercancel", up);
+  canvas.addEventListener("pointerleave", leave);
+  canvas.addEventListener("wheel", wheel, { passive: false });
+  return () => {
+    canvas.removeEventListener("pointerdown", down);
+    canvas.removeEventListener("pointermove", move);
+    canvas.removeEventListener("pointerup", up);
+    canvas.removeEventListener("pointercancel", up);
+    canvas.removeEventListener("pointerleave", leave);
+    canvas.removeEventListener("wheel", wheel);
+  };
+}
