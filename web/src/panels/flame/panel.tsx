@@ -1,6 +1,6 @@
 /** The flame graph of what is selected, and its difference to a baseline. */
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { TableInstead } from "../../a11y";
 import { BASELINES, COLOURS, type FlameColour } from "../../address";
 import { api, flameQuestion, type Baseline } from "../../api";
@@ -14,6 +14,8 @@ import { modelOf, topFunctions, type FlameModel, type OwnTime } from "./model";
 import { points } from "./tip";
 
 const TOP = 40;
+const LONGEST_UNASKED_MS = 3_600_000;
+const FIRST_WAIT_MS = 250;
 const COLOUR_WORDS: Record<FlameColour, string> = {
   state: "kernel and user",
   module: "module",
@@ -41,11 +43,16 @@ function DifferenceBody({ of }: PanelProps): JSX.Element {
 }
 
 function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.Element {
+  const [asked, setAsked] = useState(false);
+  const long = !of.selected && !asked && of.until - of.since > LONGEST_UNASKED_MS;
   const scope = flameScope(of, baseline);
-  const read = useResource(flameQuestion(scope), (signal) => api.flame(scope, signal));
+  // What nobody selected lets the timeline be drawn first.
+  const wait = { delayMs: of.selected ? 0 : FIRST_WAIT_MS };
+  const read = useResource(long ? null : flameQuestion(scope), (signal) => api.flame(scope, signal), wait);
   const flame = read.value;
   const { hide, colour } = state.value;
   const model = useMemo(() => flame && modelOf(flame, hide), [flame, hide.join("\u0000")]);
+  if (long) return <Unasked of={of} onAsk={() => setAsked(true)} />;
   const drawn = model !== null && (flame!.weight_us > 0 || flame!.base_weight_us > 0);
   return (
     <div class="flame" aria-busy={read.loading} data-testid="flame" data-loading={read.loading}>
@@ -61,6 +68,18 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
           <TopFunctions model={model} />
         </>
       )}
+    </div>
+  );
+}
+
+/** Hours of a large node are hundreds of millions of samples: they are read when somebody wants them. */
+function Unasked({ of, onAsk }: { of: Analysed; onAsk: () => void }): JSX.Element {
+  return (
+    <div class="standby" data-testid="unasked">
+      <p>Drag in the heatmap to select a time and cores, or click an incident: what ran there is drawn here.</p>
+      <button type="button" onClick={onAsk}>
+        draw all {duration(of.until - of.since)}
+      </button>
     </div>
   );
 }
