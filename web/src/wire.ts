@@ -215,11 +215,11 @@ export interface ChainLink {
 
 export interface Remedy {
   id: string;
+  text: string;
   target: string;
   command: string;
   risk: string;
   reversible: boolean;
-  [more: string]: unknown;
 }
 
 export interface Finding {

@@ -7,12 +7,14 @@ import { registerShortcuts } from "../keyboard";
 import { analysed, change, recording, select, state, warm } from "../state";
 import { PANELS } from "./all";
 import { Aside } from "./aside";
+import { focusSearch } from "./flame/panel";
 
 export function PanelHost(): JSX.Element {
   const list = useRef<HTMLDivElement>(null);
   useEffect(
     () =>
       registerShortcuts(
+        { keys: ["/"], group: "Panels", title: "search frames", run: focusSearch },
         ...PANELS.map((panel) => ({
           keys: [panel.key],
           group: "Panels" as const,

@@ -27,12 +27,24 @@ class PerSegment:
         self._bytes = 0
         self._most = most_bytes
         self._lock = threading.Lock()
+        self._turns: dict[Hashable, threading.Lock] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="segments")
 
     def answers(
         self, segments: Sequence[Segment], question: Hashable, make: Callable[[Segment], _Answer]
     ) -> list[_Answer]:
         """What each segment answers. One that is still being written is asked anew every time."""
+        # Two who ask the same at the same time don't read it twice: the second waits, and finds it.
+        with self._turn(question):
+            return self._answered(segments, question, make)
+
+    def _turn(self, question: Hashable) -> threading.Lock:
+        with self._lock:
+            return self._turns.setdefault(question, threading.Lock())
+
+    def _answered(
+        self, segments: Sequence[Segment], question: Hashable, make: Callable[[Segment], _Answer]
+    ) -> list[_Answer]:
         keys = [(segment.name, question) for segment in segments]
         with self._lock:
             known = {key: self._held[key] for key in keys if key in self._held}
@@ -53,8 +65,9 @@ class PerSegment:
             self._held[key] = answer
             self._bytes += _size(answer)
             while self._bytes > self._most and len(self._held) > 1:
-                _, gone = self._held.popitem(last=False)
+                (_, question), gone = self._held.popitem(last=False)
                 self._bytes -= _size(gone)
+                self._turns.pop(question, None)
 
 
 def _size(answer: object) -> int:

@@ -2,15 +2,17 @@
 
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 
 from exhume.model.window import Window
 from exhume.present.web.shapes import ProcessesShape, ProcessShape
+from exhume.store.grouping import codes, grouped
 from exhume.store.profile import ProfileFilter
 from exhume.store.query import Recording
 
 Sums = dict[tuple[str, int], dict[int, int]]
+_PID_BITS, _CPU_BITS = 31, 16
 
 
 def who_ran(recording: Recording, window: Window, wanted: ProfileFilter, limit: int) -> ProcessesShape:
@@ -31,11 +33,16 @@ def who_ran(recording: Recording, window: Window, wanted: ProfileFilter, limit: 
 def _sums(recording: Recording, window: Window, wanted: ProfileFilter) -> Sums:
     sums: Sums = {}
     for _, rows in recording.selected(window, wanted, ["comm", "pid", "cpu", "weight_us"]):
-        plain = rows.set_column(rows.schema.get_field_index("comm"), "comm", rows.column("comm").cast(pa.string()))
-        grouped = plain.group_by(["comm", "pid", "cpu"]).aggregate([("weight_us", "sum")])
-        for row in grouped.to_pylist():
-            cores = sums.setdefault((row["comm"], row["pid"]), {})
-            cores[row["cpu"]] = cores.get(row["cpu"], 0) + row["weight_us_sum"]
+        names, values = codes(rows.column("comm"))
+        # Process numbers have 31 bits at most, cores 16: one key holds all three.
+        pids, cpus = (rows.column(name).to_numpy().astype(np.int64) for name in ("pid", "cpu"))
+        keys, members = grouped((names << _PID_BITS | np.maximum(pids, 0)) << _CPU_BITS | cpus)
+        weights = np.bincount(members, rows.column("weight_us").to_numpy(), len(keys)).astype(np.int64)
+        comms = values.to_pylist()
+        for key, weight in zip(keys.tolist(), weights.tolist(), strict=True):
+            pid, cpu = key >> _CPU_BITS & (1 << _PID_BITS) - 1, key & (1 << _CPU_BITS) - 1
+            cores = sums.setdefault((comms[key >> _PID_BITS + _CPU_BITS], pid), {})
+            cores[cpu] = cores.get(cpu, 0) + weight
     return sums
 
 
