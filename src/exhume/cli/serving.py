@@ -18,6 +18,8 @@ from exhume.cli.speaking import say
 from exhume.model.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from exhume.present.web.guard import Rules
 
 NOBODY = 65534
@@ -99,10 +101,18 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
         server_header=False,
         ssl_certfile=serving.tls_cert,
         ssl_keyfile=serving.tls_key,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=2,
         lifespan="on",
     )
-    uvicorn.Server(config).run(sockets=[listener])
+
+    class Ending(uvicorn.Server):
+        """Streams that would go on are told when a signal comes, so that browsers see an end and no error."""
+
+        def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
+            app.state.stopping.set()
+            super().handle_exit(sig, frame)
+
+    Ending(config).run(sockets=[listener])
 
 
 def give_up_root(directory: Path) -> None:
