@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { coresInWords } from "../cpulist";
 import { number, plural, time } from "../format";
-import { incidents } from "../live";
+import { incidents, incidentsKnown } from "../live";
 import { recording, state, view } from "../state";
 import type { Incident } from "../wire";
 import { clusters, gravest } from "./clusters";
@@ -22,7 +22,7 @@ export function IncidentLane(): JSX.Element | null {
   return (
     <Lane name="incidents" title="incidents" aside={all.length > 0 ? `${all.length} marked` : null}>
       <div class="marks" data-testid="incidents">
-        {all.length === 0 && <span class="lane-empty">none marked so far</span>}
+        {all.length === 0 && incidentsKnown.value && <span class="lane-empty">none marked so far</span>}
         {all.length > 0 && seen.length === 0 && (
           <span class="lane-empty">
             none in view{before > 0 && `, ${before} before`}
