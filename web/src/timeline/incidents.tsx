@@ -5,7 +5,7 @@ import { number, plural, time } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { recording, state, view } from "../state";
 import type { Incident } from "../wire";
-import { clusters, gravest } from "./clusters";
+import { clusters, gravest, standing } from "./clusters";
 import { Lane } from "./lane";
 import { incidentWords, openIncident } from "./moves";
 import { placeOf, plotWidth } from "./plot";
@@ -29,7 +29,8 @@ export function IncidentLane(): JSX.Element | null {
             {after > 0 && `, ${after} after`} (keys p and n)
           </span>
         )}
-        {clusters(placed, plotWidth.value, 14).map(({ x, items, room }) => {
+        {clusters(placed, plotWidth.value, 14).map((cluster) => {
+          const { items, room, left } = cluster;
           const worst = gravest(items);
           const words = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
           const open = s0 !== null && items.some((each) => each.since === s0);
@@ -37,8 +38,8 @@ export function IncidentLane(): JSX.Element | null {
             <button
               type="button"
               key={worst.id}
-              class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""}`}
-              style={{ left: `${x}px`, maxWidth: `${Math.max(14, room - 4)}px` }}
+              class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
+              style={standing(cluster, plotWidth.value)}
               aria-label={`${words}${incidentWords(worst)}`}
               title={`${words}${incidentWords(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
               onClick={() => openIncident(worst)}
