@@ -84,12 +84,13 @@ def measure(work: Path, quick: bool) -> Section:
     return Section(
         "The page",
         f"""
-        Chromium, without a graphics card, on the same machine as the server, over a synthetic recording of {CORES}
-        cores and {data.hours:g} hours. First view: from starting the server until the heatmap of everything is drawn, the
-        browser being open. A selection: from the click until its flame graph is on the screen. Panning and zooming: the
-        time between two frames while keys pan and zoom the view of everything. {PEOPLE} people: each asks {QUESTIONS}
-        questions (heatmaps, 5 s flame graphs, processes, lanes at random) without a pause. Bounds are held against the
-        median of {rounds} for the first view and the hour, against the 95th percentile for the rest.
+        Chromium, without a graphics card, on the same machine as the server, over a synthetic recording of
+        {CORES} cores and {data.hours:g} hours. First view: from starting the server until the heatmap of
+        everything is drawn, the browser being open. A selection: from the click until its flame graph is on the
+        screen. Panning and zooming: the time between two frames while keys pan and zoom the view of everything.
+        {PEOPLE} people: each asks {QUESTIONS} questions (heatmaps, 5 s flame graphs, processes, lanes at
+        random) without a pause. Bounds are held against the median of {rounds} for the first view and the hour,
+        against the 95th percentile for the rest.
         """,
         [
             Row("the server's start to its first answer", median(starts), "s", 1.0),
