@@ -1,5 +1,6 @@
 /** The typed client of the server: one function per endpoint, every one can be aborted, every error is a sentence. */
 import { readCores, readSubsecond } from "./framed";
+import { Shared } from "./shared";
 import type {
   CellInfo,
   CoreGrid,
@@ -116,18 +117,22 @@ export function flameQuestion(scope: FlameScope): string {
   });
 }
 
+const grids = new Shared<CoreGrid>(12);
+
+/** Overview and heatmap often want the same, and undo wants what was just there. */
+function grid(path: string, signal?: AbortSignal): Promise<CoreGrid> {
+  return grids.read(path, async (whole) => readCores(await (await ask(path, whole)).arrayBuffer()), signal);
+}
+
 export const api = {
   recording: (signal?: AbortSignal): Promise<RecordingInfo> => json("recording", signal),
 
-  async cores(scope: Scope, cells: number, measure: string, signal?: AbortSignal): Promise<CoreGrid> {
-    const answer = await ask(`cores${question({ ...scoped(scope), cells, measure })}`, signal);
-    return readCores(await answer.arrayBuffer());
-  },
+  cores: (scope: Scope, cells: number, measure: string, signal?: AbortSignal): Promise<CoreGrid> =>
+    grid(`cores${question({ ...scoped(scope), cells, measure })}`, signal),
 
-  async frameTimes(scope: Scope, cells: number, frame: FrameName, signal?: AbortSignal): Promise<CoreGrid> {
+  frameTimes(scope: Scope, cells: number, frame: FrameName, signal?: AbortSignal): Promise<CoreGrid> {
     const words = { ...scoped(scope), cells, name: frame.name, module: frame.module, kind_of_frame: frame.kind };
-    const answer = await ask(`frame-times${question(words)}`, signal);
-    return readCores(await answer.arrayBuffer());
+    return grid(`frame-times${question(words)}`, signal);
   },
 
   cell: (at: number, cpu: number, spanMs: number, measure: string, signal?: AbortSignal): Promise<CellInfo> =>

@@ -1,8 +1,8 @@
 /** Keeps what the page knows about the recording fresh: read once, then along with the server's pulse. */
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { api } from "./api";
 import { sentence } from "./resource";
-import { recording } from "./state";
+import { extent, recording, warm } from "./state";
 import type { Incident, Pulse } from "./wire";
 
 /** Why the recording could not be read; null while all is well. */
@@ -55,10 +55,19 @@ function onPulse(pulse: Pulse): void {
 
 export function startLive(): void {
   void readRecording();
-  void readIncidents();
+  const stop = effect(() => {
+    if (!warm.value && extent.value !== null) return;
+    if (recording.value === null) return;
+    stop?.();
+    void readIncidents();
+    listenToPulse();
+  });
   window.setInterval(() => {
     if (recording.peek()?.live && !document.hidden) void readRecording();
   }, REREAD_MS);
+}
+
+function listenToPulse(): void {
   const source = new EventSource("./api/live");
   source.onmessage = (event: MessageEvent<string>) => onPulse(JSON.parse(event.data) as Pulse);
   source.onerror = () => {

@@ -42,7 +42,7 @@ const LIGHT: Theme = {
   muted: "#565d69",
   line: "#d5d9e0",
   hatch: "#a9b0bc",
-  accent: "#0072b2",
+  accent: "#0b5cad",
   unchanged: "#d8d8d4",
 };
 
@@ -53,7 +53,7 @@ const DARK: Theme = {
   muted: "#a3abb8",
   line: "#3a404b",
   hatch: "#565f6d",
-  accent: "#56b4e9",
+  accent: "#9dc3ff",
   unchanged: "#50545c",
 };
 

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { coresInWords } from "../cpulist";
 import { duration, range } from "../format";
 import { registerShortcuts } from "../keyboard";
-import { analysed, change, recording, select, state } from "../state";
+import { analysed, change, recording, select, state, warm } from "../state";
 import { PANELS } from "./all";
 import { Aside } from "./aside";
 import { focusSearch } from "./flame/panel";
@@ -25,6 +25,8 @@ export function PanelHost(): JSX.Element {
     [],
   );
   const of = analysed.value;
+  // A selection is wanted at once; else the timeline comes first.
+  const ready = of !== null && (of.selected || warm.value);
   const open = PANELS.find((panel) => panel.tab === state.value.tab) ?? PANELS[0];
   const onKeys = (event: KeyboardEvent): void => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -58,9 +60,9 @@ export function PanelHost(): JSX.Element {
       </div>
       <div class="panel-and-aside">
         <div class="panel" id="panel" role="tabpanel" aria-labelledby={`tab-${open.tab}`}>
-          {of && <open.Body of={of} key={open.tab} />}
+          {ready && <open.Body of={of} key={open.tab} />}
         </div>
-        {of && open.tab !== "diagnosis" && <Aside of={of} />}
+        {ready && open.tab !== "diagnosis" && <Aside of={of} />}
       </div>
     </section>
   );

@@ -34,14 +34,14 @@ export function pooledHeat(grid: CoreGrid, rows: Rows): Heat {
   const { cells, values, unrecorded } = grid;
   const source = new Int32Array(rows.cpus.length * cells).fill(-1);
   rows.cpus.forEach((cpus, row) => {
+    const begin = row * cells;
     for (const cpu of cpus) {
       const line = lines.get(cpu);
       if (line === undefined) continue;
-      for (let cell = 0; cell < cells; cell++) {
-        const at = line * cells + cell;
+      for (let cell = 0, at = line * cells; cell < cells; cell++, at++) {
         if (values[at] === unrecorded) continue;
-        const known = source[row * cells + cell];
-        if (known < 0 || values[at] > values[known]) source[row * cells + cell] = at;
+        const known = source[begin + cell];
+        if (known < 0 || values[at] > values[known]) source[begin + cell] = at;
       }
     }
   });
@@ -56,25 +56,38 @@ export function strength(value: number, full: number): number {
 }
 
 /** The colour of each state and value, as the bytes of a canvas. */
-export function colourTable(hues: readonly Rgb[], theme: Theme, full: number): Uint32Array {
+export function colourTable(hues: readonly Hue[], theme: Theme, full: number): Uint32Array {
   const table = new Uint32Array(hues.length * STEPS);
   hues.forEach((hue, state) => {
-    for (let value = 0; value < STEPS; value++) {
-      table[state * STEPS + value] = pack(blend(theme.ground, hue, strength(value, full)));
-    }
+    for (let value = 0; value < STEPS; value++) table[state * STEPS + value] = pack(shade(hue, value, full, theme));
   });
   return table;
+}
+
+export function shade(hue: Hue, value: number, full: number, theme: Theme): Rgb {
+  return blend(theme.ground, hue.colour, hue.most * strength(value, full));
 }
 
 function pack([red, green, blue]: Rgb): number {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
+export interface Hue {
+  colour: Rgb;
+  /** How strong it gets, of 1. */
+  most: number;
+}
+
+/** Programs are what cores are for: beside the kernel's states theirs stays in the background. */
+const CALM = { light: 0.55, dark: 0.38 };
+
 /** Which hue a grid's cells have: by the state that rules them, or one for all where a measure or filter is shown. */
-export function huesOf(grid: CoreGrid, theme: Theme): Rgb[] {
-  if (grid.measure === "busy") return grid.states.map((state) => rgb(hueOf(state)));
-  if (grid.measure === "matching") return [theme.ink];
-  return [rgb(hueOf(grid.measure))];
+export function huesOf(grid: CoreGrid, theme: Theme): Hue[] {
+  if (grid.measure === "busy") {
+    const calm = theme.dark ? CALM.dark : CALM.light;
+    return grid.states.map((state) => ({ colour: rgb(hueOf(state)), most: state === "user" ? calm : 1 }));
+  }
+  return [{ colour: grid.measure === "matching" ? theme.ink : rgb(hueOf(grid.measure)), most: 1 }];
 }
 
 /** Rows x cells of pixels; what was not recorded is transparent. */
@@ -143,7 +156,10 @@ function describe(grid: CoreGrid, line: number, cell: number): Cell {
   };
 }
 
-/** The worst cells within a view, the worst first; of neighbours on a core in the same state only the worst. */
+/**
+ * The worst cells within a view, the worst first; of a busy stretch of a core only the peak. What programs do counts
+ * less than what the kernel does, as in the drawing.
+ */
 export function worstCells(grid: CoreGrid, view: Span, most: number): Cell[] {
   const first = Math.max(0, cellIndex(grid, view.since));
   const last = Math.min(grid.cells - 1, cellIndex(grid, view.until - 1));
@@ -151,8 +167,11 @@ export function worstCells(grid: CoreGrid, view: Span, most: number): Cell[] {
   grid.cpus.forEach((_cpu, line) => {
     let peak: { line: number; cell: number; value: number } | null = null;
     for (let cell = first; cell <= last + 1; cell++) {
-      const value = cell > last ? 0 : grid.values[line * grid.cells + cell];
-      const busy = value !== grid.unrecorded && value > 0;
+      const at = line * grid.cells + cell;
+      const recorded = cell <= last && grid.values[at] !== grid.unrecorded;
+      const calm = grid.measure === "busy" && grid.states[grid.dominant[at]] === "user";
+      const value = recorded ? grid.values[at] * (calm ? CALM.light : 1) : 0;
+      const busy = value > 0;
       if (busy && (!peak || value > peak.value)) peak = { line, cell, value };
       if (peak && (!busy || value < peak.value / 2)) {
         peaks.push(peak);
@@ -164,21 +183,17 @@ export function worstCells(grid: CoreGrid, view: Span, most: number): Cell[] {
   return peaks.slice(0, most).map(({ line, cell }) => describe(grid, line, cell));
 }
 
-/** The greatest value and its state over all cores, cell by cell: what the overview draws. */
-export function worstOfAll(grid: CoreGrid): { value: Uint8Array; dominant: Uint8Array; recorded: boolean[] } {
-  const value = new Uint8Array(grid.cells);
-  const dominant = new Uint8Array(grid.cells);
-  const recorded = new Array<boolean>(grid.cells).fill(false);
+/** Over all cores, cell by cell: the greatest value of each state. -1 where nothing was recorded. */
+export function worstByState(grid: CoreGrid): Int16Array[] {
+  const states = grid.measure === "busy" ? grid.states.length : 1;
+  const worst = Array.from({ length: states }, () => new Int16Array(grid.cells).fill(-1));
   for (let line = 0; line < grid.cpus.length; line++) {
     for (let cell = 0; cell < grid.cells; cell++) {
       const at = line * grid.cells + cell;
       if (grid.values[at] === grid.unrecorded) continue;
-      if (!recorded[cell] || grid.values[at] > value[cell]) {
-        value[cell] = grid.values[at];
-        dominant[cell] = grid.dominant[at];
-      }
-      recorded[cell] = true;
+      const state = states === 1 ? 0 : Math.min(grid.dominant[at], states - 1);
+      if (grid.values[at] > worst[state][cell]) worst[state][cell] = grid.values[at];
     }
   }
-  return { value, dominant, recorded };
+  return worst;
 }

@@ -5,21 +5,26 @@ import { isFiltered } from "../address";
 import { api } from "../api";
 import { coresInWords } from "../cpulist";
 import { Standby } from "../resource";
+import { useSettled } from "../settled";
 import { extent, filters, recording, state, view } from "../state";
 import { theme } from "../theme";
 import type { CoreGrid } from "../wire";
-import { position } from "./axis";
+import { BoxFrame, SelectionBox } from "./boxes";
 import { cellOf, rowsFor, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
 import { listen, type Box } from "./heatpointer";
 import { describeHeat } from "./heatwords";
 import { Lane } from "./lane";
+import { Legend } from "./legend";
 import { overviewGrid } from "./overview";
 import { usePaint } from "./paint";
 import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, useCells } from "./plot";
 import { CellTooltip, type Pointed } from "./tooltip";
 import { WorstCells } from "./worst";
+
+/** Words and tables follow when the view stands still. */
+const SETTLED_MS = 250;
 
 export function Heatmap(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -43,6 +48,8 @@ export function Heatmap(): JSX.Element | null {
   const painted = useMemo(() => paint.grid && pictureOf(paint.grid, rows, look, "paint"), [paint.grid, rows, look]);
   const [shown, whole, width] = [view.value, extent.value, plotWidth.value];
   const height = rows.cpus.length * rows.height;
+  const settled = useSettled(shown, SETTLED_MS);
+  const words = useMemo(() => describeHeat(grid, rows, settled), [grid, rows, settled, state.value.utc]);
 
   useEffect(() => {
     if (!canvas.current || !shown || !whole) return;
@@ -77,7 +84,7 @@ export function Heatmap(): JSX.Element | null {
         data-testid="heatmap"
         role="application"
         aria-roledescription="heatmap"
-        aria-label={describeHeat(grid, rows)}
+        aria-label={words}
         onKeyDown={(event) => heatKeys(event, latest.current.grid, latest.current.rows, setBox)}
         onBlur={() => setBox(null)}
       />
@@ -90,7 +97,10 @@ export function Heatmap(): JSX.Element | null {
           <Standby of={read} what={filtered ? "every sample that matches the filter" : "the cores"} />
         </div>
       )}
-      <WorstCells grid={grid} />
+      <div class="under-heat">
+        <Legend />
+        <WorstCells grid={grid} shown={settled} />
+      </div>
     </Lane>
   );
 }
@@ -125,41 +135,4 @@ function RowLabels({ rows }: { rows: Rows }): JSX.Element {
       ))}
     </div>
   );
-}
-
-/** The selection, as far as it is in view. */
-function SelectionBox({ rows }: { rows: Rows }): JSX.Element[] | null {
-  const { s0, s1, cpus } = state.value;
-  if (s0 === null || s1 === null) return null;
-  return runsOf(rows, cpus).map(([firstRow, lastRow]) => (
-    <BoxFrame key={firstRow} box={{ since: s0, until: s1, firstRow, lastRow }} rows={rows} kind="selected" />
-  ));
-}
-
-/** Rows that lie side by side and hold selected cores. */
-export function runsOf(rows: Rows, cpus: number[] | null): [number, number][] {
-  if (cpus === null) return [[0, rows.cpus.length - 1]];
-  const chosen = new Set(cpus);
-  const runs: [number, number][] = [];
-  rows.cpus.forEach((each, row) => {
-    if (!each.some((cpu) => chosen.has(cpu))) return;
-    const last = runs.at(-1);
-    if (last && last[1] === row - 1) last[1] = row;
-    else runs.push([row, row]);
-  });
-  return runs;
-}
-
-function BoxFrame({ box, rows, kind }: { box: Box; rows: Rows; kind: string }): JSX.Element | null {
-  const [shown, width] = [view.value, plotWidth.value];
-  if (!shown || box.until <= shown.since || box.since >= shown.until) return null;
-  const left = Math.max(-3, position(box.since, shown, width));
-  const right = Math.min(width + 3, position(box.until, shown, width));
-  const place = {
-    left: `${left}px`,
-    width: `${Math.max(3, right - left)}px`,
-    top: `${box.firstRow * rows.height}px`,
-    height: `${(box.lastRow - box.firstRow + 1) * rows.height}px`,
-  };
-  return <div class={`box ${kind}`} style={place} data-testid={kind} />;
 }

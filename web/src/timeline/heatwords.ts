@@ -2,13 +2,12 @@
 import { announce } from "../a11y";
 import { coresInWords, printCpus } from "../cpulist";
 import { percent, range, time } from "../format";
-import { state, view } from "../state";
-import type { CoreGrid } from "../wire";
+import { state } from "../state";
+import type { CoreGrid, Span } from "../wire";
 import { cellOf, worstCells, type Rows } from "./heat";
 import type { Box } from "./heatpointer";
 
-export function describeHeat(grid: CoreGrid | null, rows: Rows): string {
-  const shown = view.value;
+export function describeHeat(grid: CoreGrid | null, rows: Rows, shown: Span | null): string {
   if (!grid || !shown) return "cores by time, being read";
   const { utc } = state.value;
   const [worst] = worstCells(grid, shown, 1);

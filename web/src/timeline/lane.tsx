@@ -9,7 +9,7 @@ export function Lane(props: {
 }): JSX.Element {
   return (
     <div class={`lane lane-${props.name}`} role="group" aria-label={props.name}>
-      <div class="lane-title">
+      <div class="lane-title" title={typeof props.aside === "string" ? props.aside : undefined}>
         {props.title}
         {props.aside && <small>{props.aside}</small>}
       </div>

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { api } from "../api";
 import { number, quantity } from "../format";
 import { Standby } from "../resource";
-import { change, pointedAt, recording, state, view } from "../state";
+import { change, pointedAt, recording, state, view, warm } from "../state";
 import type { Lane as LaneData, Lanes as LanesData } from "../wire";
 import { Lane } from "./lane";
 import { linesOf, greatest, valueAt, type Lines } from "./lines";
@@ -23,7 +23,7 @@ export const LANES: readonly { name: string; title: string }[] = [
 export function LineLanes(): JSX.Element {
   const open = LANES.map((lane) => lane.name).filter((name) => state.value.lanes.includes(name));
   const read = useCells(
-    open.length > 0 ? `lanes ${open.join(",")}` : null,
+    warm.value && open.length > 0 ? `lanes ${open.join(",")}` : null,
     (plan, signal) => api.lanes(plan, plan.cells, open, signal),
     { perPixel: 0.5 },
   );
@@ -71,7 +71,8 @@ function Key({ data, lines }: { data: LaneData; lines: Lines }): JSX.Element | n
         return (
           <li key={series.name}>
             <i class={`stroke stroke-${i}`} />
-            {series.title} <strong>{value === null ? "–" : quantity(value, "")}</strong>
+            <span class="long">{series.title}</span>
+            <span class="brief">{series.name}</span> <strong>{value === null ? "–" : quantity(value, "")}</strong>
             {at === null && value !== null && <small> most</small>}
           </li>
         );

@@ -10,7 +10,7 @@ import type { Lines } from "./lines";
 import { plotWidth } from "./plot";
 import { momentAt } from "./axis";
 
-const HEIGHT = 46;
+const HEIGHT = 56;
 
 /** The colours of states are for states: lines differ by accent, ink and dashes. */
 function strokes(look: Theme): { stroke: string; width: number; dash?: number[] }[] {
@@ -32,7 +32,7 @@ export function LineChart({ data, lines }: { data: Lane; lines: Lines }): JSX.El
       {
         width: Math.max(10, width),
         height: HEIGHT,
-        padding: [6, 0, 2, 0],
+        padding: [19, 0, 3, 0],
         legend: { show: false },
         cursor: { show: false },
         axes: [{ show: false }, { show: false }],

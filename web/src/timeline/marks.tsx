@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { api } from "../api";
 import { duration, moment, plural } from "../format";
 import { Standby } from "../resource";
-import { change, extent, recording, state, view } from "../state";
+import { change, extent, recording, state, view, warm } from "../state";
 import type { Mark } from "../wire";
 import { centred } from "./axis";
 import { clusters, gravest } from "./clusters";
@@ -18,7 +18,8 @@ const AROUND_MS = 5_000;
 const LONGEST_MS = 600_000;
 
 export function EventLane(): JSX.Element | null {
-  const read = useCells("marks", (plan, signal) => api.marks(plan, plan.cells, signal), { perPixel: 1 / APART });
+  const question = warm.value ? "marks" : null;
+  const read = useCells(question, (plan, signal) => api.marks(plan, plan.cells, signal), { perPixel: 1 / APART });
   const shown = view.value;
   if (!shown) return null;
   const { utc } = state.value;

@@ -3,12 +3,13 @@ import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { api, NO_FILTERS } from "../api";
-import { duration, range } from "../format";
-import { change, extent, following, moveView, state, view } from "../state";
+import { duration } from "../format";
+import { change, extent, following, moveView, state, view, warm } from "../state";
 import { blend, css, theme } from "../theme";
 import type { CoreGrid, Span } from "../wire";
-import { centred, momentAt, position, SHORTEST_VIEW_MS, within } from "./axis";
-import { huesOf, strength, worstOfAll } from "./heat";
+import { centred, momentAt, position } from "./axis";
+import { WindowFrame } from "./frame";
+import { huesOf, worstByState } from "./heat";
 import { Lane } from "./lane";
 import { showWidth, WIDTHS } from "./moves";
 import { plotWidth, useCells } from "./plot";
@@ -25,11 +26,12 @@ export function Overview(): JSX.Element | null {
   const read = useCells(
     `overview ${measure}`,
     (plan, signal) => api.cores({ ...plan, cpus: "", filters: NO_FILTERS }, plan.cells, measure, signal),
-    { over: whole, perPixel: 0.5 },
+    { over: whole },
   );
   useEffect(() => {
     overviewGrid.value = read.value;
-  }, [read.value]);
+    if (read.value !== null || read.error !== null) warm.value = true;
+  }, [read.value, read.error]);
   const width = plotWidth.value;
   useEffect(() => {
     if (canvas.current && read.value && whole) drawStrip(canvas.current, read.value, whole, width);
@@ -37,7 +39,7 @@ export function Overview(): JSX.Element | null {
   const shown = view.value;
   if (!whole || !shown) return null;
   return (
-    <Lane name="overview" title="overview" aside="busiest core">
+    <Lane name="overview" title="overview" aside={measure === "busy" ? "busiest core" : "worst core"}>
       <canvas
         ref={canvas}
         class="strip"
@@ -62,68 +64,29 @@ function drawStrip(canvas: HTMLCanvasElement, grid: CoreGrid, whole: Span, width
   if (!context) return;
   const look = theme.peek();
   const hues = huesOf(grid, look);
-  const { value, dominant, recorded } = worstOfAll(grid);
+  const worst = worstByState(grid);
   context.fillStyle = css(look.ground);
   context.fillRect(0, 0, canvas.width, canvas.height);
   const cellMs = (grid.until - grid.since) / grid.cells;
   for (let cell = 0; cell < grid.cells; cell++) {
     const left = Math.floor(position(grid.since + cell * cellMs, whole, canvas.width));
     const right = Math.ceil(position(grid.since + (cell + 1) * cellMs, whole, canvas.width));
-    if (!recorded[cell]) {
+    if (worst.every((values) => values[cell] < 0)) {
       context.fillStyle = look.hatch;
       context.fillRect(left, canvas.height - 2 * ratio, right - left, 2 * ratio);
       continue;
     }
-    const hue = hues[Math.min(dominant[cell], hues.length - 1)] ?? look.ink;
-    context.fillStyle = css(blend(look.ground, hue, Math.max(0.35, strength(value[cell], grid.full))));
-    const height = (value[cell] / grid.full) * canvas.height;
-    context.fillRect(left, canvas.height - height, right - left, height);
+    // The calm and the tall ones first: what the kernel does stands before what programs do.
+    const found = worst
+      .map((values, state) => ({ hue: hues[state], value: values[cell] }))
+      .filter((each) => each.value > 0)
+      .sort((a, b) => a.hue.most - b.hue.most || b.value - a.value);
+    for (const { hue, value } of found) {
+      const height = (value / grid.full) * canvas.height;
+      context.fillStyle = css(blend(look.ground, hue.colour, hue.most * 0.9));
+      context.fillRect(left, canvas.height - height, right - left, height);
+    }
   }
-}
-
-type Grip = "since" | "until" | "both";
-
-/** The window over the strip: drag it, or its ends. */
-function WindowFrame({ whole, shown }: { whole: Span; shown: Span }): JSX.Element {
-  const width = plotWidth.value;
-  const left = Math.max(0, position(shown.since, whole, width));
-  const right = Math.min(width, position(shown.until, whole, width));
-  const grab = (grip: Grip) => (event: PointerEvent) => {
-    event.preventDefault();
-    event.stopPropagation();
-    const target = event.currentTarget as HTMLElement;
-    target.setPointerCapture(event.pointerId);
-    const start = event.clientX;
-    const move = (moved: PointerEvent): void => {
-      const by = ((moved.clientX - start) / width) * (whole.until - whole.since);
-      moveView(dragged(shown, whole, grip, by));
-    };
-    target.addEventListener("pointermove", move);
-    target.addEventListener("lostpointercapture", () => target.removeEventListener("pointermove", move), {
-      once: true,
-    });
-  };
-  const words = range(shown.since, shown.until, state.value.utc);
-  const isAll = right - left >= width - 1;
-  return (
-    <div
-      class={`frame ${isAll ? "whole" : ""}`}
-      style={{ left: `${left}px`, width: `${Math.max(6, right - left)}px` }}
-      onPointerDown={grab("both")}
-      title={following.value ? "follows the recording" : words}
-      data-testid="frame"
-    >
-      <i class="grip left" onPointerDown={grab("since")} />
-      <i class="grip right" onPointerDown={grab("until")} />
-    </div>
-  );
-}
-
-export function dragged(shown: Span, whole: Span, grip: Grip, by: number): Span {
-  if (grip === "both") return within({ since: shown.since + by, until: shown.until + by }, whole);
-  const since = grip === "since" ? Math.min(shown.since + by, shown.until - SHORTEST_VIEW_MS) : shown.since;
-  const until = grip === "until" ? Math.max(shown.until + by, shown.since + SHORTEST_VIEW_MS) : shown.until;
-  return { since: Math.max(since, whole.since), until: Math.min(until, whole.until) };
 }
 
 export function WidthButtons(): JSX.Element | null {

@@ -28,6 +28,7 @@ export function useMeasuredWidth(): { current: HTMLDivElement | null } {
 
 export const LEAST_COUNTER_MS = 1000;
 export const LEAST_SAMPLE_MS = 100;
+const MOVING_MS = 60;
 
 /**
  * Something in cells over the time of the view. Answers stay while the view moves inside of them; `question` says what
@@ -39,6 +40,7 @@ export function useCells<Value>(
   options: { least?: number; perPixel?: number; delayMs?: number; over?: Span | null } = {},
 ): Resource<Value> {
   const before = useRef<Plan | null>(null);
+  const answered = useRef(false);
   const asked = useRef(question);
   const span = options.over === undefined ? view.value : options.over;
   const whole = extent.value;
@@ -51,7 +53,11 @@ export function useCells<Value>(
   before.current = plan;
   asked.current = question;
   const key = plan && `${question} ${plan.since} ${plan.until} ${plan.cells}`;
-  return useResource(key, (signal) => read(plan as Plan, signal), { delayMs: options.delayMs });
+  // The first answer is wanted at once; while the view moves, only the question that it stops at is asked.
+  const delayMs = options.delayMs ?? (answered.current ? MOVING_MS : 0);
+  const found = useResource(key, (signal) => read(plan as Plan, signal), { delayMs });
+  answered.current = found.value !== null;
+  return found;
 }
 
 /** Where a moment stands on every lane, in CSS pixels. */

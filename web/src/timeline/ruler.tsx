@@ -1,6 +1,6 @@
 /** The time axis in words. */
 import type { JSX } from "preact";
-import { day, range, zone } from "../format";
+import { day, range } from "../format";
 import { state, view } from "../state";
 import { ticks } from "./axis";
 import { Lane } from "./lane";
@@ -11,7 +11,7 @@ export function Ruler(): JSX.Element | null {
   const { utc } = state.value;
   if (!shown || plotWidth.value === 0) return null;
   return (
-    <Lane name="time" title={day(shown.since, utc)} aside={zone(shown.since, utc)}>
+    <Lane name="time" title={day(shown.since, utc)}>
       <div class="ruler" role="img" aria-label={range(shown.since, shown.until, utc)} data-testid="ruler">
         {ticks(shown, plotWidth.value, utc).map((tick) => (
           <span key={tick.at} class={tick.day ? "tick day" : "tick"} style={{ left: `${placeOf(tick.at, shown)}px` }}>

@@ -6,7 +6,7 @@ import { change, pointedAt, select, state, undo, view } from "../state";
 import { Heatmap } from "./heatmap";
 import { IncidentLane } from "./incidents";
 import { LineLanes } from "./lanes";
-import { Legend, MeasureSwitch } from "./legend";
+import { MeasureSwitch } from "./legend";
 import { EventLane } from "./marks";
 import { panBy, showWidth, stepIncident, timeWords, WIDTHS, zoomBy, zoomToSelection } from "./moves";
 import { Overview, WidthButtons } from "./overview";
@@ -52,10 +52,6 @@ export function Timeline(): JSX.Element {
         <IncidentLane />
         <Ruler />
         <Heatmap />
-        <div class="lane">
-          <div class="lane-title" />
-          <Legend />
-        </div>
         <EventLane />
         <LineLanes />
         <Cursor />

@@ -3,14 +3,13 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { TableInstead } from "../a11y";
 import { duration, moment, percent } from "../format";
-import { select, state, view } from "../state";
-import type { CoreGrid } from "../wire";
+import { select, state } from "../state";
+import type { CoreGrid, Span } from "../wire";
 import { worstCells, type Cell } from "./heat";
 
 const MOST = 20;
 
-export function WorstCells({ grid }: { grid: CoreGrid | null }): JSX.Element {
-  const shown = view.value;
+export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span | null }): JSX.Element {
   const cells = useMemo(() => (grid && shown ? worstCells(grid, shown, MOST) : []), [grid, shown]);
   const { utc } = state.value;
   return (
