@@ -111,13 +111,15 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     )
 
     class Ending(uvicorn.Server):
-        """Streams that would go on are told when a signal comes, so that browsers see an end and no error."""
+        """Ends when a signal comes, and tells streams that would go on, so that browsers see an end and no error. The
+        second signal waits for nobody."""
 
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
             app.state.stopping.set()
             # Questions that are cut off now are no errors.
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-            super().handle_exit(sig, frame)
+            self.force_exit = self.should_exit
+            self.should_exit = True
 
     Ending(config).run(sockets=[listener])
 
