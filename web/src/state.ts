@@ -6,6 +6,7 @@ import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { consistent, filtersOf, parseAddress, printAddress, type PageState } from "./address";
 import type { Filters, FlameScope, FrameName, Scope } from "./api";
 import { printCpus } from "./cpulist";
+import { stepFor } from "./timeline/axis";
 import type { RecordingInfo, Span } from "./wire";
 
 export type { PageState } from "./address";
@@ -39,6 +40,14 @@ export const following = computed(() => state.value.since === null && recording.
 
 export const filters = stable(computed<Filters>(() => filtersOf(state.value)));
 
+/** While the view follows a recording, what is analysed moves in larger steps: a flame graph each second is no help. */
+function restful(shown: Span | null): Span | null {
+  if (!shown || !following.value) return shown;
+  const step = stepFor(shown.until - shown.since, 10, 5000);
+  const until = Math.floor(shown.until / step) * step;
+  return until > shown.since ? { since: shown.since, until } : shown;
+}
+
 export interface Analysed extends Scope {
   /** The cores as a list; null is every core. */
   list: number[] | null;
@@ -51,7 +60,7 @@ export const analysed = stable(
   computed<Analysed | null>(() => {
     const { s0, s1, cpus, cores } = state.value;
     const selected = s0 !== null && s1 !== null;
-    const span = selected ? { since: s0, until: s1 } : view.value;
+    const span = selected ? { since: s0, until: s1 } : restful(view.value);
     if (!span) return null;
     const list = cpus ?? cores;
     return { ...span, list, cpus: list ? printCpus(list) : "", filters: filters.value, selected };

@@ -4,6 +4,7 @@ serve` and bare `exhume`."""
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import secrets
 import socket
@@ -80,12 +81,16 @@ class Serving:
 
 def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     """Serve until a signal comes."""
+    listener = _listen(serving.host, serving.port)
+    from exhume.present.web.opened import Opened
+
+    opened = Opened(directory)
+    opened.read_ahead()
     import uvicorn
 
     from exhume.present.web.app import create_app
 
-    listener = _listen(serving.host, serving.port)
-    app = create_app(directory, serving.rules())
+    app = create_app(directory, serving.rules(), opened=opened)
     give_up_root(directory)
     link = serving.link(listener.getsockname()[1])
     print(f"exhume: {link}", flush=True)
@@ -106,39 +111,45 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     )
 
     class Ending(uvicorn.Server):
-        """Streams that would go on are told when a signal comes, so that browsers see an end and no error."""
+        """Ends when a signal comes, and tells streams that would go on, so that browsers see an end and no error. The
+        second signal waits for nobody."""
 
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
             app.state.stopping.set()
-            super().handle_exit(sig, frame)
+            # Questions that are cut off now are no errors.
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+            self.force_exit = self.should_exit
+            self.should_exit = True
 
     Ending(config).run(sockets=[listener])
 
 
 def give_up_root(directory: Path) -> None:
-    """A server needs no root: it goes on as whoever called sudo, else as nobody, if the recording can be read so."""
+    """A server needs no root: it goes on as whoever called sudo, else as nobody, if they may read the recording and the
+    program itself (parts of which are loaded when they are needed)."""
     if os.geteuid() != 0:
         return
     user, group = (int(os.environ.get(name, NOBODY)) for name in ("SUDO_UID", "SUDO_GID"))
-    if user == 0 or not _readable_by(user, group, directory):
-        say("exhume: the page is served as root, since nobody else may read the recording")
+    hidden = _hidden_from(user, group, directory) if user else directory
+    if hidden is not None:
+        say(f"exhume: the page is served as root, since user {user} may not read {hidden}")
         return
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
 
 
-def _readable_by(user: int, group: int, directory: Path) -> bool:
-    """Whether somebody may list the recording, and read what is in it."""
+def _hidden_from(user: int, group: int, directory: Path) -> Path | None:
+    """The first of what the server reads that somebody may not; None where they may read all."""
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(group)
     os.seteuid(user)
     try:
-        entries = list(directory.iterdir())
-        return all(os.access(each, os.R_OK, effective_ids=True) for each in entries)
-    except OSError:
-        return False
+        needed = [Path(os.__file__), Path(__file__), directory]
+        with contextlib.suppress(OSError):
+            needed += directory.iterdir()
+        return next((path for path in needed if not os.access(path, os.R_OK, effective_ids=True)), None)
     finally:
         os.seteuid(0)
         os.setegid(0)

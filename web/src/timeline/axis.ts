@@ -15,6 +15,8 @@ export const STEPS: readonly number[] = [
 
 export const SHORTEST_VIEW_MS = 2 * S;
 const MOST_CELLS = 4000;
+/** A live view of hours is drawn anew this often; one of minutes every second. */
+const LAG_MS = 5 * S;
 
 export function position(at: number, view: Span, width: number): number {
   return ((at - view.since) / (view.until - view.since)) * width;
@@ -67,7 +69,7 @@ export function planCells(view: Span, whole: Span, width: number, before: Plan |
   if (before && before.step === step) {
     const since = Math.max(view.since, whole.since);
     const until = Math.min(view.until, whole.until);
-    if (before.since <= since && before.until > until - Math.min(step, S)) return before;
+    if (before.since <= since && before.until > until - Math.min(step, LAG_MS)) return before;
   }
   const margin = (view.until - view.since) / 2;
   const room = MOST_CELLS * step - (view.until - view.since);

@@ -26,7 +26,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
   );
   const info = read.value;
   const states = (info?.states ?? []).filter((each) => each.permille > 0).sort((a, b) => b.permille - a.permille);
-  const flip = on.x > window.innerWidth - 300;
+  const flip = on.x > window.innerWidth - 350;
   const place = { left: `${on.x + (flip ? -14 : 14)}px`, top: `${on.y + 16}px` };
   return (
     <div class={`tooltip ${flip ? "flip" : ""}`} style={place} role="tooltip" data-testid="tooltip">

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -21,16 +21,15 @@ from exhume.present.web.pages import PageFiles
 STATIC = Path(__file__).parent / "static"
 
 
-def create_app(directory: Path, rules: Rules, static: Path = STATIC) -> FastAPI:
-    """The application for one recording."""
-    opened = Opened(directory)
+def create_app(directory: Path, rules: Rules, static: Path = STATIC, opened: Opened | None = None) -> FastAPI:
+    """The application for one recording, which may have been opened already."""
+    opened = opened or Opened(directory)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         explaining = Explaining(opened)
         app.state.explaining = explaining
         explaining.start()
-        threading.Thread(target=_read_ahead, args=(opened,), name="read-ahead", daemon=True).start()
         yield
         explaining.stop()
 
@@ -52,12 +51,6 @@ def create_app(directory: Path, rules: Rules, static: Path = STATIC) -> FastAPI:
     app.mount("/", PageFiles(static))
     app.add_middleware(Guard, rules=rules)
     return app
-
-
-def _read_ahead(opened: Opened) -> None:
-    """What the first view shows is read while the browser is still starting."""
-    with suppress(ExhumeError):
-        opened.seconds.measured(opened.recording(), opened.span(), 1, "busy")
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

@@ -4,7 +4,6 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.errors import ExhumeError
 from exhume.model.finding import Finding
 from exhume.present.incidents_view import Moment, moments_of
@@ -67,6 +66,9 @@ class Explaining:
         waiting = [moment for moment in self.moments() if self.known(moment) is None]
         if not waiting:
             return
+        # Loaded when there is something to explain: the first view does not wait for it.
+        from exhume.diagnose.engine import diagnose
+
         recording = Remembered(self._opened.recording())
         span = self._opened.span()
         for moment in reversed(waiting):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from exhume.model.errors import RecordingError
@@ -45,6 +46,14 @@ class Opened:
             return self.recording().span() or Window(0, 0)
         except RecordingError:
             return Window(0, 0)
+
+    def read_ahead(self) -> None:
+        """Begin to read what the first view shows, while the server and the browser are still starting."""
+        threading.Thread(target=self._read_ahead, name="read-ahead", daemon=True).start()
+
+    def _read_ahead(self) -> None:
+        with suppress(RecordingError):
+            self.seconds.measured(self.recording(), self.span(), 1, "busy")
 
     def live(self) -> bool:
         return being_recorded(self.directory)

@@ -6,7 +6,6 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.clock import MILLIS
 from exhume.model.finding import Diagnosis, Link
 from exhume.model.window import Window
@@ -32,6 +31,9 @@ def diagnosis(here: Here, since: Moment = None, until: Moment = None, at: Moment
         raise refuse(413, "a diagnosis looks at a day at most: choose a shorter time")
     if window.empty:
         raise refuse(404, "nothing was recorded in that time: choose another")
+    # Loaded when it is asked for: the first view does not wait for it.
+    from exhume.diagnose.engine import diagnose
+
     found = diagnose(Remembered(recording), window, at=None if at is None else at * MILLIS)
     return JSONResponse(with_numbers(found))
 

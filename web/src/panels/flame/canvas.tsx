@@ -12,10 +12,11 @@ import { ACTIONS, focusOn, FrameMenu, type MenuAt } from "./menu";
 import { frameOf, growth, nameOf, nodeAt, search, type FlameModel } from "./model";
 import { describe, FrameTip } from "./tip";
 
-/** What tests and exports read off a drawing: how long the last one took. */
+/** What measurements read off a drawing: how long the last one took, and how many there were. */
 declare global {
   interface HTMLCanvasElement {
     exhumeDrawMs?: number;
+    exhumeDrawn?: number;
   }
 }
 
@@ -39,6 +40,7 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
     if (canvas.current) {
       drawFlame(canvas.current, model, layout, look);
       canvas.current.exhumeDrawMs = performance.now() - began;
+      canvas.current.exhumeDrawn = (canvas.current.exhumeDrawn ?? 0) + 1;
     }
   }, [model, layout, look.theme, colour, up, matches, hovered, focused]);
   useEffect(() => setHeight(canvas.current, layout), [layout]);
