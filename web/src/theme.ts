@@ -35,7 +35,7 @@ export interface Theme {
   unchanged: string;
 }
 
-const LIGHT: Theme = {
+export const LIGHT: Theme = {
   dark: false,
   ground: [243, 244, 246],
   ink: [22, 25, 31],
@@ -46,7 +46,7 @@ const LIGHT: Theme = {
   unchanged: "#d8d8d4",
 };
 
-const DARK: Theme = {
+export const DARK: Theme = {
   dark: true,
   ground: [30, 33, 40],
   ink: [240, 242, 246],

@@ -1,10 +1,11 @@
 /** What starved the node: the chain from what was felt to what has to change, each piece a link to its evidence. */
 import type { JSX } from "preact";
 import { api } from "../api";
-import { duration, number, percent, quantity, range, time } from "../format";
+import { duration, number, range, time } from "../format";
 import { Standby, useResource } from "../resource";
 import { change, extent, select, state, type Analysed } from "../state";
-import type { ChainLink, Diagnosis, Evidence, Finding } from "../wire";
+import type { ChainLink, Diagnosis, Evidence, Finding, Span } from "../wire";
+import { chainOf, placeOf, shownValue } from "./chain";
 import type { Panel, PanelProps } from "./panel";
 
 const ROLES: Record<string, string> = {
@@ -14,8 +15,6 @@ const ROLES: Record<string, string> = {
   root_cause: "root cause",
   remedy: "remedy",
 };
-const ORDER = ["symptom", "mechanism", "culprit", "root_cause"];
-const AROUND_MS = 30_000;
 /** A longer look is asked for, not begun by looking at the whole recording. */
 const LONGEST_MS = 3_600_000;
 const SHOWN_EVIDENCE = 3;
@@ -89,9 +88,6 @@ function Verdict({ of }: { of: Diagnosis }): JSX.Element {
 }
 
 function FindingCard({ finding, open }: { finding: Finding; open: boolean }): JSX.Element {
-  const chain = [...finding.chain].sort((a, b) => ORDER.indexOf(a.role) - ORDER.indexOf(b.role));
-  const hasCulprit = chain.some((link) => link.role === "culprit");
-  const links = hasCulprit ? chain : withCulprit(chain, finding);
   return (
     <article class={`finding finding-${finding.severity}`} data-testid="finding" data-cause={finding.cause}>
       <header>
@@ -101,7 +97,7 @@ function FindingCard({ finding, open }: { finding: Finding; open: boolean }): JS
       </header>
       <p>{finding.summary}</p>
       <ol class="chain" aria-label="from symptom to remedy">
-        {links.map((link, index) => (
+        {chainOf(finding).map((link, index) => (
           <Link key={`${link.role} ${index}`} link={link} open={open} />
         ))}
         {finding.remedies.map((remedy) => (
@@ -125,20 +121,6 @@ function FindingCard({ finding, open }: { finding: Finding; open: boolean }): JS
       )}
     </article>
   );
-}
-
-/** The culprit as a link of the chain, where the chain itself does not name it. */
-function withCulprit(chain: ChainLink[], { culprit }: Finding): ChainLink[] {
-  const parts = [
-    culprit.comm && `${culprit.comm}${culprit.pid ? ` (pid ${culprit.pid})` : ""}`,
-    culprit.function && `in ${culprit.function}`,
-    culprit.cpu !== null && culprit.cpu !== undefined && `on core ${culprit.cpu}`,
-  ].filter(Boolean);
-  if (parts.length === 0 || chain.length === 0) return chain;
-  const place = chain.findIndex((link) => link.role === "root_cause");
-  const at = chain[Math.max(0, place - 1)];
-  const link: ChainLink = { role: "culprit", at: at.at, at_ms: at.at_ms, text: parts.join(" "), evidence: [] };
-  return place < 0 ? [...chain, link] : [...chain.slice(0, place), link, ...chain.slice(place)];
 }
 
 function Link({ link, open }: { link: ChainLink; open: boolean }): JSX.Element {
@@ -166,7 +148,6 @@ function Link({ link, open }: { link: ChainLink; open: boolean }): JSX.Element {
 }
 
 function EvidenceLink({ of }: { of: Evidence }): JSX.Element {
-  const value = typeof of.value === "number" ? shown(of) : String(of.value ?? "");
   return (
     <button
       type="button"
@@ -175,25 +156,16 @@ function EvidenceLink({ of }: { of: Evidence }): JSX.Element {
       title={`${of.how} of ${of.column} in ${of.table}: ${of.where}`}
       onClick={() => goTo({ since: of.since_ms, until: of.until_ms }, of.cpu)}
     >
-      {of.table}.{of.column}: {value}
+      {of.table}.{of.column}: {shownValue(of)}
     </button>
   );
 }
 
-function shown(of: Evidence): string {
-  const value = of.value as number;
-  return of.how === "share" && value <= 1 ? percent(value) : quantity(value, of.unit);
-}
-
 /** Move the timeline to a piece of evidence: its time is selected, on its core, with some of the time around it. */
-function goTo(span: { since: number; until: number }, cpu: number | null): void {
-  const whole = extent.peek();
-  const until = Math.max(span.until, span.since + 1000);
-  const around = Math.max(AROUND_MS, until - span.since);
-  const since = whole ? Math.max(whole.since, span.since - around) : span.since - around;
-  const end = whole ? Math.min(whole.until, until + around) : until + around;
-  if (end > since) change({ since, until: end, last: null });
-  select({ since: span.since, until }, cpu === null ? null : [cpu]);
+function goTo(span: Span, cpu: number | null): void {
+  const { selected, shown } = placeOf(span, extent.peek());
+  if (shown.until > shown.since) change({ ...shown, last: null });
+  select(selected, cpu === null ? null : [cpu]);
 }
 
 function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {

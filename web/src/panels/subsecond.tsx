@@ -6,20 +6,22 @@ import { api, question } from "../api";
 import { count, duration, plural, range, time } from "../format";
 import { Standby, useResource } from "../resource";
 import { select, state, change, type Analysed } from "../state";
-import { blend, css, rgb, theme } from "../theme";
+import { blend, css, rgb, theme, type Theme } from "../theme";
 import type { Subsecond } from "../wire";
 import { savePicture } from "./export";
+import { busiest, cellAt, countOf, fitting, spanOf, startOf, stepped, type Cell } from "./offsets";
 import type { Panel, PanelProps } from "./panel";
 
-const MOST_COLUMNS = 1800;
 const HEIGHT = 300;
 const HUE = "#d55e00";
 const BUSIEST = 12;
-
-interface Cell {
-  column: number;
-  row: number;
-}
+/** Columns and rows: time runs up in a column. */
+const STEPS: Record<string, [number, number]> = {
+  ArrowLeft: [-1, 0],
+  ArrowRight: [1, 0],
+  ArrowUp: [0, 1],
+  ArrowDown: [0, -1],
+};
 
 function SubsecondBody({ of }: PanelProps): JSX.Element {
   const { column, rows } = state.value;
@@ -40,36 +42,29 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
   );
 }
 
-/** The column that was asked for, or one wide enough that there is room for all. */
-function fitting(of: Analysed, column: number): number {
-  const least = (of.until - of.since) / MOST_COLUMNS;
-  let wide = Math.max(100, column);
-  while (wide < least) wide *= 2;
-  return Math.min(60_000, wide);
-}
-
 function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [drag, setDrag] = useState<{ from: Cell; to: Cell } | null>(null);
   const [over, setOver] = useState<Cell | null>(null);
+  /** The cell under the keyboard, and where widening began. */
+  const [cursor, setCursor] = useState<{ from: Cell; to: Cell } | null>(null);
   const look = theme.value;
   useEffect(() => {
-    if (canvas.current) draw(canvas.current, grid, drag, look.ground);
-  }, [grid, drag, look]);
-  const cellAt = (event: PointerEvent): Cell => {
+    if (canvas.current) draw(canvas.current, grid, drag ?? cursor, look);
+  }, [grid, drag, cursor, look]);
+  useEffect(() => setCursor(null), [grid]);
+  const under = (event: PointerEvent): Cell => {
     const box = canvas.current!.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - box.left) / box.width) * grid.columns);
-    const row = grid.rows - 1 - Math.floor(((event.clientY - box.top) / box.height) * grid.rows);
-    return { column: clamp(column, grid.columns - 1), row: clamp(row, grid.rows - 1) };
+    return cellAt(grid, (event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
   };
   const begin = (event: PointerEvent): void => {
     if (event.button !== 0) return;
     canvas.current!.setPointerCapture(event.pointerId);
-    const at = cellAt(event);
+    const at = under(event);
     setDrag({ from: at, to: at });
   };
   const move = (event: PointerEvent): void => {
-    const at = cellAt(event);
+    const at = under(event);
     setOver(at);
     if (drag) setDrag({ ...drag, to: at });
   };
@@ -78,13 +73,32 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
     setDrag(null);
     take(grid, of, drag.from, drag.to);
   };
+  const onKeys = (event: KeyboardEvent): void => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = STEPS[event.key];
+    if (step) {
+      // The first key goes to what matters: the busiest cell.
+      const to = cursor ? stepped(grid, cursor.to, ...step) : busiest(grid, 1)[0];
+      setCursor({ from: cursor && event.shiftKey ? cursor.from : to, to });
+      announce(words(grid, to));
+    } else if (event.key === "Enter" && cursor) take(grid, of, cursor.from, cursor.to);
+    else if (event.key === "Escape" && cursor) setCursor(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const shown = over ?? cursor?.to;
   return (
     <>
       <canvas
         ref={canvas}
         class="offsets-canvas"
-        role="img"
-        aria-label={spoken(grid)}
+        role="application"
+        aria-roledescription="heatmap"
+        tabIndex={0}
+        aria-label={`${spoken(grid)}. Arrows move a cell, Shift and arrows widen, Enter selects that time.`}
+        onKeyDown={onKeys}
+        onBlur={() => setCursor(null)}
         data-testid="offsets"
         onPointerDown={begin}
         onPointerMove={move}
@@ -93,12 +107,12 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
         onPointerLeave={() => setOver(null)}
       />
       <p class="offsets-words" data-testid="offsets-words">
-        {over ? words(grid, over) : "\u00a0"}
+        {shown ? words(grid, shown) : "\u00a0"}
       </p>
       <TableInstead
         summary="The busiest cells, as a table"
         caption="cells with the most samples"
-        rows={busiest(grid)}
+        rows={busiest(grid, BUSIEST)}
         keyOf={(cell) => `${cell.column} ${cell.row}`}
         empty="no samples"
         columns={[
@@ -122,25 +136,11 @@ function spoken(grid: Subsecond): string {
   return `sub-second heatmap: ${columns}, at most ${plural(grid.most, "sample")} in a cell`;
 }
 
-function clamp(value: number, most: number): number {
-  return Math.min(Math.max(value, 0), most);
-}
-
-function countOf(grid: Subsecond, { column, row }: Cell): number {
-  return grid.counts[column * grid.rows + row];
-}
-
-function startOf(grid: Subsecond, { column, row }: Cell): number {
-  return grid.since + column * grid.column_ms + (row * grid.column_ms) / grid.rows;
-}
-
-/** From the earlier of two cells to the end of the later one, across the columns between. */
+/** Select the time from one cell to another. */
 function take(grid: Subsecond, of: Analysed, one: Cell, other: Cell): void {
-  const [first, last] = startOf(grid, one) <= startOf(grid, other) ? [one, other] : [other, one];
-  const since = Math.max(grid.since, Math.floor(startOf(grid, first)));
-  const until = Math.min(grid.until, Math.ceil(startOf(grid, last) + grid.column_ms / grid.rows));
-  select({ since, until: Math.max(until, since + 1) }, of.list);
-  announce(`selected ${range(since, until, state.peek().utc)}`);
+  const span = spanOf(grid, one, other);
+  select(span, of.list);
+  announce(`selected ${range(span.since, span.until, state.peek().utc)}`);
 }
 
 function words(grid: Subsecond, cell: Cell): string {
@@ -149,19 +149,11 @@ function words(grid: Subsecond, cell: Cell): string {
   return `${time(at, state.peek().utc, true)}: ${found} in ${duration(grid.column_ms / grid.rows)}`;
 }
 
-function busiest(grid: Subsecond): Cell[] {
-  const order = Array.from(grid.counts.keys()).sort((a, b) => grid.counts[b] - grid.counts[a]);
-  return order
-    .slice(0, BUSIEST)
-    .filter((at) => grid.counts[at] > 0)
-    .map((at) => ({ column: Math.floor(at / grid.rows), row: at % grid.rows }));
-}
-
 function draw(
   canvas: HTMLCanvasElement,
   grid: Subsecond,
-  drag: { from: Cell; to: Cell } | null,
-  ground: readonly [number, number, number],
+  chosen: { from: Cell; to: Cell } | null,
+  { ground, ink }: Theme,
 ): void {
   const pen = canvas.getContext("2d");
   if (!pen) return;
@@ -183,10 +175,13 @@ function draw(
       pen.fillRect(column * wide, height - (row + 1) * high, Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));
     }
   }
-  if (drag) {
+  if (chosen) {
     pen.fillStyle = "rgb(86 180 233 / 0.35)";
-    const [from, to] = [drag.from.column, drag.to.column].sort((a, b) => a - b);
+    const [from, to] = [chosen.from.column, chosen.to.column].sort((a, b) => a - b);
     pen.fillRect(from * wide, 0, (to - from + 1) * wide, height);
+    pen.strokeStyle = css(ink);
+    pen.lineWidth = 2;
+    pen.strokeRect(chosen.to.column * wide, height - (chosen.to.row + 1) * high, Math.max(wide, 4), Math.max(high, 4));
   }
 }
 

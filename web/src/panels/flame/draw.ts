@@ -86,7 +86,7 @@ export function drawFlame(canvas: HTMLCanvasElement, model: FlameModel, layout: 
 }
 
 function write(pen: CanvasRenderingContext2D, name: string, x: number, top: number, width: number, on: Rgb): void {
-  pen.fillStyle = luminance(on) > 0.36 ? "#101217" : "#ffffff";
+  pen.fillStyle = inkOn(on);
   // About seven pixels a letter; measuring every one would cost more than drawing.
   const room = Math.floor((width - 6) / 6.6);
   pen.fillText(
@@ -97,8 +97,14 @@ function write(pen: CanvasRenderingContext2D, name: string, x: number, top: numb
   );
 }
 
-function luminance([red, green, blue]: Rgb): number {
-  return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
+/** Black or white, whichever is read more easily on a colour; one of them has a contrast of 4.5 on any. */
+export function inkOn(colour: Rgb): string {
+  const [red, green, blue] = colour.map((value) => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  // Equal contrast to both: (light + 0.05)² = 1.05 × 0.05.
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.1791 ? "#000000" : "#ffffff";
 }
 
 export function colourOf(model: FlameModel, node: number, look: Pick<Look, "colour" | "theme">): Rgb {

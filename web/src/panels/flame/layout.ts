@@ -6,7 +6,7 @@ export const ROW = 18;
 export const THINNEST = 0.4;
 
 export interface Layout {
-  /** Drawn nodes; parallel arrays. */
+  /** Drawn nodes; parallel arrays, of which the first `count` places are used. */
   node: Int32Array;
   x: Float64Array;
   width: Float64Array;
@@ -20,37 +20,37 @@ export interface Layout {
 
 /** Rows of a width: the ancestors of `root` fill it, what it called shares it. */
 export function layOut(model: FlameModel, root: number, pixels: number): Layout {
-  const found: { node: number; x: number; width: number; row: number }[] = [];
   const path = [0, ...pathTo(model, root)];
-  path.forEach((node, row) => found.push({ node, x: 0, width: pixels, row }));
+  const node = new Int32Array(model.size);
+  const x = new Float64Array(model.size);
+  const width = new Float64Array(model.size);
+  const row = new Int32Array(model.size);
+  path.forEach((each, depth) => {
+    node[depth] = each;
+    width[depth] = pixels;
+    row[depth] = depth;
+  });
   const whole = model.width[root];
   const scale = whole > 0 ? pixels / whole : 0;
-  let rows = path.length;
-  // A stack of its own: recursion would be as deep as the deepest stack.
-  const todo: { node: number; x: number; row: number }[] = [{ node: root, x: 0, row: path.length - 1 }];
-  while (todo.length > 0) {
-    const at = todo.pop()!;
-    let x = at.x;
-    for (let i = model.first[at.node]; i < model.first[at.node + 1]; i++) {
+  let count = path.length;
+  // Row by row: what is placed waits in the same arrays until its own children are.
+  for (let at = path.length - 1; at < count; at++) {
+    let left = x[at];
+    for (let i = model.first[node[at]]; i < model.first[node[at] + 1]; i++) {
       const child = model.children[i];
-      const width = model.width[child] * scale;
+      const wide = model.width[child] * scale;
       // The widest come first: the rest is thinner still.
-      if (width < THINNEST) break;
-      found.push({ node: child, x, width, row: at.row + 1 });
-      rows = Math.max(rows, at.row + 2);
-      todo.push({ node: child, x, row: at.row + 1 });
-      x += width;
+      if (wide < THINNEST) break;
+      node[count] = child;
+      x[count] = left;
+      width[count] = wide;
+      row[count] = row[at] + 1;
+      count++;
+      left += wide;
     }
   }
-  return {
-    node: Int32Array.from(found, (each) => each.node),
-    x: Float64Array.from(found, (each) => each.x),
-    width: Float64Array.from(found, (each) => each.width),
-    row: Int32Array.from(found, (each) => each.row),
-    count: found.length,
-    rows,
-    ancestors: path.length - 1,
-  };
+  const rows = row[count - 1] + 1;
+  return { node: node.subarray(0, count), x, width, row, count, rows, ancestors: path.length - 1 };
 }
 
 /** The index into the layout of what is drawn there; -1 where nothing is. */
