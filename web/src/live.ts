@@ -8,6 +8,8 @@ import type { Incident, Pulse } from "./wire";
 /** Why the recording could not be read; null while all is well. */
 export const trouble = signal<string | null>(null);
 export const incidents = signal<Incident[]>([]);
+/** The incidents were asked for, and an answer came. */
+export const incidentsKnown = signal(false);
 
 const RETRY_MS = 3_000;
 /** Gaps, losses and costs change slowly: they are read again this often while a recording grows. */
@@ -32,6 +34,7 @@ export async function readIncidents(): Promise<void> {
   waiting = null;
   try {
     incidents.value = await api.incidents();
+    incidentsKnown.value = true;
   } catch (error) {
     trouble.value = sentence(error);
   }

@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { clusters, gravest, type Placed } from "../src/timeline/clusters";
-import { cellOf, heatPixels, paintPixels, pooledHeat, rowsFor, worstByState, worstCells } from "../src/timeline/heat";
+import {
+  cellOf,
+  heatPixels,
+  labelledRows,
+  paintPixels,
+  pooledHeat,
+  rowsFor,
+  worstByState,
+  worstCells,
+} from "../src/timeline/heat";
 import { cpusOf, rowAt, snapped } from "../src/timeline/heatpointer";
 import { runsOf } from "../src/timeline/boxes";
 import { greatest, linesOf, valueAt } from "../src/timeline/lines";
@@ -58,6 +67,14 @@ describe("rows", () => {
     const marked = [...pixels.keys()].filter((i) => pixels[i] !== quiet);
     expect(marked).toHaveLength(1);
     expect(rows.cpus[Math.floor(marked[0] / 3)]).toContain(777);
+  });
+
+  it("have round numbers beside them, apart from each other", () => {
+    const labels = (cpus: number[]): number[] => labelledRows(rowsFor(cpus)).map(({ cpu }) => cpu);
+    expect(labels(many.slice(0, 96))).toEqual([0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+    expect(labels([0, 1])).toEqual([0, 1]);
+    expect(labels([39, 41])).toEqual([39, 41]);
+    expect(labels(many.slice(0, 400))).toEqual([0, 50, 100, 150, 200, 250, 300, 350]);
   });
 
   it("are found from the pointer, and back from a selection", () => {
@@ -145,6 +162,14 @@ describe("marks", () => {
       [60, 1, 40],
     ]);
     expect(gravest(found[0].items).severity).toBe("critical");
+  });
+
+  it("near the end of the lane have their label at the left, where that is free", () => {
+    const at = (...places: number[]): { left: boolean; room: number }[] =>
+      clusters(places.map((x) => ({ x, item: null })), 1200, 11);
+    expect(at(100, 1150)[1]).toMatchObject({ left: true, room: 525 });
+    expect(at(100, 1000, 1150)[2]).toMatchObject({ left: false, room: 50 });
+    expect(at(100)[0]).toMatchObject({ left: false, room: 1100 });
   });
 });
 

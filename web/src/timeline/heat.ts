@@ -21,6 +21,18 @@ export function rowsFor(cpus: readonly number[], tallest = TALLEST): Rows {
   return { cpus: rows, height };
 }
 
+const ROUND = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+
+/** The rows that have their core's number beside them: round ones, as many as there is room for. */
+export function labelledRows(rows: Rows, apart = 18): { cpu: number; row: number }[] {
+  const each = rows.cpus[0]?.length ?? 1;
+  const every = ROUND.find((step) => (step / each) * rows.height >= apart) ?? 1000;
+  const all = rows.cpus.flatMap((cpus, row) => cpus.map((cpu) => ({ cpu, row })));
+  const round = all.filter(({ cpu }) => cpu % every === 0);
+  // Cores that were picked by hand are few, and rarely round.
+  return round.length > 1 || all.length * rows.height > 8 * apart ? round : all;
+}
+
 /** The cell that rules a row at a column: the greatest of its cores. -1 where none was recorded. */
 export interface Heat {
   rows: Rows;

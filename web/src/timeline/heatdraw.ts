@@ -50,6 +50,8 @@ export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
     cover(context, picture, scene, width, height);
     stretch(context, picture, scene, width, height);
   }
+  // For whoever waits for it (tests, measurements): cores are drawn, not only the ground they stand on.
+  canvas.dataset.drawn = String(scene.pictures.length > 0);
   if (scene.paint) {
     context.fillStyle = css(scene.look.ground, 0.72);
     context.fillRect(0, 0, width, height);

@@ -10,7 +10,7 @@ import { extent, filters, recording, state, view } from "../state";
 import { theme } from "../theme";
 import type { CoreGrid } from "../wire";
 import { BoxFrame, SelectionBox } from "./boxes";
-import { cellOf, rowsFor, type Rows } from "./heat";
+import { cellOf, labelledRows, rowsFor, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
 import { listen, type Box } from "./heatpointer";
@@ -123,13 +123,10 @@ function pointedCell(
 
 /** Core numbers at the left, as many as there is room for. */
 function RowLabels({ rows }: { rows: Rows }): JSX.Element {
-  const every = Math.max(1, Math.ceil(14 / rows.height));
-  const labelled = rows.cpus.map((cpus, row) => ({ cpu: cpus[0], row })).filter(({ row }) => row % every === 0);
-  const nice = rows.cpus.length > 30 ? labelled.filter(({ row }) => row % (every * 2) === 0) : labelled;
   return (
     <div class="row-labels" aria-hidden="true">
-      {nice.map(({ cpu, row }) => (
-        <span key={cpu} style={{ top: `${row * rows.height + Math.max(0, rows.height / 2 - 7)}px` }}>
+      {labelledRows(rows).map(({ cpu, row }) => (
+        <span key={cpu} style={{ top: `${row * rows.height + rows.height / 2 - 7}px` }}>
           {cpu}
         </span>
       ))}

@@ -1,7 +1,7 @@
 /** The pointer on the heatmap: drag selects time x cores, click one cell, the wheel zooms, Shift and drag pans. */
 import { pointedAt, extent, moveView, select, view } from "../state";
 import type { CoreGrid, Span } from "../wire";
-import { momentAt, panned } from "./axis";
+import { momentAt, panned, SHORTEST_VIEW_MS, within } from "./axis";
 import { cellIndex, cellSpan, type Rows } from "./heat";
 import { zoomBy } from "./moves";
 
@@ -45,6 +45,34 @@ export function takeBox(box: Box, rows: Rows): void {
   select({ since: box.since, until: box.until }, cpusOf(box, rows));
 }
 
+/** Two fingers: the moments under them stay under them. */
+class Pinch {
+  private readonly fingers = new Map<number, { at: number; x: number }>();
+
+  /** True from the second finger on. */
+  down(finger: number, x: number, shown: Span, width: number): boolean {
+    this.fingers.set(finger, { at: momentAt(x, shown, width), x });
+    return this.fingers.size === 2;
+  }
+
+  /** The view that two fingers ask for; null where there are not two, or they lie too close. */
+  move(finger: number, x: number, width: number): Span | null {
+    const moved = this.fingers.get(finger);
+    if (!moved) return null;
+    moved.x = x;
+    if (this.fingers.size !== 2) return null;
+    const [one, two] = [...this.fingers.values()].sort((a, b) => a.at - b.at);
+    if (two.x - one.x < 10) return null;
+    const perPixel = Math.max(SHORTEST_VIEW_MS / width, (two.at - one.at) / (two.x - one.x));
+    const since = one.at - one.x * perPixel;
+    return { since, until: since + width * perPixel };
+  }
+
+  up(finger: number): void {
+    this.fingers.delete(finger);
+  }
+}
+
 /** Returns what lets go of the canvas. */
 export function listen(surface: Surface): () => void {
   const { canvas } = surface;
@@ -61,10 +89,16 @@ export function listen(surface: Surface): () => void {
     const [a, b] = [rowAt(start.y, surface.rows()), rowAt(y, surface.rows())];
     return { ...span, firstRow: Math.min(a, b), lastRow: Math.max(a, b) };
   };
+  const pinch = new Pinch();
   const down = (event: PointerEvent): void => {
     const shown = view.peek();
     if (!shown || event.button === 2) return;
     const { x, y, width } = place(event);
+    if (pinch.down(event.pointerId, x, shown, width)) {
+      start = null;
+      surface.onBox(null);
+      return;
+    }
     canvas.setPointerCapture(event.pointerId);
     start = { x, y, at: momentAt(x, shown, width), pan: event.shiftKey || event.button === 1, view: shown, box: null };
     if (start.pan) event.preventDefault();
@@ -73,13 +107,18 @@ export function listen(surface: Surface): () => void {
     const shown = view.peek();
     const { x, y, width } = place(event);
     if (!shown) return;
+    const whole = extent.peek();
+    const pinched = pinch.move(event.pointerId, x, width);
+    if (pinched && whole) {
+      moveView(within(pinched, whole));
+      return;
+    }
     if (!start) {
       const at = momentAt(x, shown, width);
       pointedAt.value = at;
       surface.onHover({ at, row: rowAt(y, surface.rows()), x: event.clientX, y: event.clientY });
       return;
     }
-    const whole = extent.peek();
     if (start.pan && whole) {
       const length = start.view.until - start.view.since;
       moveView(panned(start.view, whole, ((start.x - x) / width) * length));
@@ -91,6 +130,7 @@ export function listen(surface: Surface): () => void {
   };
   const up = (event: PointerEvent): void => {
     const { width } = place(event);
+    pinch.up(event.pointerId);
     if (start && !start.pan) {
       const box = start.box ?? boxTo(start.x, start.y, width);
       if (box && event.type === "pointerup") takeBox(box, surface.rows());

@@ -2,10 +2,10 @@
 import type { JSX } from "preact";
 import { coresInWords } from "../cpulist";
 import { number, plural, time } from "../format";
-import { incidents } from "../live";
+import { incidents, incidentsKnown } from "../live";
 import { recording, state, view } from "../state";
 import type { Incident } from "../wire";
-import { clusters, gravest } from "./clusters";
+import { clusters, gravest, standing } from "./clusters";
 import { Lane } from "./lane";
 import { incidentWords, openIncident } from "./moves";
 import { placeOf, plotWidth } from "./plot";
@@ -22,14 +22,15 @@ export function IncidentLane(): JSX.Element | null {
   return (
     <Lane name="incidents" title="incidents" aside={all.length > 0 ? `${all.length} marked` : null}>
       <div class="marks" data-testid="incidents">
-        {all.length === 0 && <span class="lane-empty">none marked so far</span>}
+        {all.length === 0 && incidentsKnown.value && <span class="lane-empty">none marked so far</span>}
         {all.length > 0 && seen.length === 0 && (
           <span class="lane-empty">
             none in view{before > 0 && `, ${before} before`}
             {after > 0 && `, ${after} after`} (keys p and n)
           </span>
         )}
-        {clusters(placed, plotWidth.value, 14).map(({ x, items, room }) => {
+        {clusters(placed, plotWidth.value, 14).map((cluster) => {
+          const { items, room, left } = cluster;
           const worst = gravest(items);
           const words = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
           const open = s0 !== null && items.some((each) => each.since === s0);
@@ -37,8 +38,8 @@ export function IncidentLane(): JSX.Element | null {
             <button
               type="button"
               key={worst.id}
-              class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""}`}
-              style={{ left: `${x}px`, maxWidth: `${Math.max(14, room - 4)}px` }}
+              class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
+              style={standing(cluster, plotWidth.value)}
               aria-label={`${words}${incidentWords(worst)}`}
               title={`${words}${incidentWords(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
               onClick={() => openIncident(worst)}

@@ -33,7 +33,6 @@ export function LineLanes(): JSX.Element {
       {open.map((name) => (
         <LineLane key={name} name={name} answer={read.value} />
       ))}
-      <LaneSwitch />
     </>
   );
 }
@@ -81,7 +80,7 @@ function Key({ data, lines }: { data: LaneData; lines: Lines }): JSX.Element | n
   );
 }
 
-function LaneSwitch(): JSX.Element {
+export function LaneSwitch(): JSX.Element {
   const { lanes } = state.value;
   return (
     <div class="lane lane-switch" role="group" aria-label="more lanes">

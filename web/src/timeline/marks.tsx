@@ -6,7 +6,7 @@ import { Standby } from "../resource";
 import { change, extent, recording, state, view, warm } from "../state";
 import type { Mark } from "../wire";
 import { centred } from "./axis";
-import { clusters, gravest } from "./clusters";
+import { clusters, gravest, standing } from "./clusters";
 import { Lane } from "./lane";
 import { placeOf, plotWidth, useCells } from "./plot";
 
@@ -33,15 +33,16 @@ export function EventLane(): JSX.Element | null {
       <div class="marks" data-testid="marks">
         {read.error !== null && <Standby of={read} what="events" />}
         {read.value && seen.length === 0 && <span class="lane-empty">nothing was logged in view</span>}
-        {clusters(placed, plotWidth.value, APART).map(({ x, items, room }) => {
+        {clusters(placed, plotWidth.value, APART).map((cluster) => {
+          const { items, room, left } = cluster;
           const worst = gravest(items);
           const words = `${moment(worst.at, utc)} ${worst.kind}: ${worst.text}${more(items)}`;
           return (
             <button
               type="button"
               key={`${worst.at} ${worst.kind}`}
-              class={`mark event ${worst.severity}`}
-              style={{ left: `${x}px`, maxWidth: `${Math.max(12, room - 2)}px` }}
+              class={`mark event ${worst.severity} ${left ? "left" : ""}`}
+              style={standing(cluster, plotWidth.value)}
               aria-label={words}
               title={words}
               onClick={() => openEvents(worst)}

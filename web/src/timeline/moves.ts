@@ -2,7 +2,7 @@
 import { announce } from "../a11y";
 import { coresInWords } from "../cpulist";
 import { duration, range, time } from "../format";
-import { incidents } from "../live";
+import { incidents, incidentsKnown } from "../live";
 import { analysed, change, extent, following, moveView, pointedAt, recording, state, view } from "../state";
 import type { Incident } from "../wire";
 import { centred, panned, within, zoomed } from "./axis";
@@ -86,6 +86,16 @@ export function incidentWords(incident: Incident): string {
 
 /** The next (1) or previous (-1) incident from where the page stands. */
 export function stepIncident(direction: 1 | -1): void {
+  if (!incidentsKnown.peek()) {
+    // Asked before the answer is there: the step is taken as soon as it is.
+    announce("looking for incidents");
+    const stop = incidentsKnown.subscribe((known) => {
+      if (!known) return;
+      queueMicrotask(() => stop());
+      stepIncident(direction);
+    });
+    return;
+  }
   const shown = view.peek();
   const known = [...incidents.peek()].sort((a, b) => a.since - b.since);
   if (!shown || known.length === 0) {

@@ -5,7 +5,7 @@ import { useShortcuts } from "../keyboard";
 import { change, pointedAt, select, state, undo, view } from "../state";
 import { Heatmap } from "./heatmap";
 import { IncidentLane } from "./incidents";
-import { LineLanes } from "./lanes";
+import { LaneSwitch, LineLanes } from "./lanes";
 import { MeasureSwitch } from "./legend";
 import { EventLane } from "./marks";
 import { panBy, showWidth, stepIncident, timeWords, WIDTHS, zoomBy, zoomToSelection } from "./moves";
@@ -56,6 +56,7 @@ export function Timeline(): JSX.Element {
         <LineLanes />
         <Cursor />
       </div>
+      <LaneSwitch />
     </section>
   );
 }
