@@ -35,7 +35,9 @@ def render_pprof(tree: FlameTree, window: Window) -> bytes:
     for module in tree.labels.modules:
         if module not in mappings:
             mappings[module] = len(mappings) + 1
-            parts.append(_message(_MAPPING, _number(1, mappings[module]) + _number(5, strings.add(module))))
+            # Functions are named already (7), so that pprof looks for no files of its own machine.
+            named = _number(5, strings.add(module)) + _number(7, 1)
+            parts.append(_message(_MAPPING, _number(1, mappings[module]) + named))
     for label, (name, module, kind) in enumerate(
         zip(tree.labels.names, tree.labels.modules, tree.labels.kinds, strict=True), 1
     ):
