@@ -13,18 +13,22 @@ ARGS ?=
 # QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
 
-.PHONY: help setup run test test-vm machine lint format bench soak score messages lock clean
+.PHONY: help setup web run test test-vm machine lint format bench soak score messages lock clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-setup: $(VENV)/.installed ## put the program with its locked dependencies at .venv/bin/exhume
+setup: web ## put the program with its locked dependencies at .venv/bin/exhume
+
+web: $(VENV)/.installed ## build the page of the browser into the program, if its sources changed
+	@$(BIN)/python tools/page.py build
 
 run: setup ## record this node (ARGS="..." passes other words to the program)
 	@$(BIN)/exhume $(ARGS)
 
 test: lint ## everything that has to pass: the linters, then the tests (ARGS="-k ring" goes to pytest)
 	@tools/system-packages test
+	@$(BIN)/python tools/page.py test
 	@tools/run-tests $(ARGS)
 
 test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, in a virtual machine (ARGS="-k swap")
@@ -35,11 +39,12 @@ machine: $(VENV)/.installed-dev ## boot a machine of the tests to try things in;
 	@tools/system-packages test
 	@PYTHONPATH=. $(BIN)/python tests/machines/boot_machine.py $(ARGS)
 
-lint: $(VENV)/.installed-dev ## ruff, mypy and the direction of imports
+lint: web $(VENV)/.installed-dev ## ruff, mypy and the direction of imports; the types and rules of the page
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/page.py lint
 
 format: $(VENV)/.installed-dev ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix .
@@ -64,7 +69,8 @@ lock: ## renew requirements.lock and requirements-dev.lock from pyproject.toml
 	@tools/lock
 
 clean: ## remove what was made here (recordings stay)
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+		web/node_modules src/exhume/present/web/static
 	@find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps make setting up free when nothing changed. The program is installed as a link to src/.

@@ -51,14 +51,14 @@ def measure(work: Path, quick: bool) -> Section:
         to SVG, from start to exit. The bounds are held against the 95th percentile.
         """,
         [
-            Row("5 s flame graph in process, cold, 95th percentile", _p95(graph_cold), "ms", 100.0, 30.0, digits=1),
+            Row("5 s flame graph in process, cold, 95th percentile", p95(graph_cold), "ms", 100.0, 30.0, digits=1),
             Row("the same, cold, median", median(graph_cold), "ms", digits=1),
-            Row("the same, warm, 95th percentile", _p95(graph_warm), "ms", digits=1),
+            Row("the same, warm, 95th percentile", p95(graph_warm), "ms", digits=1),
             Row("the same, warm, median", median(graph_warm), "ms", digits=1),
             Row("of it the sums, warm, median", median(run.sums for run in warm), "ms", digits=1),
             Row("drawing it as HTML, median", median(run.html for run in warm), "ms", digits=1),
             Row("drawing it as SVG, median", median(run.svg for run in warm), "ms", digits=1),
-            Row("the whole `exhume flame` command, 95th percentile", _p95(command) / 1000, "s", 1.2, 0.6),
+            Row("the whole `exhume flame` command, 95th percentile", p95(command) / 1000, "s", 1.2, 0.6),
             Row("the whole `exhume flame` command, median", median(command) / 1000, "s"),
             Row(
                 "perf script --time and collapsing, 5 s",
@@ -162,7 +162,7 @@ def collapse(script: str) -> Counter[str]:
     return folded
 
 
-def _p95(values: list[float]) -> float:
+def p95(values: list[float]) -> float:
     return quantiles(values, n=20)[18]
 
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from bench import command_start, diagnose_speed, disk, flame_query, high_rate, recorder_cost
+from bench import command_start, diagnose_speed, disk, flame_query, high_rate, page_speed, recorder_cost
 from bench.processes import EXHUME, BenchError
 from bench.report import QUIET, RESULTS, Section, as_document, as_table
 from exhume.lab.machine import others_busy
@@ -23,6 +23,7 @@ BENCHMARKS = {
     "disk": disk.measure,
     "flame": flame_query.measure,
     "diagnose": diagnose_speed.measure,
+    "page": page_speed.measure,
     "command": command_start.measure,
 }
 ROOT = Path(__file__).resolve().parents[1]

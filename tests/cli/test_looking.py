@@ -5,6 +5,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from tests.present.pprof_reader import read_pprof
 
 from exhume.model.clock import NANOS
 from exhume.model.times import UTC, format_moment
@@ -96,6 +97,18 @@ def test_flame_shows_the_culprit(exhume, small_recording, incident, tmp_path):
     assert exhume(*words, "-o", "-").stdout == target.read_text()
 
 
+def test_flame_for_other_tools_holds_the_same_time(exhume, small_recording, incident, tmp_path):
+    words = ("flame", "--dir", str(small_recording), *window_of(incident))
+    folded = sum(int(line.rsplit(" ", 1)[1]) for line in exhume(*words, "-o", "-").stdout.splitlines())
+    exhume(*words, "-o", str(tmp_path / "x.pb.gz"))
+    read = read_pprof((tmp_path / "x.pb.gz").read_bytes())
+    assert sum(values[1] for _, values in read.samples) == folded * 1000
+    assert any(stack[0] == incident.function and stack[-1] == f"[{incident.comm}]" for stack, _ in read.samples)
+    exhume(*words, "-o", str(tmp_path / "x.speedscope.json"))
+    (found,) = json.loads((tmp_path / "x.speedscope.json").read_text())["profiles"]
+    assert sum(found["weights"]) == folded
+
+
 def test_neighbouring_windows_count_nothing_twice(exhume, synthetic):
     directory, written = synthetic
     middle = written.since + 100 * NANOS + 123_456_789
@@ -155,7 +168,9 @@ def test_a_side_without_samples_is_not_compared(exhume, small_recording, inciden
     ("words", "says"),
     [
         (("-o", "picture.png"), ".svg"),
-        (("-o", "x.svg", "--format", "gif"), "svg, html or folded"),
+        (("-o", "picture.json"), ".speedscope.json"),
+        (("-o", "x.svg", "--format", "gif"), "svg, html, folded, pprof or speedscope"),
+        (("-o", "x.pb.gz", "--baseline", "03:00..03:01"), "pprof has no differences"),
         (("-o", "x.svg", "--since", "yesterday"), "not a time"),
         (("-o", "x.svg", "--baseline", "03:00"), "S..U"),
         (("-o", "x.svg", "--cpu", "one"), "not a core"),

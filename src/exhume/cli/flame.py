@@ -1,4 +1,4 @@
-"""Write a flame graph of a window to SVG, HTML or folded text; with a baseline, a differential one.
+"""Write a flame graph of a window to SVG, HTML, folded text, pprof or speedscope; with a baseline, a differential one.
 
 Without --since it shows the last ten minutes before --until (or before the end of the recording).
 """
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
 STACKS = "stacks"  # the source of samples, as recordings name it
 DEFAULT_SPAN = 600 * 1_000_000_000
-FORMATS = {".svg": "svg", ".html": "html", ".htm": "html", ".folded": "folded", ".txt": "folded"}
+FORMATS = {
+    ".svg": "svg",
+    ".html": "html",
+    ".htm": "html",
+    ".folded": "folded",
+    ".txt": "folded",
+    ".pb.gz": "pprof",
+    ".pprof": "pprof",
+    ".speedscope.json": "speedscope",
+}
+# These hold one side only.
+WITHOUT_BASELINE = {"pprof", "speedscope"}
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -40,12 +51,18 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--pid", type=whole_number(0, 2**31 - 1), metavar="PID", help="Only this process.")
     parser.add_argument("--stack", metavar="REGEX", help="Only stacks with a frame that matches.")
     parser.add_argument("--baseline", metavar="S..U", help="Show the difference to this range of time.")
-    parser.add_argument("--format", metavar="FORMAT", help="svg, html or folded, whatever the file's ending.")
+    parser.add_argument(
+        "--format", metavar="FORMAT", help="svg, html, folded, pprof or speedscope, whatever the file's ending."
+    )
 
 
 def run(options: Namespace) -> int:
     output: Path = options.output
     chosen = _format_of(output, options.format)
+    if options.baseline is not None and chosen in WITHOUT_BASELINE:
+        raise UsageError(
+            f"{chosen} has no differences: write each window without --baseline and compare them there, or end in .html"
+        )
 
     from exhume.cli.looking import Look, core_numbers
     from exhume.cli.speaking import patience, say, suggest
@@ -81,7 +98,7 @@ def run(options: Namespace) -> int:
         blind_spots=list(dict.fromkeys(current.blind_spots + (reference.blind_spots if reference else []))),
     )
     with patience("drawing"):
-        _write(output, _render(chosen, tree, page))
+        _write(output, _render(chosen, tree, page, window))
     _conclude(output, tree, page)
     suggest(_next(look, window, options.baseline))
     return exits.OK
@@ -90,13 +107,17 @@ def run(options: Namespace) -> int:
 def _format_of(output: Path, asked: str | None) -> str:
     if asked is not None:
         if asked not in FORMATS.values():
-            raise UsageError(f"{asked!r} is not a format: write svg, html or folded")
+            raise UsageError(f"{asked!r} is not a format: write svg, html, folded, pprof or speedscope")
         return asked
     if str(output) == "-":
         return "folded"
-    found = FORMATS.get(output.suffix.lower())
+    name = output.name.lower()
+    found = next((form for ending, form in FORMATS.items() if name.endswith(ending)), None)
     if found is None:
-        raise UsageError(f"{output} does not say which format: end it in .svg, .html or .folded, or add --format")
+        raise UsageError(
+            f"{output} does not say which format: end it in .svg, .html, .folded, .pb.gz or .speedscope.json, "
+            "or add --format"
+        )
     return found
 
 
@@ -110,7 +131,16 @@ def _filters(options: Namespace) -> list[str]:
     return [f"{word} {value}" for word, value in named if value not in (None, "")]
 
 
-def _render(chosen: str, tree: "FlameTree", page: "FlamePage") -> str:
+def _render(chosen: str, tree: "FlameTree", page: "FlamePage", window: "Window") -> bytes:
+    """Names come from other people's programs: what is not Unicode in them is replaced, never fatal."""
+    if chosen == "pprof":
+        from exhume.present.pprof import render_pprof
+
+        return render_pprof(tree, window)
+    return _text(chosen, tree, page).encode("utf-8", "replace")
+
+
+def _text(chosen: str, tree: "FlameTree", page: "FlamePage") -> str:
     if chosen == "svg":
         from exhume.present.flame_svg import render_svg
 
@@ -119,19 +149,21 @@ def _render(chosen: str, tree: "FlameTree", page: "FlamePage") -> str:
         from exhume.present.flame_html import render_html
 
         return render_html(tree, page)
+    if chosen == "speedscope":
+        from exhume.present.speedscope import render_speedscope
+
+        return render_speedscope(tree, f"{page.title}, {page.window}")
     from exhume.present.folded import render_folded
 
     return render_folded(tree)
 
 
-def _write(output: Path, content: str) -> None:
-    """Names come from other people's programs: what is not Unicode in them is replaced, never fatal."""
-    encoded = content.encode("utf-8", "replace")
+def _write(output: Path, content: bytes) -> None:
     if str(output) == "-":
-        sys.stdout.buffer.write(encoded)
+        sys.stdout.buffer.write(content)
         return
     try:
-        output.write_bytes(encoded)
+        output.write_bytes(content)
     except OSError as error:
         raise ExhumeError(f"can't write {output}: {error.strerror}; choose another file with -o") from error
 

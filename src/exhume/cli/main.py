@@ -31,6 +31,7 @@ COMMANDS = {
     "flame": "Write a flame graph to SVG, HTML or folded text.",
     "events": "List the kernel log and other events.",
     "audit": "Tell which units and containers crash-loop, fail or are not needed.",
+    "serve": "Show a recording in the browser.",
     "zombies": "Count and explain cgroups that live on after their removal.",
     "fix": "Propose what removes a finding, and do it when asked.",
     "lab": "Make pathologies and recordings to try the tools with.",
@@ -38,7 +39,8 @@ COMMANDS = {
 
 ABOUT = """A flight recorder for CPU starvation: every core, every second, every stack.
 
-Without a command it records this node into the default directory until it is stopped.
+Without a command it records this node into the default directory until it is stopped, and serves the page of that
+recording on this machine.
 
 commands:
 """ + "\n".join(f"  {verb:<11} {summary}" for verb, summary in COMMANDS.items())
@@ -61,9 +63,9 @@ def parser_for(verbs: Sequence[str]) -> Parser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command that the words name; without one, record."""
+    """Run the command that the words name; without one, record and serve."""
     options = parser_for(words[:1]).parse_args(words)
-    verb = options.verb or "record"
+    verb = options.verb or "bare"
     if options.verb is None:
         options = parser_for(["record"]).parse_args(["record"])
     code: int = importlib.import_module(f"exhume.cli.{verb}").run(options)

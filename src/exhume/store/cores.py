@@ -90,6 +90,13 @@ def build_grid(
     return pool.grid()
 
 
+def grid_of_rows(window: Window, cells: int, measure: str, name: SegmentName, rows: pa.Table) -> CoreGrid:
+    """The cells of a window from the cpu rows of one segment."""
+    pool = _Pool(window, cells, measure)
+    pool.add(rows, name)
+    return pool.grid()
+
+
 def row_in_cell(rows: pa.Table, measure: str, permille: int, cell: Window) -> Window | None:
     """The stretch of the row that gave a cell its value: one that begins inside, else the last that reaches into it.
 

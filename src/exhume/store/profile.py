@@ -5,10 +5,10 @@ numbers (stack hashes, dictionary codes) until the names of the few frames that 
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +17,22 @@ import pyarrow.compute as pc
 
 from exhume.model.errors import UsageError
 from exhume.model.window import Window
+from exhume.store.grouping import codes, grouped
 from exhume.store.index import Segment
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.stacks import FrameTable, Ids, Ints, StackNames
+from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackNames
 
-_Key = TypeVar("_Key", np.int64, np.uint64)
+# Segments from which on it pays to read them side by side.
+_MANY = 8
+
 Noter = Callable[[Segment, str, UnreadableFile], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileFilter:
-    """Which samples count. `stack_regex` is searched in the names of a stack's frames; `container` and `pod` match the
+    """Which samples count. `stack_regex` is searched in the names of a stack's frames, `frame` (kind, module, name) has
+    to be one of them, and `leaf` (kernel or user) is where the sample was taken; `container` and `pod` match the
     beginning of the id of the process's container and pod."""
 
     cpus: Collection[int] | None = None
@@ -37,6 +41,27 @@ class ProfileFilter:
     stack_regex: str | None = None
     container: str | None = None
     pod: str | None = None
+    leaf: str | None = None
+    frame: tuple[str, str, str] | None = None
+
+    @property
+    def by_process(self) -> bool:
+        return self.pid is not None or self.container is not None or self.pod is not None
+
+    @property
+    def by_stack(self) -> bool:
+        return self.stack_regex is not None or self.leaf is not None or self.frame is not None
+
+    def keeps(self, stacks: ResolvedStacks) -> npt.NDArray[np.bool_]:
+        """For each stack, whether it counts. Raises UsageError for what is not a regular expression."""
+        kept = np.ones(len(stacks.offsets) - 1, np.bool_)
+        if self.stack_regex is not None:
+            kept &= stacks.matching(compile_stack_regex(self.stack_regex))
+        if self.leaf is not None:
+            kept &= stacks.taken_in(("kernel",) if self.leaf == "kernel" else ("user", "jit"))
+        if self.frame is not None:
+            kept &= stacks.holding(self.frame)
+        return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +99,27 @@ def build_profile(segments: list[Segment], window: Window, wanted: ProfileFilter
     sums = _Sums()
     names = StackNames()
     blind: list[str] = []
-    for segment in segments:
-        reading = _Reading(segment, window, note, blind)
-        rows = reading.table("samples", _columns_for(wanted), wanted.cpus, dictionaries=["comm"])
-        if rows is not None:
-            rows = _select(rows, wanted, reading)
-            names.add(sums.add(rows), reading.table)
+    readings = [_Reading(segment, window, note, blind) for segment in segments]
+    for reading, part in zip(readings, _parts(readings, wanted), strict=True):
+        if part is not None:
+            names.add(sums.add(part), reading.table)
         blind.extend(_losses(reading))
     return _finish(sums, names, wanted, blind)
+
+
+def _parts(readings: "list[_Reading]", wanted: ProfileFilter) -> "Iterator[_Part | None]":
+    """The sums of each segment. Decoding and summing leave Python's lock for most of their time, so many segments are
+    read by two threads; a node that is looked at may be busy."""
+    if len(readings) < _MANY:
+        yield from (_part(reading, wanted) for reading in readings)
+        return
+    with ThreadPoolExecutor(2) as threads:
+        yield from threads.map(lambda reading: _part(reading, wanted), readings)
+
+
+def _part(reading: "_Reading", wanted: ProfileFilter) -> "_Part | None":
+    rows = reading.table("samples", _columns_for(wanted), wanted.cpus, dictionaries=["comm"])
+    return None if rows is None else _Part.of(select_rows(rows, wanted, reading.table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +147,18 @@ class _Reading:
 
 
 def _columns_for(wanted: ProfileFilter) -> list[str]:
-    by_process = wanted.pid is not None or wanted.container is not None or wanted.pod is not None
-    return ["comm", "stack", "weight_us", *(["pid"] if by_process else [])]
+    return ["comm", "stack", "weight_us", *(["pid"] if wanted.by_process else [])]
 
 
-def _select(rows: pa.Table, wanted: ProfileFilter, reading: _Reading) -> pa.Table:
+def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list[str]], pa.Table | None]) -> pa.Table:
+    """The samples of a segment that count by process; `read` gives other tables of that segment."""
     if wanted.pid is not None:
         rows = rows.filter(pc.equal(rows.column("pid"), wanted.pid))
     if wanted.comm is not None:
         rows = rows.filter(pc.equal(rows.column("comm"), wanted.comm))
     for column, prefix in (("container", wanted.container), ("pod", wanted.pod)):
         if prefix is not None:
-            processes = reading.table("processes", ["pid", column])
+            processes = read("processes", ["pid", column])
             pids = pa.array([], pa.int32())
             if processes is not None:
                 members = processes.filter(pc.starts_with(processes.column(column), prefix))
@@ -140,6 +178,31 @@ def _losses(reading: _Reading) -> list[str]:
     return said
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One segment's samples by (command, stack): commands and stacks by their place in `comms` and `stacks`."""
+
+    comms: list[str]
+    stacks: Ids
+    comm: Ints
+    stack: Ints
+    counts: Ints
+    weights_us: Ints
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "_Part":
+        comm_codes, comm_values = codes(rows.column("comm"))
+        stack_codes, stack_values = codes(rows.column("stack"))
+        stacks: Ids = stack_values.to_numpy()
+        if rows.num_rows == 0:
+            nothing = np.zeros(0, np.int64)
+            return cls([], stacks, nothing, nothing, nothing, nothing)
+        pairs, members = grouped(comm_codes * len(stacks) + stack_codes)
+        counts = np.bincount(members, minlength=len(pairs))
+        weights = np.bincount(members, rows.column("weight_us").to_numpy(), len(pairs)).astype(np.int64)
+        return cls(comm_values.to_pylist(), stacks, pairs // len(stacks), pairs % len(stacks), counts, weights)
+
+
 class _Sums:
     """Counts and weights by (command, stack), segment after segment."""
 
@@ -147,19 +210,12 @@ class _Sums:
         self._comms: dict[str, int] = {}
         self._parts: list[tuple[Ints, Ids, Ints, Ints]] = []
 
-    def add(self, rows: pa.Table) -> Ids:
-        """Add samples; returns the stacks that they show."""
-        comm_codes, comm_values = _codes(rows.column("comm"))
-        stack_codes, stack_values = _codes(rows.column("stack"))
-        stacks: Ids = stack_values.to_numpy()
-        if rows.num_rows == 0:
-            return stacks
-        pairs, members = _grouped(comm_codes * len(stacks) + stack_codes)
-        counts = np.bincount(members, minlength=len(pairs))
-        weights = np.bincount(members, rows.column("weight_us").to_numpy(), len(pairs)).astype(np.int64)
-        known = np.array([self._comms.setdefault(name, len(self._comms)) for name in comm_values.to_pylist()])
-        self._parts.append((known[pairs // len(stacks)], stacks[pairs % len(stacks)], counts, weights))
-        return stacks
+    def add(self, part: _Part) -> Ids:
+        """Add a segment; returns the stacks that it shows."""
+        if len(part.comm):
+            known = np.array([self._comms.setdefault(name, len(self._comms)) for name in part.comms])
+            self._parts.append((known[part.comm], part.stacks[part.stack], part.counts, part.weights_us))
+        return part.stacks
 
     @property
     def comms(self) -> list[str]:
@@ -171,8 +227,8 @@ class _Sums:
             nothing = np.zeros(0, np.int64)
             return nothing, np.zeros(0, np.uint64), nothing, nothing, nothing
         comm, stack, count, weight = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        stacks, stack_index = _grouped(stack)
-        pairs, members = _grouped(comm * len(stacks) + stack_index)
+        stacks, stack_index = grouped(stack)
+        pairs, members = grouped(comm * len(stacks) + stack_index)
         return (
             pairs // len(stacks),
             stacks,
@@ -182,26 +238,11 @@ class _Sums:
         )
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """The column as small numbers, and the values that they stand for."""
-    encoded = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    whole = encoded.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type).dictionary_encode()
-    return whole.indices.to_numpy(zero_copy_only=False).astype(np.int64), whole.dictionary
-
-
-def _grouped(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Ints]:
-    """The distinct keys, and for each key the place of its like. Hashing beats the sorting of numpy.unique."""
-    encoded = pa.array(keys).dictionary_encode()
-    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
-
-
 def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
     comm, stacks, stack_index, counts, weights = sums.total()
     resolved = names.resolve(stacks)
-    if wanted.stack_regex is not None:
-        keep = resolved.matching(compile_stack_regex(wanted.stack_regex))[stack_index]
+    if wanted.by_stack:
+        keep = wanted.keeps(resolved)[stack_index]
         comm, stack_index, counts, weights = comm[keep], stack_index[keep], counts[keep], weights[keep]
     if resolved.unknown:
         blind = [*blind, f"{resolved.unknown} stacks could not be told: the recorder was stopped before it wrote them"]

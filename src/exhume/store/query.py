@@ -1,6 +1,6 @@
 """A recording, opened for reading: also while it is being recorded, and by anybody who may read the files."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from exhume.store.reader import (
     with_wall,
 )
 from exhume.store.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
+from exhume.store.selected import selected_samples
 
 # Segments from which on it pays to read them side by side.
 _MANY = 8
@@ -114,11 +115,17 @@ class Recording:
 
     def profile(self, window: Window, wanted: ProfileFilter | None = None) -> StackProfile:
         """The stacks that were sampled in the window, summed."""
-        profile = build_profile(self._holding(window), window, wanted or ProfileFilter(), self.note_unreadable)
+        profile = build_profile(self.holding(window), window, wanted or ProfileFilter(), self.note_unreadable)
         missing = sum(gap.seconds for gap in self.gaps(window))
         if missing:
             profile.blind_spots.append(f"nothing was recorded in {missing:.0f} of the {window.seconds:.0f} seconds")
         return profile
+
+    def selected(
+        self, window: Window, wanted: ProfileFilter, columns: Sequence[str]
+    ) -> Iterator[tuple[SegmentName, pa.Table]]:
+        """The single samples in the window that count, with `time_ms` and these columns, segment by segment."""
+        return selected_samples(self.holding(window), window, wanted, columns, self.note_unreadable)
 
     def gaps(self, window: Window) -> list[Window]:
         """The parts of the window (clamped to what is recorded) in which nothing was recorded."""
@@ -126,7 +133,7 @@ class Recording:
         if whole is None:
             return []
         shown = window.clamp(whole)
-        return [] if shown.empty else gaps_between(map(self._segment_span, self._holding(shown)), shown)
+        return [] if shown.empty else gaps_between(map(self._segment_span, self.holding(shown)), shown)
 
     def cores(self, window: Window, cells: int, measure: str = "busy") -> CoreGrid:
         """Cores x cells of the window (clamped to what is recorded), max-pooled."""
@@ -134,7 +141,7 @@ class Recording:
         shown = window.clamp(self.span() or Window(0, 0))
         # A row that began before the window may reach into it.
         request = Request("cpu", Window(shown.since - LONGEST_ROW_NS, shown.until), columns)
-        by_name = {segment.name: segment for segment in self._holding(request.window)}
+        by_name = {segment.name: segment for segment in self.holding(request.window)}
         return build_grid(shown, cells, measure, by_name, lambda name: self._read(by_name[name], request))
 
     def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
@@ -144,6 +151,16 @@ class Recording:
     def losses(self, window: Window | None = None) -> list[LossView]:
         """What was not recorded in the window, and why."""
         return views(LossView, self._rows(Request("losses", window)))
+
+    def events_of(self, segment: Segment, kinds: Collection[str] | None = None) -> list[EventView]:
+        """What happened in one segment."""
+        rows = self._read(segment, Request("events"))
+        return [] if rows is None else of_kinds(views(EventView, [(segment.name, rows)]), kinds)
+
+    def losses_of(self, segment: Segment) -> list[LossView]:
+        """What was not recorded in one segment, and why."""
+        rows = self._read(segment, Request("losses"))
+        return [] if rows is None else views(LossView, [(segment.name, rows)])
 
     def self_cost(self, window: Window | None = None) -> SelfCost:
         """What the recorder itself cost in the window."""
@@ -182,7 +199,8 @@ class Recording:
         path = segment.file(table)
         self._damaged[path] = Skipped(path, str(error))
 
-    def _holding(self, window: Window | None) -> list[Segment]:
+    def holding(self, window: Window | None) -> list[Segment]:
+        """The segments that may have rows in the window."""
         if window is None:
             return self.segments
         if window.empty:
@@ -191,7 +209,7 @@ class Recording:
 
     def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
         """The wanted rows of each segment that has any."""
-        segments = self._holding(request.window)
+        segments = self.holding(request.window)
         if len(segments) < _MANY:
             found = [self._read(segment, request) for segment in segments]
         else:

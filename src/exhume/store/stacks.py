@@ -1,7 +1,7 @@
 """Stack and frame hashes -> names, for the few stacks that a profile shows."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,22 @@ class ResolvedStacks:
 
     def matching(self, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
         """For each stack, whether the pattern is found in the name of one of its frames."""
-        hits = np.array([pattern.search(name) is not None for name in self.frames.names], dtype=np.int64)
+        return self._with_any(np.array([pattern.search(name) is not None for name in self.frames.names], np.int64))
+
+    def holding(self, frame: tuple[str, str, str]) -> npt.NDArray[np.bool_]:
+        """For each stack, whether this frame (kind, module, name) is in it."""
+        every = zip(self.frames.kinds, self.frames.modules, self.frames.names, strict=True)
+        return self._with_any(np.array([each == frame for each in every], np.int64))
+
+    def taken_in(self, kinds: Collection[str]) -> npt.NDArray[np.bool_]:
+        """For each stack, whether its leaf is of one of these kinds."""
+        of_kind = np.array([kind in kinds for kind in self.frames.kinds], np.bool_)
+        found = np.zeros(len(self.offsets) - 1, np.bool_)
+        filled = self.offsets[1:] > self.offsets[:-1]
+        found[filled] = of_kind[self.indexes[self.offsets[1:][filled] - 1]]
+        return found
+
+    def _with_any(self, hits: Ints) -> npt.NDArray[np.bool_]:
         running = np.concatenate(([0], np.cumsum(hits[self.indexes])))
         return (running[self.offsets[1:]] - running[self.offsets[:-1]]) > 0
 

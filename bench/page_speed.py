@@ -1,0 +1,194 @@
+"""How fast the page is, in a real browser over a long recording, and for twenty people at once."""
+
+import http.client
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Error, Page, sync_playwright
+
+from bench.flame_query import p95
+from bench.processes import EXHUME, BenchError
+from bench.report import Row, Section
+from bench.synthetic import CORES, WINDOW_S, Synthetic, synthetic
+from exhume.model.clock import MILLIS
+
+# The sandbox needs what containers lack; the rest keeps the browser from calling home.
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+PEOPLE = 20
+QUESTIONS = 15
+HOUR_MS = 3_600_000
+DRAWN = "() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'"
+# From the moment that somebody selects until the frames of it are on the screen.
+SELECT = """async hash => {
+    const began = performance.now();
+    const before = document.querySelector('[data-testid=flame-canvas]')?.exhumeDrawn ?? 0;
+    location.hash = hash;
+    for (;;) {
+        await new Promise(requestAnimationFrame);
+        const flame = document.querySelector('[data-testid=flame]');
+        const canvas = document.querySelector('[data-testid=flame-canvas]');
+        const settled = flame && flame.dataset.loading === 'false' && canvas;
+        if (settled && (canvas.exhumeDrawn ?? 0) > before) return performance.now() - began;
+        if (performance.now() - began > 30000) throw new Error('nothing was drawn');
+    }
+}"""
+FRAMES = """async keys => {
+    const times = [];
+    let last = performance.now();
+    for (const key of keys) {
+        window.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+        await new Promise(requestAnimationFrame);
+        const now = performance.now();
+        times.push(now - last);
+        last = now;
+    }
+    return times;
+}"""
+
+
+def measure(work: Path, quick: bool) -> Section:
+    data = synthetic(work, quick)
+    rounds = 3 if quick else 7
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        except Error as error:
+            raise BenchError(f"chromium can't be started: {error.message.splitlines()[0]}") from None
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        starts, views = zip(*(_first_view(data, page) for _ in range(rounds)), strict=True)
+        with _server(data) as address:
+            page.goto(address)
+            page.wait_for_function(DRAWN)
+            page.wait_for_timeout(3000)
+            five = [_selected(page, *each) for each in _selections(data, 10 if quick else 40)]
+            hour = [_selected(page, data.span.since // MILLIS + i * 60_000, HOUR_MS, None) for i in range(rounds)]
+            frames = _panned(page)
+            people = _people(address, data)
+        browser.close()
+    return Section(
+        "The page",
+        f"""
+        Chromium, without a graphics card, on the same machine as the server, over a synthetic recording of
+        {CORES} cores and {data.hours:g} hours. First view: from starting the server until the heatmap of
+        everything is drawn, the browser being open. A selection: from the click until its flame graph is on the
+        screen. Panning and zooming: the time between two frames while keys pan and zoom the view of everything.
+        {PEOPLE} people: each asks {QUESTIONS} questions (heatmaps, 5 s flame graphs, processes, lanes at
+        random) without a pause. Bounds are held against the median of {rounds} for the first view and the hour,
+        against the 95th percentile for the rest.
+        """,
+        [
+            Row("the server's start to its first answer", median(starts), "s", 1.0),
+            Row("first view, with the server's start", median(views), "s", 1.5),
+            Row("pan and zoom, a frame, 95th percentile", p95(frames), "ms", 50.0, digits=1),
+            Row("the same, median", median(frames), "ms", digits=1),
+            Row(f"{WINDOW_S} s x 1 core selected to drawn, 95th percentile", p95(five), "ms", 300.0, digits=0),
+            Row("the same, median", median(five), "ms", digits=0),
+            Row("a whole hour's flame graph, drawn", median(hour) / 1000, "s", 2.0),
+            Row(f"{PEOPLE} people at once, an answer, 95th percentile", p95(people), "s", 1.0),
+            Row("the same, median", median(people), "s"),
+        ],
+    )
+
+
+def _first_view(data: Synthetic, page: Page) -> tuple[float, float]:
+    """Seconds until the server answers, and until its page shows the recording."""
+    page.goto("about:blank")
+    began = time.perf_counter()
+    with _server(data) as address:
+        _ask(address, "/api/openapi.json")
+        started = time.perf_counter() - began
+        page.goto(address, wait_until="commit")
+        page.wait_for_function(DRAWN)
+        shown = time.perf_counter() - began
+        page.goto("about:blank")
+    return started, shown
+
+
+@contextmanager
+def _server(data: Synthetic) -> Iterator[str]:
+    words = [str(EXHUME), "serve", "--dir", str(data.directory), "--listen", "127.0.0.1:0", "--no-open"]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        line = server.stdout.readline()
+        if not line.startswith("exhume: http"):
+            raise BenchError(f"the server did not start: {line}")
+        yield line.removeprefix("exhume: ").strip()
+    finally:
+        server.terminate()
+        server.wait(30)
+        server.stdout.close()
+
+
+def _selections(data: Synthetic, count: int) -> Iterator[tuple[int, int, int]]:
+    draw = random.Random(5)
+    for window in data.windows(count, 6):
+        yield window.since // MILLIS, WINDOW_S * 1000, draw.randrange(CORES)
+
+
+def _selected(page: Page, since: int, length: int, cpu: int | None) -> float:
+    core = "" if cpu is None else f"&cpus={cpu}"
+    around = f"since={since - 60_000}&until={since + length + 60_000}"
+    taken: float = page.evaluate(SELECT, f"#{around}&s0={since}&s1={since + length}{core}")
+    return taken
+
+
+def _panned(page: Page) -> list[float]:
+    """Milliseconds between frames. The first ones of a kind read what is new; they count, too."""
+    page.evaluate("() => { location.hash = ''; }")
+    page.wait_for_timeout(1500)
+    keys = ["+"] * 12 + ["ArrowLeft", "ArrowRight"] * 30 + ["ArrowRight"] * 20 + ["-"] * 12
+    times: list[float] = page.evaluate(FRAMES, keys)
+    return times
+
+
+def _people(address: str, data: Synthetic) -> list[float]:
+    """Seconds of every answer. Any that is not 200 is an error."""
+    span = data.span.since // MILLIS, data.span.until // MILLIS
+
+    def one(person: int) -> list[float]:
+        draw = random.Random(person)
+        return [_ask(address, _question(draw, span)) for _ in range(QUESTIONS)]
+
+    with ThreadPoolExecutor(PEOPLE) as people:
+        return [taken for answers in people.map(one, range(PEOPLE)) for taken in answers]
+
+
+def _question(draw: random.Random, span: tuple[int, int]) -> str:
+    since = draw.randrange(span[0], span[1] - HOUR_MS)
+    five = f"since={since}&until={since + 5000}&cpus={draw.randrange(CORES)}"
+    asked: list[Callable[[], str]] = [
+        lambda: "/api/cores?cells=1200",
+        lambda: f"/api/cores?since={since}&until={since + 600_000}&cells=1200",
+        lambda: f"/api/flame?{five}",
+        lambda: f"/api/flame?{five}&baseline=before",
+        lambda: f"/api/processes?{five}",
+        lambda: f"/api/lanes?since={since}&until={since + HOUR_MS}&cells=600&names=memcgs,pressure",
+        lambda: f"/api/subsecond?{five}",
+    ]
+    return draw.choice(asked)()
+
+
+def _ask(address: str, path: str) -> float:
+    place = urlsplit(address)
+    began = time.perf_counter()
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise BenchError(f"{path} was answered with {answer.status}")
+    return time.perf_counter() - began

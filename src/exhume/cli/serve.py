@@ -1,0 +1,49 @@
+"""Show a recording in the browser: the second, the core and the stack, also while it is being recorded.
+
+The page is on this machine alone unless --listen says otherwise; then a token is needed to open it.
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from exhume.cli import exits
+from exhume.cli.options import add_setting, value_of
+
+DEFAULT_LISTEN = "127.0.0.1:8420"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    add_setting(parser, "dir", "-d")
+    parser.add_argument(
+        "--listen",
+        metavar="ADDR",
+        default=DEFAULT_LISTEN,
+        help=f"Address and port to serve on; port 0 is any that is free [default: {DEFAULT_LISTEN}].",
+    )
+    parser.add_argument(
+        "--token",
+        metavar="TEXT",
+        help="What has to be shown to open the page from elsewhere [EXHUME_TOKEN; default: one that is made up].",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="HOST",
+        default=[],
+        help="A name that this machine is reached by, beside its addresses; may be repeated.",
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="Serve by TLS with this certificate (PEM).")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="The certificate's key (PEM).")
+    parser.add_argument("--no-open", action="store_true", help="Don't open a browser.")
+
+
+def run(options: Namespace) -> int:
+    from exhume.cli.serving import Serving, serve
+    from exhume.store.index import list_recording
+
+    directory = value_of(options, "dir")
+    # A directory without a recording is told now, not on an empty page.
+    list_recording(directory)
+    serving = Serving.of(options.listen, options.token, options.name, options.tls_cert, options.tls_key)
+    serve(directory, serving, open_browser=not options.no_open)
+    return exits.OK

@@ -1,0 +1,79 @@
+"""Incidents get their causes in the background, the newest first, so that the page has them before anybody asks."""
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from exhume.model.errors import ExhumeError
+from exhume.model.finding import Finding
+from exhume.present.incidents_view import Moment, moments_of
+from exhume.present.web.opened import Opened
+from exhume.store.remembered import Remembered
+
+LOOK_EVERY_S = 2.0
+# A page that opens first wants its pictures: explaining waits until they are likely drawn.
+FIRST_LOOK_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a moment turned out to be; no finding where nothing explains it."""
+
+    marks: int
+    finding: Finding | None
+
+
+def moment_id(moment: Moment) -> str:
+    """A name that stays while the moment still grows."""
+    first = moment.marks[0]
+    return f"{first.wall // 1_000_000}-{first.cpu if first.cpu is not None else 'x'}"
+
+
+class Explaining:
+    """A thread that diagnoses one incident after the other."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._known: dict[str, Known] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="explaining", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(5)
+
+    def known(self, moment: Moment) -> Known | None:
+        """What was found out; None while it waits, or when marks came since."""
+        found = self._known.get(moment_id(moment))
+        return found if found is not None and found.marks == len(moment.marks) else None
+
+    def moments(self) -> list[Moment]:
+        """Every marked moment, in its order."""
+        return moments_of(self._opened.marks())
+
+    def _run(self) -> None:
+        self._stop.wait(FIRST_LOOK_S)
+        while not self._stop.is_set():
+            # Nothing is recorded yet, or it was removed: looked at again later.
+            with suppress(ExhumeError):
+                self._look()
+            self._stop.wait(LOOK_EVERY_S)
+
+    def _look(self) -> None:
+        waiting = [moment for moment in self.moments() if self.known(moment) is None]
+        if not waiting:
+            return
+        # Loaded when there is something to explain: the first view does not wait for it.
+        from exhume.diagnose.engine import diagnose
+
+        recording = Remembered(self._opened.recording())
+        span = self._opened.span()
+        for moment in reversed(waiting):
+            if self._stop.is_set():
+                return
+            window = moment.window.clamp(span)
+            findings = [] if window.empty else diagnose(recording, window, at=moment.at).findings
+            self._known[moment_id(moment)] = Known(len(moment.marks), findings[0] if findings else None)

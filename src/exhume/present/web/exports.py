@@ -1,0 +1,71 @@
+"""A flame graph as a file: for people (SVG, HTML) and for other tools (folded, pprof, speedscope)."""
+
+from datetime import UTC
+
+from starlette.responses import Response
+
+from exhume.model.times import format_moment
+from exhume.model.window import Window
+from exhume.present.flame import FlameTree
+from exhume.present.flame_html import render_html
+from exhume.present.flame_page import FlamePage
+from exhume.present.flame_svg import render_svg
+from exhume.present.folded import render_folded
+from exhume.present.pprof import render_pprof
+from exhume.present.speedscope import render_speedscope
+from exhume.present.web.asking import Asked
+from exhume.store.profile import StackProfile
+
+# The ending and the kind of each.
+FORMATS = {
+    "folded": ("folded.txt", "text/plain; charset=utf-8"),
+    "pprof": ("pb.gz", "application/gzip"),
+    "speedscope": ("speedscope.json", "application/json"),
+    "svg": ("svg", "image/svg+xml"),
+    "html": ("html", "text/html; charset=utf-8"),
+}
+
+
+def render(form: str, question: Asked, tree: FlameTree, base: Window | None, profile: StackProfile) -> Response:
+    """The file, named after node and time."""
+    node = question.recording.facts.node
+    ending, media = FORMATS[form]
+    window = question.window
+    if form == "pprof":
+        content = render_pprof(tree, window)
+    elif form == "speedscope":
+        content = render_speedscope(tree, f"{node} {_shown(window)}").encode()
+    elif form == "folded":
+        content = render_folded(tree).encode("utf-8", "replace")
+    else:
+        page = FlamePage(
+            title=f"{node} · CPU flame graph",
+            window=_shown(window),
+            baseline=_shown(base) if base else "",
+            filters=_filters(question),
+            blind_spots=profile.blind_spots,
+        )
+        content = (render_svg if form == "svg" else render_html)(tree, page).encode("utf-8", "replace")
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in node) or "node"
+    name = f"exhume-{safe}-{format_moment(window.since, UTC, digits=0).replace(':', '')}.{ending}"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type=media, headers=headers)
+
+
+def _shown(window: Window) -> str:
+    return f"{format_moment(window.since, UTC)} to {format_moment(window.until, UTC)}"
+
+
+def _filters(question: Asked) -> list[str]:
+    wanted = question.wanted
+    cores = ",".join(map(str, sorted(question.cpus))) if question.cpus is not None else None
+    named = [
+        ("core", cores),
+        ("thread", wanted.comm),
+        ("pid", wanted.pid),
+        ("container", wanted.container),
+        ("pod", wanted.pod),
+        ("stacks matching", wanted.stack_regex),
+        ("in", wanted.leaf),
+    ]
+    return [f"{word} {value}" for word, value in named if value is not None]

@@ -1,0 +1,129 @@
+"""Who may ask: this machine alone unless a token is shown; and what a browser may do with the answers.
+
+A page from elsewhere must not read a recording through the browser of somebody who may: names that are not ours are
+refused (DNS rebinding), and so are requests that another site sends.
+"""
+
+import hmac
+from collections.abc import Collection
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "exhume-token"
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+READING = ("GET", "HEAD")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-frame-options": "DENY",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`hosts` are the names (without port) that requests may be for; empty: any. `token` has to be shown where it is
+    set; `secure` says that the page is reached by TLS."""
+
+    hosts: Collection[str] = LOOPBACK_NAMES
+    token: str | None = None
+    secure: bool = False
+
+
+class Guard:
+    """Stands before everything."""
+
+    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+        self._app = app
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = self._host(headers) or self._site(headers)
+        if refusal is not None:
+            await JSONResponse({"detail": refusal}, 403, headers=HEADERS)(scope, receive, send)
+            return
+        if scope["method"] not in READING:
+            sentence = "this server only reads: GET is all it answers"
+            await JSONResponse({"detail": sentence}, 405, headers={**HEADERS, "allow": ", ".join(READING)})(
+                scope, receive, send
+            )
+            return
+        if self._rules.token is not None and not self._shown_in_cookie(headers):
+            await self._ask_for_token(scope, receive, send, headers)
+            return
+        await self._app(scope, receive, _with_headers(send))
+
+    def _host(self, headers: Headers) -> str | None:
+        name = _name(headers.get("host", ""))
+        if not self._rules.hosts or name in self._rules.hosts:
+            return None
+        return (
+            f"this page is not {name[:100]!r}: open it by the address that exhume serve printed, or add it with --name"
+        )
+
+    def _site(self, headers: Headers) -> str | None:
+        """Browsers say where a request comes from; programs say nothing, and may ask."""
+        site = headers.get("sec-fetch-site")
+        origin = headers.get("origin")
+        navigating = headers.get("sec-fetch-mode") == "navigate"
+        if site in ("cross-site", "same-site") and not navigating:
+            return "another site asked: only this page may"
+        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            return "another site asked: only this page may"
+        return None
+
+    def _shown_in_cookie(self, headers: Headers) -> bool:
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        return self._is_token(cookie.value if cookie else "") or self._is_token(bearer)
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(), (self._rules.token or "").encode())
+
+    async def _ask_for_token(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        """The link with the token is opened once; from then on a cookie shows it, and the address bar does not."""
+        shown = dict(parse_qsl(scope.get("query_string", b"").decode(errors="replace"))).get("token", "")
+        if not self._is_token(shown):
+            sentence = "a token is needed: open the link that exhume serve printed, which has it at its end"
+            await JSONResponse({"detail": sentence}, 401, headers=HEADERS)(scope, receive, send)
+            return
+        answer = RedirectResponse(scope["path"] or "/", 303, headers=HEADERS)
+        answer.set_cookie(COOKIE, shown, httponly=True, samesite="strict", secure=self._rules.secure)
+        await answer(scope, receive, send)
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host[: host.find("]") + 1].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            found = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                found.setdefault(name, value)
+            found.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return sending

@@ -1,0 +1,177 @@
+"""The lines above the stacks: counts and pressures of the node by the second, pooled into maxima."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.window import Window
+from exhume.present.web.per_segment import PerSegment
+from exhume.store.index import Segment
+from exhume.store.query import Recording
+from exhume.store.reader import Request, read_segment
+from exhume.store.schema import UnreadableFile
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Series = Mapping[str, tuple[Ints, Floats]]
+_MEMORY_HIERARCHIES = ("memory", "unified", "v2", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane: the table that it is read from, what its lines are called, and how rows become points (moments by the
+    recorder's clock, values)."""
+
+    name: str
+    title: str
+    unit: str
+    table: str
+    columns: tuple[str, ...]
+    lines: Mapping[str, str]
+    points: Callable[[pa.Table], Series]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points of one segment by line: wall nanoseconds and values."""
+
+    lines: Mapping[str, tuple[Ints, Floats]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(times.nbytes + values.nbytes for times, values in self.lines.values())
+
+
+def read_points(segment: Segment, lane: Lane) -> Points:
+    """Raises nothing: what can't be read is left out, and the recording tells of it elsewhere."""
+    try:
+        rows = read_segment(segment, Request(lane.table, None, ["time", *lane.columns]))
+    except UnreadableFile:
+        rows = None
+    if rows is None:
+        return Points({})
+    found = lane.points(rows)
+    return Points({name: (times + segment.name.offset, values) for name, (times, values) in found.items()})
+
+
+def pool(points: list[Points], lane: Lane, window: Window, cells: int) -> dict[str, list[float | None]]:
+    """For each line the greatest value in each cell; None where there is none."""
+    pooled = {}
+    for line in lane.lines:
+        greatest = np.full(cells, -np.inf)
+        for each in points:
+            times, values = each.lines.get(line, (np.zeros(0, np.int64), np.zeros(0)))
+            inside = (times >= window.since) & (times < window.until) & ~np.isnan(values)
+            if inside.any():
+                cell = (times[inside] - window.since) // MILLIS * cells // max(1, window.nanos // MILLIS)
+                np.maximum.at(greatest, np.clip(cell, 0, cells - 1), values[inside])
+        pooled[line] = [None if value == -np.inf else round(value, 4) for value in greatest.tolist()]
+    return pooled
+
+
+def _numbers(rows: pa.Table, column: str) -> Floats:
+    """A column with NaN for what is not known."""
+    values: Floats = pc.fill_null(rows.column(column).cast(pa.float64()), float("nan")).to_numpy()
+    return values
+
+
+def _times(rows: pa.Table) -> Ints:
+    times: Ints = rows.column("time").to_numpy()
+    return times
+
+
+def _per_second(rows: pa.Table, **lines: str) -> Series:
+    seconds = np.maximum(_numbers(rows, "span_ms"), 1) / 1000
+    return {line: (_times(rows), _numbers(rows, column) / seconds) for line, column in lines.items()}
+
+
+def _memcgs(rows: pa.Table) -> Series:
+    tops = rows.filter(pc.equal(rows.column("parent"), ""))
+    names = set(tops.column("hierarchy").to_pylist())
+    chosen = next((name for name in _MEMORY_HIERARCHIES if name in names), next(iter(sorted(names)), ""))
+    tops = tops.filter(pc.equal(tops.column("hierarchy"), chosen))
+    return {line: (_times(tops), _numbers(tops, line)) for line in ("kernel", "visible", "dying")}
+
+
+def _pressure(rows: pa.Table) -> Series:
+    # Stalled microseconds of a second are a share of it: percent.
+    found = _per_second(rows, cpu="psi_cpu_some", memory="psi_memory_some", io="psi_io_some")
+    return {line: (times, np.minimum(values / 1e4, 100.0)) for line, (times, values) in found.items()}
+
+
+def _reclaim(rows: pa.Table) -> Series:
+    return _per_second(rows, kswapd="pgscan_kswapd", direct="pgscan_direct")
+
+
+def _wait(rows: pa.Table) -> Series:
+    waited = _numbers(rows, "wait_ns") / (np.maximum(_numbers(rows, "span_ms"), 1) * MILLIS)
+    times = _times(rows)
+    return {"worst": (times, waited)}
+
+
+def _throttling(rows: pa.Table) -> Series:
+    times, place = np.unique(_times(rows), return_inverse=True)
+    throttled: Floats = np.bincount(place, _numbers(rows, "throttled_ns") / NANOS, len(times)).astype(np.float64)
+    return {"throttled": (times, throttled)}
+
+
+LANES: dict[str, Lane] = {
+    lane.name: lane
+    for lane in (
+        Lane(
+            "memcgs",
+            "memory cgroups",
+            "cgroups",
+            "cgroups",
+            ("hierarchy", "parent", "kernel", "visible", "dying"),
+            {"kernel": "tracked by the kernel", "visible": "visible as directories", "dying": "zombies"},
+            _memcgs,
+        ),
+        Lane(
+            "pressure",
+            "pressure",
+            "% of the second stalled",
+            "node",
+            ("span_ms", "psi_cpu_some", "psi_memory_some", "psi_io_some"),
+            {"cpu": "CPU", "memory": "memory", "io": "I/O"},
+            _pressure,
+        ),
+        Lane(
+            "reclaim",
+            "reclaim",
+            "pages scanned a second",
+            "node",
+            ("span_ms", "pgscan_kswapd", "pgscan_direct"),
+            {"direct": "by tasks that need memory", "kswapd": "by kswapd"},
+            _reclaim,
+        ),
+        Lane(
+            "wait",
+            "run-queue wait",
+            "seconds waited a second, worst core",
+            "cpu",
+            ("span_ms", "wait_ns"),
+            {"worst": "worst core"},
+            _wait,
+        ),
+        Lane(
+            "throttling",
+            "throttling",
+            "seconds throttled a second, all groups",
+            "throttling",
+            ("throttled_ns",),
+            {"throttled": "throttled"},
+            _throttling,
+        ),
+    )
+}
+
+
+def lane_points(memory: PerSegment, recording: Recording, window: Window, lane: Lane) -> list[Points]:
+    """The points of the segments of a window."""
+    return memory.answers(recording.holding(window), ("lane", lane.name), lambda segment: read_points(segment, lane))

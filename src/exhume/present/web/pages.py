@@ -1,0 +1,34 @@
+"""The page's own files: those that were built, and nothing else."""
+
+from pathlib import Path
+
+from starlette.responses import FileResponse, PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+UNBUILT = """exhume's page was not built into this installation.
+Build it with `make web`, or install exhume anew with pip. The answers under /api work all the same.
+"""
+
+
+class PageFiles:
+    """Serves the files that were there at the start, by their exact names: no path can lead anywhere else."""
+
+    def __init__(self, directory: Path) -> None:
+        self._files = {
+            "/" + path.relative_to(directory).as_posix(): path
+            for path in sorted(directory.rglob("*"))
+            if path.is_file() and not path.name.startswith(".")
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"] or "/"
+        if path == "/" and not self._files:
+            await PlainTextResponse(UNBUILT, 503)(scope, receive, send)
+            return
+        found = self._files.get("/index.html" if path == "/" else path)
+        if found is None:
+            await PlainTextResponse("there is nothing at this address\n", 404)(scope, receive, send)
+            return
+        # Names of built files carry a hash of their content; the page itself is looked at anew each time.
+        kept = "no-cache" if found.suffix == ".html" else "public, max-age=31536000, immutable"
+        await FileResponse(found, headers={"cache-control": kept})(scope, receive, send)

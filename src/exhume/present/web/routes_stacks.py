@@ -1,0 +1,182 @@
+"""What ran: flame graphs, sub-second offsets, processes, and when a frame was on a core."""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Path, Query
+from starlette.responses import JSONResponse, Response
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.window import Window
+from exhume.present.differential import largest_changes
+from exhume.present.flame import NODE_STATES, FlameTree, build_tree
+from exhume.present.web.asking import Asked, Cells, Moment, Question, Text, ms, refuse, window_of
+from exhume.present.web.exports import FORMATS, render
+from exhume.present.web.framed import framed
+from exhume.present.web.limits import check_samples
+from exhume.present.web.routes_timeline import FRAMED, PROBLEMS, heatmap
+from exhume.present.web.running import who_ran
+from exhume.present.web.shapes import FlameShape, ProcessesShape
+from exhume.present.web.thinning import thinned
+from exhume.store.profile import StackProfile
+from exhume.store.selected import moments_of_samples
+
+router = APIRouter(tags=["stacks"], responses=PROBLEMS)
+BEFORE_S = 60
+MOST_COLUMNS = 20_000
+MOST_SUBSECOND_SAMPLES = 30_000_000
+BASELINES = "^(none|before|others|window)$"
+
+FILES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "a file", "content": {media.partition(";")[0]: {} for _, media in FORMATS.values()}}
+}
+
+Baseline = Annotated[
+    str,
+    Query(
+        pattern=BASELINES,
+        description="before: the same cores earlier; others: the other cores; window: base_since to base_until",
+    ),
+]
+Least = Annotated[float, Query(ge=0, le=1, description="thinner frames are left out: a part of the whole")]
+
+
+@router.get("/flame", responses={200: {"model": FlameShape}})
+def flame(
+    question: Question,
+    baseline: Baseline = "none",
+    base_since: Moment = None,
+    base_until: Moment = None,
+    least: Least = 1 / 20_000,
+) -> Response:
+    """The stacks of a time and cores as one tree; with a baseline, both sides in the same tree."""
+    sides = _sides(question, baseline, base_since, base_until)
+    tree = build_tree(sides.current, sides.reference)
+    kept = thinned(tree, least)
+    return JSONResponse(_flame_json(question, sides, kept.tree, kept.dropped))
+
+
+class _Sides:
+    """The profile asked for, and the one that it is held against."""
+
+    def __init__(self, current: StackProfile, reference: StackProfile | None, base: Window | None, words: str) -> None:
+        self.current = current
+        self.reference = reference
+        self.base = base
+        self.words = words
+
+
+def _sides(question: Asked, baseline: str, base_since: int | None, base_until: int | None) -> _Sides:
+    recording, window, wanted = question.recording, question.window, question.wanted
+    check_samples(recording, window, "a flame graph adds up every sample")
+    current = recording.profile(window, wanted)
+    if baseline == "none":
+        return _Sides(current, None, None, "")
+    span = question.opened.span()
+    if baseline == "before":
+        base = Window(window.since - max(BEFORE_S * NANOS, window.nanos), window.since).clamp(span)
+        return _Sides(current, recording.profile(base, wanted), base, "the same cores before")
+    if baseline == "others":
+        # Without a selection of cores there are no other ones: nothing to compare with, and the page says so.
+        others = frozenset(range(recording.facts.cores)) - (question.cpus or frozenset(range(recording.facts.cores)))
+        reference = recording.profile(window, replace(wanted, cpus=others))
+        return _Sides(current, reference, window, "the other cores")
+    base = window_of(question.opened, base_since, base_until)
+    return _Sides(current, recording.profile(base, wanted), base, "the window picked by hand")
+
+
+def _flame_json(question: Asked, sides: _Sides, tree: FlameTree, dropped: int) -> dict[str, Any]:
+    base = sides.base
+    spots = [*sides.current.blind_spots, *(sides.reference.blind_spots if sides.reference else [])]
+    return {
+        "since": ms(question.window.since),
+        "until": ms(question.window.until),
+        "base_since": ms(base.since) if base else None,
+        "base_until": ms(base.until) if base else None,
+        "baseline": sides.words,
+        "differential": tree.differential,
+        "samples": int(tree.samples[0]),
+        "weight_us": int(tree.weight[0]),
+        "base_samples": int(tree.base_samples[0]),
+        "base_weight_us": int(tree.base_weight[0]),
+        "blind_spots": list(dict.fromkeys(spots)),
+        "states": list(NODE_STATES),
+        "labels": {"name": tree.labels.names, "module": tree.labels.modules, "kind": tree.labels.kinds},
+        "label": tree.label.tolist(),
+        "parent": tree.parent.tolist(),
+        "weight": tree.weight.tolist(),
+        "samples_of": tree.samples.tolist(),
+        "base_weight": tree.base_weight.tolist() if tree.differential else [],
+        "state": tree.state.tolist(),
+        "dropped": dropped,
+        "changes": largest_changes(tree, 5),
+    }
+
+
+@router.get("/export/{form}", responses=FILES, response_class=Response)
+def export(
+    question: Question,
+    form: Annotated[str, Path(pattern=f"^({'|'.join(FORMATS)})$")],
+    baseline: Baseline = "none",
+    base_since: Moment = None,
+    base_until: Moment = None,
+) -> Response:
+    """The same flame graph as a file for other tools."""
+    sides = _sides(question, baseline, base_since, base_until)
+    return render(form, question, build_tree(sides.current, sides.reference), sides.base, sides.current)
+
+
+@router.get("/subsecond", responses=FRAMED, response_class=Response)
+def subsecond(
+    question: Question,
+    column_ms: Annotated[int, Query(ge=100, le=60_000, description="milliseconds of a column")] = 1000,
+    rows: Annotated[int, Query(ge=1, le=1000, description="parts that a column is divided into")] = 50,
+) -> Response:
+    """Samples by when in their second (or longer column) they were taken: column after column, its beginning first."""
+    window = question.window
+    columns = -(-window.nanos // (column_ms * MILLIS))
+    if columns > MOST_COLUMNS:
+        raise refuse(
+            413, f"this time has {columns:,} columns of {column_ms} ms; choose a shorter one, or wider columns"
+        )
+    check_samples(question.recording, window, "offsets look at every sample", MOST_SUBSECOND_SAMPLES)
+    found = moments_of_samples(question.recording.selected(window, question.wanted, ["cpu", "weight_us"]))
+    since = found.walls - window.since
+    place = since // (column_ms * MILLIS) * rows + since % (column_ms * MILLIS) * rows // (column_ms * MILLIS)
+    counts = np.bincount(place, minlength=columns * rows)[: columns * rows].astype(np.uint32)
+    header = {
+        "since": ms(window.since),
+        "until": ms(window.until),
+        "column_ms": column_ms,
+        "rows": rows,
+        "columns": columns,
+        "most": int(counts.max(initial=0)),
+        "samples": len(found.walls),
+    }
+    return framed(header, counts)
+
+
+@router.get("/processes")
+def processes(question: Question, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> ProcessesShape:
+    """Who ran, the most first, with the cores that they ran on; and the same for containers."""
+    check_samples(question.recording, question.window, "ranking looks at every sample")
+    return who_ran(question.recording, question.window, question.wanted, limit)
+
+
+@router.get("/frame-times", responses=FRAMED, response_class=Response)
+def frame_times(
+    question: Question,
+    name: Annotated[str, Query(max_length=4000)],
+    module: Text = None,
+    kind_of_frame: Annotated[str, Query(pattern="^(kernel|user|jit|comm|)$")] = "kernel",
+    cells: Cells = 1000,
+) -> Response:
+    """When a frame was on a core: the part of each core's time in stacks that hold it, as in /api/cores."""
+    check_samples(question.recording, question.window, "finding a frame looks at every sample")
+    if kind_of_frame == "comm":
+        wanted = replace(question.wanted, comm=name)
+    else:
+        wanted = replace(question.wanted, frame=(kind_of_frame, module or "", name))
+    pooled = question.opened.seconds.matching(question.recording, question.window, cells, wanted)
+    return heatmap(pooled, cells, "matching", question.cpus)

@@ -1,0 +1,178 @@
+"""Cores x seconds of whole segments, remembered: what every zoom of the heatmap is pooled from.
+
+A sealed segment never changes, so its seconds are worked out once for each question (a measure, a filter). Pooling
+keeps the greatest value, so one bad second on one core is seen at every zoom.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.window import Window
+from exhume.present.web.per_segment import PerSegment
+from exhume.store.cores import GAP, CoreGrid, columns_for, grid_of_rows
+from exhume.store.index import Segment
+from exhume.store.profile import ProfileFilter
+from exhume.store.query import Recording
+from exhume.store.reader import Request, read_segment
+from exhume.store.schema import UnreadableFile
+from exhume.store.selected import moments_of_samples, selected_samples
+
+# Below the value there is room for the state that took most, so that one maximum finds both.
+STATE_BITS = 3
+MOST_PERMILLE = (1 << 15 - STATE_BITS) - 1
+_ALWAYS = Window(0, 1 << 62)
+
+Scores = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Core number x second, from the wall clock's second `first` on: permille and state in one number, GAP where
+    nothing was recorded."""
+
+    first: int
+    scores: Scores
+
+    @property
+    def nbytes(self) -> int:
+        return self.scores.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """Cores x cells of a window: `values` in permille (GAP: not recorded) and the state that took most."""
+
+    window: Window
+    cpus: list[int]
+    values: npt.NDArray[np.int16]
+    states: npt.NDArray[np.int16]
+
+
+Make = Callable[[Segment], Piece | None]
+
+
+class SecondGrids:
+    """Answers every zoom from pieces that are remembered."""
+
+    def __init__(self, memory: PerSegment) -> None:
+        self._memory = memory
+
+    def measured(self, recording: Recording, window: Window, cells: int, measure: str) -> Pooled:
+        """A measure of the cpu table."""
+        columns = columns_for(measure)
+        if window.nanos < cells * NANOS:
+            return _exact(recording.cores(window, cells, measure))
+        return self._pooled(recording, window, cells, measure, lambda segment: _measured(segment, measure, columns))
+
+    def matching(self, recording: Recording, window: Window, cells: int, wanted: ProfileFilter) -> Pooled:
+        """The part of each core's time that is in samples which the filter leaves."""
+        if window.nanos < cells * NANOS:
+            return _exact_samples(recording, window, cells, wanted)
+        return self._pooled(recording, window, cells, wanted, lambda segment: _matching(segment, wanted, recording))
+
+    def _pooled(self, recording: Recording, window: Window, cells: int, question: Hashable, make: Make) -> Pooled:
+        found = self._memory.answers(recording.holding(window), question, make)
+        pieces = [piece for piece in found if piece is not None]
+        cores = max((len(piece.scores) for piece in pieces), default=0)
+        pooled = np.full((cores, cells), GAP, np.int16)
+        for piece in pieces:
+            _pool_into(pooled, piece, window)
+        return _split(window, pooled)
+
+
+def _measured(segment: Segment, measure: str, columns: list[str]) -> Piece | None:
+    try:
+        rows = read_segment(segment, Request("cpu", None, columns))
+    except UnreadableFile:
+        return None
+    if rows is None:
+        return None
+    start = rows.column("time").to_numpy() + segment.name.offset
+    end = start + rows.column("span_ms").to_numpy().astype(np.int64) * MILLIS
+    first, last = int(start.min()) // NANOS, -(-int(end.max()) // NANOS)
+    window = Window(first * NANOS, last * NANOS)
+    grid = grid_of_rows(window, last - first, measure, segment.name, rows)
+    return Piece(first, _whole(grid))
+
+
+def _whole(grid: CoreGrid) -> Scores:
+    """One line for every core number, in one number a cell."""
+    lines = np.full((max(grid.cpus, default=-1) + 1, grid.cells), GAP, np.int16)
+    joined = np.minimum(grid.values, MOST_PERMILLE) << STATE_BITS | np.maximum(grid.dominant, 0)
+    lines[grid.cpus] = np.where(grid.values == GAP, GAP, joined)
+    return lines
+
+
+def _matching(segment: Segment, wanted: ProfileFilter, recording: Recording) -> Piece | None:
+    columns = ["cpu", "weight_us"]
+    found = moments_of_samples(selected_samples([segment], _ALWAYS, wanted, columns, recording.note_unreadable))
+    span = segment.name.span
+    moments = [*([span.since, span.until - 1] if not span.empty else []), *_ends(found.walls)]
+    if not moments:
+        return None
+    first, seconds = min(moments) // NANOS, max(moments) // NANOS - min(moments) // NANOS + 1
+    cores = max(recording.facts.cores, int(found.cpus.max(initial=-1)) + 1)
+    place = found.cpus * seconds + (found.walls // NANOS - first)
+    taken = np.bincount(place, found.weights_us, cores * seconds).reshape(cores, seconds)
+    return Piece(first, _permille(taken, NANOS))
+
+
+def _ends(walls: npt.NDArray[np.int64]) -> list[int]:
+    return [int(walls.min()), int(walls.max())] if len(walls) else []
+
+
+def _permille(taken_us: npt.NDArray[Any], nanos: float) -> Scores:
+    """CPU time as part of a stretch; no state takes most of it."""
+    part = np.minimum(taken_us * 1e6 / nanos, 1000).astype(np.int16)
+    scores: Scores = part << STATE_BITS
+    return scores
+
+
+def _exact(grid: CoreGrid) -> Pooled:
+    values = np.where(grid.values == GAP, GAP, np.minimum(grid.values, MOST_PERMILLE)).astype(np.int16)
+    return Pooled(grid.window, grid.cpus, values, grid.dominant.astype(np.int16))
+
+
+def _exact_samples(recording: Recording, window: Window, cells: int, wanted: ProfileFilter) -> Pooled:
+    """Cells of less than a second, from the samples themselves."""
+    if window.empty:
+        return _split(window, np.zeros((0, cells), np.int16))
+    found = moments_of_samples(recording.selected(window, wanted, ["cpu", "weight_us"]))
+    cores = max(recording.facts.cores, int(found.cpus.max(initial=-1)) + 1)
+    place = found.cpus * cells + (found.walls - window.since) * cells // window.nanos
+    taken = np.bincount(place, found.weights_us, cores * cells).reshape(cores, cells)
+    scores = _permille(taken, window.nanos / cells)
+    for gap in recording.gaps(window):
+        first, last = ((edge - window.since) * cells // window.nanos for edge in (gap.since, gap.until))
+        scores[:, first:last] = GAP
+    return _split(window, scores)
+
+
+def _pool_into(pooled: Scores, piece: Piece, window: Window) -> None:
+    """The greatest second of each cell; a second counts in the cell in which it begins."""
+    cells = pooled.shape[1]
+    begin = (piece.first + np.arange(piece.scores.shape[1], dtype=np.int64)) * NANOS - window.since
+    inside = (begin > -NANOS) & (begin < window.nanos)
+    if not inside.any():
+        return
+    scores = piece.scores[:, inside]
+    # In milliseconds: months in thousands of cells stay within 64 bits.
+    cell = np.clip(begin[inside] // MILLIS * cells // (window.nanos // MILLIS), 0, cells - 1)
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    found = np.maximum.reduceat(scores, starts, axis=1)
+    where = cell[starts]
+    lines = len(scores)
+    pooled[:lines, where] = np.maximum(pooled[:lines, where], found)
+
+
+def _split(window: Window, scores: Scores) -> Pooled:
+    seen = np.flatnonzero((scores != GAP).any(axis=1))
+    scores = scores[seen]
+    gaps = scores == GAP
+    values = np.where(gaps, GAP, scores >> STATE_BITS).astype(np.int16)
+    return Pooled(window, seen.tolist(), values, np.where(gaps, GAP, scores & ((1 << STATE_BITS) - 1)).astype(np.int16))

@@ -1,0 +1,86 @@
+"""The samples that a filter leaves, one by one: for questions of when and where, which sums by stack can't answer."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exhume.model.clock import MILLIS
+from exhume.model.window import Window
+from exhume.store.index import Segment
+from exhume.store.names import SegmentName
+from exhume.store.profile import Noter, ProfileFilter, select_rows
+from exhume.store.reader import Request, read_segment
+from exhume.store.schema import UnreadableFile
+from exhume.store.stacks import StackNames
+
+Ints = npt.NDArray[np.int64]
+Read = Callable[[str, list[str] | None], pa.Table | None]
+
+
+def selected_samples(
+    segments: Sequence[Segment], window: Window, wanted: ProfileFilter, columns: Sequence[str], note: Noter
+) -> Iterator[tuple[SegmentName, pa.Table]]:
+    """The samples of the window that count, with these columns and `time_ms`, segment by segment."""
+    needed = list(dict.fromkeys(("time_ms", *columns, *_decided_by(wanted))))
+    for segment in segments:
+        rows = _read(segment, Request("samples", window, needed, wanted.cpus, _texts(needed)), note)
+        if rows is None:
+            continue
+
+        def table(name: str, of: list[str] | None = None, segment: Segment = segment) -> pa.Table | None:
+            return _read(segment, Request(name, window, of), note)
+
+        rows = select_rows(rows, wanted, table)
+        if wanted.by_stack and rows.num_rows:
+            rows = rows.filter(pc.is_in(rows.column("stack"), value_set=_kept(rows, wanted, table)))
+        if rows.num_rows:
+            yield segment.name, rows
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """When (wall nanoseconds) and on which core samples were taken, and the CPU time that each stands for."""
+
+    walls: Ints
+    cpus: Ints
+    weights_us: Ints
+
+
+def moments_of_samples(found: Iterable[tuple[SegmentName, pa.Table]]) -> Moments:
+    """The samples of segments, which have to carry `cpu` and `weight_us`, as arrays."""
+    nothing = np.zeros(0, np.int64)
+    walls, cpus, weights = [nothing], [nothing], [nothing]
+    for name, rows in found:
+        walls.append(rows.column("time_ms").to_numpy() * MILLIS + name.offset)
+        cpus.append(rows.column("cpu").to_numpy().astype(np.int64))
+        weights.append(rows.column("weight_us").to_numpy().astype(np.int64))
+    return Moments(np.concatenate(walls), np.concatenate(cpus), np.concatenate(weights))
+
+
+def _decided_by(wanted: ProfileFilter) -> list[str]:
+    asked = (("comm", wanted.comm is not None), ("pid", wanted.by_process), ("stack", wanted.by_stack))
+    return [column for column, needed in asked if needed]
+
+
+def _texts(columns: Sequence[str]) -> list[str]:
+    return [column for column in columns if column == "comm"]
+
+
+def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read) -> pa.Array:
+    """The stacks among those of the rows that count."""
+    stacks = pc.unique(rows.column("stack"))
+    names = StackNames()
+    names.add(stacks.to_numpy(), lambda table: read(table, None))
+    return stacks.filter(pa.array(wanted.keeps(names.resolve(stacks.to_numpy()))))
+
+
+def _read(segment: Segment, request: Request, note: Noter) -> pa.Table | None:
+    try:
+        return read_segment(segment, request)
+    except UnreadableFile as error:
+        note(segment, request.table, error)
+        return None

@@ -1,0 +1,322 @@
+"""Every answer of the page's server is what the store says, at every zoom and under every filter."""
+
+import gzip
+import json
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests.diagnose.scenes import Scene
+from tests.web.wire import counts, heat
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.window import Window
+from exhume.present.web.app import create_app
+from exhume.present.web.guard import Rules
+from exhume.store.profile import ProfileFilter
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ms(wall: int) -> int:
+    return wall // MILLIS
+
+
+@pytest.fixture(scope="module")
+def incident(written):
+    return written[1].incident
+
+
+@pytest.fixture(scope="module")
+def around(incident):
+    """The incident's core and time, as a request asks for them."""
+    return f"since={ms(incident.since)}&until={ms(incident.until) + 1000}&cpus={incident.cpu}"
+
+
+def test_the_recording_as_a_whole(client, recording):
+    told = client.get("/api/recording").json()
+    span = recording.span()
+    assert (told["since"], told["until"]) == (ms(span.since), ms(span.until))
+    assert (told["node"], told["cores"], told["kernel"]) == (recording.facts.node, 8, recording.facts.kernel)
+    assert told["state"] == "ready"
+    assert not told["live"]
+    assert told["lost"] == sum(loss.count for loss in recording.losses())
+    assert told["cost"]["memory_mb"] > 0
+
+
+@pytest.mark.parametrize("measure", ["busy", "system", "user", "softirq", "iowait", "steal", "irq", "wait"])
+@pytest.mark.parametrize("cells", [24, 240, 2000])
+def test_cores_are_the_stores_at_every_zoom(client, recording, measure, cells):
+    header, values, states = heat(client.get(f"/api/cores?cells={cells}&measure={measure}"))
+    grid = recording.cores(recording.span(), cells, measure)
+    assert header["cpus"] == grid.cpus
+    recorded = grid.values >= 0
+    assert ((values == header["unrecorded"]) == ~recorded).all()
+    expected = np.minimum(grid.values[recorded].astype(np.int64) * 250 // 1000, 250)
+    got = values[recorded].astype(np.int64)
+    # What is there, however little, is drawn.
+    assert (got == np.where((grid.values[recorded] > 0) & (expected == 0), 1, expected)).all()
+    assert (states[recorded] == grid.dominant[recorded]).all()
+
+
+def test_one_bad_second_is_seen_in_the_coarsest_view(tmp_path):
+    scene = Scene(cores=32, seconds=1500)
+    scene.core(17, 700, 701, system=990)
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        header, values, states = heat(client.get("/api/cores?cells=5&measure=busy"))
+        core, cell = np.unravel_index(np.argmax(np.where(values == 255, 0, values)), values.shape)
+        assert (header["cpus"][core], cell) == (17, 2)
+        assert header["states"][states[core, cell]] == "system"
+
+
+def test_a_window_is_clamped_and_an_empty_one_is_empty(client, recording):
+    span = recording.span()
+    header, values, _ = heat(client.get(f"/api/cores?since=0&until={ms(span.until) + 10_000_000}&cells=10"))
+    assert (header["since"], header["until"]) == (ms(span.since), ms(span.until))
+    header, values, _ = heat(
+        client.get(f"/api/cores?since={ms(span.until) + 5000}&until={ms(span.until) + 9000}&cells=10")
+    )
+    assert values.size == 0
+    assert client.get(f"/api/flame?since={ms(span.until)}&until={ms(span.until)}").json()["samples"] == 0
+    assert client.get("/api/processes?since=5&until=5").json()["processes"] == []
+    assert client.get("/api/subsecond?since=5&until=5").status_code == 200
+
+
+def test_a_cell_tells_its_worst_second_and_who_ran(client, incident):
+    told = client.get(f"/api/cell?at={ms(incident.since)}&cpu={incident.cpu}&span=8000&measure=system").json()
+    states = {state["name"]: state["permille"] for state in told["states"]}
+    assert states["system"] > 900
+    assert told["top"][0]["comm"] == incident.comm
+    assert told["since"] < told["until"]
+    assert client.get("/api/cell?at=5&cpu=3").json()["states"] == []
+
+
+def test_lanes_hold_the_greatest_value_of_each_cell(client, recording):
+    told = client.get("/api/lanes?cells=12").json()
+    lanes = {lane["name"]: {line["name"]: line["values"] for line in lane["series"]} for lane in told["lanes"]}
+    rows = recording.read("cgroups").to_pylist()
+    assert max(v for v in lanes["memcgs"]["kernel"] if v is not None) == max(
+        row["kernel"] for row in rows if row["parent"] == "" and row["kernel"] is not None
+    )
+    node = recording.read("node", None, ["psi_cpu_some", "span_ms"]).to_pylist()
+    most = max(row["psi_cpu_some"] / row["span_ms"] / 10 for row in node if row["psi_cpu_some"] is not None)
+    assert max(v for v in lanes["pressure"]["cpu"] if v is not None) == pytest.approx(most, rel=1e-3)
+    assert all(len(values) == 12 for lane in lanes.values() for values in lane.values())
+
+
+def test_events_and_their_marks(client, recording):
+    told = client.get("/api/events?limit=5000").json()
+    assert told["total"] == len(recording.events())
+    assert [event["at"] for event in told["events"]] == sorted(event["at"] for event in told["events"])
+    kind = told["kinds"][0]
+    only = client.get(f"/api/events?kinds={kind}&limit=1").json()
+    assert only["events"][0]["kind"] == kind
+    assert only["truncated"] == (only["total"] > 1)
+    marks = client.get("/api/marks?cells=20").json()["marks"]
+    assert sum(mark["count"] for mark in marks) == told["total"]
+
+
+def test_incidents_get_their_causes(client, incident):
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        found = client.get("/api/incidents").json()["incidents"]
+        if found and all(each["state"] != "waiting" for each in found):
+            break
+        time.sleep(0.2)
+    assert [each["cause"] for each in found] == ["zombie-memcgs"]
+    assert found[0]["cpus"] == [incident.cpu]
+    assert found[0]["since"] <= ms(incident.until)
+    assert found[0]["until"] >= ms(incident.since)
+    assert 0 < found[0]["confidence"] <= 1
+
+
+def shares(told: dict) -> dict[str, float]:
+    """The inclusive share of each frame."""
+    found: dict[str, float] = {}
+    for label, weight in zip(told["label"], told["weight"], strict=True):
+        name = told["labels"]["name"][label]
+        found[name] = found.get(name, 0) + weight / max(1, told["weight"][0])
+    return found
+
+
+def test_a_flame_graph_of_one_core(client, recording, around, incident):
+    told = client.get(f"/api/flame?{around}").json()
+    profile = recording.profile(
+        Window(ms(incident.since) * MILLIS, (ms(incident.until) + 1000) * MILLIS),
+        ProfileFilter(frozenset([incident.cpu])),
+    )
+    assert told["samples"] == profile.samples
+    assert told["weight_us"] == profile.weight_us
+    assert shares(told)[incident.function] > 0.5
+    assert all(parent < node for node, parent in enumerate(told["parent"]) if node)
+
+
+def test_thin_frames_are_counted_and_their_time_stays(client, around):
+    whole, thin = (client.get(f"/api/flame?{around}&least={least}").json() for least in (0, 0.2))
+    assert whole["dropped"] == 0
+    assert thin["dropped"] == len(whole["label"]) - len(thin["label"]) > 0
+    assert thin["weight"][0] == whole["weight"][0]
+    assert all(weight >= 0.2 * thin["weight"][0] for weight in thin["weight"])
+
+
+@pytest.mark.parametrize("baseline", ["before", "others"])
+def test_a_difference_has_the_frames_of_both_sides(client, around, incident, baseline):
+    told = client.get(f"/api/flame?{around}&baseline={baseline}&least=0").json()
+    assert told["differential"]
+    assert told["base_samples"] > 0
+    grown = {
+        told["labels"]["name"][label]: now / told["weight"][0] - before / told["base_weight"][0]
+        for label, now, before in zip(told["label"], told["weight"], told["base_weight"], strict=True)
+    }
+    assert grown[incident.function] > 0.3
+    # Frames that only the baseline has are there, too.
+    assert any(now == 0 and before > 0 for now, before in zip(told["weight"], told["base_weight"], strict=True))
+
+
+def test_a_difference_to_a_window_picked_by_hand(client, around, incident):
+    before = ms(incident.since) - 60_000
+    told = client.get(f"/api/flame?{around}&baseline=window&base_since={before}&base_until={before + 20_000}").json()
+    assert (told["base_since"], told["base_until"]) == (before, before + 20_000)
+    # Without cores there are no others.
+    assert client.get("/api/flame?baseline=others").json()["base_samples"] == 0
+
+
+def test_filters_act_on_everything(client, recording, incident):
+    window = f"since={ms(incident.since)}&until={ms(incident.until)}"
+    for words in (f"comm={incident.comm}", f"stack=^{incident.function}$", "kind=kernel", "kind=user"):
+        flame = client.get(f"/api/flame?{window}&{words}").json()
+        ran = client.get(f"/api/processes?{window}&{words}").json()
+        _, offsets = counts(client.get(f"/api/subsecond?{window}&{words}"))
+        header, values, _ = heat(client.get(f"/api/cores?{window}&{words}&cells=5"))
+        assert 0 < flame["samples"] == int(offsets.sum())
+        assert ran["total_seconds"] == pytest.approx(flame["weight_us"] / 1e6, abs=0.01)
+        assert header["measure"] == "matching"
+        assert values[values != 255].max() > 0
+    assert client.get(f"/api/flame?{window}&comm=nobody-at-all").json()["samples"] == 0
+
+
+def test_filters_at_a_zoom_below_a_second(client, incident):
+    window = f"since={ms(incident.since) + 1000}&until={ms(incident.since) + 1500}&cpus={incident.cpu}"
+    _, values, _ = heat(client.get(f"/api/cores?{window}&comm={incident.comm}&cells=10"))
+    assert values.max() > 100
+
+
+def test_when_a_frame_ran(client, incident):
+    since, until = ms(incident.since) - 20_000, ms(incident.until) + 20_000
+    words = f"since={since}&until={until}&cells=20&name={incident.function}&kind_of_frame=kernel"
+    told = client.get(f"/api/flame?since={since}&until={until}").json()
+    labels = told["labels"]
+    place = labels["name"].index(incident.function)
+    header, values, _ = heat(client.get(f"/api/frame-times?{words}&module={labels['module'][place]}"))
+    core, cell = np.unravel_index(np.argmax(np.where(values == 255, 0, values)), values.shape)
+    assert header["cpus"][core] == incident.cpu
+    at = since + cell * (until - since) // 20
+    assert ms(incident.since) - 4000 <= at <= ms(incident.until)
+
+
+def test_sub_second_offsets_are_where_the_samples_are(client, recording, incident):
+    since = ms(incident.since) // 1000 * 1000
+    header, found = counts(client.get(f"/api/subsecond?since={since}&until={since + 4000}&rows=20"))
+    assert (header["columns"], header["rows"]) == (4, 20)
+    rows = recording.read("samples", Window(since * MILLIS, (since + 4000) * MILLIS), ["wall"])
+    offsets = (rows.column("wall").to_numpy() - since * MILLIS) // (50 * MILLIS)
+    assert (np.bincount(offsets, minlength=80).reshape(4, 20) == found).all()
+
+
+def test_who_ran_with_their_cores(client, around, incident):
+    told = client.get(f"/api/processes?{around}").json()
+    first = told["processes"][0]
+    assert first["comm"] == incident.comm
+    assert first["pid"] is not None
+    assert first["per_cpu"][0][0] == incident.cpu
+    assert sum(each["share"] for each in told["processes"]) == pytest.approx(1, abs=0.01)
+
+
+def test_a_diagnosis_with_times_to_jump_to(client, incident):
+    told = client.get(f"/api/diagnosis?at={ms(incident.since)}").json()
+    finding = told["findings"][0]
+    assert finding["cause"] == "zombie-memcgs"
+    roles = [link["role"] for link in finding["chain"]]
+    assert {"symptom", "mechanism", "root_cause"} <= set(roles)
+    assert finding["culprit"]["comm"] == incident.comm
+    assert finding["culprit"]["cpu"] == incident.cpu
+    evidence = [each for link in finding["chain"] for each in link["evidence"]]
+    assert all(each["since_ms"] <= each["until_ms"] for each in evidence)
+    assert client.get("/api/diagnosis?since=5&until=6").status_code == 404
+
+
+def test_exports_for_people_and_other_tools(client, around, incident):
+    folded = client.get(f"/api/export/folded?{around}")
+    assert folded.headers["content-disposition"].endswith('.folded.txt"')
+    total = sum(int(line.rpartition(" ")[2]) for line in folded.text.splitlines())
+    assert total == client.get(f"/api/flame?{around}").json()["weight_us"]
+    speedscope = client.get(f"/api/export/speedscope?{around}").json()
+    assert sum(speedscope["profiles"][0]["weights"]) == total
+    frames = speedscope["shared"]["frames"]
+    assert incident.function in {frame["name"] for frame in frames}
+    assert all(index < len(frames) for stack in speedscope["profiles"][0]["samples"] for index in stack)
+    assert gzip.decompress(client.get(f"/api/export/pprof?{around}").content)
+    assert client.get(f"/api/export/svg?{around}").text.startswith("<")
+    assert incident.function in client.get(f"/api/export/html?{around}").text
+    assert client.get("/api/export/exe").status_code == 422
+
+
+def test_a_directory_without_a_recording_says_what_is_coming(tmp_path):
+    with TestClient(create_app(tmp_path / "none", Rules(), tmp_path), base_url="http://localhost") as client:
+        told = client.get("/api/recording").json()
+        assert told["state"] == "empty"
+        assert "record" in told["hint"]
+        assert client.get("/api/flame").status_code == 404
+        assert "record" in client.get("/api/flame").json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "cores?cells=0", "cores?cells=4001", "cores?measure=mood", "cores?cpus=a", "cores?since=-1",
+        "flame?stack=((", "flame?kind=moon", "flame?least=2", "subsecond?rows=0", "subsecond?column_ms=5", "cell",
+        "events?limit=0", "export/zip", "cell?at=1&cpu=-1", "frame-times",
+    ],
+)  # fmt: skip
+def test_bad_input_is_a_sentence(client, question):
+    answer = client.get(f"/api/{question}")
+    assert answer.status_code == 422
+    assert isinstance(answer.json()["detail"], str)
+    assert len(answer.json()["detail"]) > 10
+
+
+def test_too_many_columns_are_refused_with_what_to_do(client, tmp_path):
+    Scene(cores=1, seconds=2100).write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as long:
+        answer = long.get("/api/subsecond?column_ms=100")
+        assert answer.status_code == 413
+        assert "shorter" in answer.json()["detail"]
+
+
+def test_what_is_live_is_followed(tmp_path):
+    scene = Scene(cores=2, seconds=5)
+    scene.write(tmp_path / "r")
+    app = create_app(tmp_path / "r", Rules(), tmp_path)
+    with TestClient(app, base_url="http://localhost") as client:
+        # The stream would go on: one look is what its first event tells.
+        app.state.stopping.set()
+        assert client.get("/api/live").status_code == 200
+        app.state.stopping.clear()
+        before = client.get("/api/recording").json()
+    assert before["until"] - before["since"] == 5 * NANOS // MILLIS
+
+
+def test_every_endpoint_is_on_its_page(client):
+    page = (ROOT / "docs" / "page.md").read_text()
+    told = set(re.findall(r"`/api/([\w{}/-]+)`", page))
+    existing = {path.removeprefix("/api/") for path in client.get("/api/openapi.json").json()["paths"]}
+    assert existing <= told
+    assert told - existing <= {"openapi.json"}
+
+
+def test_the_document_is_json_of_its_version(client):
+    assert json.loads(client.get("/api/openapi.json").text)["openapi"].startswith("3.")

@@ -1,0 +1,185 @@
+"""`exhume serve` and bare `exhume` as they are started: their words, their ends, and what they leave behind."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from tests.diagnose.scenes import Scene
+from tests.parts import need
+
+COMMAND = [sys.executable, "-m", "exhume.cli.main"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("served") / "r"
+    Scene(cores=1, seconds=3).write(directory)
+    return directory
+
+
+@contextmanager
+def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert process.stdout is not None
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(20)
+        process.stdout.close()
+
+
+def link_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(r"exhume: (https?://\S+)", line)
+        if found:
+            return found[1]
+    raise AssertionError("no link was printed")
+
+
+def asked(link: str, path: str = "/api/recording", context: ssl.SSLContext | None = None) -> dict:
+    place = urlsplit(link)
+    kind = http.client.HTTPConnection if place.scheme == "http" else http.client.HTTPSConnection
+    more = {"context": context} if context else {}
+    connection = kind("127.0.0.1", place.port, timeout=20, **more)  # type: ignore[arg-type]
+    connection.request("GET", path, headers={"host": place.netloc})
+    answer = connection.getresponse()
+    body = json.loads(answer.read())
+    connection.close()
+    return {**body, "status": answer.status}
+
+
+def ended(process: subprocess.Popen[str], within: float = 20) -> int:
+    return process.wait(within)
+
+
+def test_it_serves_until_a_signal_comes(small):
+    with started("serve", "--dir", str(small), "--listen", "127.0.0.1:0", "--no-open") as server:
+        link = link_of(server)
+        assert link.startswith("http://localhost:")
+        assert asked(link)["node"] == "node-1"
+        server.send_signal(signal.SIGINT)
+        assert ended(server) == 0
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_directory_without_a_recording_is_one_sentence(tmp_path):
+    done = run("serve", "--dir", str(tmp_path / "none"), "--no-open")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "exhume record" in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_sentence(small):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("serve", "--dir", str(small), "--listen", f"127.0.0.1:{port}", "--no-open")
+    assert done.returncode == 2
+    assert f"port {port} is taken" in done.stderr
+    assert "--listen" in done.stderr
+
+
+def test_another_address_needs_the_token_of_the_link(small):
+    with started("serve", "--dir", str(small), "--listen", "0.0.0.0:0", "--no-open") as server:
+        link = link_of(server)
+        assert "?token=" in link
+        assert asked(link)["status"] == 401
+        token = link.rpartition("=")[2]
+        place = urlsplit(link)
+        connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=20)
+        connection.request("GET", "/api/recording", headers={"authorization": f"Bearer {token}", "host": place.netloc})
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_it_speaks_tls(small, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    made = subprocess.run(
+        [need("openssl"), *words, "-keyout", str(key), "-out", str(certificate)], capture_output=True, check=False
+    )
+    assert made.returncode == 0
+    more = ["--tls-cert", str(certificate), "--tls-key", str(key), "--no-open"]
+    with started("serve", "--dir", str(small), "--listen", "127.0.0.1:0", *more) as server:
+        link = link_of(server)
+        assert link.startswith("https://")
+        context = ssl.create_default_context(cafile=str(certificate))
+        context.check_hostname = False
+        assert asked(link, context=context)["node"] == "node-1"
+
+
+def server_of(recorder: int) -> int | None:
+    """The process of the page beside a recorder."""
+    children = Path(f"/proc/{recorder}/task/{recorder}/children").read_text().split()
+    return int(children[0]) if children else None
+
+
+def gone(pid: int, within: float = 15) -> bool:
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.root
+def test_bare_exhume_records_and_serves_and_ends_as_one(tmp_path):
+    with started(EXHUME_DIR=str(tmp_path / "r"), EXHUME_LISTEN="127.0.0.1:0") as recorder:
+        link = link_of(recorder)
+        until = time.monotonic() + 30
+        while (told := asked(link))["state"] == "empty" and time.monotonic() < until:
+            time.sleep(0.2)
+        assert told["live"]
+        assert told["cores"] >= 1
+        page = server_of(recorder.pid)
+        assert page is not None
+        recorder.send_signal(signal.SIGINT)
+        assert ended(recorder, 40) == 0
+        assert gone(page)
+    assert list((tmp_path / "r").glob("*_*"))
+
+
+@pytest.mark.root
+def test_a_recorder_that_is_killed_leaves_no_server_behind(tmp_path):
+    with started(EXHUME_DIR=str(tmp_path / "r"), EXHUME_LISTEN="127.0.0.1:0") as recorder:
+        link_of(recorder)
+        page = server_of(recorder.pid)
+        assert page is not None
+        recorder.kill()
+        recorder.wait(10)
+        assert gone(page)
+
+
+@pytest.mark.root
+def test_a_page_that_can_not_be_served_does_not_stop_the_recorder(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with started(EXHUME_DIR=str(tmp_path / "r"), EXHUME_LISTEN=f"127.0.0.1:{port}", EXHUME_FOR="4s") as recorder:
+            said, _ = recorder.communicate(timeout=60)
+    assert recorder.returncode == 0
+    assert "the page is not served" in said
+    assert list((tmp_path / "r").glob("*_*"))

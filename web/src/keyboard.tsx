@@ -1,0 +1,113 @@
+/** Keys: who wants one registers it with its meaning; `?` shows them all. */
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+export interface Shortcut {
+  /** As `KeyboardEvent.key` says it; several do the same. `Shift+` before a named key. */
+  keys: string[];
+  group: "Timeline" | "Selection" | "Panels" | "Page";
+  title: string;
+  /** False hands the key back to the browser. */
+  run: (event: KeyboardEvent) => void | boolean;
+}
+
+const shortcuts = signal<Shortcut[]>([]);
+export const helpOpen = signal(false);
+
+/** Returns what takes the keys back. */
+export function registerShortcuts(...added: Shortcut[]): () => void {
+  shortcuts.value = [...shortcuts.peek(), ...added];
+  return () => {
+    shortcuts.value = shortcuts.peek().filter((each) => !added.includes(each));
+  };
+}
+
+/** Keys that live as long as a component. */
+export function useShortcuts(make: () => Shortcut[]): void {
+  useEffect(() => registerShortcuts(...make()), []);
+}
+
+export function keyName(event: Pick<KeyboardEvent, "key" | "shiftKey">): string {
+  return event.shiftKey && event.key.length > 1 ? `Shift+${event.key}` : event.key;
+}
+
+/** Keys belong to a text field, a list or an open dialog while it has the focus. */
+function isTaken(target: EventTarget | null): boolean {
+  return (
+    target instanceof HTMLElement &&
+    (target.isContentEditable ||
+      target.matches("input:not([type=checkbox]):not([type=radio]), textarea, select, [data-own-keys]") ||
+      target.closest("dialog[open], [role=menu]") !== null)
+  );
+}
+
+export function startKeyboard(): void {
+  window.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTaken(event.target)) return;
+    const name = keyName(event);
+    // The latest registration wins: a panel may take a key over while it is shown.
+    const found = shortcuts.peek().findLast((each) => each.keys.includes(name));
+    if (found && found.run(event) !== false) event.preventDefault();
+  });
+}
+
+const NAMES: Record<string, string> = {
+  ArrowLeft: "←",
+  ArrowRight: "→",
+  ArrowUp: "↑",
+  ArrowDown: "↓",
+  "Shift+ArrowLeft": "Shift ←",
+  "Shift+ArrowRight": "Shift →",
+  Escape: "Esc",
+  Backspace: "⌫",
+  " ": "Space",
+};
+
+const GROUPS = ["Timeline", "Selection", "Panels", "Page"] as const;
+
+/** The help that `?` opens. */
+export function KeyboardHelp(): preact.JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (helpOpen.value && !dialog.current?.open) dialog.current?.showModal();
+    if (!helpOpen.value && dialog.current?.open) dialog.current.close();
+  }, [helpOpen.value]);
+  const close = (): void => {
+    helpOpen.value = false;
+  };
+  return (
+    <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={close}>
+      <header>
+        <h2 id="help-title">Keys</h2>
+        <button type="button" class="quiet" onClick={close} aria-label="close the help">
+          ✕
+        </button>
+      </header>
+      <div class="help-groups">
+        {GROUPS.map((group) => (
+          <section key={group}>
+            <h3>{group}</h3>
+            <dl>
+              {shortcuts.value
+                .filter((each) => each.group === group)
+                .map((each) => (
+                  <div key={each.title}>
+                    <dt>
+                      {each.keys.map((key) => (
+                        <kbd key={key}>{NAMES[key] ?? key}</kbd>
+                      ))}
+                    </dt>
+                    <dd>{each.title}</dd>
+                  </div>
+                ))}
+            </dl>
+          </section>
+        ))}
+      </div>
+      <p class="muted">
+        In the heatmap (Tab to it): arrows move a cell, Shift and arrows select, Enter takes it, Escape leaves. With the
+        mouse: drag selects time × cores, click selects one cell, the wheel zooms, Shift and drag pans.
+      </p>
+    </dialog>
+  );
+}

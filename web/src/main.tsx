@@ -1,0 +1,19 @@
+import { render } from "preact";
+import "uplot/dist/uPlot.min.css";
+import "./styles/base.css";
+import "./styles/timeline.css";
+import "./styles/panels.css";
+import { App } from "./app";
+import { startKeyboard } from "./keyboard";
+import { startLive } from "./live";
+import { startAddress } from "./state";
+import { startTheme } from "./theme";
+
+startTheme();
+startAddress();
+startKeyboard();
+startLive();
+
+const place = document.getElementById("page");
+if (!place) throw new Error("the page has no place to draw in");
+render(<App />, place);

@@ -1,0 +1,98 @@
+/** What a person should know before looking: trouble, sources that are off, a recording that is young or empty. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { duration } from "./format";
+import { trouble } from "./live";
+import { extent, recording } from "./state";
+
+/** A segment of the recording is sealed after a minute: from then on it survives anything. */
+const MINUTE_MS = 60_000;
+const YOUNG_MS = 180_000;
+/** What is off is told once a visit. */
+const DISMISSED = "told-what-is-off";
+
+export function Notices(): JSX.Element {
+  const known = recording.value;
+  const off = known?.missing.join("\n") ?? "";
+  const [dismissed, setDismissed] = useState(() => window.sessionStorage.getItem(DISMISSED));
+  const dismiss = (): void => {
+    window.sessionStorage.setItem(DISMISSED, off);
+    setDismissed(off);
+  };
+  return (
+    <div class="notices">
+      {trouble.value !== null && (
+        <p class="notice trouble" role="alert">
+          {trouble.value}
+        </p>
+      )}
+      {known && dismissed !== off && known.missing.length > 0 && (
+        <div class="notice" role="note">
+          <ul>
+            {known.missing.map((what) => (
+              <li key={what}>{what}</li>
+            ))}
+          </ul>
+          <button type="button" class="quiet" onClick={dismiss} aria-label="hide what is off">
+            ✕
+          </button>
+        </div>
+      )}
+      {known && <Young />}
+      {!known && trouble.value === null && <Skeleton />}
+    </div>
+  );
+}
+
+function Young(): JSX.Element | null {
+  const known = recording.value;
+  const whole = extent.value;
+  if (!known) return null;
+  const age = whole ? whole.until - whole.since : 0;
+  if (!whole) {
+    return (
+      <section class="welcome">
+        <h2>{known.live ? "Recording has just begun" : "Nothing is recorded here yet"}</h2>
+        <p>
+          {known.live
+            ? "The first second appears in a moment: every core, every stack, the kernel's log."
+            : "Start the recorder with “exhume record”; this page shows the first second as soon as it is there."}
+        </p>
+        <TryTheLab />
+      </section>
+    );
+  }
+  if (!known.live || age > YOUNG_MS) return null;
+  return (
+    <section class="welcome" data-testid="young">
+      <p>
+        {age < MINUTE_MS
+          ? `Recording since ${duration(age)}; the first minute seals in ${duration(MINUTE_MS - age)}.`
+          : `Recording since ${duration(age)}.`}{" "}
+        Incidents are marked by themselves; until then every cell below can be clicked.
+      </p>
+      <TryTheLab />
+    </section>
+  );
+}
+
+function TryTheLab(): JSX.Element {
+  return (
+    <p class="muted">
+      Nothing wrong on this node? Let the lab starve a core for real, in another terminal:{" "}
+      <code>sudo exhume lab run zombie-memcgs</code> (<code>exhume lab list</code> shows the rest).
+    </p>
+  );
+}
+
+/** Lanes without content while the first answer is on its way. */
+function Skeleton(): JSX.Element {
+  return (
+    <div class="skeleton" aria-busy="true" aria-label="reading the recording">
+      <i class="short" />
+      <i class="short" />
+      <i class="tall" />
+      <i class="short" />
+    </div>
+  );
+}

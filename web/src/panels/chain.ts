@@ -1,0 +1,44 @@
+/** The chain of a finding as it is told, and where its evidence stands in time. Pure. */
+import { percent, quantity } from "../format";
+import type { ChainLink, Evidence, Finding, Span } from "../wire";
+
+const ORDER = ["symptom", "mechanism", "culprit", "root_cause", "remedy"];
+const AROUND_MS = 30_000;
+const LEAST_MS = 1000;
+
+/** From what was felt to why; the culprit is a link of its own even where the chain does not name it. */
+export function chainOf(finding: Finding): ChainLink[] {
+  const chain = [...finding.chain].sort((a, b) => ORDER.indexOf(a.role) - ORDER.indexOf(b.role));
+  return chain.some((link) => link.role === "culprit") ? chain : withCulprit(chain, finding);
+}
+
+function withCulprit(chain: ChainLink[], { culprit }: Finding): ChainLink[] {
+  const parts = [
+    culprit.comm && `${culprit.comm}${culprit.pid ? ` (pid ${culprit.pid})` : ""}`,
+    culprit.function && `in ${culprit.function}`,
+    culprit.cpu !== null && culprit.cpu !== undefined && `on core ${culprit.cpu}`,
+  ].filter(Boolean);
+  if (parts.length === 0 || chain.length === 0) return chain;
+  const place = chain.findIndex((link) => link.role === "root_cause");
+  const at = chain[Math.max(0, place - 1)];
+  const link: ChainLink = { role: "culprit", at: at.at, at_ms: at.at_ms, text: parts.join(" "), evidence: [] };
+  return place < 0 ? [...chain, link] : [...chain.slice(0, place), link, ...chain.slice(place)];
+}
+
+/** The value of a piece of evidence with its unit; a share of one as a percentage. */
+export function shownValue(of: Evidence): string {
+  if (typeof of.value !== "number") return String(of.value ?? "");
+  return of.how === "share" && of.value <= 1 ? percent(of.value) : quantity(of.value, of.unit);
+}
+
+/** What to select for a piece of evidence, and the time around it that the timeline shows then. */
+export function placeOf(span: Span, whole: Span | null): { selected: Span; shown: Span } {
+  const until = Math.max(span.until, span.since + LEAST_MS);
+  const around = Math.max(AROUND_MS, until - span.since);
+  const shown = { since: span.since - around, until: until + around };
+  if (whole) {
+    shown.since = Math.max(whole.since, shown.since);
+    shown.until = Math.min(whole.until, shown.until);
+  }
+  return { selected: { since: span.since, until }, shown };
+}

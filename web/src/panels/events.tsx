@@ -1,0 +1,56 @@
+/** What the kernel, the units and the containers said in the window. */
+import type { JSX } from "preact";
+import { DataTable } from "../a11y";
+import { api } from "../api";
+import { count, moment } from "../format";
+import { Standby, useResource } from "../resource";
+import { moveView, state } from "../state";
+import type { NodeEvent } from "../wire";
+import type { Panel, PanelProps } from "./panel";
+
+const LIMIT = 500;
+const AROUND_MS = 30_000;
+
+function EventsBody({ of }: PanelProps): JSX.Element {
+  const read = useResource(`${of.since} ${of.until}`, (signal) => api.events(of, { limit: LIMIT }, signal));
+  const events = read.value?.events ?? [];
+  const { utc } = state.value;
+  return (
+    <>
+      <Standby of={read} what="the events" empty={events.length === 0 && "Nothing was logged in this window."} />
+      {events.length > 0 && (
+        <>
+          {read.value?.truncated && (
+            <p class="muted">
+              The first {count(events.length)} of {count(read.value.total)}: select a shorter time to see the rest.
+            </p>
+          )}
+          <DataTable<NodeEvent>
+            caption="events of the window"
+            rows={events}
+            keyOf={(event) => `${event.at} ${event.kind} ${event.text}`}
+            columns={[
+              {
+                title: "time",
+                cell: (event) => (
+                  <button
+                    type="button"
+                    class="link"
+                    onClick={() => moveView({ since: event.at - AROUND_MS, until: event.at + AROUND_MS }, "push")}
+                  >
+                    {moment(event.at, utc, true)}
+                  </button>
+                ),
+              },
+              { title: "kind", cell: (event) => event.kind },
+              { title: "core", numeric: true, cell: (event) => event.cpu ?? "" },
+              { title: "what", cell: (event) => event.text },
+            ]}
+          />
+        </>
+      )}
+    </>
+  );
+}
+
+export const eventsPanel: Panel = { tab: "events", title: "Events", key: "5", Body: EventsBody };

@@ -1,0 +1,64 @@
+/** What is seen, as a file: drawings from the canvas, everything else from the server. */
+import type { JSX } from "preact";
+import { useRef } from "preact/hooks";
+import { announce } from "../a11y";
+import { api, type FlameScope } from "../api";
+import { recording } from "../state";
+
+const FILES = [
+  { format: "svg", title: "SVG, a picture that zooms" },
+  { format: "html", title: "HTML, a page of its own" },
+  { format: "folded", title: "folded stacks" },
+  { format: "pprof", title: "pprof" },
+  { format: "speedscope", title: "speedscope" },
+] as const;
+
+export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
+  const menu = useRef<HTMLDetailsElement>(null);
+  const close = (): void => menu.current?.removeAttribute("open");
+  return (
+    <details class="export" ref={menu} data-testid="export">
+      <summary>export</summary>
+      <div class="export-list">
+        <button
+          type="button"
+          onClick={() => {
+            savePicture(document.querySelector<HTMLCanvasElement>(".panel canvas"));
+            close();
+          }}
+        >
+          PNG, what is drawn here
+        </button>
+        {FILES.map(({ format, title }) => (
+          <a key={format} href={api.exportAddress(format, scope)} download onClick={close}>
+            {title}
+          </a>
+        ))}
+      </div>
+    </details>
+  );
+}
+
+/** The drawing on the page's ground, so that it can be read wherever it is pasted. */
+export function savePicture(canvas: HTMLCanvasElement | null): void {
+  if (!canvas) {
+    announce("there is no drawing to save");
+    return;
+  }
+  const whole = document.createElement("canvas");
+  whole.width = canvas.width;
+  whole.height = canvas.height;
+  const pen = whole.getContext("2d");
+  if (!pen) return;
+  pen.fillStyle = window.getComputedStyle(document.body).backgroundColor;
+  pen.fillRect(0, 0, whole.width, whole.height);
+  pen.drawImage(canvas, 0, 0);
+  whole.toBlob((blob) => {
+    if (!blob) return;
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = `exhume-${recording.peek()?.node || "node"}.png`;
+    link.click();
+    window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  }, "image/png");
+}

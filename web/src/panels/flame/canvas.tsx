@@ -1,0 +1,161 @@
+/** The drawing: mouse, keyboard and size. What it shows comes from the state. */
+import type { JSX } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { announce } from "../../a11y";
+import type { FlameColour } from "../../address";
+import { percent } from "../../format";
+import { change, hoveredFrame, state } from "../../state";
+import { theme } from "../../theme";
+import { drawFlame, rowAt, rowTop } from "./draw";
+import { hit, indexOf, layOut, neighbour, ROW, type Layout } from "./layout";
+import { ACTIONS, focusOn, FrameMenu, type MenuAt } from "./menu";
+import { frameOf, growth, nameOf, nodeAt, search, type FlameModel } from "./model";
+import { describe, FrameTip } from "./tip";
+
+/** What measurements read off a drawing: how long the last one took, and how many there were. */
+declare global {
+  interface HTMLCanvasElement {
+    exhumeDrawMs?: number;
+    exhumeDrawn?: number;
+  }
+}
+
+const DIRECTIONS: Record<string, "in" | "out" | "before" | "after"> = { ArrowLeft: "before", ArrowRight: "after" };
+
+export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; label: string }): JSX.Element {
+  const { model, colour, label } = props;
+  const { root, search: pattern, up } = state.value;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const pixels = useWidth(canvas);
+  const node = useMemo(() => nodeAt(model, root), [model, root.join("\u0000")]);
+  const layout = useMemo(() => layOut(model, node, pixels), [model, node, pixels]);
+  const matches = useMemo(() => search(model, pattern), [model, pattern]);
+  const [hovered, setHovered] = useState(-1);
+  const [focused, setFocused] = useState(-1);
+  const [menu, setMenu] = useState<MenuAt | null>(null);
+  const look = { theme: theme.value, colour, up, matches, hovered, focused };
+
+  useEffect(() => {
+    const began = performance.now();
+    if (canvas.current) {
+      drawFlame(canvas.current, model, layout, look);
+      canvas.current.exhumeDrawMs = performance.now() - began;
+      canvas.current.exhumeDrawn = (canvas.current.exhumeDrawn ?? 0) + 1;
+    }
+  }, [model, layout, look.theme, colour, up, matches, hovered, focused]);
+  useEffect(() => setHeight(canvas.current, layout), [layout]);
+  useEffect(() => () => void (hoveredFrame.value = null), []);
+  useEffect(() => {
+    setHovered(-1);
+    setFocused((old) => Math.min(old, layout.count - 1));
+  }, [layout]);
+
+  const place = (event: MouseEvent): number => {
+    const box = canvas.current!.getBoundingClientRect();
+    return hit(layout, event.clientX - box.left, rowAt(layout, event.clientY - box.top, up));
+  };
+  const point = (event: MouseEvent): void => {
+    const at = place(event);
+    if (at === hovered) return;
+    setHovered(at);
+    hoveredFrame.value = at > 0 ? frameOf(model, layout.node[at]) : null;
+  };
+  const leave = (): void => {
+    setHovered(-1);
+    hoveredFrame.value = null;
+  };
+  const openMenu = (index: number, x: number, y: number): void => {
+    if (index >= 0) setMenu({ node: layout.node[index], x, y });
+  };
+  const onKeys = (event: KeyboardEvent): void => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const where = directionOf(event.key, up);
+    const current = focused >= 0 ? layout.node[focused] : node;
+    const action = ACTIONS.find((each) => each.key === event.key);
+    if (where) {
+      const next = neighbour(model, layout, focused, where);
+      setFocused(next);
+      if (next >= 0) announce(describe(model, layout.node[next]));
+    } else if (event.key === "Enter") focusOn(model, current);
+    else if (event.key === "Backspace") focusOn(model, node === 0 ? 0 : model.flame.parent[node]);
+    else if (event.key === "Escape" && root.length > 0) change({ root: [] });
+    else if (action && focused >= 0) action.run(model, current);
+    else if ((event.key === "ContextMenu" || event.key === "m") && focused >= 0) {
+      const box = canvas.current!.getBoundingClientRect();
+      openMenu(focused, box.left + layout.x[focused], box.top + rowTop(layout, layout.row[focused], up) + ROW);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  return (
+    <div class="flame-drawing">
+      <canvas
+        ref={canvas}
+        class="flame-canvas"
+        role="application"
+        tabIndex={0}
+        aria-roledescription="flame graph"
+        aria-label={`${label}. Arrows move between frames, Enter zooms, Backspace zooms out, m opens the menu.`}
+        data-testid="flame-canvas"
+        data-frames={layout.count}
+        data-root={nameOf(model, node)}
+        data-grown={growth(model, node)}
+        onPointerMove={point}
+        onPointerLeave={leave}
+        onClick={(event) => {
+          const at = place(event);
+          if (at >= 0) focusOn(model, layout.node[at]);
+        }}
+        onContextMenu={(event) => {
+          event.preventDefault();
+          openMenu(place(event), event.clientX, event.clientY);
+        }}
+        onKeyDown={onKeys}
+        onBlur={() => setFocused(-1)}
+        onFocus={() => setFocused((old) => (old < 0 ? indexOf(layout, node) : old))}
+      />
+      {hovered >= 0 && hovered < layout.count && !menu && (
+        <FrameTip model={model} layout={layout} index={hovered} up={up} />
+      )}
+      {menu && <FrameMenu model={model} at={menu} onClose={() => closeMenu(setMenu, canvas.current)} />}
+      {matches && (
+        <p class="flame-found" role="status" data-testid="found">
+          {matches.nodes === 0
+            ? `nothing matches “${pattern}”`
+            : `${percent(matches.share)} of the time is in frames that match`}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function closeMenu(setMenu: (menu: MenuAt | null) => void, canvas: HTMLCanvasElement | null): void {
+  setMenu(null);
+  canvas?.focus();
+}
+
+/** Along the stack is up and down on the screen, whichever way it grows. */
+function directionOf(key: string, up: boolean): "in" | "out" | "before" | "after" | undefined {
+  if (key === "ArrowUp") return up ? "in" : "out";
+  if (key === "ArrowDown") return up ? "out" : "in";
+  return DIRECTIONS[key];
+}
+
+function setHeight(canvas: HTMLCanvasElement | null, layout: Layout): void {
+  if (canvas) canvas.style.height = `${layout.rows * ROW}px`;
+}
+
+function useWidth(of: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(1000);
+  useEffect(() => {
+    const element = of.current;
+    if (!element) return undefined;
+    const measure = (): void => setWidth(Math.max(200, element.clientWidth));
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return width;
+}

@@ -1,0 +1,247 @@
+/** The flame graph of what is selected, and its difference to a baseline. */
+import type { JSX } from "preact";
+import { useMemo, useState } from "preact/hooks";
+import { TableInstead } from "../../a11y";
+import { BASELINES, COLOURS, type FlameColour } from "../../address";
+import { api, flameQuestion, type Baseline } from "../../api";
+import { count, duration, percent, plural, range } from "../../format";
+import { Standby, useResource } from "../../resource";
+import { change, flameScope, recording, state, type Analysed } from "../../state";
+import { ExportMenu } from "../export";
+import type { Panel, PanelProps } from "../panel";
+import { FlameCanvas } from "./canvas";
+import { modelOf, topFunctions, type FlameModel, type OwnTime } from "./model";
+import { points } from "./tip";
+
+const TOP = 40;
+const LONGEST_UNASKED_MS = 3_600_000;
+const FIRST_WAIT_MS = 250;
+const COLOUR_WORDS: Record<FlameColour, string> = {
+  state: "kernel and user",
+  module: "module",
+  difference: "difference",
+};
+const BASELINE_WORDS: Record<Baseline, string> = {
+  none: "nothing",
+  before: "the same cores, before",
+  others: "the other cores, at the same time",
+  window: "a time picked by hand",
+};
+
+function FlameBody({ of }: PanelProps): JSX.Element {
+  return <FlameOf of={of} baseline="none" />;
+}
+
+function DifferenceBody({ of }: PanelProps): JSX.Element {
+  const { baseline } = state.value;
+  return (
+    <>
+      <BaselineLine of={of} />
+      <FlameOf of={of} baseline={baseline === "none" ? "before" : baseline} />
+    </>
+  );
+}
+
+function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.Element {
+  const [asked, setAsked] = useState(false);
+  const long = !of.selected && !asked && of.until - of.since > LONGEST_UNASKED_MS;
+  const scope = flameScope(of, baseline);
+  // What nobody selected lets the timeline be drawn first.
+  const wait = { delayMs: of.selected ? 0 : FIRST_WAIT_MS };
+  const read = useResource(long ? null : flameQuestion(scope), (signal) => api.flame(scope, signal), wait);
+  const flame = read.value;
+  const { hide, colour } = state.value;
+  const model = useMemo(() => flame && modelOf(flame, hide), [flame, hide.join("\u0000")]);
+  if (long) return <Unasked of={of} onAsk={() => setAsked(true)} />;
+  const drawn = model !== null && (flame!.weight_us > 0 || flame!.base_weight_us > 0);
+  return (
+    <div class="flame" aria-busy={read.loading} data-testid="flame" data-loading={read.loading}>
+      <Standby of={read} what="the stacks" empty={!drawn && emptyWords()} />
+      {drawn && (
+        <>
+          <FlameWords model={model} />
+          <FlameCanvas
+            model={model}
+            colour={baseline === "none" ? (colour === "difference" ? "state" : colour) : "difference"}
+            label={spokenSummary(model)}
+          />
+          <TopFunctions model={model} />
+        </>
+      )}
+    </div>
+  );
+}
+
+/** Hours of a large node are hundreds of millions of samples: they are read when somebody wants them. */
+function Unasked({ of, onAsk }: { of: Analysed; onAsk: () => void }): JSX.Element {
+  return (
+    <div class="standby" data-testid="unasked">
+      <p>Drag in the heatmap to select a time and cores, or click an incident: what ran there is drawn here.</p>
+      <button type="button" onClick={onAsk}>
+        draw all {duration(of.until - of.since)}
+      </button>
+    </div>
+  );
+}
+
+function emptyWords(): string {
+  const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
+  if (missing) return `There are no stacks: ${missing}`;
+  return "No stack was sampled here: the cores idled, or a filter leaves nothing. Select more, or clear the filter.";
+}
+
+function FlameWords({ model }: { model: FlameModel }): JSX.Element {
+  const { flame } = model;
+  const spots = flame.blind_spots.length;
+  return (
+    <p class="flame-words muted">
+      {plural(flame.samples, "sample")} · {duration(flame.weight_us / 1000)} of CPU time
+      {flame.differential && ` · against ${flame.baseline} (${plural(flame.base_samples, "sample")})`}
+      {flame.dropped > 0 && ` · ${count(flame.dropped)} frames too thin to draw`}
+      {spots > 0 && (
+        <details class="spots">
+          <summary>{plural(spots, "blind spot")}</summary>
+          <ul>
+            {flame.blind_spots.slice(0, 20).map((each) => (
+              <li key={each}>{each}</li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </p>
+  );
+}
+
+function spokenSummary(model: FlameModel): string {
+  const [top] = topFunctions(model, 1);
+  const most = top ? `; most time is in ${top.frame.name}, ${percent(top.own)}` : "";
+  return `Flame graph of ${plural(model.flame.samples, "sample")}${most}`;
+}
+
+function TopFunctions({ model }: { model: FlameModel }): JSX.Element {
+  const rows = useMemo(() => topFunctions(model, TOP), [model]);
+  const { differential } = model.flame;
+  return (
+    <TableInstead<OwnTime>
+      summary={differential ? "The functions that changed most, as a table" : "The top functions, as a table"}
+      caption="functions by their own time"
+      rows={rows}
+      keyOf={(row) => `${row.frame.kind} ${row.frame.module} ${row.frame.name}`}
+      empty="no functions were sampled"
+      columns={[
+        {
+          title: "function",
+          cell: (row) => (
+            <button type="button" class="link" onClick={() => change({ paint: row.frame })} title="when did this run?">
+              {row.frame.name}
+            </button>
+          ),
+        },
+        { title: "where", cell: (row) => row.frame.module || row.frame.kind },
+        { title: "in itself", numeric: true, cell: (row) => percent(row.own) },
+        { title: "with what it calls", numeric: true, cell: (row) => percent(row.total) },
+        ...(differential ? [{ title: "change", numeric: true, cell: (row: OwnTime) => points(row.grown) }] : []),
+      ]}
+    />
+  );
+}
+
+function BaselineLine({ of }: { of: Analysed }): JSX.Element {
+  const { baseline, b0, b1, utc } = state.value;
+  const chosen = baseline === "none" ? "before" : baseline;
+  return (
+    <p class="baseline-line">
+      <label>
+        against{" "}
+        <select
+          value={chosen}
+          data-testid="baseline"
+          onChange={(event) => change({ baseline: event.currentTarget.value as Baseline })}
+        >
+          {BASELINES.filter((each) => each !== "none").map((each) => (
+            <option key={each} value={each}>
+              {BASELINE_WORDS[each]}
+            </option>
+          ))}
+        </select>
+      </label>
+      {chosen === "window" && (
+        <>
+          <span>{b0 !== null && b1 !== null ? range(b0, b1, utc) : "none picked yet: the time before is used"}</span>
+          <button type="button" onClick={() => change({ b0: of.since, b1: of.until })}>
+            use what is selected now as the baseline
+          </button>
+        </>
+      )}
+      {chosen === "others" && of.list === null && (
+        <span class="trouble">every core is looked at, so there are no others: select some cores</span>
+      )}
+    </p>
+  );
+}
+
+function FlameTools({ of }: PanelProps): JSX.Element {
+  const { search, up, colour, hide, root, tab, baseline } = state.value;
+  const difference = tab === "difference";
+  return (
+    <>
+      <input
+        type="search"
+        class="flame-search"
+        placeholder="search frames ( / )"
+        aria-label="search frames: text or a regular expression"
+        value={search}
+        data-testid="flame-search"
+        onInput={(event) => change({ search: event.currentTarget.value }, "replace")}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") event.currentTarget.blur();
+        }}
+      />
+      {root.length > 0 && (
+        <button type="button" onClick={() => change({ root: [] })} data-testid="zoom-out">
+          zoom out
+        </button>
+      )}
+      {hide.length > 0 && (
+        <button type="button" onClick={() => change({ hide: [] })} title={hide.join(", ")} data-testid="unhide">
+          show {plural(hide.length, "hidden frame")}
+        </button>
+      )}
+      <button type="button" onClick={() => change({ up: !up })} aria-pressed={up} data-testid="up">
+        {up ? "flames" : "icicles"}
+      </button>
+      {!difference && (
+        <label class="inline">
+          colour{" "}
+          <select
+            value={colour === "difference" ? "state" : colour}
+            data-testid="colour"
+            onChange={(event) => change({ colour: event.currentTarget.value as FlameColour })}
+          >
+            {COLOURS.filter((each) => each !== "difference").map((each) => (
+              <option key={each} value={each}>
+                {COLOUR_WORDS[each]}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      <ExportMenu scope={flameScope(of, difference ? (baseline === "none" ? "before" : baseline) : "none")} />
+    </>
+  );
+}
+
+/** `/` goes to the search, from anywhere. */
+export function focusSearch(): void {
+  change({ tab: state.peek().tab === "difference" ? "difference" : "flame" }, "replace");
+  window.requestAnimationFrame(() => document.querySelector<HTMLInputElement>(".flame-search")?.focus());
+}
+
+export const flamePanel: Panel = { tab: "flame", title: "Flame", key: "1", Body: FlameBody, Tools: FlameTools };
+export const differencePanel: Panel = {
+  tab: "difference",
+  title: "Difference",
+  key: "2",
+  Body: DifferenceBody,
+  Tools: FlameTools,
+};

@@ -1,0 +1,96 @@
+/** The panels below the timeline: one line that says what is looked at, the tabs, and the open panel. */
+import type { JSX } from "preact";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { coresInWords } from "../cpulist";
+import { duration, range } from "../format";
+import { registerShortcuts } from "../keyboard";
+import { analysed, change, recording, select, state, warm } from "../state";
+import { useSettled } from "../settled";
+import { PANELS } from "./all";
+import { Aside } from "./aside";
+import { focusSearch } from "./flame/panel";
+
+const SETTLED_MS = 250;
+
+export function PanelHost(): JSX.Element {
+  const list = useRef<HTMLDivElement>(null);
+  useEffect(
+    () =>
+      registerShortcuts(
+        { keys: ["/"], group: "Panels", title: "search frames", run: focusSearch },
+        ...PANELS.map((panel) => ({
+          keys: [panel.key],
+          group: "Panels" as const,
+          title: `open ${panel.title.toLowerCase()}`,
+          run: () => change({ tab: panel.tab }),
+        })),
+      ),
+    [],
+  );
+  const now = analysed.value;
+  const rested = useSettled(now, SETTLED_MS);
+  // A selection is wanted at once; a view when it stands still, and after the timeline itself.
+  const of = now === null || now.selected ? now : (rested ?? now);
+  const ready = of !== null && (of.selected || warm.value);
+  const open = PANELS.find((panel) => panel.tab === state.value.tab) ?? PANELS[0];
+  // Made anew only when there is something else to show: the timeline moves without them.
+  const tools = useMemo(() => of && open.Tools && <open.Tools of={of} />, [of, open]);
+  const body = useMemo(() => ready && <open.Body of={of} key={open.tab} />, [of, open, ready]);
+  const aside = useMemo(() => ready && open.tab !== "diagnosis" && <Aside of={of} />, [of, open, ready]);
+  const onKeys = (event: KeyboardEvent): void => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (step === 0) return;
+    event.preventDefault();
+    const next = PANELS[(PANELS.indexOf(open) + step + PANELS.length) % PANELS.length];
+    change({ tab: next.tab }, "replace");
+    list.current?.querySelector<HTMLElement>(`#tab-${next.tab}`)?.focus();
+  };
+  return (
+    <section class="panels" aria-label="what happened there">
+      <ScopeLine />
+      <div class="tabs-line">
+        <div class="tabs" role="tablist" aria-label="panels" ref={list} onKeyDown={onKeys}>
+          {PANELS.map((panel) => (
+            <button
+              type="button"
+              role="tab"
+              id={`tab-${panel.tab}`}
+              key={panel.tab}
+              aria-selected={panel === open}
+              aria-controls="panel"
+              tabIndex={panel === open ? 0 : -1}
+              onClick={() => change({ tab: panel.tab })}
+            >
+              {panel.title}
+            </button>
+          ))}
+        </div>
+        <div class="tab-tools">{tools}</div>
+      </div>
+      <div class="panel-and-aside">
+        <div class="panel" id="panel" role="tabpanel" aria-labelledby={`tab-${open.tab}`}>
+          {body}
+        </div>
+        {aside}
+      </div>
+    </section>
+  );
+}
+
+function ScopeLine(): JSX.Element | null {
+  const of = analysed.value;
+  if (!of) return null;
+  const { utc } = state.value;
+  return (
+    <p class="scope" data-testid="scope">
+      <strong>{of.selected ? "Selected" : "In view"}</strong> <span>{range(of.since, of.until, utc)}</span>
+      <span class="muted">({duration(of.until - of.since)})</span>
+      <span>{coresInWords(of.list, recording.value?.cores)}</span>
+      {of.selected && (
+        <button type="button" class="quiet" onClick={() => select(null, null)}>
+          clear
+        </button>
+      )}
+    </p>
+  );
+}

@@ -1,0 +1,63 @@
+/** The grid of the sub-second view: which time a cell is, what it holds, what two cells span. Pure. */
+import type { Span, Subsecond } from "../wire";
+
+/** More columns than this are neither drawn nor asked for. */
+export const MOST_COLUMNS = 1800;
+const LEAST_COLUMN_MS = 100;
+const MOST_COLUMN_MS = 60_000;
+
+export interface Cell {
+  column: number;
+  row: number;
+}
+
+/** The column that was asked for, or one wide enough that there is room for all. */
+export function fitting(of: Span, column: number): number {
+  const least = (of.until - of.since) / MOST_COLUMNS;
+  let wide = Math.max(LEAST_COLUMN_MS, column);
+  while (wide < least) wide *= 2;
+  return Math.min(MOST_COLUMN_MS, wide);
+}
+
+export function countOf(grid: Subsecond, { column, row }: Cell): number {
+  return grid.counts[column * grid.rows + row];
+}
+
+export function startOf(grid: Subsecond, { column, row }: Cell): number {
+  return grid.since + column * grid.column_ms + (row * grid.column_ms) / grid.rows;
+}
+
+/** The cell at a place of the drawing, given as shares of its size: time runs up in a column. */
+export function cellAt(grid: Subsecond, right: number, down: number): Cell {
+  const column = Math.floor(right * grid.columns);
+  const row = grid.rows - 1 - Math.floor(down * grid.rows);
+  return { column: clamp(column, grid.columns - 1), row: clamp(row, grid.rows - 1) };
+}
+
+/** From the earlier of two cells to the end of the later one, across the columns between. */
+export function spanOf(grid: Subsecond, one: Cell, other: Cell): Span {
+  const [first, last] = startOf(grid, one) <= startOf(grid, other) ? [one, other] : [other, one];
+  const since = Math.max(grid.since, Math.floor(startOf(grid, first)));
+  const until = Math.min(grid.until, Math.ceil(startOf(grid, last) + grid.column_ms / grid.rows));
+  return { since, until: Math.max(until, since + 1) };
+}
+
+/** One step by keyboard: a row is the next piece of time, across the border of a column too. */
+export function stepped(grid: Subsecond, from: Cell, columns: number, rows: number): Cell {
+  const at = (from.column + columns) * grid.rows + from.row + rows;
+  const held = clamp(at, grid.columns * grid.rows - 1);
+  return { column: Math.floor(held / grid.rows), row: held % grid.rows };
+}
+
+/** The cells with the most samples, the most first. */
+export function busiest(grid: Subsecond, most: number): Cell[] {
+  const order = Array.from(grid.counts.keys()).sort((a, b) => grid.counts[b] - grid.counts[a] || a - b);
+  return order
+    .slice(0, most)
+    .filter((at) => grid.counts[at] > 0)
+    .map((at) => ({ column: Math.floor(at / grid.rows), row: at % grid.rows }));
+}
+
+function clamp(value: number, most: number): number {
+  return Math.min(Math.max(value, 0), most);
+}

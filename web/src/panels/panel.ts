@@ -1,0 +1,19 @@
+/** What a panel below the timeline is. */
+import type { ComponentType } from "preact";
+import type { Tab } from "../address";
+import type { Analysed } from "../state";
+
+export interface PanelProps {
+  /** What to look at: the selection, else what the timeline shows. The same object while it is equal. */
+  of: Analysed;
+}
+
+export interface Panel {
+  tab: Tab;
+  title: string;
+  /** The key that opens it. */
+  key: string;
+  Body: ComponentType<PanelProps>;
+  /** What stands at the right of the tabs while it is open (export, options). */
+  Tools?: ComponentType<PanelProps>;
+}

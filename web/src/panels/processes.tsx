@@ -1,0 +1,102 @@
+/** Who ran: processes and containers, ranked, with their cores. */
+import type { JSX } from "preact";
+import { DataTable } from "../a11y";
+import { api, question } from "../api";
+import { count, number, percent } from "../format";
+import { Standby, useResource } from "../resource";
+import { change } from "../state";
+import type { ProcessUse } from "../wire";
+import type { Panel, PanelProps } from "./panel";
+
+const LIMIT = 100;
+const SHOWN_CORES = 6;
+const NOBODY = "Nobody was seen running here: the cores idled, or a filter leaves nobody.";
+
+function ProcessesBody({ of }: PanelProps): JSX.Element {
+  const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters });
+  const read = useResource(key, (signal) => api.processes(of, LIMIT, signal));
+  const found = read.value;
+  return (
+    <div data-testid="processes" aria-busy={read.loading}>
+      <Standby of={read} what="who ran" empty={found?.processes.length === 0 && NOBODY} />
+      {found && found.containers.length > 0 && (
+        <>
+          <h3>Containers</h3>
+          <Ranked rows={found.containers} caption="containers by CPU time" containers />
+        </>
+      )}
+      {found && found.processes.length > 0 && (
+        <>
+          <h3>Processes</h3>
+          <Ranked rows={found.processes} caption="processes by CPU time" />
+          {found.left_out > 0 && <p class="muted">… and {count(found.left_out)} more that ran less</p>}
+        </>
+      )}
+    </div>
+  );
+}
+
+function Ranked(props: { rows: ProcessUse[]; caption: string; containers?: boolean }): JSX.Element {
+  const most = Math.max(...props.rows.map((row) => row.share), 1e-9);
+  return (
+    <DataTable<ProcessUse>
+      caption={props.caption}
+      rows={props.rows}
+      keyOf={(row) => `${row.comm} ${row.pid} ${row.container}`}
+      columns={[
+        {
+          title: props.containers ? "container" : "process",
+          cell: (row) => (
+            <button
+              type="button"
+              class="link"
+              title="show only this, everywhere"
+              onClick={() => change(props.containers ? { container: row.container ?? "" } : narrowed(row))}
+            >
+              {row.comm}
+              {row.pid !== null && <span class="muted"> {row.pid}</span>}
+            </button>
+          ),
+        },
+        { title: "share", numeric: true, cell: (row) => percent(row.share) },
+        { title: "", cell: (row) => <meter class="share" min={0} max={most} value={row.share} aria-hidden="true" /> },
+        { title: "CPU seconds", numeric: true, cell: (row) => number(row.seconds, 2) },
+        { title: "cores", cell: (row) => <Cores of={row} /> },
+        { title: props.containers ? "pod or group" : "command line, container", cell: (row) => <Where of={row} /> },
+      ]}
+    />
+  );
+}
+
+function narrowed(row: ProcessUse): { comm: string; pid: string } {
+  return { comm: row.comm, pid: row.pid === null ? "" : String(row.pid) };
+}
+
+function Cores({ of }: { of: ProcessUse }): JSX.Element {
+  const shown = of.per_cpu.slice(0, SHOWN_CORES);
+  const left = of.per_cpu.length - shown.length;
+  return (
+    <span class="core-shares">
+      {shown.map(([cpu, seconds]) => (
+        <span key={cpu}>
+          {cpu}: {percent(of.seconds > 0 ? seconds / of.seconds : 0)}
+        </span>
+      ))}
+      {left > 0 && <span class="muted">and {left} more</span>}
+    </span>
+  );
+}
+
+function Where({ of }: { of: ProcessUse }): JSX.Element {
+  const container = of.container_name ?? of.container?.slice(0, 12);
+  return (
+    <span class="where">
+      {of.cmdline && <code>{of.cmdline}</code>}
+      {container && <span>container {container}</span>}
+      {of.pod && <span>pod {of.pod}</span>}
+      {!of.cmdline && !container && of.cgroup && <span class="muted">{of.cgroup}</span>}
+    </span>
+  );
+}
+
+export const processesPanel: Panel = { tab: "processes", title: "Processes", key: "4", Body: ProcessesBody };

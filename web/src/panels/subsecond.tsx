@@ -1,0 +1,233 @@
+/** Samples by when in their second they were taken: what repeats, and what stood still, shows as a pattern. */
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { announce, TableInstead } from "../a11y";
+import { api, question } from "../api";
+import { count, duration, plural, range, time } from "../format";
+import { Standby, useResource } from "../resource";
+import { select, state, change, type Analysed } from "../state";
+import { blend, css, rgb, theme, type Theme } from "../theme";
+import type { Subsecond } from "../wire";
+import { savePicture } from "./export";
+import { busiest, cellAt, countOf, fitting, spanOf, startOf, stepped, type Cell } from "./offsets";
+import type { Panel, PanelProps } from "./panel";
+
+const HEIGHT = 300;
+const HUE = "#d55e00";
+const BUSIEST = 12;
+/** Columns and rows: time runs up in a column. */
+const STEPS: Record<string, [number, number]> = {
+  ArrowLeft: [-1, 0],
+  ArrowRight: [1, 0],
+  ArrowUp: [0, 1],
+  ArrowDown: [0, -1],
+};
+
+function SubsecondBody({ of }: PanelProps): JSX.Element {
+  const { column, rows } = state.value;
+  const columnMs = fitting(of, column);
+  const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters, columnMs, rows });
+  const read = useResource(key, (signal) => api.subsecond(of, columnMs, rows, signal));
+  const grid = read.value;
+  return (
+    <div data-testid="subsecond" aria-busy={read.loading}>
+      <p class="muted">
+        Each column is {duration(columnMs)} of wall time, from its beginning (bottom) to its end (top); darker is more
+        samples. Drag over it to select that time.
+        {columnMs !== column && ` Columns of ${duration(column)} would be too many here.`}
+      </p>
+      <Standby of={read} what="the samples" empty={grid !== null && grid.most === 0 && "No stack was sampled here."} />
+      {grid && grid.most > 0 && <Offsets grid={grid} of={of} />}
+    </div>
+  );
+}
+
+function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [drag, setDrag] = useState<{ from: Cell; to: Cell } | null>(null);
+  const [over, setOver] = useState<Cell | null>(null);
+  /** The cell under the keyboard, and where widening began. */
+  const [cursor, setCursor] = useState<{ from: Cell; to: Cell } | null>(null);
+  const look = theme.value;
+  useEffect(() => {
+    if (canvas.current) draw(canvas.current, grid, drag ?? cursor, look);
+  }, [grid, drag, cursor, look]);
+  useEffect(() => setCursor(null), [grid]);
+  const under = (event: PointerEvent): Cell => {
+    const box = canvas.current!.getBoundingClientRect();
+    return cellAt(grid, (event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
+  };
+  const begin = (event: PointerEvent): void => {
+    if (event.button !== 0) return;
+    canvas.current!.setPointerCapture(event.pointerId);
+    const at = under(event);
+    setDrag({ from: at, to: at });
+  };
+  const move = (event: PointerEvent): void => {
+    const at = under(event);
+    setOver(at);
+    if (drag) setDrag({ ...drag, to: at });
+  };
+  const end = (): void => {
+    if (!drag) return;
+    setDrag(null);
+    take(grid, of, drag.from, drag.to);
+  };
+  const onKeys = (event: KeyboardEvent): void => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = STEPS[event.key];
+    if (step) {
+      // The first key goes to what matters: the busiest cell.
+      const to = cursor ? stepped(grid, cursor.to, ...step) : busiest(grid, 1)[0];
+      setCursor({ from: cursor && event.shiftKey ? cursor.from : to, to });
+      announce(words(grid, to));
+    } else if (event.key === "Enter" && cursor) take(grid, of, cursor.from, cursor.to);
+    else if (event.key === "Escape" && cursor) setCursor(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const shown = over ?? cursor?.to;
+  return (
+    <>
+      <canvas
+        ref={canvas}
+        class="offsets-canvas"
+        role="application"
+        aria-roledescription="heatmap"
+        tabIndex={0}
+        aria-label={`${spoken(grid)}. Arrows move a cell, Shift and arrows widen, Enter selects that time.`}
+        onKeyDown={onKeys}
+        onBlur={() => setCursor(null)}
+        data-testid="offsets"
+        onPointerDown={begin}
+        onPointerMove={move}
+        onPointerUp={end}
+        onPointerCancel={() => setDrag(null)}
+        onPointerLeave={() => setOver(null)}
+      />
+      <p class="offsets-words" data-testid="offsets-words">
+        {shown ? words(grid, shown) : "\u00a0"}
+      </p>
+      <TableInstead
+        summary="The busiest cells, as a table"
+        caption="cells with the most samples"
+        rows={busiest(grid, BUSIEST)}
+        keyOf={(cell) => `${cell.column} ${cell.row}`}
+        empty="no samples"
+        columns={[
+          {
+            title: "from",
+            cell: (cell: Cell) => (
+              <button type="button" class="link" onClick={() => take(grid, of, cell, cell)}>
+                {time(startOf(grid, cell), state.value.utc, true)}
+              </button>
+            ),
+          },
+          { title: "samples", numeric: true, cell: (cell: Cell) => count(countOf(grid, cell)) },
+        ]}
+      />
+    </>
+  );
+}
+
+function spoken(grid: Subsecond): string {
+  const columns = `${plural(grid.columns, "column")} of ${duration(grid.column_ms)}`;
+  return `sub-second heatmap: ${columns}, at most ${plural(grid.most, "sample")} in a cell`;
+}
+
+/** Select the time from one cell to another. */
+function take(grid: Subsecond, of: Analysed, one: Cell, other: Cell): void {
+  const span = spanOf(grid, one, other);
+  select(span, of.list);
+  announce(`selected ${range(span.since, span.until, state.peek().utc)}`);
+}
+
+function words(grid: Subsecond, cell: Cell): string {
+  const at = startOf(grid, cell);
+  const found = plural(countOf(grid, cell), "sample");
+  return `${time(at, state.peek().utc, true)}: ${found} in ${duration(grid.column_ms / grid.rows)}`;
+}
+
+function draw(
+  canvas: HTMLCanvasElement,
+  grid: Subsecond,
+  chosen: { from: Cell; to: Cell } | null,
+  { ground, ink }: Theme,
+): void {
+  const pen = canvas.getContext("2d");
+  if (!pen) return;
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, HEIGHT];
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.fillStyle = css(ground);
+  pen.fillRect(0, 0, width, height);
+  const [wide, high] = [width / grid.columns, height / grid.rows];
+  const hue = rgb(HUE);
+  for (let column = 0; column < grid.columns; column++) {
+    for (let row = 0; row < grid.rows; row++) {
+      const found = grid.counts[column * grid.rows + row];
+      if (found === 0) continue;
+      // By the root, so that few samples beside many are still seen.
+      pen.fillStyle = css(blend(ground, hue, 0.15 + 0.85 * Math.sqrt(found / grid.most)));
+      pen.fillRect(column * wide, height - (row + 1) * high, Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));
+    }
+  }
+  if (chosen) {
+    pen.fillStyle = "rgb(86 180 233 / 0.35)";
+    const [from, to] = [chosen.from.column, chosen.to.column].sort((a, b) => a - b);
+    pen.fillRect(from * wide, 0, (to - from + 1) * wide, height);
+    pen.strokeStyle = css(ink);
+    pen.lineWidth = 2;
+    pen.strokeRect(chosen.to.column * wide, height - (chosen.to.row + 1) * high, Math.max(wide, 4), Math.max(high, 4));
+  }
+}
+
+function SubsecondTools(): JSX.Element {
+  const { column, rows } = state.value;
+  return (
+    <>
+      <label class="inline">
+        column{" "}
+        <select
+          value={column}
+          data-testid="column"
+          onChange={(event) => change({ column: Number(event.currentTarget.value) })}
+        >
+          {[100, 200, 500, 1000, 2000, 5000, 10_000, 60_000].map((each) => (
+            <option key={each} value={each}>
+              {duration(each)}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label class="inline">
+        rows{" "}
+        <select
+          value={rows}
+          data-testid="rows"
+          onChange={(event) => change({ rows: Number(event.currentTarget.value) })}
+        >
+          {[10, 20, 50, 100, 200].map((each) => (
+            <option key={each} value={each}>
+              {each}
+            </option>
+          ))}
+        </select>
+      </label>
+      <button type="button" onClick={() => savePicture(document.querySelector<HTMLCanvasElement>(".offsets-canvas"))}>
+        PNG
+      </button>
+    </>
+  );
+}
+
+export const subsecondPanel: Panel = {
+  tab: "subsecond",
+  title: "Sub-second",
+  key: "3",
+  Body: SubsecondBody,
+  Tools: SubsecondTools,
+};

@@ -1,0 +1,44 @@
+/** Rectangles over the heatmap: what is selected, and what is being drawn. */
+import type { JSX } from "preact";
+import { state, view } from "../state";
+import { position } from "./axis";
+import type { Rows } from "./heat";
+import type { Box } from "./heatpointer";
+import { plotWidth } from "./plot";
+
+/** The selection, as far as it is in view. */
+export function SelectionBox({ rows }: { rows: Rows }): JSX.Element[] | null {
+  const { s0, s1, cpus } = state.value;
+  if (s0 === null || s1 === null) return null;
+  return runsOf(rows, cpus).map(([firstRow, lastRow]) => (
+    <BoxFrame key={firstRow} box={{ since: s0, until: s1, firstRow, lastRow }} rows={rows} kind="selected" />
+  ));
+}
+
+/** Rows that lie side by side and hold selected cores. */
+export function runsOf(rows: Rows, cpus: number[] | null): [number, number][] {
+  if (cpus === null) return [[0, rows.cpus.length - 1]];
+  const chosen = new Set(cpus);
+  const runs: [number, number][] = [];
+  rows.cpus.forEach((each, row) => {
+    if (!each.some((cpu) => chosen.has(cpu))) return;
+    const last = runs.at(-1);
+    if (last && last[1] === row - 1) last[1] = row;
+    else runs.push([row, row]);
+  });
+  return runs;
+}
+
+export function BoxFrame({ box, rows, kind }: { box: Box; rows: Rows; kind: string }): JSX.Element | null {
+  const [shown, width] = [view.value, plotWidth.value];
+  if (!shown || box.until <= shown.since || box.since >= shown.until) return null;
+  const left = Math.max(-3, position(box.since, shown, width));
+  const right = Math.min(width + 3, position(box.until, shown, width));
+  const place = {
+    left: `${left}px`,
+    width: `${Math.max(3, right - left)}px`,
+    top: `${box.firstRow * rows.height}px`,
+    height: `${(box.lastRow - box.firstRow + 1) * rows.height}px`,
+  };
+  return <div class={`box ${kind}`} style={place} data-testid={kind} />;
+}

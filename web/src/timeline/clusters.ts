@@ -1,0 +1,54 @@
+/** Marks on a lane that would lie on each other become one; labels stand where there is room. Pure. */
+
+/** Where a mark stands, for its style. */
+export function standing(of: { x: number; room: number; left: boolean }, width: number): Record<string, string> {
+  const side: Record<string, string> = of.left ? { right: `${width - of.x}px` } : { left: `${of.x}px` };
+  return { ...side, maxWidth: `${Math.max(14, of.room - 4)}px` };
+}
+
+export interface Placed<Item> {
+  x: number;
+  item: Item;
+}
+
+export interface Cluster<Item> {
+  x: number;
+  items: Item[];
+  /** Pixels to the next cluster (or the end of the lane) in which a label may stand. */
+  room: number;
+  /** The label stands at the left: near the end of the lane, where that side is free. */
+  left: boolean;
+}
+
+/** With less room than this at the right a label looks to the left, if there is this much more. */
+const TIGHT = 220;
+const FREE = 520;
+
+export function clusters<Item>(placed: Placed<Item>[], width: number, apart: number): Cluster<Item>[] {
+  const found: Cluster<Item>[] = [];
+  for (const { x, item } of [...placed].sort((a, b) => a.x - b.x)) {
+    const last = found.at(-1);
+    if (last && x - last.x < apart) last.items.push(item);
+    else found.push({ x, items: [item], room: 0, left: false });
+  }
+  found.forEach((cluster, i) => {
+    cluster.room = (i + 1 < found.length ? found[i + 1].x : width) - cluster.x;
+    const before = cluster.x - (i > 0 ? found[i - 1].x : 0);
+    if (i + 1 === found.length && cluster.room < TIGHT && before > FREE) {
+      cluster.left = true;
+      cluster.room = before / 2;
+    }
+  });
+  return found;
+}
+
+const GRAVITY: Record<string, number> = { critical: 3, warning: 2, info: 1 };
+
+/** The item that matters most. */
+export function gravest<Item extends { severity: string | null }>(items: Item[]): Item {
+  return items.reduce((worst, each) => (gravity(each.severity) > gravity(worst.severity) ? each : worst));
+}
+
+function gravity(severity: string | null): number {
+  return GRAVITY[severity ?? ""] ?? 0;
+}

@@ -1,0 +1,115 @@
+/** Puts the heatmap on a canvas: pictures of cells, stretched to the view. No library draws cores x time by maxima. */
+import type { Theme } from "../theme";
+import { css } from "../theme";
+import type { CoreGrid, Span } from "../wire";
+import { position } from "./axis";
+import { heatPixels, paintPixels, pooledHeat, type Rows } from "./heat";
+
+/** A grid as a picture with one pixel per cell. */
+export interface Picture {
+  span: Span;
+  image: HTMLCanvasElement;
+}
+
+export function pictureOf(grid: CoreGrid, rows: Rows, look: Theme, kind: "heat" | "paint"): Picture | null {
+  if (rows.cpus.length === 0 || grid.cells === 0) return null;
+  const heat = pooledHeat(grid, rows);
+  const pixels = kind === "heat" ? heatPixels(grid, heat, look) : paintPixels(grid, heat, look);
+  const image = document.createElement("canvas");
+  image.width = grid.cells;
+  image.height = rows.cpus.length;
+  const bytes = new Uint8ClampedArray(pixels.buffer as ArrayBuffer);
+  image.getContext("2d")?.putImageData(new ImageData(bytes, image.width, image.height), 0, 0);
+  return { span: { since: grid.since, until: grid.until }, image };
+}
+
+export interface Scene {
+  width: number;
+  height: number;
+  view: Span;
+  whole: Span;
+  look: Theme;
+  /** Coarse first, fine last. */
+  pictures: Picture[];
+  /** Painted over a faded heatmap. */
+  paint: Picture | null;
+}
+
+export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [Math.max(1, Math.round(scene.width * ratio)), Math.max(1, Math.round(scene.height * ratio))];
+  if (canvas.width !== width || canvas.height !== height) {
+    canvas.width = width;
+    canvas.height = height;
+  }
+  const context = canvas.getContext("2d", { alpha: false });
+  if (!context) return;
+  hatch(context, scene.look, width, height, ratio);
+  context.imageSmoothingEnabled = false;
+  for (const picture of scene.pictures) {
+    cover(context, picture, scene, width, height);
+    stretch(context, picture, scene, width, height);
+  }
+  // For whoever waits for it (tests, measurements): cores are drawn, not only the ground they stand on.
+  canvas.dataset.drawn = String(scene.pictures.length > 0);
+  if (scene.paint) {
+    context.fillStyle = css(scene.look.ground, 0.72);
+    context.fillRect(0, 0, width, height);
+    stretch(context, scene.paint, scene, width, height);
+  }
+}
+
+/** A finer picture hides the coarse one below it also where it is transparent (not recorded). */
+function cover(context: CanvasRenderingContext2D, picture: Picture, scene: Scene, width: number, height: number): void {
+  if (picture === scene.pictures[0]) return;
+  const left = position(picture.span.since, scene.view, width);
+  const right = position(picture.span.until, scene.view, width);
+  context.save();
+  context.beginPath();
+  context.rect(left, 0, right - left, height);
+  context.clip();
+  hatch(context, scene.look, width, height, window.devicePixelRatio || 1);
+  context.restore();
+}
+
+function stretch(
+  context: CanvasRenderingContext2D,
+  picture: Picture,
+  scene: Scene,
+  width: number,
+  height: number,
+): void {
+  const left = position(picture.span.since, scene.view, width);
+  const right = position(picture.span.until, scene.view, width);
+  if (right <= 0 || left >= width) return;
+  context.drawImage(picture.image, left, 0, right - left, height);
+}
+
+let tile: { key: string; pattern: CanvasPattern } | null = null;
+
+/** What was not recorded is hatched, never the colour of idle. */
+function hatch(context: CanvasRenderingContext2D, look: Theme, width: number, height: number, ratio: number): void {
+  const key = `${look.dark} ${ratio}`;
+  if (tile?.key !== key) {
+    const size = Math.round(8 * ratio);
+    const image = document.createElement("canvas");
+    image.width = image.height = size;
+    const pen = image.getContext("2d");
+    if (!pen) return;
+    pen.fillStyle = css(look.ground);
+    pen.fillRect(0, 0, size, size);
+    pen.strokeStyle = look.hatch;
+    pen.lineWidth = ratio;
+    pen.beginPath();
+    for (const shift of [-size, 0, size]) {
+      pen.moveTo(shift - 1, size + 1);
+      pen.lineTo(shift + size + 1, -1);
+    }
+    pen.stroke();
+    const pattern = context.createPattern(image, "repeat");
+    if (!pattern) return;
+    tile = { key, pattern };
+  }
+  context.fillStyle = tile.pattern;
+  context.fillRect(0, 0, width, height);
+}

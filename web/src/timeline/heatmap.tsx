@@ -1,0 +1,135 @@
+/** Cores x time: every cell its worst second. Drawn by hand on a canvas, with a table for those who don't see it. */
+import type { JSX } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { isFiltered } from "../address";
+import { api } from "../api";
+import { coresInWords } from "../cpulist";
+import { Standby } from "../resource";
+import { useSettled } from "../settled";
+import { extent, filters, recording, state, view } from "../state";
+import { theme } from "../theme";
+import type { CoreGrid } from "../wire";
+import { BoxFrame, SelectionBox } from "./boxes";
+import { cellOf, labelledRows, rowsFor, type Rows } from "./heat";
+import { drawHeat, pictureOf } from "./heatdraw";
+import { heatKeys } from "./heatkeys";
+import { listen, type Box } from "./heatpointer";
+import { describeHeat } from "./heatwords";
+import { Lane } from "./lane";
+import { Legend } from "./legend";
+import { overviewGrid } from "./overview";
+import { usePaint } from "./paint";
+import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, useCells } from "./plot";
+import { CellTooltip, type Pointed } from "./tooltip";
+import { WorstCells } from "./worst";
+
+/** Words and tables follow when the view stands still. */
+const SETTLED_MS = 250;
+
+export function Heatmap(): JSX.Element | null {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [box, setBox] = useState<Box | null>(null);
+  const [pointed, setPointed] = useState<Pointed | null>(null);
+  const { measure, cores } = state.value;
+  const wanted = filters.value;
+  const filtered = isFiltered(wanted);
+  const read = useCells(
+    JSON.stringify(["cores", measure, wanted]),
+    (plan, signal) => api.cores({ ...plan, cpus: "", filters: wanted }, plan.cells, measure, signal),
+    { least: filtered ? LEAST_SAMPLE_MS : LEAST_COUNTER_MS },
+  );
+  const grid = read.value;
+  const coarse = filtered ? null : overviewGrid.value;
+  const rows = useMemo(() => rowsFor(shownCpus(grid, coarse, cores)), [grid, coarse, cores]);
+  const paint = usePaint();
+  const look = theme.value;
+  const fine = useMemo(() => grid && pictureOf(grid, rows, look, "heat"), [grid, rows, look]);
+  const rough = useMemo(() => coarse && pictureOf(coarse, rows, look, "heat"), [coarse, rows, look]);
+  const painted = useMemo(() => paint.grid && pictureOf(paint.grid, rows, look, "paint"), [paint.grid, rows, look]);
+  const [shown, whole, width] = [view.value, extent.value, plotWidth.value];
+  const height = rows.cpus.length * rows.height;
+  const settled = useSettled(shown, SETTLED_MS);
+  const words = useMemo(() => describeHeat(grid, rows, settled), [grid, rows, settled, state.value.utc]);
+
+  useEffect(() => {
+    if (!canvas.current || !shown || !whole) return;
+    const pictures = [rough, fine].filter((each) => each !== null);
+    drawHeat(canvas.current, { width, height, view: shown, whole, look, pictures, paint: painted });
+  }, [shown, width, height, fine, rough, painted, look]);
+
+  const latest = useRef({ grid, rows });
+  latest.current = { grid, rows };
+  useEffect(() => {
+    if (!canvas.current) return undefined;
+    return listen({
+      canvas: canvas.current,
+      grid: () => latest.current.grid,
+      rows: () => latest.current.rows,
+      onBox: setBox,
+      onHover: (place) => setPointed(place && pointedCell(latest.current, place)),
+    });
+  }, [canvas.current]);
+
+  if (!shown) return null;
+  const count = recording.value?.cores ?? rows.cpus.length;
+  return (
+    <Lane name="cores" title="cores" aside={cores ? coresInWords(cores, count) : `${count}`}>
+      <RowLabels rows={rows} />
+      <canvas
+        ref={canvas}
+        class="heat"
+        style={{ height: `${height}px` }}
+        tabIndex={0}
+        data-own-keys
+        data-testid="heatmap"
+        role="application"
+        aria-roledescription="heatmap"
+        aria-label={words}
+        onKeyDown={(event) => heatKeys(event, latest.current.grid, latest.current.rows, setBox)}
+        onBlur={() => setBox(null)}
+      />
+      <SelectionBox rows={rows} />
+      {box && <BoxFrame box={box} rows={rows} kind="drawing" />}
+      {pointed && !box && <CellTooltip on={pointed} />}
+      {paint.label}
+      {(grid === null || read.error !== null || read.slow) && (
+        <div class="over-heat">
+          <Standby of={read} what={filtered ? "every sample that matches the filter" : "the cores"} />
+        </div>
+      )}
+      <div class="under-heat">
+        <Legend />
+        <WorstCells grid={grid} shown={settled} />
+      </div>
+    </Lane>
+  );
+}
+
+function shownCpus(grid: CoreGrid | null, coarse: CoreGrid | null, cores: number[] | null): number[] {
+  const all = [...new Set([...(grid?.cpus ?? []), ...(coarse?.cpus ?? [])])].sort((a, b) => a - b);
+  return cores ? all.filter((cpu) => cores.includes(cpu)) : all;
+}
+
+function pointedCell(
+  on: { grid: CoreGrid | null; rows: Rows },
+  place: { at: number; row: number; x: number; y: number },
+): Pointed | null {
+  if (!on.grid || on.rows.cpus.length === 0) return null;
+  // Of pooled cores the one that is seen: the busiest.
+  const cells = on.rows.cpus[place.row].map((cpu) => cellOf(on.grid as CoreGrid, cpu, place.at));
+  const cell = cells.reduce((worst, each) => ((each?.share ?? -1) > (worst?.share ?? -1) ? each : worst), cells[0]);
+  return cell && { cell, x: place.x, y: place.y };
+}
+
+/** Core numbers at the left, as many as there is room for. */
+function RowLabels({ rows }: { rows: Rows }): JSX.Element {
+  return (
+    <div class="row-labels" aria-hidden="true">
+      {labelledRows(rows).map(({ cpu, row }) => (
+        <span key={cpu} style={{ top: `${row * rows.height + rows.height / 2 - 7}px` }}>
+          {cpu}
+        </span>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,28 @@
+/** The heatmap in words, for those who don't see it. */
+import { announce } from "../a11y";
+import { coresInWords, printCpus } from "../cpulist";
+import { percent, range, time } from "../format";
+import { state } from "../state";
+import type { CoreGrid, Span } from "../wire";
+import { cellOf, worstCells, type Rows } from "./heat";
+import type { Box } from "./heatpointer";
+
+export function describeHeat(grid: CoreGrid | null, rows: Rows, shown: Span | null): string {
+  if (!grid || !shown) return "cores by time, being read";
+  const { utc } = state.value;
+  const [worst] = worstCells(grid, shown, 1);
+  const told = worst?.share
+    ? `; the worst: core ${worst.cpu}, ${percent(worst.share)} ${worst.state ?? ""} at ${time(worst.since, utc)}`
+    : "";
+  const cpus = printCpus(rows.cpus.flat());
+  const when = range(shown.since, shown.until, utc);
+  return `cores ${cpus} by time, ${when}${told}. Arrows move, Shift selects, Enter takes`;
+}
+
+export function sayBox(box: Box, rows: Rows, grid: CoreGrid | null): void {
+  const { utc } = state.peek();
+  const cpus = rows.cpus.slice(box.firstRow, box.lastRow + 1).flat();
+  const cell = grid && cpus.length === 1 ? cellOf(grid, cpus[0], box.since) : null;
+  const told = cell?.share === null ? ", not recorded" : cell ? `, ${percent(cell.share)} ${cell.state ?? ""}` : "";
+  announce(`${coresInWords(cpus)}, ${range(box.since, box.until, utc)}${told}`);
+}

@@ -1,0 +1,67 @@
+/** The moments that the recorder marked by itself, with their causes as they become known. */
+import type { JSX } from "preact";
+import { coresInWords } from "../cpulist";
+import { number, plural, time } from "../format";
+import { incidents, incidentsKnown } from "../live";
+import { recording, state, view } from "../state";
+import type { Incident } from "../wire";
+import { clusters, gravest, standing } from "./clusters";
+import { Lane } from "./lane";
+import { incidentWords, openIncident } from "./moves";
+import { placeOf, plotWidth } from "./plot";
+
+export function IncidentLane(): JSX.Element | null {
+  const shown = view.value;
+  if (!shown) return null;
+  const { s0, utc } = state.value;
+  const all = incidents.value;
+  const seen = all.filter((each) => each.until > shown.since && each.since < shown.until);
+  const placed = seen.map((item) => ({ x: Math.max(0, placeOf(item.since, shown)), item }));
+  const before = all.filter((each) => each.until <= shown.since).length;
+  const after = all.filter((each) => each.since >= shown.until).length;
+  return (
+    <Lane name="incidents" title="incidents" aside={all.length > 0 ? `${all.length} marked` : null}>
+      <div class="marks" data-testid="incidents">
+        {all.length === 0 && incidentsKnown.value && <span class="lane-empty">none marked so far</span>}
+        {all.length > 0 && seen.length === 0 && (
+          <span class="lane-empty">
+            none in view{before > 0 && `, ${before} before`}
+            {after > 0 && `, ${after} after`} (keys p and n)
+          </span>
+        )}
+        {clusters(placed, plotWidth.value, 14).map((cluster) => {
+          const { items, room, left } = cluster;
+          const worst = gravest(items);
+          const words = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
+          const open = s0 !== null && items.some((each) => each.since === s0);
+          return (
+            <button
+              type="button"
+              key={worst.id}
+              class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
+              style={standing(cluster, plotWidth.value)}
+              aria-label={`${words}${incidentWords(worst)}`}
+              title={`${words}${incidentWords(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
+              onClick={() => openIncident(worst)}
+            >
+              <i aria-hidden="true">▲</i>
+              {room > 60 && <span>{label(worst, items.length, utc)}</span>}
+            </button>
+          );
+        })}
+      </div>
+    </Lane>
+  );
+}
+
+function label(incident: Incident, among: number, utc: boolean): string {
+  const parts = [time(incident.since, utc), short(incident)];
+  if (incident.cpus.length > 0) parts.push(coresInWords(incident.cpus, recording.value?.cores));
+  if (incident.confidence !== null) parts.push(number(incident.confidence, 2));
+  return `${among > 1 ? `${among}× ` : ""}${parts.join(" · ")}`;
+}
+
+function short(incident: Incident): string {
+  if (incident.cause) return incident.cause.replaceAll("-", " ");
+  return incident.state === "waiting" ? `${incident.text} (being looked at)` : incident.text;
+}

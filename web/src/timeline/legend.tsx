@@ -1,0 +1,71 @@
+/** What the colours mean: always there. And the switch between the measures of the heatmap. */
+import type { JSX } from "preact";
+import { MEASURES, type Measure } from "../address";
+import { isFiltered } from "../address";
+import { change, filters, state } from "../state";
+import { STATES } from "../theme";
+
+const NAMES: Record<Measure, string> = {
+  busy: "busiest",
+  system: "system",
+  softirq: "softirq",
+  user: "user",
+  steal: "steal",
+  iowait: "iowait",
+  wait: "run-queue wait",
+};
+
+export function MeasureSwitch(): JSX.Element {
+  const { measure } = state.value;
+  return (
+    <div class="measures" role="group" aria-label="what the heatmap shows">
+      {MEASURES.map((each) => (
+        <button
+          type="button"
+          key={each}
+          aria-pressed={each === measure}
+          onClick={() => change({ measure: each }, "replace")}
+        >
+          {NAMES[each]}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export function Legend(): JSX.Element {
+  const { measure } = state.value;
+  const filtered = isFiltered(filters.value);
+  const states = measure === "busy" ? STATES.filter((each) => each.name !== "wait") : [];
+  const one = STATES.find((each) => each.name === measure);
+  return (
+    <ul class="legend" aria-label="what the colours mean">
+      {filtered && (
+        <li title="the part of each core's time in samples that match the filter">
+          <i class="swatch ramp ink" />
+          time that matches the filter, 0 to 100 %
+        </li>
+      )}
+      {!filtered &&
+        states.map((each) => (
+          <li key={each.name} title={each.meaning}>
+            <i class={`swatch state-${each.name}`} />
+            {each.name}
+          </li>
+        ))}
+      {!filtered && one && (
+        <li title={one.meaning}>
+          <i class={`swatch ramp state-${one.name}`} />
+          {one.name}: {one.meaning}, {one.name === "wait" ? "0 to 1 s in each second" : "0 to 100 %"}
+        </li>
+      )}
+      {!filtered && measure === "busy" && (
+        <li class="less">the stronger, the more of the worst second (0 to 100 %)</li>
+      )}
+      <li>
+        <i class="swatch hatched" />
+        not recorded
+      </li>
+    </ul>
+  );
+}

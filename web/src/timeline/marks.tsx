@@ -1,0 +1,113 @@
+/** The lane of events: NIC resets, lockups, OOM, restarts, boots, failed jobs; and where nothing was recorded. */
+import type { JSX } from "preact";
+import { api } from "../api";
+import { duration, moment, plural } from "../format";
+import { Standby } from "../resource";
+import { change, extent, recording, state, view, warm } from "../state";
+import type { Mark } from "../wire";
+import { centred } from "./axis";
+import { clusters, gravest, standing } from "./clusters";
+import { Lane } from "./lane";
+import { placeOf, plotWidth, useCells } from "./plot";
+
+const GLYPHS: Record<string, string> = { critical: "◆", warning: "▲", info: "○" };
+const APART = 11;
+/** One click on an event selects a little around it. */
+const AROUND_MS = 5_000;
+/** A longer view comes closer. */
+const LONGEST_MS = 600_000;
+
+export function EventLane(): JSX.Element | null {
+  const question = warm.value ? "marks" : null;
+  const read = useCells(question, (plan, signal) => api.marks(plan, plan.cells, signal), { perPixel: 1 / APART });
+  const shown = view.value;
+  if (!shown) return null;
+  const { utc } = state.value;
+  // The recorder's own marks have a lane of their own.
+  const marks = (read.value ?? []).filter((mark) => mark.kind !== "incident");
+  const seen = marks.filter((mark) => mark.until >= shown.since && mark.at < shown.until);
+  const placed = seen.map((item) => ({ x: placeOf(item.at, shown), item }));
+  return (
+    <Lane name="events" title="events" aside={seen.length > 0 ? plural(total(seen), "event") : null}>
+      <Gaps />
+      <div class="marks" data-testid="marks">
+        {read.error !== null && <Standby of={read} what="events" />}
+        {read.value && seen.length === 0 && <span class="lane-empty">nothing was logged in view</span>}
+        {clusters(placed, plotWidth.value, APART).map((cluster) => {
+          const { items, room, left } = cluster;
+          const worst = gravest(items);
+          const words = `${moment(worst.at, utc)} ${worst.kind}: ${worst.text}${more(items)}`;
+          return (
+            <button
+              type="button"
+              key={`${worst.at} ${worst.kind}`}
+              class={`mark event ${worst.severity} ${left ? "left" : ""}`}
+              style={standing(cluster, plotWidth.value)}
+              aria-label={words}
+              title={words}
+              onClick={() => openEvents(worst)}
+            >
+              <i aria-hidden="true">{GLYPHS[worst.severity] ?? "○"}</i>
+              {room > 90 && (
+                <span>
+                  {worst.text}
+                  {total(items) > 1 && ` ×${total(items)}`}
+                </span>
+              )}
+            </button>
+          );
+        })}
+      </div>
+    </Lane>
+  );
+}
+
+function total(marks: Mark[]): number {
+  return marks.reduce((sum, mark) => sum + mark.count, 0);
+}
+
+function more(items: Mark[]): string {
+  const others = total(items) - 1;
+  return others > 0 ? ` (and ${plural(others, "more", "more")})` : "";
+}
+
+function openEvents(mark: Mark): void {
+  const [shown, whole] = [view.peek(), extent.peek()];
+  if (!shown || !whole) return;
+  const moved = shown.until - shown.since > LONGEST_MS ? centred(mark.at, LONGEST_MS, whole) : null;
+  change({
+    ...(moved && { since: Math.round(moved.since), until: Math.round(moved.until), last: null }),
+    s0: mark.at - AROUND_MS,
+    s1: Math.max(mark.until, mark.at) + AROUND_MS,
+    cpus: null,
+    root: [],
+    tab: "events",
+  });
+}
+
+/** Stretches without a recording, hatched. */
+export function Gaps(): JSX.Element | null {
+  const shown = view.value;
+  const gaps = recording.value?.gaps ?? [];
+  if (!shown) return null;
+  return (
+    <>
+      {gaps
+        .filter(([since, until]) => until > shown.since && since < shown.until)
+        .map(([since, until]) => {
+          const left = Math.max(0, placeOf(since, shown));
+          const right = Math.min(plotWidth.value, placeOf(until, shown));
+          return (
+            <i
+              key={since}
+              class="gap"
+              role="img"
+              aria-label={`not recorded for ${duration(until - since)}`}
+              title={`not recorded for ${duration(until - since)}`}
+              style={{ left: `${left}px`, width: `${Math.max(2, right - left)}px` }}
+            />
+          );
+        })}
+    </>
+  );
+}

@@ -1,0 +1,122 @@
+/** The whole recording in one strip: the busiest core of each moment, and the window that is shown. */
+import { signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { api, NO_FILTERS } from "../api";
+import { duration } from "../format";
+import { change, extent, following, moveView, state, view, warm } from "../state";
+import { blend, css, theme } from "../theme";
+import type { CoreGrid, Span } from "../wire";
+import { centred, momentAt, position } from "./axis";
+import { WindowFrame } from "./frame";
+import { huesOf, worstByState } from "./heat";
+import { Lane } from "./lane";
+import { showWidth, WIDTHS } from "./moves";
+import { plotWidth, useCells } from "./plot";
+
+/** Everything at a glance; the heatmap shows it until it has something finer. */
+export const overviewGrid = signal<CoreGrid | null>(null);
+
+const HEIGHT = 34;
+
+export function Overview(): JSX.Element | null {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const whole = extent.value;
+  const { measure } = state.value;
+  const read = useCells(
+    `overview ${measure}`,
+    (plan, signal) => api.cores({ ...plan, cpus: "", filters: NO_FILTERS }, plan.cells, measure, signal),
+    { over: whole },
+  );
+  useEffect(() => {
+    overviewGrid.value = read.value;
+    if (read.value !== null || read.error !== null) warm.value = true;
+  }, [read.value, read.error]);
+  const width = plotWidth.value;
+  useEffect(() => {
+    if (canvas.current && read.value && whole) drawStrip(canvas.current, read.value, whole, width);
+  }, [read.value, whole?.since, whole?.until, width, theme.value]);
+  const shown = view.value;
+  if (!whole || !shown) return null;
+  return (
+    <Lane name="overview" title="overview" aside={measure === "busy" ? "busiest core" : "worst core"}>
+      <canvas
+        ref={canvas}
+        class="strip"
+        role="img"
+        aria-label={`the whole recording, ${duration(whole.until - whole.since)}: the busiest core of each moment`}
+        onPointerDown={(event) => {
+          const box = event.currentTarget.getBoundingClientRect();
+          const at = momentAt(event.clientX - box.left, whole, box.width);
+          moveView(centred(at, shown.until - shown.since, whole), "push");
+        }}
+      />
+      <WindowFrame whole={whole} shown={shown} />
+    </Lane>
+  );
+}
+
+function drawStrip(canvas: HTMLCanvasElement, grid: CoreGrid, whole: Span, width: number): void {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.max(1, Math.round(width * ratio));
+  canvas.height = Math.round(HEIGHT * ratio);
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  const look = theme.peek();
+  const hues = huesOf(grid, look);
+  const worst = worstByState(grid);
+  context.fillStyle = css(look.ground);
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  const cellMs = (grid.until - grid.since) / grid.cells;
+  for (let cell = 0; cell < grid.cells; cell++) {
+    const left = Math.floor(position(grid.since + cell * cellMs, whole, canvas.width));
+    const right = Math.ceil(position(grid.since + (cell + 1) * cellMs, whole, canvas.width));
+    if (worst.every((values) => values[cell] < 0)) {
+      context.fillStyle = look.hatch;
+      context.fillRect(left, canvas.height - 2 * ratio, right - left, 2 * ratio);
+      continue;
+    }
+    // The calm and the tall ones first: what the kernel does stands before what programs do.
+    const found = worst
+      .map((values, state) => ({ hue: hues[state], value: values[cell] }))
+      .filter((each) => each.value > 0)
+      .sort((a, b) => a.hue.most - b.hue.most || b.value - a.value);
+    for (const { hue, value } of found) {
+      const height = (value / grid.full) * canvas.height;
+      context.fillStyle = css(blend(look.ground, hue.colour, hue.most * 0.9));
+      context.fillRect(left, canvas.height - height, right - left, height);
+    }
+  }
+}
+
+export function WidthButtons(): JSX.Element | null {
+  const [shown, whole] = [view.value, extent.value];
+  if (!shown || !whole) return null;
+  const length = shown.until - shown.since;
+  return (
+    <div class="widths" role="group" aria-label="how much time is shown">
+      {WIDTHS.map(({ label, ms, words }) => {
+        const all = whole.until - whole.since;
+        const target = ms ?? all;
+        const pressed = Math.abs(length - target) < 0.02 * target && (ms === null || length < all);
+        return (
+          <button
+            type="button"
+            key={label}
+            aria-pressed={pressed}
+            title={`show ${words}`}
+            disabled={ms !== null && ms >= all}
+            onClick={() => showWidth(ms)}
+          >
+            {label}
+          </button>
+        );
+      })}
+      {following.value && (
+        <button type="button" class="quiet" onClick={() => change({ since: shown.since, until: shown.until })}>
+          hold
+        </button>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,66 @@
+/** What all lanes share: how wide they are, and how they ask for their content. */
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { useResource, type Resource } from "../resource";
+import { extent, view } from "../state";
+import type { Span } from "../wire";
+import { planCells, position, type Plan } from "./axis";
+
+/** Of the part of a lane that has the time axis, in CSS pixels. */
+export const plotWidth = signal(0);
+
+/** Measures the element whose width is that of the time axis. */
+export function useMeasuredWidth(): { current: HTMLDivElement | null } {
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return undefined;
+    const measure = (): void => {
+      plotWidth.value = Math.floor(element.getBoundingClientRect().width);
+    };
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return place;
+}
+
+export const LEAST_COUNTER_MS = 1000;
+export const LEAST_SAMPLE_MS = 100;
+const MOVING_MS = 60;
+
+/**
+ * Something in cells over the time of the view. Answers stay while the view moves inside of them; `question` says what
+ * else makes it another answer.
+ */
+export function useCells<Value>(
+  question: string | null,
+  read: (plan: Plan, signal: AbortSignal) => Promise<Value>,
+  options: { least?: number; perPixel?: number; delayMs?: number; over?: Span | null } = {},
+): Resource<Value> {
+  const before = useRef<Plan | null>(null);
+  const answered = useRef(false);
+  const asked = useRef(question);
+  const span = options.over === undefined ? view.value : options.over;
+  const whole = extent.value;
+  let plan: Plan | null = null;
+  if (span && whole && plotWidth.value > 0 && question !== null) {
+    const width = Math.floor(plotWidth.value * (options.perPixel ?? 1));
+    const kept = asked.current === question ? before.current : null;
+    plan = planCells(span, whole, width, kept, options.least ?? LEAST_COUNTER_MS);
+  }
+  before.current = plan;
+  asked.current = question;
+  const key = plan && `${question} ${plan.since} ${plan.until} ${plan.cells}`;
+  // The first answer is wanted at once; while the view moves, only the question that it stops at is asked.
+  const delayMs = options.delayMs ?? (answered.current ? MOVING_MS : 0);
+  const found = useResource(key, (signal) => read(plan as Plan, signal), { delayMs });
+  answered.current = found.value !== null;
+  return found;
+}
+
+/** Where a moment stands on every lane, in CSS pixels. */
+export function placeOf(at: number, shown: Span): number {
+  return position(at, shown, plotWidth.value);
+}

@@ -1,0 +1,84 @@
+/** The timeline: every lane over one time axis. */
+import type { JSX } from "preact";
+import { announce } from "../a11y";
+import { useShortcuts } from "../keyboard";
+import { change, pointedAt, select, state, undo, view } from "../state";
+import { Heatmap } from "./heatmap";
+import { IncidentLane } from "./incidents";
+import { LaneSwitch, LineLanes } from "./lanes";
+import { MeasureSwitch } from "./legend";
+import { EventLane } from "./marks";
+import { panBy, showWidth, stepIncident, timeWords, WIDTHS, zoomBy, zoomToSelection } from "./moves";
+import { Overview, WidthButtons } from "./overview";
+import { placeOf, plotWidth, useMeasuredWidth } from "./plot";
+import { Ruler } from "./ruler";
+
+export function Timeline(): JSX.Element {
+  const measured = useMeasuredWidth();
+  useShortcuts(() => [
+    { keys: ["ArrowLeft", "h"], group: "Timeline", title: "earlier", run: () => panBy(-0.2) },
+    { keys: ["ArrowRight", "l"], group: "Timeline", title: "later", run: () => panBy(0.2) },
+    { keys: ["+", "="], group: "Timeline", title: "closer", run: () => zoomBy(0.5) },
+    { keys: ["-"], group: "Timeline", title: "farther", run: () => zoomBy(2) },
+    { keys: ["0"], group: "Timeline", title: "everything", run: () => showWidth(WIDTHS[WIDTHS.length - 1].ms) },
+    { keys: ["n"], group: "Timeline", title: "next incident", run: () => stepIncident(1) },
+    { keys: ["p"], group: "Timeline", title: "previous incident", run: () => stepIncident(-1) },
+    { keys: ["z"], group: "Selection", title: "zoom to the selection", run: zoomToSelection },
+    {
+      keys: ["Backspace"],
+      group: "Selection",
+      title: "take the last step back",
+      run: () => void (undo() || announce("nothing to take back")),
+    },
+    {
+      keys: ["Escape"],
+      group: "Selection",
+      title: "clear the selection, then the painted frame",
+      run: () => (state.peek().s0 === null ? change({ paint: null }) : select(null, null)),
+    },
+  ]);
+  return (
+    <section class="timeline" aria-label="timeline">
+      <div class="timeline-tools">
+        <MeasureSwitch />
+        <WidthButtons />
+      </div>
+      <div class="lane lane-measure" aria-hidden="true">
+        <div class="lane-title" />
+        <div class="lane-plot" ref={measured} />
+      </div>
+      <Overview />
+      <div class="lanes">
+        <IncidentLane />
+        <Ruler />
+        <Heatmap />
+        <EventLane />
+        <LineLanes />
+        <Cursor />
+      </div>
+      <LaneSwitch />
+    </section>
+  );
+}
+
+/** One line through all lanes: the moment under the pointer, and the selected time. */
+function Cursor(): JSX.Element | null {
+  const shown = view.value;
+  if (!shown || plotWidth.value === 0) return null;
+  const at = pointedAt.value;
+  const { s0, s1 } = state.value;
+  const left = s0 === null ? 0 : Math.max(0, placeOf(s0, shown));
+  const right = s1 === null ? 0 : Math.min(plotWidth.value, placeOf(s1, shown));
+  return (
+    <div class="cursor-layer" aria-hidden="true">
+      {s0 !== null && right >= 0 && left <= plotWidth.value && right >= left && (
+        <i class="band" style={{ left: `${left}px`, width: `${Math.max(2, right - left)}px` }} />
+      )}
+      {at !== null && at >= shown.since && at <= shown.until && (
+        <i class="cursor" style={{ left: `${placeOf(at, shown)}px` }}>
+          <span>{timeWords(at)}</span>
+        </i>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,83 @@
+/** What a cell of the heatmap says when the pointer rests on it. */
+import type { JSX } from "preact";
+import { api } from "../api";
+import { duration, percent, range, time } from "../format";
+import { useResource } from "../resource";
+import { state } from "../state";
+import type { Cell } from "./heat";
+
+export interface Pointed {
+  cell: Cell;
+  /** Of the pointer, in the window. */
+  x: number;
+  y: number;
+}
+
+const REST_MS = 70;
+
+export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
+  const { cell } = on;
+  const { utc, measure } = state.value;
+  const recorded = cell.share !== null;
+  const read = useResource(
+    recorded ? `${cell.cpu} ${cell.since} ${cell.until} ${measure}` : null,
+    (signal) => api.cell(cell.since, cell.cpu, Math.max(1, cell.until - cell.since), measure, signal),
+    { delayMs: REST_MS, keep: false },
+  );
+  const info = read.value;
+  const states = (info?.states ?? []).filter((each) => each.permille > 0).sort((a, b) => b.permille - a.permille);
+  const flip = on.x > window.innerWidth - 350;
+  const place = { left: `${on.x + (flip ? -14 : 14)}px`, top: `${on.y + 16}px` };
+  return (
+    <div class={`tooltip ${flip ? "flip" : ""}`} style={place} role="tooltip" data-testid="tooltip">
+      <strong>core {cell.cpu}</strong> {range(cell.since, cell.until, utc)}{" "}
+      <span class="muted">({duration(cell.until - cell.since)})</span>
+      {!recorded && <p>not recorded</p>}
+      {recorded && cell.share !== null && (
+        <p>
+          {cell.state === "matching" ? "matches the filter" : cell.state}{" "}
+          <strong>{cell.state === "wait" ? `${Math.round(cell.share * 1000)} ms/s` : percent(cell.share)}</strong>
+          {cell.until - cell.since > 1500 && " in the worst second"}
+        </p>
+      )}
+      {info && states.length > 0 && (
+        <dl class="states">
+          {states.map((each) => (
+            <div key={each.name}>
+              <dt>
+                <i class={`swatch state-${each.name}`} />
+                {each.name}
+              </dt>
+              <dd>{percent(each.permille / 1000)}</dd>
+            </div>
+          ))}
+          {info.wait_ns !== null && info.wait_ns > 0 && (
+            <div>
+              <dt>
+                <i class="swatch state-wait" />
+                tasks waited
+              </dt>
+              <dd>{duration(info.wait_ns / 1e6)}</dd>
+            </div>
+          )}
+        </dl>
+      )}
+      {info && info.top.length > 0 && (
+        <>
+          <p class="muted">on the core at {time(info.since, utc)}</p>
+          <dl class="states">
+            {info.top.map((each) => (
+              <div key={`${each.comm} ${each.pid}`}>
+                <dt>
+                  {each.comm} <span class="muted">{each.pid}</span>
+                </dt>
+                <dd>{percent(each.share)}</dd>
+              </div>
+            ))}
+          </dl>
+        </>
+      )}
+      {read.slow && <p class="muted">reading that second …</p>}
+    </div>
+  );
+}

@@ -1,0 +1,63 @@
+import { describe, expect, it } from "vitest";
+import { parseAddress, printAddress, restState, type PageState } from "../src/address";
+
+const full: PageState = {
+  since: 1_700_000_000_000,
+  until: 1_700_000_060_000,
+  last: null,
+  s0: 1_700_000_010_000,
+  s1: 1_700_000_015_000,
+  cpus: [0, 3, 4, 5, 39],
+  cores: [0, 1, 2, 3, 4, 5, 39],
+  measure: "softirq",
+  tab: "difference",
+  baseline: "window",
+  b0: 1_699_999_000_000,
+  b1: 1_699_999_060_000,
+  comm: "python3.11",
+  pid: "4711",
+  container: "9f2a",
+  pod: "ab-cd",
+  stack: "lru.*(pages|list)&x=1#y",
+  kind: "kernel",
+  root: ["kubelet", "operator;() %3B", "read & write"],
+  search: "mem_cgroup +1",
+  hide: ["a;b", "100%"],
+  up: true,
+  colour: "module",
+  column: 500,
+  rows: 25,
+  paint: { name: "std::pair<int; long>", module: "[kernel]", kind: "kernel" },
+  lanes: ["memcgs", "pressure"],
+  utc: true,
+};
+
+describe("the address", () => {
+  it("says nothing about a page at rest", () => {
+    expect(printAddress(restState())).toBe("");
+    expect(parseAddress("")).toEqual(restState());
+  });
+
+  it("holds the whole state", () => {
+    const address = printAddress(full);
+    expect(parseAddress(address)).toEqual(full);
+    expect(printAddress(parseAddress(address))).toBe(address);
+    for (const key of Object.keys(full)) {
+      if (key !== "last") expect(address).toContain(`${key}=`);
+    }
+  });
+
+  it("can say that no lane is open", () => {
+    const none = { ...restState(), lanes: [] };
+    expect(parseAddress(printAddress(none)).lanes).toEqual([]);
+  });
+
+  it("ignores what makes no sense", () => {
+    const state = parseAddress("#since=5&until=3&measure=heat&cpus=x&s0=1&tab=nope&column=0&last=60000&more=1");
+    expect(state).toEqual({ ...restState(), last: 60_000 });
+  });
+
+  it("lets a fixed view win over one that follows", () => {
+    expect(parseAddress("#since=1000&until=2000&last=500").last).toBeNull();
+  });
+});

@@ -1,0 +1,75 @@
+import { describe, expect, it } from "vitest";
+import { chainOf, placeOf, shownValue } from "../src/panels/chain";
+import type { ChainLink, Evidence, Finding } from "../src/wire";
+
+function link(role: ChainLink["role"], at_ms: number): ChainLink {
+  return { role, at: "", at_ms, text: role, evidence: [] };
+}
+
+function finding(chain: ChainLink[], culprit: Finding["culprit"]): Finding {
+  return {
+    cause: "zombie-memcgs",
+    title: "Zombie memory cgroups",
+    severity: "critical",
+    confidence: 0.9,
+    why_not_sure: [],
+    summary: "",
+    chain,
+    culprit,
+    remedies: [],
+  };
+}
+
+function evidence(value: Evidence["value"], how: string, unit: string): Evidence {
+  const rest = { table: "cpu", column: "system", where: "", since: "", until: "", since_ms: 0, until_ms: 0, cpu: null };
+  return { ...rest, value, how, unit } as unknown as Evidence;
+}
+
+describe("the chain", () => {
+  it("is told from symptom to root cause, in whatever order it came", () => {
+    const told = chainOf(finding([link("root_cause", 3), link("symptom", 1), link("mechanism", 2)], {}));
+    expect(told.map((each) => each.role)).toEqual(["symptom", "mechanism", "root_cause"]);
+  });
+
+  it("names the culprit before the root cause where no link does", () => {
+    const culprit = { comm: "kubelet", pid: 812, function: "lru_pages", cpu: 0 };
+    const told = chainOf(finding([link("symptom", 1), link("mechanism", 2), link("root_cause", 3)], culprit));
+    expect(told.map((each) => each.role)).toEqual(["symptom", "mechanism", "culprit", "root_cause"]);
+    expect(told[2]).toMatchObject({ text: "kubelet (pid 812) in lru_pages on core 0", at_ms: 2 });
+  });
+
+  it("names no culprit twice, and none that nobody knows", () => {
+    const named = finding([link("culprit", 2), link("symptom", 1)], { comm: "kubelet" });
+    expect(chainOf(named).map((each) => each.role)).toEqual(["symptom", "culprit"]);
+    expect(chainOf(finding([link("symptom", 1)], { comm: null, cpu: null }))).toHaveLength(1);
+    expect(chainOf(finding([], { comm: "kubelet" }))).toEqual([]);
+  });
+
+  it("ends with the culprit where no root cause is known", () => {
+    const told = chainOf(finding([link("symptom", 1), link("mechanism", 2)], { comm: "stress" }));
+    expect(told.map((each) => each.role)).toEqual(["symptom", "mechanism", "culprit"]);
+  });
+});
+
+describe("a piece of evidence", () => {
+  it("is told with its unit, a share as a percentage", () => {
+    expect(shownValue(evidence(0.97, "share", ""))).toBe("97 %");
+    expect(shownValue(evidence(68_680, "max", "groups"))).toBe("68,680 groups");
+    expect(shownValue(evidence("eth0", "first", ""))).toBe("eth0");
+    expect(shownValue(evidence(null, "first", ""))).toBe("");
+  });
+
+  it("is a second at least, with half a minute around it", () => {
+    const whole = { since: 0, until: 600_000 };
+    expect(placeOf({ since: 100_000, until: 100_200 }, whole)).toEqual({
+      selected: { since: 100_000, until: 101_000 },
+      shown: { since: 70_000, until: 131_000 },
+    });
+  });
+
+  it("shows as much around a long one, within the recording", () => {
+    const long = placeOf({ since: 100_000, until: 220_000 }, { since: 0, until: 250_000 });
+    expect(long.shown).toEqual({ since: 0, until: 250_000 });
+    expect(placeOf({ since: 100_000, until: 220_000 }, null).shown).toEqual({ since: -20_000, until: 340_000 });
+  });
+});

@@ -1,0 +1,88 @@
+import { describe, expect, it } from "vitest";
+import { busiest, cellAt, countOf, fitting, MOST_COLUMNS, spanOf, startOf, stepped } from "../src/panels/offsets";
+import type { Subsecond } from "../src/wire";
+
+/** Four seconds from 10,000 ms in columns of a second, ten rows each. */
+function grid(filled: Record<string, number> = {}): Subsecond {
+  const counts = new Uint32Array(40);
+  for (const [cell, count] of Object.entries(filled)) {
+    const [column, row] = cell.split(",").map(Number);
+    counts[column * 10 + row] = count;
+  }
+  return { since: 10_000, until: 14_000, column_ms: 1000, rows: 10, columns: 4, most: Math.max(...counts), counts };
+}
+
+describe("the width of a column", () => {
+  it("is what was asked for, while there is room", () => {
+    expect(fitting({ since: 0, until: 60_000 }, 1000)).toBe(1000);
+    expect(fitting({ since: 0, until: 60_000 }, 100)).toBe(100);
+  });
+
+  it("doubles until all columns fit", () => {
+    const hour = { since: 0, until: 3_600_000 };
+    expect(fitting(hour, 1000)).toBe(2000);
+    expect(3_600_000 / fitting(hour, 100)).toBeLessThanOrEqual(MOST_COLUMNS);
+  });
+
+  it("has bounds", () => {
+    expect(fitting({ since: 0, until: 1000 }, 10)).toBe(100);
+    expect(fitting({ since: 0, until: 1000 * 3_600_000 }, 1000)).toBe(60_000);
+  });
+});
+
+describe("a cell", () => {
+  it("begins when its part of the second does", () => {
+    expect(startOf(grid(), { column: 2, row: 3 })).toBe(12_300);
+    expect(countOf(grid({ "2,3": 7 }), { column: 2, row: 3 })).toBe(7);
+  });
+
+  it("is found where it is drawn: time runs up", () => {
+    expect(cellAt(grid(), 0, 0.999)).toEqual({ column: 0, row: 0 });
+    expect(cellAt(grid(), 0.6, 0)).toEqual({ column: 2, row: 9 });
+    expect(cellAt(grid(), 1.5, -0.2)).toEqual({ column: 3, row: 9 });
+    expect(cellAt(grid(), -1, 3)).toEqual({ column: 0, row: 0 });
+  });
+});
+
+describe("a selection", () => {
+  it("goes from the earlier cell to the end of the later, whichever was first", () => {
+    const [one, other] = [
+      { column: 1, row: 8 },
+      { column: 2, row: 1 },
+    ];
+    expect(spanOf(grid(), one, other)).toEqual({ since: 11_800, until: 12_200 });
+    expect(spanOf(grid(), other, one)).toEqual({ since: 11_800, until: 12_200 });
+  });
+
+  it("of one cell is that cell, and never empty or outside", () => {
+    expect(spanOf(grid(), { column: 3, row: 9 }, { column: 3, row: 9 })).toEqual({ since: 13_900, until: 14_000 });
+    const fine = { ...grid(), rows: 4000, columns: 4 };
+    const span = spanOf(fine, { column: 0, row: 1 }, { column: 0, row: 1 });
+    expect(span.until).toBeGreaterThan(span.since);
+  });
+});
+
+describe("by keyboard", () => {
+  it("the end of a column leads to the start of the next", () => {
+    expect(stepped(grid(), { column: 1, row: 9 }, 0, 1)).toEqual({ column: 2, row: 0 });
+    expect(stepped(grid(), { column: 1, row: 0 }, 0, -1)).toEqual({ column: 0, row: 9 });
+    expect(stepped(grid(), { column: 1, row: 4 }, 1, 0)).toEqual({ column: 2, row: 4 });
+  });
+
+  it("the ends hold", () => {
+    expect(stepped(grid(), { column: 3, row: 9 }, 0, 1)).toEqual({ column: 3, row: 9 });
+    expect(stepped(grid(), { column: 0, row: 0 }, 0, -1)).toEqual({ column: 0, row: 0 });
+  });
+});
+
+describe("the busiest cells", () => {
+  it("come with the most first, without empty ones", () => {
+    expect(busiest(grid({ "0,1": 3, "3,2": 9, "2,2": 3 }), 12)).toEqual([
+      { column: 3, row: 2 },
+      { column: 0, row: 1 },
+      { column: 2, row: 2 },
+    ]);
+    expect(busiest(grid({ "0,1": 3, "3,2": 9 }), 1)).toEqual([{ column: 3, row: 2 }]);
+    expect(busiest(grid(), 12)).toEqual([]);
+  });
+});
