@@ -240,6 +240,7 @@ def test_a_long_view_is_drawn_when_asked_for(new_page, served, tmp_path):
     expect(page.get_by_test_id("flame-canvas")).to_be_visible(timeout=15_000)
 
 
+@pytest.mark.alone
 def test_twenty_thousand_frames_are_redrawn_within_a_tenth_of_a_second(new_page, served, tmp_path):
     scene = Scene(cores=1, seconds=2)
     stacks = [
