@@ -133,6 +133,19 @@ def test_what_triggers_a_unit_is_held_back_with_it(machine: Machine, exhume: Exh
     machine.wait_until("the timer is back", lambda: machine.state(TIMER) == "active")
 
 
+def test_one_that_ends_badly_when_it_is_stopped_is_no_failed_unit(machine: Machine, exhume: Exhume):
+    stubborn = made_up_name()
+    ends_badly = "[Service]\nExecStart=/bin/sh -c 'trap \"exit 5\" TERM; while :; do sleep 0.1; done'\n"
+    configure(machine, {stubborn: ends_badly})
+    applied(exhume, stubborn)
+    assert machine.state(stubborn) == "inactive"
+    rolled_back(exhume)
+    assert machine.state(stubborn) == "active"
+    machine.run("systemctl", "stop", stubborn)
+    # So it is without exhume.
+    assert machine.state(stubborn) == "failed"
+
+
 def test_what_others_require_is_refused_unless_told(machine: Machine, exhume: Exhume):
     before = machine.digest()
     said = exhume.fix("apply", BASE, "--yes", "--no-zombies", "--baseline", "0s")

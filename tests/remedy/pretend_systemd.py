@@ -42,6 +42,12 @@ class PretendSystemd:
         self._save(units)
         return "done"
 
+    def reset_failed(self, name: str) -> None:
+        units = self.units()
+        if units[name]["active"] == "failed":
+            units[name]["active"] = "inactive"
+            self._save(units)
+
     def daemon_reload(self) -> None:
         units = self.units()
         for name, known in units.items():

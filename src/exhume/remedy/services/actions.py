@@ -87,7 +87,7 @@ class StopUnits:
     def do(self, step: Step, before: Before) -> str:
         control = self.controls.systemd()
         for name in step.targets:
-            result = control.stop(check_unit_name(name), _STOP_S)
+            result = _stop(control, check_unit_name(name))
             if result not in _DONE:
                 raise ActionFailed(f"{name} was not stopped: systemd's job ended with {result}")
         return ""
@@ -254,11 +254,20 @@ def _texts(step: Step) -> dict[str, str]:
     return {name: named[path] for name, path in wanted.items()}
 
 
+def _stop(control: UnitControl, name: str) -> str:
+    """The result of the job. One that ended badly just then was stopped by order, and is no failed unit of the node."""
+    ran = control.unit_state(name)["active"] in RUNS
+    result = control.stop(name, _STOP_S)
+    if ran and control.unit_state(name)["active"] == "failed":
+        control.reset_failed(name)
+    return result
+
+
 def _stopped_again(control: UnitControl, units: Iterable[str]) -> str:
     """Stop what was started between its stop and now; from now on nothing can start it."""
     again = [name for name in units if control.unit_state(name)["active"] in RUNS]
     for name in again:
-        control.stop(name, _STOP_S)
+        _stop(control, name)
     return f"{', '.join(again)} had been started again meanwhile, and was stopped" if again else ""
 
 
