@@ -120,3 +120,43 @@ def test_a_unit_of_another_name_is_known_by_its_program(command, known):
 
 def test_the_page_has_the_table():
     assert agents_table() in (ROOT / "docs/agents.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chronyd.service",
+        "auditd.service",
+        "cloud-final.service",
+        "wg-quick@wg0.service",
+        "rbdmap.service",
+        "ssh.socket",
+        "systemd-logind.service",
+        "getty@tty1.service",
+        "serial-getty@ttyS0.service",
+        "etcd.service",
+    ],
+)
+def test_what_a_node_stands_on_is_protected(name):
+    assert is_protected_unit(name)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "quay.io/calico/node:v3.27.0",
+        "docker.io/calico/node:v3",
+        "quay.io/cilium/cilium:v1.15@sha256:ab12",
+        "602401143452.dkr.ecr.us-west-2.amazonaws.com/amazon-k8s-cni:v1.16.0",
+        "ghcr.io/flannel-io/flannel:v0.25.1",
+        "registry.k8s.io/etcd:3.5.12-0",
+        "registry.k8s.io/kube-apiserver:v1.30.0",
+        "registry.k8s.io/coredns/coredns:v1",
+        "public.ecr.aws/ebs-csi-driver/aws-ebs-csi-driver:v1.30.0",
+        "quay.io/cephcsi/cephcsi:v3",
+        "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.10.0",
+    ],
+)
+def test_what_the_pods_of_a_node_stand_on_is_protected(image):
+    entry = recognise(container(image=image))
+    assert entry is not None and entry.protected

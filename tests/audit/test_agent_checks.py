@@ -110,6 +110,56 @@ def test_a_variable_is_set_in_a_real_processs_environment():
         process.communicate(b"\n")
 
 
+def test_settings_that_are_kept_elsewhere_are_not_lacking(node):
+    check = {"paths": ("/etc/agent/*.conf", "/etc/agent/agent.d/*"), "pattern": "output"}
+    for told in ("-c /opt/mine/agent.conf", "--config=/opt/mine", "-config-dir /srv/x", "--config_path='/x/y.yml'"):
+        assert ask(node, "line", service=unit(command=f"/usr/bin/agent {told} --quiet"), **check) is None
+        assert ask(node, "file", service=unit(command=f"/usr/bin/agent {told}"), paths=check["paths"]) is None
+    assert ask(node, "line", service=unit(command="agent --config https://x.example/agent"), **check) is None
+    # A file of its own in the usual directory, which the patterns don't cover.
+    assert ask(node, "line", service=unit(command="agent -c /etc/agent/sub/a.conf"), **check) is None
+    # What its package writes into the unit is where we looked.
+    for told in (
+        "-c //etc/agent/agent.conf",
+        "-config-dir=/etc/agent/agent.d/ --other /opt/y",
+        "--verbose",
+        "$OPTIONS",
+    ):
+        assert ask(node, "line", service=unit(command=f"/usr/bin/agent {told}"), **check) is False
+
+
+def test_what_is_not_mounted_here_is_not_lacking(node):
+    dmi = {"paths": ("/sys/class/dmi/id/sys_vendor",), "pattern": "Amazon EC2", "on_host": True}
+    assert ask(node, "line", **dmi) is None
+    (node.path / "sys").mkdir()
+    assert ask(node, "line", **dmi) is None
+    assert ask(node, "file", paths=("/dev/nvidia[0-9]*",), on_host=True) is None
+    put(node, "/sys/class/dmi/id/sys_vendor", "QEMU\n")
+    assert ask(node, "line", **dmi) is False
+    put(node, "/dev/null", "")
+    assert ask(node, "file", paths=("/dev/nvidia[0-9]*",), on_host=True) is False
+
+
+@pytest.mark.root
+def test_what_we_may_not_look_into_is_not_lacking(node, tmp_path):
+    """A directory of root's own, looked at by somebody else."""
+    put(node, "/etc/closed/key.pem")
+    put(node, "/etc/closed/settings", "OTHER=1\n")
+    for each in (tmp_path, *tmp_path.parents[:2]):
+        each.chmod(0o755)
+    (node.path / "etc/closed").chmod(0o700)
+    os.seteuid(65534)
+    try:
+        assert ask(node, "file", paths=("/etc/closed/*.pem",)) is None
+        assert ask(node, "file", paths=("/etc/closed/none.pem",)) is None
+        assert ask(node, "line", paths=("/etc/closed/settings",), pattern="x") is None
+        assert ask(node, "env", paths=("/etc/closed/settings",), names=("KEY",)) is None
+        assert ask(node, "file", paths=("/etc/none/*.pem",)) is False
+    finally:
+        os.seteuid(0)
+    assert ask(node, "env", paths=("/etc/closed/settings",), names=("KEY",)) is False
+
+
 def test_the_files_of_a_container_without_a_process_are_not_known(node):
     put(node, "/etc/a.conf")
     dead = container(state="exited", pid=None)

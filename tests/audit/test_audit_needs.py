@@ -43,6 +43,8 @@ def test_what_worked_once_today_is_not_called_useless():
 
 def test_a_boot_that_is_not_over_proves_nothing():
     assert answer(looping(history=history(12, 12, hours=0.02))) == ("unknown", "never-worked-yet")
+    # The image's own application, while the database that it waits for is away for half an hour.
+    assert answer(looping(history=history(360, 360, hours=0.5))) == ("unknown", "never-worked-yet")
 
 
 def test_a_few_failures_prove_nothing_however_long_ago():

@@ -59,7 +59,8 @@ class PretendSystemd:
 
     def unit_state(self, name: str) -> dict[str, str]:
         known = self.units().get(name, {"active": "inactive", "load": "not-found"})
-        return {"id": name, "load": known.get("load", "loaded"), "active": known["active"], "pid": "0", "cgroup": ""}
+        told = {"id": name, "load": known.get("load", "loaded"), "active": known["active"], "pid": "0", "cgroup": ""}
+        return told | {"refuses_stop": known.get("refuses_stop", "no")}
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
         known = self.units()[name]

@@ -143,3 +143,16 @@ def test_a_container_that_a_unit_starts_is_that_units_affair():
     chosen = Chosen(Service(Manager.DOCKER, ID, "a", owner="unit a\\x2db.service"))
     steps, why = container_steps(chosen, controls(Policy("no")))
     assert steps == [] and why.endswith("exhume fix plan 'a\\x2db.service'")
+
+
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        (f"swarm service {HOSTILE}", ["docker", "service", "scale", f"{HOSTILE}=0"]),
+        ("ECS task arn:aws:ecs:x of cluster y z", ["aws", "ecs", "describe-tasks", "--cluster", "y z"]),
+    ],
+)
+def test_what_an_orchestrator_would_order_anew_is_left_to_a_person(owner, words):
+    steps, why = container_steps(Chosen(Service(Manager.DOCKER, ID, "a", owner=owner)), controls(Policy("no")))
+    assert why == "" and [step.automatic for step in steps] == [False]
+    assert shlex.split(steps[0].commands[-1])[: len(words)] == words

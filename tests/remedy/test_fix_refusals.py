@@ -238,6 +238,16 @@ def test_what_failed_already_is_only_held_back(tmp_path):
     assert [step.id for step in steps] == ["hold-back:a.service"]
 
 
+def test_what_does_not_let_itself_be_stopped_is_told_before_anything_is_begun(tmp_path):
+    units = {"odd.service": {"active": "active", "refuses_stop": "yes"}}
+    steps, refused = plan(tmp_path, units, "odd.service")
+    assert not steps and "RefuseManualStop=yes" in refused[0]
+    # Where it does not run there is nothing to stop.
+    units["odd.service"]["active"] = "failed"
+    steps, refused = plan(tmp_path, units, "odd.service")
+    assert [step.action for step in steps] == ["hold-units"] and not refused
+
+
 def test_kinds_that_others_stand_on_are_refused_by_name_alone():
     assert "is a slice" in unit_refusal("user.slice")
 

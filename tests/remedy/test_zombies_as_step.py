@@ -3,7 +3,7 @@
 import pytest
 
 from exhume.collect.host import Host
-from exhume.model.remedy import Plan
+from exhume.model.remedy import Plan, Step
 from exhume.model.stop import Stop
 from exhume.remedy.fixes import Fixer
 from exhume.remedy.journal import hold_journal
@@ -37,3 +37,13 @@ def test_real_zombies_are_freed_by_a_step_of_a_fix(lab_of, tmp_path):
 
 def test_a_plan_that_is_for_a_person_is_no_step_of_ours():
     assert as_step(Plan("zombies", 5, "reboot")) is None
+
+
+def test_a_plan_can_be_applied_without_it():
+    other = Step("stop", "stop it", "it loops", action="stop-units", targets=("a.service",))
+    ours = Step(FREE_ZOMBIES, "free them", "they are many", action=FREE_ZOMBIES)
+    by_hand = Step("reboot", "reboot", "nothing else helps")
+    saved = SavedPlan("20260101-000000-abcd", Plan("t", None, "s", (other, ours, by_hand)), "n", "m", "/", "b", 1)
+    left = saved.without(FREE_ZOMBIES)
+    assert left.plan.steps == (other, by_hand) and left.begun().entries[0].step == other
+    assert (left.id, left.fingerprints) == (saved.id, saved.fingerprints)

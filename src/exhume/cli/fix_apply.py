@@ -156,8 +156,11 @@ def _last(ledger: "Ledger", node: "Node", options: Namespace) -> "SavedPlan":
     from exhume.model.clock import SystemClock
     from exhume.remedy.plans import last_plan
     from exhume.remedy.services.fingerprint import fingerprints
+    from exhume.remedy.zombies.as_step import FREE_ZOMBIES
 
     saved = last_plan(ledger.place)
+    if options.no_zombies:
+        saved = saved.without(FREE_ZOMBIES)
     known = next((fix for fix in ledger.fixes() if fix.id == saved.id), None)
     if known is not None:
         raise UsageError(f"the last plan was applied already, as fix {known.id} ({known.state}); make a new one")

@@ -4,10 +4,11 @@ network is never asked, so a role that a cloud gives to a machine can't be seen.
 import glob
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.service_processes import ProcessTable
@@ -17,6 +18,10 @@ from exhume.model.node_facts import Answer, Check, CheckKind, Use
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 64
 _ACTIVE = ("active", "activating", "reloading")
+# File systems of the kernel: empty where the node's root was mounted without them.
+_KERNELS = ("proc", "sys", "dev")
+# -c X, -C X, --config=X, -config-dir X, --flagfile X, --config_path=X …
+_SETTINGS_OPTION = re.compile(r"(?<!\S)--?(?:[cC]|\w*conf\w*(?:[-.]\w+)*|flagfile)(?:=|\s+)(\S+)")
 _ASSIGNMENT = re.compile(r"""(?:^|[\s"'])([A-Za-z_]\w*)=([^\s"']+)""")
 _SETTING = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 
@@ -53,7 +58,7 @@ class AgentChecks:
             for path in _matches(place, pattern):
                 if _is_something(path):
                     return Answer(True, f"{place.name_of(path)} is there")
-        return Answer(False, _none_of(check.paths, "is there"))
+        return _unseen(place, service, check) or Answer(False, _none_of(check.paths, "is there"))
 
     def _line(self, service: Service, check: Check) -> Answer:
         place = self._place(service, check)
@@ -74,6 +79,8 @@ class AgentChecks:
                 return Answer(True, f"{looked[-1]} has it")
         if unreadable:
             return Answer(None, f"{unreadable[0]} can't be read: run as root")
+        if unseen := _unseen(place, service, check):
+            return unseen
         if looked:
             return Answer(False, f"not in {', '.join(looked[:3])}")
         return Answer(False, _none_of(check.paths, "is there"))
@@ -85,10 +92,13 @@ class AgentChecks:
         for name in check.names:
             if orders.get(name):
                 return Answer(True, f"{name} is set in its unit's files")
-        looked = []
+        looked, unreadable = [], []
         for path in (path for pattern in (*check.paths, *more) for path in _matches(place, pattern)) if place else ():
             try:
                 found = {match[1]: match[2] for line in _lines(path) if (match := _SETTING.match(line))}
+            except PermissionError:
+                unreadable.append(path)
+                continue
             except OSError:
                 continue
             looked.append(path)
@@ -101,6 +111,10 @@ class AgentChecks:
                 return Answer(True, f"{name} is set in its environment")
         if place is None and own is None:
             return _hidden(service)
+        if place and unreadable:
+            return Answer(None, f"{place.name_of(unreadable[0])} can't be read: run as root")
+        if place and (unseen := _unseen(place, service, check)):
+            return unseen
         names = " or ".join(check.names)
         where = ", ".join(place.name_of(path) for path in looked) if place and looked else _some(check.paths)
         if looked or not check.paths:
@@ -197,27 +211,76 @@ def _matches(place: NodeRoot, pattern: str) -> Sequence[Path]:
     try:
         if not glob.has_magic(pattern):
             return (place.file(pattern),)
-        fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-        base = place.file(fixed or "/")
-        found = sorted(islice(base.glob(pattern[len(fixed) :].lstrip("/")), _MOST_FILES))
+        fixed = _fixed(pattern)
+        found = sorted(islice(place.file(fixed).glob(pattern[len(fixed) :].lstrip("/")), _MOST_FILES))
         return [place.file(place.name_of(path)) for path in found]
     except (OSError, ValueError):
         return ()
+
+
+def _unseen(place: NodeRoot, service: Service, check: Check) -> Answer | None:
+    """Why it can't be said that none of a check's files is there, where that is so: a directory that we may not look
+    into, a file system of the kernel that isn't mounted here, or another file that the service was told to read."""
+    for pattern in check.paths:
+        top = pattern.split("/")[1]
+        if top in _KERNELS and not _is_filled(place.path / top):
+            return Answer(None, f"/{top} of the node can't be seen from here")
+        if hidden := _closed(place, pattern):
+            return Answer(None, f"{hidden} can't be read: run as root")
+    if not check.on_host and (told := _told_elsewhere(service.command, check.paths)):
+        return Answer(None, f"it is told to read {told}, which may hold it")
+    return None
+
+
+def _told_elsewhere(command: str | None, paths: Sequence[str]) -> str:
+    """A file of settings that a command line names, and that is none of those which were looked at."""
+    known = {_fixed(pattern) for pattern in paths}
+    for match in _SETTINGS_OPTION.finditer(command or ""):
+        named = match[1].strip("'\"")
+        path = re.sub("/+", "/", named).rstrip("/") or "/"
+        looked_at = path in known or any(PurePosixPath(path).match(pattern) for pattern in paths)
+        if "://" in named or (named.startswith("/") and not looked_at):
+            return named
+    return ""
+
+
+def _closed(place: NodeRoot, pattern: str) -> str:
+    """The directory on the way to a file that can't be looked into; empty where there is none."""
+    fixed = _fixed(pattern)
+    try:
+        base = place.file(fixed)
+        base.stat()
+        return "" if not base.is_dir() or os.access(base, os.R_OK | os.X_OK, effective_ids=True) else fixed
+    except PermissionError:
+        return fixed
+    except OSError:
+        return ""
+
+
+def _fixed(pattern: str) -> str:
+    """The directory of a file, or the one below which a pattern looks."""
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/"
+
+
+def _is_filled(directory: Path) -> bool:
+    try:
+        return next(iter(directory.iterdir()), None) is not None
+    except OSError:
+        return False
 
 
 def _is_something(path: Path) -> bool:
     """Whether it is there, and not an empty file. Devices and files of the kernel have no size, and count."""
     try:
         state = path.stat()
-    except PermissionError:
-        return True
     except OSError:
         return False
     return not path.is_file() or state.st_size > 0 or "proc" in path.parts
 
 
 def _lines(path: Path) -> list[str]:
-    if not path.is_file():
+    # Not is_file(): that hides that we may not look.
+    if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(f"{path} is no file")
     with path.open("rb") as file:
         return file.read(_MOST_BYTES).decode("utf-8", "replace").splitlines()

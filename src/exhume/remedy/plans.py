@@ -1,7 +1,7 @@
 """Plans that were made and may be applied later: with the state of the node that each was made from."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,11 @@ class SavedPlan:
     boot_id: str
     made_at: int
     fingerprints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def without(self, action: str) -> "SavedPlan":
+        """The same with no step of this kind."""
+        steps = tuple(step for step in self.plan.steps if step.action != action)
+        return replace(self, plan=replace(self.plan, steps=steps))
 
     def begun(self, baseline: Mapping[str, Any] | None = None) -> Fix:
         """The fix that it becomes, with nothing done yet."""

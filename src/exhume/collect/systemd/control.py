@@ -86,7 +86,7 @@ class SystemdControl:
 
     def unit_state(self, name: str) -> dict[str, str]:
         """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
-        static …), result, pid, cgroup, needs_reload."""
+        static …), result, pid, cgroup, needs_reload, refuses_stop."""
         known = self._orders.look(name)
         asked = {
             "id": "Id",
@@ -98,6 +98,7 @@ class SystemdControl:
             "pid": "MainPID",
             "cgroup": "ControlGroup",
             "needs_reload": "NeedDaemonReload",
+            "refuses_stop": "RefuseManualStop",
         }
         return {word: _word(known.get(key)) for word, key in asked.items()}
 

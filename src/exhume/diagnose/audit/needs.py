@@ -12,8 +12,8 @@ from exhume.model.node_facts import NodeFacts, Use
 from exhume.model.words import count
 
 _SHOWN = 3
-# That a service did not work for less than this may be a boot that isn't over, or an outage elsewhere.
-LEAST_FAILED_HOURS = 5 / 60
+# That a service did not work for less than this may be a boot that isn't over, or an outage of what it waits for.
+LEAST_FAILED_HOURS = 1.0
 LEAST_FAILED_STARTS = 10
 
 

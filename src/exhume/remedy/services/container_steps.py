@@ -11,6 +11,8 @@ from exhume.remedy.services.names import check_container_id
 
 # How an owner is told that is a unit of systemd.
 _BY_UNIT = "unit "
+# Orchestrators that make a new container in the place of one that is stopped.
+_BY_SWARM, _BY_ECS = "swarm service ", "ECS task "
 
 
 def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str]:
@@ -24,6 +26,8 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
             [],
             f"{service.key} is started by {unit}, which would start it again; exhume fix plan {shlex.quote(unit)}",
         )
+    if service.owner.startswith((_BY_SWARM, _BY_ECS)):
+        return [_by_its_orchestrator(chosen)], ""
     engine, container = controls.engine(service.manager), check_container_id(service.id)
     program, target = service.manager.value, f"{service.manager.value}:{service.id}"
     policy, runs = engine.restart_policy(container), engine.runs(container)
@@ -60,6 +64,31 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
             )
         )
     return steps, "" if steps else f"{service.key} does not run, and nothing starts it again"
+
+
+def _by_its_orchestrator(chosen: Chosen) -> Step:
+    """What a swarm or ECS ordered comes back as another container when this one is stopped."""
+    service = chosen.service
+    if service.owner.startswith(_BY_SWARM):
+        name = shlex.quote(service.owner.removeprefix(_BY_SWARM))
+        commands: tuple[str, ...] = (f"docker service ps {name}", f"docker service scale {name}=0")
+        undo = f"docker service scale {name}=N, with the number that docker service ls showed before"
+    else:
+        task, _, cluster = service.owner.removeprefix(_BY_ECS).partition(" of cluster ")
+        where = f" --cluster {shlex.quote(cluster)}" if cluster else ""
+        commands = (f"aws ecs describe-tasks{where} --tasks {shlex.quote(task)}",)
+        undo = "set the service's desired count back"
+    return Step(
+        id=f"owner:{service.key}",
+        title=f"change what orders container {service.name}: {service.owner}",
+        why=f"{chosen.why}; stopped here, it is ordered anew",
+        targets=(service.key,),
+        commands=commands,
+        risk=chosen.risk,
+        harm=chosen.harm,
+        undo=undo,
+        effects=chosen.effects,
+    )
 
 
 def _by_a_person(chosen: Chosen) -> Step:

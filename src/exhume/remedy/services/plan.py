@@ -73,6 +73,9 @@ class Planner:
             return [], why
         case = UnitCase(chosen, units, tuple(along), self.fix, self.when)
         running = _running(control, units)
+        for unit in running:
+            if control.unit_state(unit).get("refuses_stop") == "yes":
+                return [], f"{unit} does not let itself be stopped: its unit says RefuseManualStop=yes"
         if print_.get("fragment", "").startswith(_TRANSIENT):
             if not running:
                 return [], f"{name} was made at run time and does not run: nothing starts it again"
