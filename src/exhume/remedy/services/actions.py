@@ -3,8 +3,9 @@
 What `look` saw is all that `undo` goes by, and it is on the disk before `do` begins.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from exhume.model.audit import Manager
@@ -136,16 +137,11 @@ class HoldUnits:
         return _stopped_again(control, step.targets)
 
     def undo(self, step: Step, before: Before) -> str:
-        kept = []
-        for name, text in reversed(_texts(step).items()):
-            try:
-                self.files.remove_drop_in(name, text, dict(before["units"][name]))
-            except Kept as error:
-                kept.append(str(error))
-        self.controls.systemd().daemon_reload()
-        if kept:
-            raise Kept("; ".join(kept))
-        return ""
+        removals = (
+            partial(self.files.remove_drop_in, name, text, dict(before["units"][name]))
+            for name, text in reversed(_texts(step).items())
+        )
+        return _take_back(removals, self.controls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +165,21 @@ class MaskUnits:
         return _stopped_again(control, step.targets)
 
     def undo(self, step: Step, before: Before) -> str:
-        kept = []
-        for name in reversed(before["free"]):
-            try:
-                self.files.unmask(name)
-            except Kept as error:
-                kept.append(str(error))
-        self.controls.systemd().daemon_reload()
-        if kept:
-            raise Kept("; ".join(kept))
-        return ""
+        return _take_back((partial(self.files.unmask, name) for name in reversed(before["free"])), self.controls)
+
+
+def _take_back(removals: Iterable[Callable[[], object]], controls: Controls) -> str:
+    """Remove files of ours, all that can be, and have systemd look again. Those that are no longer ours stay."""
+    kept = []
+    for remove in removals:
+        try:
+            remove()
+        except Kept as error:
+            kept.append(str(error))
+    controls.systemd().daemon_reload()
+    if kept:
+        raise Kept("; ".join(kept))
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
