@@ -171,6 +171,8 @@ def test_a_unit_that_never_started_for_a_failed_dependency_may_yet_be_of_use():
 
 def test_what_somebody_set_up_and_works_is_needed():
     assert answer(unit(), linked=SINCE) == ("yes", "configured-and-works")
+    # One that was started again a moment ago may be down in the next.
+    assert answer(unit(age_s=2.0), linked=SINCE) == ("unknown", "no-rule")
 
 
 def test_that_nothing_runs_beside_it_is_never_a_reason():

@@ -64,7 +64,7 @@ class PretendSystemd:
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
         known = self.units()[name]
-        words = ("drop_ins", "required_by", "triggered_by", "unit_file_state", "fragment")
+        words = ("drop_ins", "required_by", "triggered_by", "upheld_by", "unit_file_state", "fragment")
         return {word: known.get(word, "") for word in words}
 
     def _save(self, units: Mapping[str, Mapping[str, str]]) -> None:

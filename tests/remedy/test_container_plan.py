@@ -28,6 +28,10 @@ class Policy:
 class Engine:
     policy: Policy
     up: bool = True
+    goes: bool = False
+
+    def goes_when_stopped(self, container: str) -> bool:
+        return self.goes
 
     def restart_policy(self, container: str) -> Policy:
         return self.policy
@@ -156,3 +160,9 @@ def test_what_an_orchestrator_would_order_anew_is_left_to_a_person(owner, words)
     steps, why = container_steps(Chosen(Service(Manager.DOCKER, ID, "a", owner=owner)), controls(Policy("no")))
     assert why == "" and [step.automatic for step in steps] == [False]
     assert shlex.split(steps[0].commands[-1])[: len(words)] == words
+
+
+def test_what_would_be_lost_when_it_stops_is_not_stopped():
+    own = Controls(engines={Manager.DOCKER: Engine(Policy("no"), goes=True)})
+    steps, why = container_steps(Chosen(Service(Manager.DOCKER, ID, "a")), own)
+    assert steps == [] and "--rm" in why and f"docker stop {ID}" in why

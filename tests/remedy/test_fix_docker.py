@@ -140,6 +140,13 @@ def test_a_plan_that_is_older_than_the_container_is_refused(docker, fix, lasting
     assert fix("list", code=1)["fixes"] == []
 
 
+def test_what_is_removed_when_it_stops_is_refused_and_runs_on(docker, fix):
+    container = docker.run("short_lived", IMAGE, LASTS, "--rm")
+    assert "--rm" in fix("apply", "docker:short_lived", "--yes", "--baseline", "0s", code=2)["said"]
+    assert DockerControl(docker.socket).runs(container)
+    docker("rm", "-f", container)
+
+
 def test_a_policy_that_somebody_changed_since_is_left(docker, fix, lasting):
     fix("apply", "docker:neighbour", "--yes", "--baseline", "0s")
     docker("update", "--restart=unless-stopped", lasting)

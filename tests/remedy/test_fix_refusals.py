@@ -248,6 +248,17 @@ def test_what_does_not_let_itself_be_stopped_is_told_before_anything_is_begun(tm
     assert [step.action for step in steps] == ["hold-units"] and not refused
 
 
+def test_what_a_unit_upholds_needs_force(tmp_path):
+    units = {
+        "held.service": {"active": "active", "upheld_by": "boss.service idle.service"},
+        "boss.service": {"active": "active"},
+        "idle.service": {},
+    }
+    steps, refused = plan(tmp_path, units, "held.service")
+    assert not steps and "boss.service asks for held.service" in refused[0] and "idle" not in refused[0]
+    assert plan(tmp_path, units, "held.service", force=True)[1] == []
+
+
 def test_kinds_that_others_stand_on_are_refused_by_name_alone():
     assert "is a slice" in unit_refusal("user.slice")
 

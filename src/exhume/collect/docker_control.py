@@ -53,6 +53,10 @@ class DockerControl:
     def restart_policy(self, container: str) -> RestartPolicy:
         return _policy(self._inspect(container))
 
+    def goes_when_stopped(self, container: str) -> bool:
+        """Whether the engine removes it as soon as it ends, with all that it wrote outside of named volumes."""
+        return bool((self._inspect(container).get("HostConfig") or {}).get("AutoRemove"))
+
     def runs(self, container: str) -> bool:
         """Whether it runs, or is going to be started again."""
         told = self._inspect(container)

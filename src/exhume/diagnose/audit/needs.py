@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from exhume.diagnose.audit.agents import Entry, met
 from exhume.diagnose.audit.explain import hours_words
-from exhume.diagnose.audit.traits import has_worked, is_active
+from exhume.diagnose.audit.traits import YOUNG_S, has_worked, is_active
 from exhume.model.audit import Agent, Manager, Need, Needed, Origin, Provenance, Service
 from exhume.model.node_facts import NodeFacts, Use
 from exhume.model.words import count
@@ -123,6 +123,9 @@ def _agent_is_set_up(matter: Matter) -> Need | None:
 
 def _configured_and_works(matter: Matter) -> Need | None:
     if matter.provenance.origin is not Origin.CONFIGURED or matter.troubled or not is_active(matter.service):
+        return None
+    # That it was started a moment ago does not say that it works.
+    if matter.service.age_s is not None and matter.service.age_s < YOUNG_S:
         return None
     return Need(Needed.YES, "configured-and-works", "somebody set it up on this machine since, and it works")
 

@@ -30,6 +30,12 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
         return [_by_its_orchestrator(chosen)], ""
     engine, container = controls.engine(service.manager), check_container_id(service.id)
     program, target = service.manager.value, f"{service.manager.value}:{service.id}"
+    if engine.goes_when_stopped(container):
+        return (
+            [],
+            f"{service.key} was started with --rm: stopped, it is removed with all that it wrote, and nothing brings "
+            f"it back; {program} stop {container} does that",
+        )
     policy, runs = engine.restart_policy(container), engine.runs(container)
     steps = []
     if runs:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
+from exhume.model.words import listed
 from exhume.remedy.services.actions import RUNS, stopped_along
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.container_steps import container_steps
@@ -71,6 +72,10 @@ class Planner:
         along = stopped_along(control, units)
         if why := required_refusal(name, along, forced=self.force_required):
             return [], why
+        upholding = _running(control, print_.get("upheld_by", "").split())
+        if upholding and not self.force_required:
+            said = f"{listed(upholding)} asks for {name} without end (Upholds=), and would fill the log with it"
+            return [], f"{said}; stop that first, or --force-required does it all the same"
         case = UnitCase(chosen, units, tuple(along), self.fix, self.when)
         running = _running(control, units)
         for unit in running:
