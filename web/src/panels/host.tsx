@@ -1,13 +1,16 @@
 /** The panels below the timeline: one line that says what is looked at, the tabs, and the open panel. */
 import type { JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { coresInWords } from "../cpulist";
 import { duration, range } from "../format";
 import { registerShortcuts } from "../keyboard";
 import { analysed, change, recording, select, state, warm } from "../state";
+import { useSettled } from "../settled";
 import { PANELS } from "./all";
 import { Aside } from "./aside";
 import { focusSearch } from "./flame/panel";
+
+const SETTLED_MS = 250;
 
 export function PanelHost(): JSX.Element {
   const list = useRef<HTMLDivElement>(null);
@@ -24,10 +27,16 @@ export function PanelHost(): JSX.Element {
       ),
     [],
   );
-  const of = analysed.value;
-  // A selection is wanted at once; else the timeline comes first.
+  const now = analysed.value;
+  const rested = useSettled(now, SETTLED_MS);
+  // A selection is wanted at once; a view when it stands still, and after the timeline itself.
+  const of = now === null || now.selected ? now : (rested ?? now);
   const ready = of !== null && (of.selected || warm.value);
   const open = PANELS.find((panel) => panel.tab === state.value.tab) ?? PANELS[0];
+  // Made anew only when there is something else to show: the timeline moves without them.
+  const tools = useMemo(() => of && open.Tools && <open.Tools of={of} />, [of, open]);
+  const body = useMemo(() => ready && <open.Body of={of} key={open.tab} />, [of, open, ready]);
+  const aside = useMemo(() => ready && open.tab !== "diagnosis" && <Aside of={of} />, [of, open, ready]);
   const onKeys = (event: KeyboardEvent): void => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (step === 0) return;
@@ -56,13 +65,13 @@ export function PanelHost(): JSX.Element {
             </button>
           ))}
         </div>
-        <div class="tab-tools">{of && open.Tools && <open.Tools of={of} />}</div>
+        <div class="tab-tools">{tools}</div>
       </div>
       <div class="panel-and-aside">
         <div class="panel" id="panel" role="tabpanel" aria-labelledby={`tab-${open.tab}`}>
-          {ready && <open.Body of={of} key={open.tab} />}
+          {body}
         </div>
-        {ready && open.tab !== "diagnosis" && <Aside of={of} />}
+        {aside}
       </div>
     </section>
   );
