@@ -75,7 +75,7 @@ async function ask(path: string, signal?: AbortSignal): Promise<Response> {
     response = await fetch(`./api/${path}`, { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ServerError(0, "The server doesn't answer. Is `exhume serve` still running?");
+    throw new ServerError(0, "The server doesn't answer. Is “exhume serve” still running?");
   }
   if (!response.ok) throw new ServerError(response.status, await sentenceOf(response));
   return response;

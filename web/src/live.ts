@@ -37,6 +37,8 @@ export async function readIncidents(): Promise<void> {
     incidentsKnown.value = true;
   } catch (error) {
     trouble.value = sentence(error);
+    waiting = window.setTimeout(() => void readIncidents(), RETRY_MS);
+    return;
   }
   if (incidents.peek().some((incident) => incident.state === "waiting")) {
     waiting = window.setTimeout(() => void readIncidents(), WAITING_MS);
@@ -76,6 +78,8 @@ function listenToPulse(): void {
   source.onerror = () => {
     // The browser connects again by itself; people are told what is going on meanwhile.
     if (recording.peek()?.live) trouble.value = "The server doesn't answer any more; trying again …";
+    // But not after an answer that was an error.
+    if (source.readyState === EventSource.CLOSED) window.setTimeout(listenToPulse, RETRY_MS);
   };
   source.onopen = () => {
     if (trouble.peek() !== null) void readRecording();

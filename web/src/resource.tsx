@@ -16,6 +16,7 @@ export interface Resource<Value> {
 }
 
 const SLOW_MS = 200;
+const GONE_MS = 3000;
 
 /**
  * Read whenever `key` changes; a null key reads nothing. An older question is aborted, so answers never arrive in the
@@ -35,6 +36,7 @@ export function useResource<Value>(
       setShown(AT_REST);
       return undefined;
     }
+    let later = 0;
     const abort = new AbortController();
     const keep = options.keep ?? true;
     setShown((old) => ({ ...(keep ? old : AT_REST), loading: true, slow: false }));
@@ -45,8 +47,11 @@ export function useResource<Value>(
           if (!abort.signal.aborted) setShown({ value, key, loading: false, slow: false, error: null });
         },
         (error: unknown) => {
-          if (!abort.signal.aborted) {
-            setShown((old) => ({ ...old, loading: false, slow: false, error: sentence(error) }));
+          if (abort.signal.aborted) return;
+          setShown((old) => ({ ...old, loading: false, slow: false, error: sentence(error) }));
+          // A server that is gone may come back: nobody has to press a button for that.
+          if (error instanceof ServerError && error.status === 0) {
+            later = window.setTimeout(() => setAgain((count) => count + 1), GONE_MS);
           }
         },
       );
@@ -55,6 +60,7 @@ export function useResource<Value>(
       abort.abort();
       window.clearTimeout(slow);
       window.clearTimeout(begin);
+      window.clearTimeout(later);
     };
   }, [key, again]);
   return { ...shown, retry: () => setAgain((count) => count + 1) };

@@ -19,7 +19,7 @@ import { Lane } from "./lane";
 import { Legend } from "./legend";
 import { overviewGrid } from "./overview";
 import { usePaint } from "./paint";
-import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, useCells } from "./plot";
+import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, tallest, useCells } from "./plot";
 import { CellTooltip, type Pointed } from "./tooltip";
 import { WorstCells } from "./worst";
 
@@ -40,7 +40,8 @@ export function Heatmap(): JSX.Element | null {
   );
   const grid = read.value;
   const coarse = filtered ? null : overviewGrid.value;
-  const rows = useMemo(() => rowsFor(shownCpus(grid, coarse, cores)), [grid, coarse, cores]);
+  const most = tallest.value;
+  const rows = useMemo(() => rowsFor(shownCpus(grid, coarse, cores), most), [grid, coarse, cores, most]);
   const paint = usePaint();
   const look = theme.value;
   const fine = useMemo(() => grid && pictureOf(grid, rows, look, "heat"), [grid, rows, look]);

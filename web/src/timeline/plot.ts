@@ -6,8 +6,15 @@ import { extent, view } from "../state";
 import type { Span } from "../wire";
 import { planCells, position, type Plan } from "./axis";
 
+const LOW_SCREEN_PX = 1000;
+const TALL_PX = 288;
+const LOW_PX = 200;
+
 /** Of the part of a lane that has the time axis, in CSS pixels. */
 export const plotWidth = signal(0);
+
+/** How tall the heatmap may get: on a lower screen the panels need their part, too. */
+export const tallest = signal(TALL_PX);
 
 /** Measures the element whose width is that of the time axis. */
 export function useMeasuredWidth(): { current: HTMLDivElement | null } {
@@ -17,11 +24,16 @@ export function useMeasuredWidth(): { current: HTMLDivElement | null } {
     if (!element) return undefined;
     const measure = (): void => {
       plotWidth.value = Math.floor(element.getBoundingClientRect().width);
+      tallest.value = window.innerHeight < LOW_SCREEN_PX ? LOW_PX : TALL_PX;
     };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
-    return () => observer.disconnect();
+    window.addEventListener("resize", measure);
+    return () => {
+      observer.disconnect();
+      window.removeEventListener("resize", measure);
+    };
   }, []);
   return place;
 }
