@@ -89,7 +89,7 @@ function TryTheLab(): JSX.Element {
 function Skeleton(): JSX.Element {
   return (
     <div class="skeleton" aria-busy="true" aria-label="reading the recording">
-      <i class="short" />
+      <p class="muted">reading the recording …</p>
       <i class="short" />
       <i class="tall" />
       <i class="short" />

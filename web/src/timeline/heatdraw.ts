@@ -44,7 +44,12 @@ export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
   }
   const context = canvas.getContext("2d", { alpha: false });
   if (!context) return;
-  hatch(context, scene.look, width, height, ratio);
+  if (scene.pictures.length > 0) hatch(context, scene.look, width, height, ratio);
+  else {
+    // Not known yet is not the same as not recorded.
+    context.fillStyle = css(scene.look.ground);
+    context.fillRect(0, 0, width, height);
+  }
   context.imageSmoothingEnabled = false;
   for (const picture of scene.pictures) {
     cover(context, picture, scene, width, height);

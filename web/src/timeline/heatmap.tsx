@@ -106,7 +106,9 @@ export function Heatmap(): JSX.Element | null {
   );
 }
 
+/** The cores that were seen; before anything is, as many as the node says it has: so that nothing jumps. */
 function shownCpus(grid: CoreGrid | null, coarse: CoreGrid | null, cores: number[] | null): number[] {
+  if (!grid && !coarse) return cores ?? Array.from({ length: recording.peek()?.cores ?? 0 }, (_, cpu) => cpu);
   const all = [...new Set([...(grid?.cpus ?? []), ...(coarse?.cpus ?? [])])].sort((a, b) => a - b);
   return cores ? all.filter((cpu) => cores.includes(cpu)) : all;
 }
