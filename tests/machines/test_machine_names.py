@@ -1,5 +1,6 @@
 """Names, descriptions and log lines of units that were made to do harm: none comes of them."""
 
+import os
 import secrets
 import shlex
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from nspawn_machine import Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv")]
 
-MARK = f"/tmp/{secrets.token_hex(8)}"
+# The same for every worker of one run, which have to agree on the names of tests; another in the next run.
+MARK = f"/tmp/exhume-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or secrets.token_hex(8)}"
 # As long as a unit may be called; its directory of drop-ins would be too long for a disk.
 LONGEST = "l" * (255 - len(".service")) + ".service"
 LONGEST_OWN = "o" * (255 - len(".service")) + ".service"

@@ -1,7 +1,9 @@
 """Profiles: the samples of a window, summed by command and stack."""
 
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from exhume.model.window import Window
 from exhume.store.coverage import gaps_between
 from exhume.store.profile import ProfileFilter, StackProfile
 from exhume.store.query import Recording
-from exhume.store.stacks import UNKNOWN_FRAME
+from exhume.store.stacks import UNKNOWN_FRAME, FrameTable, ResolvedStacks
 from exhume.store.writer import SegmentWriter
 
 FRAMES = {11: "start_thread", 12: "poll", 13: "mem_cgroup_nr_lru_pages", 14: "spin"}
@@ -110,6 +112,16 @@ def test_a_bad_expression_is_said_in_a_sentence(tmp_path: Path) -> None:
     record(tmp_path)
     with pytest.raises(UsageError, match="not a regular expression"):
         Recording.open(tmp_path).profile(ALWAYS, ProfileFilter(stack_regex="("))
+
+
+def test_no_expression_takes_long() -> None:
+    """One that tries every way to divide a name would double its time with each letter."""
+    frames = FrameTable(["user"], ["/bin/x"], ["a" * 26 + "b"])
+    stacks = ResolvedStacks(frames, np.array([0, 1]), np.array([0]), 0)
+    began = time.monotonic()
+    assert ProfileFilter(stack_regex="^(a+)+$").keeps(stacks).tolist() == [False]
+    assert ProfileFilter(stack_regex="^(a+)+b$").keeps(stacks).tolist() == [True]
+    assert time.monotonic() - began < 1
 
 
 def test_an_empty_stack_and_an_untold_one_are_not_confused(tmp_path: Path) -> None:

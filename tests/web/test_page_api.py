@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,10 @@ from tests.web.wire import counts, heat
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.app import create_app
+from exhume.present.web.explaining import Explaining
 from exhume.present.web.guard import Rules
+from exhume.present.web.opened import Opened
+from exhume.present.web.routes_live import Pulse
 from exhume.store.profile import ProfileFilter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -308,6 +312,18 @@ def test_what_is_live_is_followed(tmp_path):
         app.state.stopping.clear()
         before = client.get("/api/recording").json()
     assert before["until"] - before["since"] == 5 * NANOS // MILLIS
+
+
+def test_many_followers_cost_one_look_a_second(written, monkeypatch):
+    opened = Opened(written[0])
+    looks = []
+    losses = opened.losses
+    monkeypatch.setattr(opened, "losses", lambda: looks.append(1) or losses())
+    pulse = Pulse(opened, Explaining(opened))
+    with ThreadPoolExecutor(8) as people:
+        said = set(people.map(lambda _: pulse.said(), range(50)))
+    assert len(said) == 1
+    assert len(looks) == 1
 
 
 def test_every_endpoint_is_on_its_page(client):

@@ -79,6 +79,13 @@ def test_it_only_reads(client, method):
     assert "reads" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("path", ["/", "/api/recording", "/api/cores", "/api/nothing", "/api/cores?cells=0"])
+def test_the_head_is_that_of_the_answer(client, path):
+    head, answer = client.head(path), client.get(path)
+    assert head.status_code == answer.status_code
+    assert head.headers["content-type"] == answer.headers["content-type"]
+
+
 def test_without_the_token_nothing_is_told(guarded):
     for path in ("/", "/api/recording", "/api/openapi.json", "/?token=wrong", "/api/recording?token=", "/assets/x"):
         answer = guarded.get(path)
@@ -95,6 +102,12 @@ def test_the_token_is_shown_once_and_then_kept_in_a_cookie(guarded):
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert guarded.get("/api/recording").status_code == 200
+    # A bookmark of the first link does not put it back into the address bar, from where it would be shared.
+    assert guarded.get(f"/?token={TOKEN}").headers["location"] == "/"
+
+
+def test_the_token_leads_nowhere_else(guarded):
+    assert guarded.get(f"http://node-7:8420//evil.example/x?token={TOKEN}").headers["location"] == "/evil.example/x"
 
 
 def test_programs_show_it_as_a_header(guarded):

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { chainOf, placeOf, shownValue } from "../src/panels/chain";
+import { chainOf, placeInWords, placeOf, shownValue } from "../src/panels/chain";
 import type { ChainLink, Evidence, Finding } from "../src/wire";
 
 function link(role: ChainLink["role"], at_ms: number): ChainLink {
@@ -57,6 +57,13 @@ describe("a piece of evidence", () => {
     expect(shownValue(evidence(68_680, "max", "groups"))).toBe("68,680 groups");
     expect(shownValue(evidence("eth0", "first", ""))).toBe("eth0");
     expect(shownValue(evidence(null, "first", ""))).toBe("");
+  });
+
+  it("says when and where it was taken", () => {
+    const at = Date.UTC(2026, 10, 15, 3, 14, 7);
+    const of = { ...evidence(1, "max", ""), since_ms: at, until_ms: at + 60_000, cpu: 0 };
+    expect(placeInWords(of, true)).toBe("03:14:07 – 03:15:07, core 0");
+    expect(placeInWords({ ...of, until_ms: at + 447, cpu: null }, true)).toBe("03:14:07");
   });
 
   it("is a second at least, with half a minute around it", () => {

@@ -1,6 +1,5 @@
 """Stack and frame hashes -> names, for the few stacks that a profile shows."""
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -33,9 +32,10 @@ class ResolvedStacks:
     indexes: Ints
     unknown: int
 
-    def matching(self, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
-        """For each stack, whether the pattern is found in the name of one of its frames."""
-        return self._with_any(np.array([pattern.search(name) is not None for name in self.frames.names], np.int64))
+    def matching(self, pattern: str) -> npt.NDArray[np.bool_]:
+        """For each stack, whether the pattern (of RE2) is found in the name of one of its frames."""
+        found = pc.match_substring_regex(pa.array(self.frames.names, pa.string()), pattern)
+        return self._with_any(found.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def holding(self, frame: tuple[str, str, str]) -> npt.NDArray[np.bool_]:
         """For each stack, whether this frame (kind, module, name) is in it."""

@@ -1,5 +1,5 @@
 /** The chain of a finding as it is told, and where its evidence stands in time. Pure. */
-import { percent, quantity } from "../format";
+import { percent, quantity, range, time } from "../format";
 import type { ChainLink, Evidence, Finding, Span } from "../wire";
 
 const ORDER = ["symptom", "mechanism", "culprit", "root_cause", "remedy"];
@@ -29,6 +29,12 @@ function withCulprit(chain: ChainLink[], { culprit }: Finding): ChainLink[] {
 export function shownValue(of: Evidence): string {
   if (typeof of.value !== "number") return String(of.value ?? "");
   return of.how === "share" && of.value <= 1 ? percent(of.value) : quantity(of.value, of.unit);
+}
+
+/** Where a piece of evidence was taken from: `02:45:11 – 02:46:11, core 69`; a second or less is one moment. */
+export function placeInWords({ since_ms, until_ms, cpu }: Evidence, utc: boolean): string {
+  const when = until_ms - since_ms <= LEAST_MS ? time(since_ms, utc) : range(since_ms, until_ms, utc);
+  return cpu === null ? when : `${when}, core ${cpu}`;
 }
 
 /** What to select for a piece of evidence, and the time around it that the timeline shows then. */

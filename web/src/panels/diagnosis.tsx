@@ -5,7 +5,7 @@ import { duration, number, range, time } from "../format";
 import { Standby, useResource } from "../resource";
 import { change, extent, select, state, type Analysed } from "../state";
 import type { ChainLink, Diagnosis, Evidence, Finding, Span } from "../wire";
-import { chainOf, placeOf, shownValue } from "./chain";
+import { chainOf, placeInWords, placeOf, shownValue } from "./chain";
 import type { Panel, PanelProps } from "./panel";
 
 const ROLES: Record<string, string> = {
@@ -37,7 +37,7 @@ function DiagnosisBody({ of }: PanelProps): JSX.Element {
         <>
           <Verdict of={found} />
           {found.findings.map((finding) => (
-            <FindingCard key={finding.cause} finding={finding} open />
+            <FindingCard key={finding.cause} finding={finding} said={found.sentence} open />
           ))}
           <RuledOut of={found} />
         </>
@@ -58,7 +58,7 @@ export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
         <>
           <Standby of={read} what="the evidence" />
           {found && <Verdict of={found} />}
-          {found?.findings[0] && <FindingCard finding={found.findings[0]} open={false} />}
+          {found?.findings[0] && <FindingCard finding={found.findings[0]} said={found.sentence} open={false} />}
           {found && found.findings.length > 1 && (
             <button type="button" class="link" onClick={() => change({ tab: "diagnosis" })}>
               {found.findings.length - 1} more
@@ -87,7 +87,8 @@ function Verdict({ of }: { of: Diagnosis }): JSX.Element {
   );
 }
 
-function FindingCard({ finding, open }: { finding: Finding; open: boolean }): JSX.Element {
+/** `said` stands above it already: no sentence is told twice. */
+function FindingCard({ finding, said, open }: { finding: Finding; said: string; open: boolean }): JSX.Element {
   return (
     <article class={`finding finding-${finding.severity}`} data-testid="finding" data-cause={finding.cause}>
       <header>
@@ -95,7 +96,7 @@ function FindingCard({ finding, open }: { finding: Finding; open: boolean }): JS
         <span class="badge">{finding.severity}</span>
         <span title="how often findings told like this are right">{number(finding.confidence, 2)} sure</span>
       </header>
-      <p>{finding.summary}</p>
+      {finding.summary !== said && <p>{finding.summary}</p>}
       <ol class="chain" aria-label="from symptom to remedy">
         {chainOf(finding).map((link, index) => (
           <Link key={`${link.role} ${index}`} link={link} open={open} />
@@ -137,7 +138,7 @@ function Link({ link, open }: { link: ChainLink; open: boolean }): JSX.Element {
           <ul class="evidence">
             {shown.slice(0, open ? undefined : SHOWN_EVIDENCE).map((each, index) => (
               <li key={index}>
-                <EvidenceLink of={each} />
+                <EvidenceLink of={each} open={open} />
               </li>
             ))}
           </ul>
@@ -147,7 +148,8 @@ function Link({ link, open }: { link: ChainLink; open: boolean }): JSX.Element {
   );
 }
 
-function EvidenceLink({ of }: { of: Evidence }): JSX.Element {
+/** A value with, where there is room, the time and the core that it was taken from: where the link leads. */
+function EvidenceLink({ of, open }: { of: Evidence; open: boolean }): JSX.Element {
   return (
     <button
       type="button"
@@ -157,6 +159,7 @@ function EvidenceLink({ of }: { of: Evidence }): JSX.Element {
       onClick={() => goTo({ since: of.since_ms, until: of.until_ms }, of.cpu)}
     >
       {of.table}.{of.column}: {shownValue(of)}
+      {open && <span class="muted"> ({placeInWords(of, state.value.utc)})</span>}
     </button>
   );
 }

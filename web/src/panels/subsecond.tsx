@@ -32,8 +32,8 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
   return (
     <div data-testid="subsecond" aria-busy={read.loading}>
       <p class="muted">
-        Each column is {duration(columnMs)} of wall time, from its beginning (bottom) to its end (top); darker is more
-        samples. Drag over it to select that time.
+        Each column is {duration(columnMs)} of wall time, from its beginning (bottom) to its end (top); the stronger the
+        colour, the more samples. Drag over it to select that time.
         {columnMs !== column && ` Columns of ${duration(column)} would be too many here.`}
       </p>
       <Standby of={read} what="the samples" empty={grid !== null && grid.most === 0 && "No stack was sampled here."} />

@@ -1,5 +1,6 @@
 """The server: routes over one recording, with the page's files beside them."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ def create_app(directory: Path, rules: Rules, static: Path = STATIC, opened: Ope
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         explaining = Explaining(opened)
         app.state.explaining = explaining
+        app.state.pulse = routes_live.Pulse(opened, explaining)
         explaining.start()
         yield
         explaining.stop()
@@ -43,6 +45,7 @@ def create_app(directory: Path, rules: Rules, static: Path = STATIC, opened: Ope
     )
     app.state.opened = opened
     app.state.stopping = threading.Event()
+    app.state.diagnosing = asyncio.Semaphore(routes_diagnosis.AT_ONCE)
     for routes in (routes_recording, routes_timeline, routes_stacks, routes_diagnosis, routes_live):
         app.include_router(routes.router, prefix="/api")
     app.add_exception_handler(HTTPException, _refused)

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
 from exhume.present.web.opened import Opened
-from exhume.store.profile import ProfileFilter, compile_stack_regex
+from exhume.store.profile import ProfileFilter, check_stack_regex
 from exhume.store.query import Recording
 
 # Moments that a browser can name: its whole range of dates.
@@ -84,7 +84,7 @@ def asked(  # noqa: PLR0917
     """The part of the recording that a request is about."""
     numbers = None if not cpus else core_numbers(cpus)
     if stack:
-        compile_stack_regex(stack)
+        check_stack_regex(stack)
     wanted = ProfileFilter(
         numbers, comm or None, pid, stack or None, container or None, pod or None, kind if kind else None
     )

@@ -11,12 +11,16 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "exhume-token"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 READING = ("GET", "HEAD")
+STREAM = "/api/live"
+# Browsers keep strict cookies back when a link on another site is followed (in a chat, in a ticket). The page that asks
+# for itself again, with what stands after #, is this site's own, and then they show them.
+AGAIN, AGAIN_SCRIPT = "/again.js", 'location.replace(location.pathname + "?" + location.hash);'
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -63,9 +67,15 @@ class Guard:
                 scope, receive, send
             )
             return
-        if self._rules.token is not None and not self._shown_in_cookie(headers):
-            await self._ask_for_token(scope, receive, send, headers)
+        if self._rules.token is not None and scope["path"] == AGAIN:
+            await Response(AGAIN_SCRIPT, media_type="text/javascript", headers=HEADERS)(scope, receive, send)
             return
+        if self._rules.token is not None and (not self._shown_in_cookie(headers) or _token_in(scope)):
+            await self._ask_for_token(scope, receive, send)
+            return
+        # Who asks for the head gets that of GET's answer, whose body the server leaves out. A stream has no end.
+        if scope["method"] == "HEAD" and scope["path"] != STREAM:
+            scope = {**scope, "method": "GET"}
         await self._app(scope, receive, _with_headers(send))
 
     def _host(self, headers: Headers) -> str | None:
@@ -98,16 +108,31 @@ class Guard:
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), (self._rules.token or "").encode())
 
-    async def _ask_for_token(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+    async def _ask_for_token(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The link with the token is opened once; from then on a cookie shows it, and the address bar does not."""
-        shown = dict(parse_qsl(scope.get("query_string", b"").decode(errors="replace"))).get("token", "")
+        shown = _token_in(scope)
         if not self._is_token(shown):
+            if not shown and _arrived_by_link(Headers(scope=scope)):
+                page = f'<!doctype html><title>exhume</title><script src="{AGAIN}"></script>opening the page ...'
+                await HTMLResponse(page, 401, headers=HEADERS)(scope, receive, send)
+                return
             sentence = "a token is needed: open the link that exhume serve printed, which has it at its end"
             await JSONResponse({"detail": sentence}, 401, headers=HEADERS)(scope, receive, send)
             return
-        answer = RedirectResponse(scope["path"] or "/", 303, headers=HEADERS)
+        answer = RedirectResponse("/" + scope["path"].lstrip("/"), 303, headers=HEADERS)
         answer.set_cookie(COOKIE, shown, httponly=True, samesite="strict", secure=self._rules.secure)
         await answer(scope, receive, send)
+
+
+def _arrived_by_link(headers: Headers) -> bool:
+    foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    return foreign and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+
+
+def _token_in(scope: Scope) -> str:
+    """The token in an address; empty where there is none."""
+    query: bytes = scope.get("query_string", b"")
+    return dict(parse_qsl(query.decode(errors="replace"))).get("token", "")
 
 
 def _name(host: str) -> str:

@@ -3,7 +3,8 @@
 from datetime import UTC
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from exhume.model.clock import MILLIS
@@ -11,18 +12,32 @@ from exhume.model.finding import Diagnosis, Link
 from exhume.model.window import Window
 from exhume.present.diagnosis_json import diagnosis_json
 from exhume.present.web.asking import Here, Moment, ms, refuse, window_of
+from exhume.present.web.opened import Opened
 from exhume.present.web.routes_timeline import PROBLEMS
 from exhume.store.remembered import Remembered
 
 router = APIRouter(tags=["diagnosis"], responses=PROBLEMS)
 AROUND_MS = 120_000
 LONGEST_MS = 24 * 3_600_000
+# The node that is looked at may be a busy one.
+AT_ONCE = 2
+NOBODY_WAITS = 499
 
 
 @router.get("/diagnosis", responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}})
-def diagnosis(here: Here, since: Moment = None, until: Moment = None, at: Moment = None) -> Response:
+async def diagnosis(
+    request: Request, here: Here, since: Moment = None, until: Moment = None, at: Moment = None
+) -> Response:
     """The diagnosis of a window, or of what is nearest to a moment. Its shape is that of `exhume diagnose --json`, with
     every time in milliseconds beside it (`at_ms`, `since_ms`, `until_ms`)."""
+    # Who moves the view asks again before the last answer is there: what nobody waits for any more is not worked out.
+    async with request.app.state.diagnosing:
+        if await request.is_disconnected():
+            return Response(status_code=NOBODY_WAITS)
+        return await run_in_threadpool(_diagnosed, here, since, until, at)
+
+
+def _diagnosed(here: Opened, since: int | None, until: int | None, at: int | None) -> Response:
     recording = here.recording()
     if at is not None and since is None and until is None:
         since, until = max(0, at - AROUND_MS), at + AROUND_MS

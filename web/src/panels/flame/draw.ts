@@ -22,6 +22,7 @@ const PROCESS_HUE = "#b9bcc0";
 const MODULE_HUES = ["#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#f0e442", "#0072b2", "#d55e00", "#8a8f98"];
 /** A change of this much of the whole has the full colour. */
 const FULL_GROWTH = 0.25;
+const SHADES = 7;
 
 export function rowTop(layout: Layout, row: number, up: boolean): number {
   return (up ? layout.rows - 1 - row : row) * ROW;
@@ -44,31 +45,7 @@ export function drawFlame(canvas: HTMLCanvasElement, model: FlameModel, layout: 
   pen.clearRect(0, 0, width, height);
   pen.font = FONT;
   pen.textBaseline = "middle";
-  const colours = new Map<number, Rgb>();
-  const ground = rgb(look.theme.dark ? "#16191f" : "#ffffff");
-  for (let i = 0; i < layout.count; i++) {
-    const node = layout.node[i];
-    const label = model.flame.label[node];
-    const key = look.colour === "difference" ? -1 - node : label * 8 + model.flame.state[node];
-    let colour = colours.get(key);
-    if (!colour) {
-      colour = colourOf(model, node, look);
-      colours.set(key, colour);
-    }
-    const found = look.matches ? look.matches.labels[label] === 1 : null;
-    if (found === false) colour = blend(colour, ground, 0.62);
-    if (i <= layout.ancestors && layout.ancestors > 0 && i < layout.ancestors) colour = blend(colour, ground, 0.45);
-    const top = rowTop(layout, layout.row[i], look.up);
-    const right = Math.max(layout.width[i] - 0.6, 0.4);
-    pen.fillStyle = css(colour);
-    pen.fillRect(layout.x[i], top, right, ROW - 1);
-    if (found === true) {
-      pen.fillStyle = css(look.theme.ink);
-      pen.fillRect(layout.x[i], top + ROW - 3, right, 2);
-    }
-    if (layout.width[i] >= LEAST_TEXT)
-      write(pen, model.flame.labels.name[label], layout.x[i], top, layout.width[i], colour);
-  }
+  fill(pen, model, layout, look);
   for (const [index, weight] of [
     [look.focused, 2],
     [look.hovered, 1.5],
@@ -85,14 +62,62 @@ export function drawFlame(canvas: HTMLCanvasElement, model: FlameModel, layout: 
   }
 }
 
-function write(pen: CanvasRenderingContext2D, name: string, x: number, top: number, width: number, on: Rgb): void {
-  pen.fillStyle = inkOn(on);
+/** Frames of one colour are filled together: there are few colours, and thousands of frames. */
+function fill(pen: CanvasRenderingContext2D, model: FlameModel, layout: Layout, look: Look): void {
+  const { flame } = model;
+  const groups = new Map<number, { colour: Rgb; frames: number[] }>();
+  const ground = rgb(look.theme.dark ? "#16191f" : "#ffffff");
+  for (let i = 0; i < layout.count; i++) {
+    const node = layout.node[i];
+    const unmatched = look.matches !== null && look.matches.labels[flame.label[node]] === 0;
+    const above = i < layout.ancestors;
+    const key = colourKey(model, node, look) * 4 + (unmatched ? 1 : 0) + (above ? 2 : 0);
+    let group = groups.get(key);
+    if (!group) {
+      let colour = colourOf(model, node, look);
+      if (unmatched) colour = blend(colour, ground, 0.62);
+      if (above) colour = blend(colour, ground, 0.45);
+      group = { colour, frames: [] };
+      groups.set(key, group);
+    }
+    group.frames.push(i);
+  }
+  for (const { colour, frames } of groups.values()) {
+    pen.fillStyle = css(colour);
+    for (const i of frames) pen.fillRect(layout.x[i], top(layout, i, look), seenWidth(layout, i), ROW - 1);
+  }
+  if (look.matches) {
+    pen.fillStyle = css(look.theme.ink);
+    for (let i = 0; i < layout.count; i++) {
+      if (look.matches.labels[flame.label[layout.node[i]]] !== 1) continue;
+      pen.fillRect(layout.x[i], top(layout, i, look) + ROW - 3, seenWidth(layout, i), 2);
+    }
+  }
+  for (const { colour, frames } of groups.values()) {
+    pen.fillStyle = inkOn(colour);
+    for (const i of frames) {
+      if (layout.width[i] < LEAST_TEXT) continue;
+      write(pen, flame.labels.name[flame.label[layout.node[i]]], layout.x[i], top(layout, i, look), layout.width[i]);
+    }
+  }
+}
+
+function top(layout: Layout, index: number, look: Look): number {
+  return rowTop(layout, layout.row[index], look.up);
+}
+
+/** A thin line of ground stays between neighbours. */
+function seenWidth(layout: Layout, index: number): number {
+  return Math.max(layout.width[index] - 0.6, 0.4);
+}
+
+function write(pen: CanvasRenderingContext2D, name: string, x: number, y: number, width: number): void {
   // About seven pixels a letter; measuring every one would cost more than drawing.
   const room = Math.floor((width - 6) / 6.6);
   pen.fillText(
     name.length <= room ? name : `${name.slice(0, Math.max(1, room - 1))}…`,
     x + 3,
-    top + ROW / 2 - 0.5,
+    y + ROW / 2 - 0.5,
     width - 4,
   );
 }
@@ -124,9 +149,22 @@ export function colourOf(model: FlameModel, node: number, look: Pick<Look, "colo
   return varied(rgb(hueOf(state)), label);
 }
 
+/** Frames with the same number have the same colour. */
+function colourKey({ flame }: FlameModel, node: number, look: Look): number {
+  if (look.colour === "difference") return node;
+  const label = flame.label[node];
+  const state = flame.state[node];
+  if (look.colour === "state" || flame.states[state] === "") return state * SHADES + shade(label);
+  return label;
+}
+
 /** Neighbours of one hue differ a little in lightness, so that their borders are seen. */
 function varied(colour: Rgb, label: number): Rgb {
-  return blend(colour, [255, 255, 255], ((label * 2654435761) % 7) * 0.05);
+  return blend(colour, [255, 255, 255], shade(label) * 0.05);
+}
+
+function shade(label: number): number {
+  return (label * 2654435761) % SHADES;
 }
 
 function hash(text: string): number {

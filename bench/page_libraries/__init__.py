@@ -1,0 +1,1 @@
+"""The libraries that could have drawn the page, beside what draws it."""
