@@ -1,5 +1,7 @@
 """Whether anything needs a service: by which rule, and never by what merely doesn't run."""
 
+from dataclasses import replace
+
 import pytest
 from audit_scenes import (
     NOW,
@@ -45,6 +47,17 @@ def test_a_boot_that_is_not_over_proves_nothing():
     assert answer(looping(history=history(12, 12, hours=0.02))) == ("unknown", "never-worked-yet")
     # The image's own application, while the database that it waits for is away for half an hour.
     assert answer(looping(history=history(360, 360, hours=0.5))) == ("unknown", "never-worked-yet")
+
+
+def test_what_only_began_to_fail_is_not_called_useless():
+    """It ran for days, and fails since a minute, while the database that it needs is away."""
+    lately = replace(history(20, 21, hours=24), failing_s=60.0)
+    assert answer(looping(history=lately)) == ("unknown", "never-worked-yet")
+    for longest in (86_000.0, 601.0):
+        known = replace(history(20, 21, hours=24), failing_s=50_000.0, longest_s=longest)
+        assert answer(looping(history=known))[0] == "unknown"
+    never = replace(history(20, 20, hours=24), failing_s=50_000.0, longest_s=4.0)
+    assert answer(looping(history=never)) == ("no", "never-worked")
 
 
 def test_a_few_failures_prove_nothing_however_long_ago():

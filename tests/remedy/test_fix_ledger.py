@@ -227,3 +227,21 @@ def test_an_action_that_is_not_known_is_not_taken(tmp_path):
     told = fixer(tmp_path, Deed()).apply(fix)
     assert "knows no action 'rm -rf /'" in told.entries[0].why and told.state is FixState.UNFINISHED
     assert json.loads((tmp_path / f"fixes/{fix.id}.json").read_text())["entries"][0]["mark"] == "planned"
+
+
+def test_a_ledger_that_cannot_be_written_keeps_an_apply_back_but_no_rollback(tmp_path):
+    fix = fixer(tmp_path, Deed()).apply(Ledger(tmp_path).save(saved(*steps("one", "two")).begun()))
+    fresh = Ledger(tmp_path).save(saved(*steps("three")).begun())
+    # Others could write there now, so it is not written to any more.
+    (tmp_path / "fixes").chmod(0o777)
+    deed = Deed()
+    with pytest.raises(DocumentError):
+        fixer(tmp_path, deed).apply(fresh)
+    assert deed.done == ["look three"]
+    deed = Deed()
+    with pytest.raises(DocumentError):
+        fixer(tmp_path, deed).roll_back(fix)
+    assert deed.done == ["undo two", "undo one"]
+    # Once more, with a ledger: nothing is lost by it.
+    (tmp_path / "fixes").chmod(0o700)
+    assert fixer(tmp_path, Deed()).roll_back(Ledger(tmp_path).read(fix.id)).state is FixState.ROLLED_BACK

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from exhume.remedy.services.actions import Action
     from exhume.remedy.services.node import Node
 
+ENDS_SOON = "exhume: heard; the step that was begun is ended first, and no other is begun"
+
 
 def actions_of(node: "Node", journal: "Journal", options: Namespace, stop: "Stop") -> Mapping[str, "Action"]:
     """What each step of a fix may ask for."""

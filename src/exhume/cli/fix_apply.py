@@ -15,6 +15,7 @@ from exhume.cli.fix_words import (
     add_target,
     can_ask,
     confirmed,
+    place_words,
     positive_seconds,
     print_json,
     print_lines,
@@ -59,7 +60,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.fix_acting import actions_of, hear
+    from exhume.cli.fix_acting import ENDS_SOON, actions_of, hear
     from exhume.cli.stopping import stopped_by_signals
     from exhume.remedy.fixes import Fixer
     from exhume.remedy.journal import hold_journal
@@ -71,7 +72,7 @@ def run(options: Namespace) -> int:
     with (
         open_node(options.root or _root(ledger, options.target)) as node,
         hold_journal(place, node.root.host) as journal,
-        stopped_by_signals() as stop,
+        stopped_by_signals(ENDS_SOON) as stop,
     ):
         fix = _unfinished(ledger, node, options) or _begun(ledger, node, options, stop)
         if fix is None:
@@ -189,9 +190,9 @@ def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
     if options.json:
         print_json(fix_json(fix))
     else:
-        print_lines(fix_lines(fix))
+        print_lines(fix_lines(fix, place_words(options.work_dir)))
     if fix.state is FixState.APPLIED:
-        suggest(f"exhume fix verify {fix.id}")
+        suggest(f"exhume fix verify {fix.id}{place_words(options.work_dir)}")
         return exits.OK
     say(f"exhume: fix {fix.id} is not complete: exhume fix apply goes on with it, exhume fix rollback undoes it")
     return exits.INTERRUPTED if interrupted else exits.FAILED

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from exhume.cli import exits
-from exhume.cli.fix_words import add_place, print_json, print_lines
+from exhume.cli.fix_words import add_place, place_words, print_json, print_lines
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -18,5 +18,5 @@ def run(options: Namespace) -> int:
     if options.json:
         print_json(list_json(fixes))
     else:
-        print_lines(list_lines(fixes))
+        print_lines(list_lines(fixes, place_words(options.work_dir)))
     return exits.OK if fixes else exits.NOTHING

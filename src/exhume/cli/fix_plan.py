@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from exhume.cli import exits
-from exhume.cli.fix_words import add_place, add_target, positive_seconds, print_json, print_lines
+from exhume.cli.fix_words import add_place, add_target, place_words, positive_seconds, print_json, print_lines
 from exhume.model.errors import UsageError
 
 
@@ -74,5 +74,5 @@ def _services(options: Namespace) -> int:
     else:
         print_lines(plan_lines(saved.plan))
     if any(step.automatic for step in saved.plan.steps):
-        suggest("exhume fix apply")
+        suggest(f"exhume fix apply{place_words(options.work_dir)}")
     return exits.OK if saved.plan.steps else exits.NOTHING

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exhume.cli import exits
-from exhume.cli.fix_words import add_place, add_root, print_json, print_lines, printable
+from exhume.cli.fix_words import add_place, add_root, place_words, print_json, print_lines, printable
 from exhume.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.fix_acting import actions_of, hear
+    from exhume.cli.fix_acting import ENDS_SOON, actions_of, hear
     from exhume.cli.stopping import stopped_by_signals
     from exhume.remedy.fixes import Fixer
     from exhume.remedy.journal import hold_journal
@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     with (
         open_node(options.root or Path(fix.root)) as node,
         hold_journal(place, node.root.host) as journal,
-        stopped_by_signals() as stop,
+        stopped_by_signals(ENDS_SOON) as stop,
     ):
         # It may have been written meanwhile by the one that held the lock.
         fix = ledger.read(fix.id)
@@ -65,7 +65,7 @@ def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
     if options.json:
         print_json(fix_json(fix))
     else:
-        print_lines(fix_lines(fix))
+        print_lines(fix_lines(fix, place_words(options.work_dir)))
     if fix.state is FixState.ROLLED_BACK:
         return exits.OK
     for entry in fix.entries:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exhume.cli import exits
-from exhume.cli.fix_words import add_place, add_root, print_json, printable, seconds
+from exhume.cli.fix_words import add_place, add_root, place_words, print_json, printable, seconds
 from exhume.cli.options import add_setting, value_of
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
 
@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
     _print(proof, options, zone)
     if options.html is not None:
         _write_page(proof, options.html, zone)
-    return _exit_code(proof, fix)
+    return _exit_code(proof, fix, place_words(options.work_dir))
 
 
 def _chosen(ledger: "Ledger", id_: str | None) -> "Fix":
@@ -154,7 +154,7 @@ def _write_page(proof: "Proof", target: Path, zone: "tzinfo | None") -> None:
     say(printable(f"{target}: {len(content) / 1e3:.0f} kB, opens anywhere without a network"))
 
 
-def _exit_code(proof: "Proof", fix: "Fix") -> int:
+def _exit_code(proof: "Proof", fix: "Fix", where: str) -> int:
     from exhume.cli.speaking import suggest
     from exhume.present.verify_view import verdict
 
@@ -162,7 +162,7 @@ def _exit_code(proof: "Proof", fix: "Fix") -> int:
         return exits.INTERRUPTED
     word = verdict(proof.verification)
     if word == "worse":
-        suggest(f"exhume fix rollback {fix.id}")
+        suggest(f"exhume fix rollback {fix.id}{where}")
     elif word == "unproven":
-        suggest(f"exhume fix verify {fix.id} --for 30m")
+        suggest(f"exhume fix verify {fix.id} --for 30m{where}")
     return exits.OK if word == "proved" else exits.NOTHING

@@ -1,6 +1,7 @@
 """What the actions of `exhume fix` share: their options, questions to a person, and output."""
 
 import select
+import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -14,6 +15,13 @@ from exhume.model.times import parse_duration
 if TYPE_CHECKING:
     from exhume.model.stop import Stop
 
+_WORK_DIR = Path("/var/lib/exhume-fix")
+
+
+def place_words(work_dir: Path) -> str:
+    """`--work-dir D` as a next command needs it; nothing for the default."""
+    return "" if work_dir == _WORK_DIR else f" --work-dir {shlex.quote(str(work_dir))}"
+
 
 def add_place(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="Print JSON (versioned, documented) instead of text.")
@@ -21,7 +29,7 @@ def add_place(parser: ArgumentParser) -> None:
         "--work-dir",
         type=Path,
         metavar="DIR",
-        default=Path("/var/lib/exhume-fix"),
+        default=_WORK_DIR,
         help="Directory on a disk for plans, the ledger of fixes and a temporary swapfile "
         "[default: /var/lib/exhume-fix].",
     )

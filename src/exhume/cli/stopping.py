@@ -1,8 +1,10 @@
 """Signals that ask a command to stop, in order."""
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from exhume.model.stop import Stop
@@ -12,12 +14,21 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[Stop]:
+def stopped_by_signals(answer: str = "") -> Iterator[Stop]:
     """The signals ask for a stop, so that what was begun is ended well. A second one changes nothing: an impatient
-    Ctrl-C can't leave it half done. What runs under nohup outlives its terminal."""
+    Ctrl-C can't leave it half done. What runs under nohup outlives its terminal. `answer` is said to the first one,
+    where what was begun may take its time."""
     stop = Stop()
+
+    def heed(*_: object) -> None:
+        if answer and not stop.is_set():
+            # Not print: the signal may come in the middle of one. Nobody may be there to hear it.
+            with suppress(OSError):
+                os.write(sys.stderr.fileno(), f"{answer}\n".encode())
+        stop.set()
+
     heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in heeded}
+    before = {number: signal.signal(number, heed) for number in heeded}
     try:
         yield stop
     finally:

@@ -30,6 +30,8 @@ def history(runs: Sequence[Run], now: int, since: int) -> History:
     ended = [run for run in runs if run.ended is not None]
     # The first start is no restart; how often it restarts is told by the time since.
     span_s = max(_SHORTEST_S, (now - runs[0].started) / _NANOS) if runs else 0.0
+    lasted = [(run.ended - run.started) / _NANOS for run in ended if run.ended is not None]
+    bad = [run.ended for run in ended if run.failed and run.ended is not None]
     return History(
         source="runtime",
         hours=round(max(0, now - since) / _NANOS / 3600, 4),
@@ -37,7 +39,9 @@ def history(runs: Sequence[Run], now: int, since: int) -> History:
         failures=sum(run.failed for run in ended),
         restarts_per_hour=round((len(runs) - 1) * 3600 / span_s, 2) if runs else 0.0,
         exits=tuple(Exit(run.ended, run.code) for run in reversed(ended[-_LAST_EXITS:])),
-        age_pattern=age_pattern([(run.ended - run.started) / _NANOS for run in ended if run.ended is not None]),
+        age_pattern=age_pattern(lasted),
+        longest_s=round(max(lasted), 1) if lasted else None,
+        failing_s=round((now - bad[0]) / _NANOS, 1) if bad else None,
     )
 
 

@@ -91,7 +91,9 @@ class Exit:
 @dataclass(frozen=True, slots=True)
 class History:
     """How it fared over `hours` of looking back, by `source` (journal, runtime or recording): starts, how many of them
-    ended badly, and the last ends, newest first. `success_rate` is None where nothing was started."""
+    ended badly, and the last ends, newest first. `success_rate` is None where nothing was started. `longest_s` is the
+    longest run that ended (at least: one may be older than what is looked at), `failing_s` how long ago it first ended
+    badly; None where that is not known."""
 
     source: str
     hours: float
@@ -100,6 +102,8 @@ class History:
     restarts_per_hour: float | None = None
     exits: tuple[Exit, ...] = ()
     age_pattern: str = ""
+    longest_s: float | None = None
+    failing_s: float | None = None
 
     @property
     def success_rate(self) -> float | None:

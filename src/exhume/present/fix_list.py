@@ -9,10 +9,10 @@ from exhume.remedy.ledger import Fix, FixState
 
 VERSION = 1
 _NEXT = {
-    FixState.UNFINISHED: "exhume fix apply, or exhume fix rollback {id}",
-    FixState.APPLIED: "exhume fix verify {id}",
-    FixState.ROLLING_BACK: "exhume fix rollback {id}",
-    FixState.PARTLY_ROLLED_BACK: "exhume fix rollback {id}",
+    FixState.UNFINISHED: "exhume fix apply{where}, or exhume fix rollback {id}{where}",
+    FixState.APPLIED: "exhume fix verify {id}{where}",
+    FixState.ROLLING_BACK: "exhume fix rollback {id}{where}",
+    FixState.PARTLY_ROLLED_BACK: "exhume fix rollback {id}{where}",
 }
 
 
@@ -53,28 +53,28 @@ def _fix(fix: Fix) -> dict[str, Any]:
     }
 
 
-def fix_lines(fix: Fix) -> Iterator[str]:
-    """What was done, step by step."""
+def fix_lines(fix: Fix, where: str = "") -> Iterator[str]:
+    """What was done, step by step; `where` is what a next command needs to find it."""
     yield f"fix {fix.id}: {fix.state.value}"
     yield f"  {fix.summary}"
     for entry in fix.entries:
         yield f"  {entry.mark.value:<8} {entry.step.title}{f' ({entry.why})' if entry.why else ''}"
-    yield from _next(fix)
+    yield from _next(fix, where)
 
 
-def list_lines(fixes: Sequence[Fix]) -> Iterator[str]:
+def list_lines(fixes: Sequence[Fix], where: str = "") -> Iterator[str]:
     """One after the other."""
     if not fixes:
         yield "No fix was made here."
     for fix in fixes:
         when = _moment(fix.applied_at) or _moment(fix.planned_at)
         yield f"{fix.id}  {fix.state.value:<18}  {when}  {fix.target}"
-        yield from _next(fix)
+        yield from _next(fix, where)
 
 
-def _next(fix: Fix) -> Iterator[str]:
+def _next(fix: Fix, where: str) -> Iterator[str]:
     if fix.state in _NEXT:
-        yield f"  next: {_NEXT[fix.state].format(id=fix.id)}"
+        yield f"  next: {_NEXT[fix.state].format(id=fix.id, where=where)}"
 
 
 def _moment(moment: int | None) -> str | None:

@@ -26,7 +26,7 @@ def write_document(path: Path, content: dict[str, Any]) -> None:
         sync_directory(path.parent)
     except OSError as error:
         raise DocumentError(
-            f"{path} can't be written ({error.strerror}); name another directory with --work-dir"
+            f"{path} can't be written ({error.strerror}); make room there, or name another directory with --work-dir"
         ) from None
 
 

@@ -4,12 +4,14 @@ At whatever point it ends, `apply` goes on where it was, and `roll_back` undoes 
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from exhume.model.clock import Clock, SystemClock
 from exhume.model.errors import ExhumeError
 from exhume.model.stop import Stop
+from exhume.remedy.documents import DocumentError
 from exhume.remedy.ledger import Entry, Fix, Ledger, Mark
 from exhume.remedy.services.actions import Action
 from exhume.remedy.services.controls import ActionFailed, Kept, Left
@@ -65,9 +67,12 @@ class Fixer:
 
     def roll_back(self, fix: Fix) -> Fix:
         """Undo every step that was begun, the last first. What can't be undone without harm is kept. Where one fails,
-        the steps before it are left as they are, and it can be tried again."""
+        the steps before it are left as they are, and it can be tried again.
+
+        A ledger that can't be written, on a full disk, keeps nothing from being undone: what was there before is read
+        already, and to undo it once more does no harm. Raises DocumentError then, at the end."""
         if fix.rollback_at is None:
-            fix = self.ledger.save(replace(fix, rollback_at=self.clock.wall_ns()))
+            fix = self._noted(replace(fix, rollback_at=self.clock.wall_ns()))
         for index in reversed(range(len(fix.entries))):
             if not fix.entries[index].touched:
                 continue
@@ -76,10 +81,10 @@ class Fixer:
             try:
                 fix = self._undo(fix, index)
             except Kept as error:
-                fix = self._marked(fix, index, Mark.KEPT, str(error))
+                fix = self._undone(fix, index, Mark.KEPT, str(error))
             except ExhumeError as error:
                 return self.ledger.save(fix.with_entry(index, mark=Mark.UNDOING, why=str(error)))
-        return fix
+        return self.ledger.save(fix)
 
     def _begun(self, fix: Fix, index: int) -> Fix:
         """Look at what is there, and write it down."""
@@ -104,15 +109,26 @@ class Fixer:
         entry = fix.entries[index]
         action = self._action(entry)
         self.hear(Point.BEFORE, entry)
-        fix = self.ledger.save(fix.with_entry(index, mark=Mark.UNDOING))
+        fix = self._noted(fix.with_entry(index, mark=Mark.UNDOING))
         self.hear(Point.WRITTEN, fix.entries[index])
         why = action.undo(entry.step, entry.before or {})
         self.hear(Point.ACTED, fix.entries[index])
-        return self._marked(fix, index, Mark.UNDONE, why)
+        return self._undone(fix, index, Mark.UNDONE, why)
 
     def _marked(self, fix: Fix, index: int, mark: Mark, why: str) -> Fix:
         fix = self.ledger.save(fix.with_entry(index, mark=mark, why=why, ended_at=self.clock.wall_ns()))
         self.hear(Point.MARKED, fix.entries[index])
+        return fix
+
+    def _undone(self, fix: Fix, index: int, mark: Mark, why: str) -> Fix:
+        fix = self._noted(fix.with_entry(index, mark=mark, why=why, ended_at=self.clock.wall_ns()))
+        self.hear(Point.MARKED, fix.entries[index])
+        return fix
+
+    def _noted(self, fix: Fix) -> Fix:
+        """Written down where that can be."""
+        with suppress(DocumentError):
+            self.ledger.save(fix)
         return fix
 
     def _action(self, entry: Entry) -> Action:

@@ -51,7 +51,9 @@ def test_the_others_are_not_in_trouble(told: dict[str, dict[str, Any]]) -> None:
     for name in ("docker:quiet-neighbour", "docker:done_and-gone"):
         assert not told[name]["troubled"], told[name]
     steady = told["docker:quiet-neighbour"]
-    assert steady["costs"]["memory_bytes"] > 0 and steady["need"]["needed"] == "yes"
+    assert steady["costs"]["memory_bytes"] > 0
+    # That it works is known once it did for a minute.
+    assert steady["need"]["needed"] == ("yes" if steady["age_seconds"] >= 60 else "unknown")
 
 
 def test_names_narrow_it_down_and_decide_the_exit_code(docker: OwnDocker, told: dict[str, dict[str, Any]]) -> None:

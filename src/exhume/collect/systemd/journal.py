@@ -42,7 +42,7 @@ _NO_START = ("dependency", "canceled", "skipped", "once", "collected")
 @dataclass(slots=True)
 class Past:
     """What the journal tells of one unit; times are wall nanoseconds. `blocked` is when a dependency kept it from
-    starting, None when it was started since."""
+    starting, None when it was started since; `older_end` is the end of a run that began before the journal does."""
 
     starts: int = 0
     failures: int = 0
@@ -53,6 +53,7 @@ class Past:
     blocked: int | None = None
     running_since: int | None = None
     is_starting: bool = False
+    older_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,16 @@ class Journal:
             restarts_per_hour=round(past.restarts / max(self.hours, _LEAST_HOURS), 2),
             exits=tuple(reversed(past.exits[-_LAST_EXITS:])),
             age_pattern=age_pattern(past.lasted_s),
+            longest_s=self._longest_s(past),
+            failing_s=round(time.time() - past.failed_at[0] / 1e9, 1) if past.failed_at else None,
         )
+
+    def _longest_s(self, past: Past) -> float | None:
+        """One that was up already where the journal begins lasted from there on at least."""
+        known = list(past.lasted_s)
+        if past.older_end is not None:
+            known.append(past.older_end / 1e9 - (time.time() - self.hours * _HOUR_S))
+        return round(max(known), 1) if known else None
 
 
 def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> Journal:
@@ -199,6 +209,8 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
 
 
 def _ended(past: Past, moment: int) -> None:
+    if past.running_since is None and not past.starts and not past.lasted_s and past.older_end is None:
+        past.older_end = moment
     if past.running_since is not None:
         past.lasted_s.append((moment - past.running_since) / 1e9)
         past.running_since = None

@@ -164,7 +164,11 @@ RULES: tuple[Callable[[Matter], Need | None], ...] = (
 
 def _for_long(service: Service) -> bool:
     history = service.history
-    return history is not None and history.hours >= LEAST_FAILED_HOURS and history.failures >= LEAST_FAILED_STARTS
+    if history is None or history.failures < LEAST_FAILED_STARTS:
+        return False
+    # Not how long the journal is: what failed for a minute on a node that is up for a day failed for a minute.
+    failing = history.hours if history.failing_s is None else history.failing_s / 3600
+    return min(failing, history.hours) >= LEAST_FAILED_HOURS
 
 
 def _unused(matter: Matter) -> str:

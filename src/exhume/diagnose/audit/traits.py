@@ -15,6 +15,8 @@ RECENT_S = 3600.0
 # Without a history: a service that is this young and was started again this often loops.
 YOUNG_S = 60.0
 YOUNG_RESTARTS = 5
+# What was up for this long did its work, however it ended.
+WORKED_S = 600.0
 # How long after an end a manager may still be about to start it again: thrice what it waits at most.
 _WAITS_S = {Manager.CRI: 900.0, Manager.DOCKER: 180.0, Manager.PODMAN: 180.0}
 # How a container ends that somebody stopped (Ctrl-C, kill, terminate), unless memory ran out.
@@ -78,6 +80,8 @@ def has_worked(service: Service) -> bool | None:
     if is_active(service) and not is_between_starts(service) and (service.age_s or 0) > YOUNG_S:
         return True
     history = service.history
+    if history is not None and (history.longest_s or 0.0) >= WORKED_S:
+        return True
     if history is not None and history.starts:
         if history.failures >= LEAST_ENDS and history.failures >= history.starts - (1 if is_active(service) else 0):
             return False
