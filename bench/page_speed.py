@@ -25,7 +25,9 @@ ARGUMENTS = [
     *("--disable-component-update", "--disable-sync"),
 ]
 PEOPLE = 20
-QUESTIONS = 15
+QUESTIONS = 10
+# People look at what they asked for.
+LOOK_S = (1.0, 3.0)
 HOUR_MS = 3_600_000
 DRAWN = "() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'"
 # From the moment that somebody selects until the frames of it are on the screen.
@@ -83,8 +85,8 @@ def measure(work: Path, quick: bool) -> Section:
         everything is drawn, the browser being open. A selection: from the click until its flame graph is on the
         screen. Panning and zooming: the time between two frames while keys pan and zoom the view of everything.
         {PEOPLE} people: each asks {QUESTIONS} questions (heatmaps, 5 s flame graphs, processes, lanes at
-        random) without a pause. Bounds are held against the median of {rounds} for the first view and the hour,
-        against the 95th percentile for the rest.
+        random), and looks at each answer for one to three seconds. Bounds are held against the median of
+        {rounds} for the first view and the hour, against the 95th percentile for the rest.
         """,
         [
             Row("the server's start to its first answer", median(starts), "s", 1.0),
@@ -158,7 +160,11 @@ def _people(address: str, data: Synthetic) -> list[float]:
 
     def one(person: int) -> list[float]:
         draw = random.Random(person)
-        return [_ask(address, _question(draw, span)) for _ in range(QUESTIONS)]
+        taken = []
+        for _ in range(QUESTIONS):
+            time.sleep(draw.uniform(*LOOK_S))
+            taken.append(_ask(address, _question(draw, span)))
+        return taken
 
     with ThreadPoolExecutor(PEOPLE) as people:
         return [taken for answers in people.map(one, range(PEOPLE)) for taken in answers]

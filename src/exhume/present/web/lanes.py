@@ -64,12 +64,12 @@ def pool(points: list[Points], lane: Lane, window: Window, cells: int) -> dict[s
     pooled = {}
     for line in lane.lines:
         greatest = np.full(cells, -np.inf)
-        for each in points:
-            times, values = each.lines.get(line, (np.zeros(0, np.int64), np.zeros(0)))
-            inside = (times >= window.since) & (times < window.until) & ~np.isnan(values)
-            if inside.any():
-                cell = (times[inside] - window.since) // MILLIS * cells // max(1, window.nanos // MILLIS)
-                np.maximum.at(greatest, np.clip(cell, 0, cells - 1), values[inside])
+        told = [each.lines[line] for each in points if line in each.lines]
+        times = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in told)])
+        values = np.concatenate([np.zeros(0), *(each[1] for each in told)])
+        inside = (times >= window.since) & (times < window.until) & ~np.isnan(values)
+        cell = (times[inside] - window.since) // MILLIS * cells // max(1, window.nanos // MILLIS)
+        np.maximum.at(greatest, np.clip(cell, 0, cells - 1), values[inside])
         pooled[line] = [None if value == -np.inf else round(value, 4) for value in greatest.tolist()]
     return pooled
 

@@ -49,11 +49,8 @@ class Opened:
 
     def read_ahead(self) -> None:
         """Begin to read what the first view shows, while the server and the browser are still starting."""
-        threading.Thread(target=self._read_ahead, name="read-ahead", daemon=True).start()
-
-    def _read_ahead(self) -> None:
         with suppress(RecordingError):
-            self.seconds.measured(self.recording(), self.span(), 1, "busy")
+            self.seconds.prepare(self.recording().segments, "busy")
 
     def live(self) -> bool:
         return being_recorded(self.directory)

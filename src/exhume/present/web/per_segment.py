@@ -3,7 +3,8 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from exhume.store.index import Segment
@@ -14,6 +15,9 @@ MOST_BYTES = 256 << 20
 _SMALL = 1000
 # Decoding leaves Python's lock for most of its time, and a node that is looked at may be busy: two threads.
 _THREADS = 2
+# From so many segments on, processes read ahead, so many segments at a time.
+_WORTH_PROCESSES = 60
+_PART = 30
 
 
 _Answer = TypeVar("_Answer")
@@ -37,6 +41,35 @@ class PerSegment:
         # Two who ask the same at the same time don't read it twice: the second waits, and finds it.
         with self._turn(question):
             return self._answered(segments, question, make)
+
+    def prepare(
+        self, segments: Sequence[Segment], question: Hashable, make: Callable[[Sequence[Segment]], list[Any]]
+    ) -> None:
+        """Begin to read the answers of sealed segments in processes of their own, by `make`, which is given some of them
+        at a time. Few segments are not worth it."""
+        sealed = [segment for segment in segments if segment.sealed]
+        if len(sealed) < _WORTH_PROCESSES:
+            return
+        # Forked while this process has no other threads yet: nothing of what they read is needed twice.
+        workers = ProcessPoolExecutor(_THREADS, mp_context=get_context("fork"))
+        parts = [sealed[place : place + _PART] for place in range(0, len(sealed), _PART)]
+        futures = [workers.submit(make, part) for part in parts]
+        turn = self._turn(question)
+        turn.acquire()
+
+        def take() -> None:
+            try:
+                for part, future in zip(parts, futures, strict=True):
+                    for segment, answer in zip(part, future.result(), strict=True):
+                        self._remember((segment.name, question), answer)
+            except BrokenExecutor:
+                # Killed, or no memory for it: what is missing is read when it is asked for.
+                return
+            finally:
+                turn.release()
+                workers.shutdown(wait=False)
+
+        threading.Thread(target=take, name="read-ahead", daemon=True).start()
 
     def _turn(self, question: Hashable) -> threading.Lock:
         with self._lock:

@@ -4,8 +4,11 @@ A sealed segment never changes, so its seconds are worked out once for each ques
 keeps the greatest value, so one bad second on one core is seen at every zoom.
 """
 
-from collections.abc import Callable, Hashable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
 from exhume.store.cores import GAP, CoreGrid, columns_for, grid_of_rows
 from exhume.store.index import Segment
+from exhume.store.names import SegmentName
 from exhume.store.profile import ProfileFilter
 from exhume.store.query import Recording
 from exhume.store.reader import Request, read_segment
@@ -25,6 +29,10 @@ from exhume.store.selected import moments_of_samples, selected_samples
 # Below the value there is room for the state that took most, so that one maximum finds both.
 STATE_BITS = 3
 MOST_PERMILLE = (1 << 15 - STATE_BITS) - 1
+# So many pieces are joined, for so many questions, where at most so much of the joined time is of none of them.
+_MANY = 30
+_MOST_JOINED = 6
+_MOST_EMPTY = 3
 _ALWAYS = Window(0, 1 << 62)
 
 Scores = npt.NDArray[np.int16]
@@ -57,10 +65,12 @@ Make = Callable[[Segment], Piece | None]
 
 
 class SecondGrids:
-    """Answers every zoom from pieces that are remembered."""
+    """Answers every zoom from pieces that are remembered, and from what they make joined."""
 
     def __init__(self, memory: PerSegment) -> None:
         self._memory = memory
+        self._joined: OrderedDict[Hashable, tuple[frozenset[SegmentName], Piece]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def measured(self, recording: Recording, window: Window, cells: int, measure: str) -> Pooled:
         """A measure of the cpu table."""
@@ -76,13 +86,57 @@ class SecondGrids:
         return self._pooled(recording, window, cells, wanted, lambda segment: _matching(segment, wanted, recording))
 
     def _pooled(self, recording: Recording, window: Window, cells: int, question: Hashable, make: Make) -> Pooled:
-        found = self._memory.answers(recording.holding(window), question, make)
-        pieces = [piece for piece in found if piece is not None]
+        pieces = self._pieces(recording.holding(window), question, make)
         cores = max((len(piece.scores) for piece in pieces), default=0)
         pooled = np.full((cores, cells), GAP, np.int16)
         for piece in pieces:
             _pool_into(pooled, piece, window)
         return _split(window, pooled)
+
+    def _pieces(self, segments: list[Segment], question: Hashable, make: Make) -> list[Piece]:
+        """The pieces of segments. Many that were asked for before come as one: pooling one is quicker than hundreds."""
+        sealed = frozenset(segment.name for segment in segments if segment.sealed)
+        with self._lock:
+            names, whole = self._joined.get(question, (frozenset[SegmentName](), None))
+        if whole is not None and sealed <= names:
+            segments = [segment for segment in segments if not segment.sealed]
+        else:
+            whole = None
+        found = [piece for piece in self._memory.answers(segments, question, make) if piece is not None]
+        if whole is not None:
+            return [whole, *found]
+        if len(found) < _MANY or len(sealed) < len(segments) or (joined := join(found)) is None:
+            return found
+        with self._lock:
+            self._joined[question] = (sealed, joined)
+            self._joined.move_to_end(question)
+            while len(self._joined) > _MOST_JOINED:
+                self._joined.popitem(last=False)
+        return [joined]
+
+    def prepare(self, segments: Sequence[Segment], measure: str) -> None:
+        """Have the pieces of a measure read by processes of their own, while this one is still starting. Whoever asks
+        for them meanwhile waits for them."""
+        self._memory.prepare(segments, measure, partial(_measured_part, measure))
+
+
+def join(pieces: Sequence[Piece]) -> Piece | None:
+    """One piece of many; None where they lie so far apart that it would be mostly empty."""
+    first = min(piece.first for piece in pieces)
+    last = max(piece.first + piece.scores.shape[1] for piece in pieces)
+    if last - first > _MOST_EMPTY * sum(piece.scores.shape[1] for piece in pieces):
+        return None
+    whole = np.full((max(len(piece.scores) for piece in pieces), last - first), GAP, np.int16)
+    for piece in pieces:
+        cores, seconds = piece.scores.shape
+        place = whole[:cores, piece.first - first : piece.first - first + seconds]
+        np.maximum(place, piece.scores, out=place)
+    return Piece(first, whole)
+
+
+def _measured_part(measure: str, segments: Sequence[Segment]) -> list[Piece | None]:
+    columns = columns_for(measure)
+    return [_measured(segment, measure, columns) for segment in segments]
 
 
 def _measured(segment: Segment, measure: str, columns: list[str]) -> Piece | None:
