@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 from tests.diagnose.scenes import Scene
-from tests.page.conftest import drawn
 from tests.page.seeing import Spot, box, colour, drag, orange, said, state
 
 from exhume.model.clock import MILLIS

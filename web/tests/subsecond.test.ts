@@ -1,5 +1,16 @@
 import { describe, expect, it } from "vitest";
-import { busiest, cellAt, countOf, covered, fitting, isMissing, MOST_COLUMNS, spanOf, startOf, stepped } from "../src/panels/offsets";
+import {
+  busiest,
+  cellAt,
+  countOf,
+  covered,
+  fitting,
+  isMissing,
+  MOST_COLUMNS,
+  spanOf,
+  startOf,
+  stepped,
+} from "../src/panels/offsets";
 import type { Subsecond } from "../src/wire";
 
 /** Four seconds from 10,000 ms in columns of a second, ten rows each. */
