@@ -10,10 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 from tests.parts import missing, need
 
 from exhume.lab.synth import write_synthetic
+from exhume.model.clock import MILLIS
 from exhume.present.web.app import STATIC
 
 # The sandbox needs what containers of tests lack; the rest keeps the browser from calling home.
@@ -118,6 +119,17 @@ def page(new_page, address) -> Page:
     opened = new_page(address)
     drawn(opened)
     return opened
+
+
+@pytest.fixture
+def at_incident(new_page, address, incident) -> Page:
+    """The page with the incident selected on its core."""
+    since, until = incident.since // MILLIS, incident.until // MILLIS
+    link = f"{address}#since={since - 60_000}&until={until + 60_000}&s0={since}&s1={until}&cpus={incident.cpu}"
+    page = new_page(link)
+    drawn(page)
+    expect(page.get_by_test_id("flame-canvas")).to_be_visible(timeout=15_000)
+    return page
 
 
 def drawn(page: Page) -> None:

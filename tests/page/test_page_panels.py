@@ -8,23 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 from tests.diagnose.scenes import Scene
-from tests.page.conftest import drawn
 from tests.page.seeing import Spot, box, colour, drag, orange, said, state
 
 from exhume.model.clock import MILLIS
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def at_incident(new_page, address, incident) -> Page:
-    """The page with the incident selected on its core."""
-    since, until = incident.since // MILLIS, incident.until // MILLIS
-    link = f"{address}#since={since - 60_000}&until={until + 60_000}&s0={since}&s1={until}&cpus={incident.cpu}"
-    page = new_page(link)
-    drawn(page)
-    expect(page.get_by_test_id("flame-canvas")).to_be_visible(timeout=15_000)
-    return page
 
 
 def frame_spot(page: Page, row: int, share: float = 0.3) -> Spot:

@@ -36,7 +36,7 @@ function isTaken(target: EventTarget | null): boolean {
   return (
     target instanceof HTMLElement &&
     (target.isContentEditable ||
-      target.matches("input:not([type=checkbox]):not([type=radio]), textarea, select, [data-own-keys]") ||
+      target.matches("input:not([type=checkbox]):not([type=radio]), textarea, select") ||
       target.closest("dialog[open], [role=menu]") !== null)
   );
 }

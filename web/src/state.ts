@@ -25,6 +25,9 @@ export const pointedAt = signal<number | null>(null);
 /** The frame under the pointer in a panel: its seconds light up on the heatmap. Not part of the address. */
 export const hoveredFrame = signal<FrameName | null>(null);
 
+/** The next box drawn in the heatmap becomes the baseline, not the selection. Not part of the address. */
+export const pickingBase = signal(false);
+
 /** From the first to the last recorded moment; null where nothing is recorded yet. */
 export const extent = computed<Span | null>(() => {
   const known = recording.value;
@@ -119,6 +122,12 @@ export function undo(): boolean {
 export function select(span: Span | null, cpus: number[] | null): void {
   if (span === null) change({ s0: null, s1: null, cpus: null, root: [] });
   else change({ s0: Math.round(span.since), s1: Math.round(span.until), cpus, root: [] });
+}
+
+/** Hold what is selected against this time. */
+export function takeBase(span: Span): void {
+  pickingBase.value = false;
+  change({ baseline: "window", b0: Math.round(span.since), b1: Math.round(span.until) });
 }
 
 export function moveView(span: Span, how: "push" | "replace" = "replace"): void {

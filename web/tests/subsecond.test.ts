@@ -1,5 +1,16 @@
 import { describe, expect, it } from "vitest";
-import { busiest, cellAt, countOf, fitting, MOST_COLUMNS, spanOf, startOf, stepped } from "../src/panels/offsets";
+import {
+  busiest,
+  cellAt,
+  countOf,
+  covered,
+  fitting,
+  isMissing,
+  MOST_COLUMNS,
+  spanOf,
+  startOf,
+  stepped,
+} from "../src/panels/offsets";
 import type { Subsecond } from "../src/wire";
 
 /** Four seconds from 10,000 ms in columns of a second, ten rows each. */
@@ -84,5 +95,28 @@ describe("the busiest cells", () => {
     ]);
     expect(busiest(grid({ "0,1": 3, "3,2": 9 }), 1)).toEqual([{ column: 3, row: 2 }]);
     expect(busiest(grid(), 12)).toEqual([]);
+  });
+});
+
+describe("what is marked", () => {
+  it("is what is taken: from one cell to another, across the columns between", () => {
+    const [late, early] = [
+      { column: 2, row: 3 },
+      { column: 0, row: 8 },
+    ];
+    const marked = covered(grid(), late, early);
+    expect(marked).toEqual([
+      { column: 0, firstRow: 8, lastRow: 9 },
+      { column: 1, firstRow: 0, lastRow: 9 },
+      { column: 2, firstRow: 0, lastRow: 3 },
+    ]);
+    const cells = marked.reduce((sum, { firstRow, lastRow }) => sum + lastRow - firstRow + 1, 0);
+    const { since, until } = spanOf(grid(), late, early);
+    expect(until - since).toBe(cells * 100);
+  });
+
+  it("tells what was not recorded from what idled", () => {
+    expect(isMissing(grid(), { column: 1, row: 5 }, [[11_500, 12_000]])).toBe(true);
+    expect(isMissing(grid(), { column: 2, row: 0 }, [[11_500, 12_000]])).toBe(false);
   });
 });

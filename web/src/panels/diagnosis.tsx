@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { api } from "../api";
 import { duration, number, range, time } from "../format";
 import { Standby, useResource } from "../resource";
-import { change, extent, select, state, type Analysed } from "../state";
+import { change, extent, state, type Analysed } from "../state";
 import type { ChainLink, Diagnosis, Evidence, Finding, Span } from "../wire";
 import { chainOf, placeInWords, placeOf, shownValue } from "./chain";
 import type { Panel, PanelProps } from "./panel";
@@ -17,10 +17,12 @@ const ROLES: Record<string, string> = {
 };
 /** A longer look is asked for, not begun by looking at the whole recording. */
 const LONGEST_MS = 3_600_000;
+/** Beside another panel nobody asked for it: a view that is only passed through is not diagnosed by the hour. */
+const LONGEST_UNASKED_MS = 600_000;
 const SHOWN_EVIDENCE = 3;
 
-export function useDiagnosis(of: Analysed): ReturnType<typeof useResource<Diagnosis>> {
-  const tooLong = of.until - of.since > LONGEST_MS;
+export function useDiagnosis(of: Analysed, longest = LONGEST_MS): ReturnType<typeof useResource<Diagnosis>> {
+  const tooLong = of.until - of.since > longest;
   return useResource(tooLong ? null : `${of.since} ${of.until}`, (signal) => api.diagnosis(of, signal), {
     delayMs: 150,
   });
@@ -48,11 +50,12 @@ function DiagnosisBody({ of }: PanelProps): JSX.Element {
 
 /** Beside the other panels: the first finding, short. */
 export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
-  const read = useDiagnosis(of);
+  const longest = of.selected ? LONGEST_MS : LONGEST_UNASKED_MS;
+  const read = useDiagnosis(of, longest);
   const found = read.value;
   return (
     <aside class="aside" aria-label="diagnosis of what is looked at" data-testid="aside">
-      {of.until - of.since > LONGEST_MS ? (
+      {of.until - of.since > longest ? (
         <TooLong />
       ) : (
         <>
@@ -167,8 +170,9 @@ function EvidenceLink({ of, open }: { of: Evidence; open: boolean }): JSX.Elemen
 /** Move the timeline to a piece of evidence: its time is selected, on its core, with some of the time around it. */
 function goTo(span: Span, cpu: number | null): void {
   const { selected, shown } = placeOf(span, extent.peek());
-  if (shown.until > shown.since) change({ ...shown, last: null });
-  select(selected, cpu === null ? null : [cpu]);
+  const moved = shown.until > shown.since ? { ...shown, last: null } : {};
+  // One step, so that one key takes it back.
+  change({ ...moved, s0: selected.since, s1: selected.until, cpus: cpu === null ? null : [cpu], root: [] });
 }
 
 function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {

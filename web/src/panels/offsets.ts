@@ -42,6 +42,29 @@ export function spanOf(grid: Subsecond, one: Cell, other: Cell): Span {
   return { since, until: Math.max(until, since + 1) };
 }
 
+/** The cells between two, column by column: what `spanOf` takes, and nothing else. */
+export function covered(
+  grid: Subsecond,
+  one: Cell,
+  other: Cell,
+): { column: number; firstRow: number; lastRow: number }[] {
+  const [first, last] = startOf(grid, one) <= startOf(grid, other) ? [one, other] : [other, one];
+  return Array.from({ length: last.column - first.column + 1 }, (_, step) => {
+    const column = first.column + step;
+    return {
+      column,
+      firstRow: column === first.column ? first.row : 0,
+      lastRow: column === last.column ? last.row : grid.rows - 1,
+    };
+  });
+}
+
+/** Whether a cell lies in a time that was not recorded. */
+export function isMissing(grid: Subsecond, cell: Cell, gaps: readonly [number, number][]): boolean {
+  const at = startOf(grid, cell);
+  return gaps.some(([since, until]) => at >= since && at < until);
+}
+
 /** One step by keyboard: a row is the next piece of time, across the border of a column too. */
 export function stepped(grid: Subsecond, from: Cell, columns: number, rows: number): Cell {
   const at = (from.column + columns) * grid.rows + from.row + rows;

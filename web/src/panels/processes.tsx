@@ -7,6 +7,7 @@ import { Standby, useResource } from "../resource";
 import { change } from "../state";
 import type { ProcessUse } from "../wire";
 import type { Panel, PanelProps } from "./panel";
+import { Unasked, useUnasked } from "./unasked";
 
 const LIMIT = 100;
 const SHOWN_CORES = 6;
@@ -14,8 +15,10 @@ const NOBODY = "Nobody was seen running here: the cores idled, or a filter leave
 
 function ProcessesBody({ of }: PanelProps): JSX.Element {
   const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters });
-  const read = useResource(key, (signal) => api.processes(of, LIMIT, signal));
+  const [long, ask] = useUnasked(of);
+  const read = useResource(long ? null : key, (signal) => api.processes(of, LIMIT, signal));
   const found = read.value;
+  if (long) return <Unasked of={of} onAsk={ask} />;
   return (
     <div data-testid="processes" aria-busy={read.loading}>
       <Standby of={read} what="who ran" empty={found?.processes.length === 0 && NOBODY} />

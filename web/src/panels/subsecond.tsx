@@ -1,16 +1,28 @@
 /** Samples by when in their second they were taken: what repeats, and what stood still, shows as a pattern. */
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { announce, TableInstead } from "../a11y";
 import { api, question } from "../api";
 import { count, duration, plural, range, time } from "../format";
 import { Standby, useResource } from "../resource";
-import { select, state, change, type Analysed } from "../state";
+import { select, state, change, recording, type Analysed } from "../state";
 import { blend, css, rgb, theme, type Theme } from "../theme";
 import type { Subsecond } from "../wire";
 import { savePicture } from "./export";
-import { busiest, cellAt, countOf, fitting, spanOf, startOf, stepped, type Cell } from "./offsets";
+import {
+  busiest,
+  cellAt,
+  countOf,
+  covered,
+  fitting,
+  isMissing,
+  spanOf,
+  startOf,
+  stepped,
+  type Cell,
+} from "./offsets";
 import type { Panel, PanelProps } from "./panel";
+import { Unasked, useUnasked } from "./unasked";
 
 const HEIGHT = 300;
 const HUE = "#d55e00";
@@ -27,8 +39,10 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
   const { column, rows } = state.value;
   const columnMs = fitting(of, column);
   const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters, columnMs, rows });
-  const read = useResource(key, (signal) => api.subsecond(of, columnMs, rows, signal));
+  const [long, ask] = useUnasked(of);
+  const read = useResource(long ? null : key, (signal) => api.subsecond(of, columnMs, rows, signal));
   const grid = read.value;
+  if (long) return <Unasked of={of} onAsk={ask} />;
   return (
     <div data-testid="subsecond" aria-busy={read.loading}>
       <p class="muted">
@@ -49,8 +63,14 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
   /** The cell under the keyboard, and where widening began. */
   const [cursor, setCursor] = useState<{ from: Cell; to: Cell } | null>(null);
   const look = theme.value;
+  const top = useMemo(() => busiest(grid, BUSIEST), [grid]);
+  // The many cells are drawn once; what moves over them is drawn on a copy.
+  const cells = useRef<HTMLCanvasElement | null>(null);
   useEffect(() => {
-    if (canvas.current) draw(canvas.current, grid, drag ?? cursor, look);
+    cells.current = canvas.current && drawCells(canvas.current.clientWidth, grid, recording.peek()?.gaps ?? [], look);
+  }, [grid, look]);
+  useEffect(() => {
+    if (canvas.current && cells.current) draw(canvas.current, cells.current, grid, drag ?? cursor, look);
   }, [grid, drag, cursor, look]);
   useEffect(() => setCursor(null), [grid]);
   const under = (event: PointerEvent): Cell => {
@@ -112,7 +132,7 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
       <TableInstead
         summary="The busiest cells, as a table"
         caption="cells with the most samples"
-        rows={busiest(grid, BUSIEST)}
+        rows={top}
         keyOf={(cell) => `${cell.column} ${cell.row}`}
         empty="no samples"
         columns={[
@@ -149,46 +169,95 @@ function words(grid: Subsecond, cell: Cell): string {
   return `${time(at, state.peek().utc, true)}: ${found} in ${duration(grid.column_ms / grid.rows)}`;
 }
 
-function draw(
-  canvas: HTMLCanvasElement,
+/** Every cell, on a canvas of its own. */
+function drawCells(
+  width: number,
   grid: Subsecond,
-  chosen: { from: Cell; to: Cell } | null,
+  gaps: readonly [number, number][],
   { ground, ink }: Theme,
-): void {
-  const pen = canvas.getContext("2d");
-  if (!pen) return;
+): HTMLCanvasElement {
+  const canvas = document.createElement("canvas");
   const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth, HEIGHT];
   canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
+  canvas.height = Math.round(HEIGHT * ratio);
+  const pen = canvas.getContext("2d");
+  if (!pen) return canvas;
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.fillStyle = css(ground);
-  pen.fillRect(0, 0, width, height);
-  const [wide, high] = [width / grid.columns, height / grid.rows];
+  pen.fillRect(0, 0, width, HEIGHT);
+  const [wide, high] = [width / grid.columns, HEIGHT / grid.rows];
   const hue = rgb(HUE);
+  const missing = gaps.filter(([since, until]) => until > grid.since && since < grid.until);
   for (let column = 0; column < grid.columns; column++) {
     for (let row = 0; row < grid.rows; row++) {
       const found = grid.counts[column * grid.rows + row];
-      if (found === 0) continue;
-      // By the root, so that few samples beside many are still seen.
-      pen.fillStyle = css(blend(ground, hue, 0.15 + 0.85 * Math.sqrt(found / grid.most)));
-      pen.fillRect(column * wide, height - (row + 1) * high, Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));
+      if (found === 0 && !(missing.length > 0 && isMissing(grid, { column, row }, missing))) continue;
+      // By the root, so that few samples beside many are still seen; what was not recorded is grey.
+      const strength = 0.15 + 0.85 * Math.sqrt(found / grid.most);
+      pen.fillStyle = css(found === 0 ? blend(ground, ink, 0.25) : blend(ground, hue, strength));
+      pen.fillRect(column * wide, HEIGHT - (row + 1) * high, Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));
     }
   }
-  if (chosen) {
-    pen.fillStyle = "rgb(86 180 233 / 0.35)";
-    const [from, to] = [chosen.from.column, chosen.to.column].sort((a, b) => a - b);
-    pen.fillRect(from * wide, 0, (to - from + 1) * wide, height);
-    pen.strokeStyle = css(ink);
-    pen.lineWidth = 2;
-    pen.strokeRect(chosen.to.column * wide, height - (chosen.to.row + 1) * high, Math.max(wide, 4), Math.max(high, 4));
-  }
+  return canvas;
 }
 
-function SubsecondTools(): JSX.Element {
+function draw(
+  canvas: HTMLCanvasElement,
+  cells: HTMLCanvasElement,
+  grid: Subsecond,
+  chosen: { from: Cell; to: Cell } | null,
+  { ink }: Theme,
+): void {
+  const pen = canvas.getContext("2d");
+  if (!pen) return;
+  canvas.width = cells.width;
+  canvas.height = cells.height;
+  pen.drawImage(cells, 0, 0);
+  if (!chosen) return;
+  const [wide, high] = [cells.width / grid.columns, cells.height / grid.rows];
+  pen.fillStyle = "rgb(86 180 233 / 0.35)";
+  for (const { column, firstRow, lastRow } of covered(grid, chosen.from, chosen.to)) {
+    pen.fillRect(column * wide, cells.height - (lastRow + 1) * high, wide, (lastRow - firstRow + 1) * high);
+  }
+  pen.strokeStyle = css(ink);
+  pen.lineWidth = 2;
+  const bottom = cells.height - (chosen.to.row + 1) * high;
+  pen.strokeRect(chosen.to.column * wide, bottom, Math.max(wide, 4), Math.max(high, 4));
+}
+
+/** All of the cores that are looked at, or one: what one core does every second drowns in the sum of many. */
+function CoreChoice({ of }: PanelProps): JSX.Element {
+  const filtered = state.value.cores;
+  const all = filtered ?? Array.from({ length: recording.value?.cores ?? 0 }, (_, cpu) => cpu);
+  const one = of.list?.length === 1 ? String(of.list[0]) : "";
+  const some = of.list !== null && of.list.length > 1 && of.list.length < all.length;
+  const choose = (said: string): void =>
+    change({ s0: of.since, s1: of.until, cpus: said === "" ? null : [Number(said)] });
+  return (
+    <label class="inline">
+      cores{" "}
+      <select
+        value={some ? "some" : one}
+        data-testid="one-core"
+        onChange={(event) => choose(event.currentTarget.value)}
+      >
+        {some && <option value="some">the {of.list?.length} selected</option>}
+        <option value="">all</option>
+        {all.map((cpu) => (
+          <option key={cpu} value={cpu}>
+            core {cpu}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function SubsecondTools({ of }: PanelProps): JSX.Element {
   const { column, rows } = state.value;
   return (
     <>
+      <CoreChoice of={of} />
       <label class="inline">
         column{" "}
         <select

@@ -15,6 +15,14 @@ export function SelectionBox({ rows }: { rows: Rows }): JSX.Element[] | null {
   ));
 }
 
+/** The time that is compared with, while the difference is looked at. */
+export function BaseBox({ rows }: { rows: Rows }): JSX.Element | null {
+  const { tab, baseline, b0, b1 } = state.value;
+  if (tab !== "difference" || baseline !== "window" || b0 === null || b1 === null) return null;
+  const box = { since: b0, until: b1, firstRow: 0, lastRow: rows.cpus.length - 1 };
+  return <BoxFrame box={box} rows={rows} kind="base" />;
+}
+
 /** Rows that lie side by side and hold selected cores. */
 export function runsOf(rows: Rows, cpus: number[] | null): [number, number][] {
   if (cpus === null) return [[0, rows.cpus.length - 1]];

@@ -1,6 +1,6 @@
 /** The heatmap by keyboard: a cell that arrows move, Shift and arrows widen, Enter takes. */
 import { announce } from "../a11y";
-import { extent, moveView, select, undo, view } from "../state";
+import { extent, moveView, pickingBase, select, undo, view } from "../state";
 import type { CoreGrid } from "../wire";
 import { panned } from "./axis";
 import { cellIndex, cellSpan, worstCells, type Rows } from "./heat";
@@ -31,9 +31,11 @@ export function heatKeys(
     show(null);
     return;
   } else if (event.key === "Escape") {
+    event.preventDefault();
     cursor = null;
     show(null);
-    select(null, null);
+    if (pickingBase.peek()) pickingBase.value = false;
+    else select(null, null);
     return;
   } else {
     passOn(event);

@@ -9,7 +9,7 @@ import { useSettled } from "../settled";
 import { extent, filters, recording, state, view } from "../state";
 import { theme } from "../theme";
 import type { CoreGrid } from "../wire";
-import { BoxFrame, SelectionBox } from "./boxes";
+import { BaseBox, BoxFrame, SelectionBox } from "./boxes";
 import { cellOf, labelledRows, rowsFor, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
@@ -81,7 +81,6 @@ export function Heatmap(): JSX.Element | null {
         class="heat"
         style={{ height: `${height}px` }}
         tabIndex={0}
-        data-own-keys
         data-testid="heatmap"
         role="application"
         aria-roledescription="heatmap"
@@ -90,6 +89,7 @@ export function Heatmap(): JSX.Element | null {
         onBlur={() => setBox(null)}
       />
       <SelectionBox rows={rows} />
+      <BaseBox rows={rows} />
       {box && <BoxFrame box={box} rows={rows} kind="drawing" />}
       {pointed && !box && <CellTooltip on={pointed} />}
       {paint.label}

@@ -1,5 +1,5 @@
 /** The pointer on the heatmap: drag selects time x cores, click one cell, the wheel zooms, Shift and drag pans. */
-import { pointedAt, extent, moveView, select, view } from "../state";
+import { pickingBase, pointedAt, extent, moveView, select, takeBase, view } from "../state";
 import type { CoreGrid, Span } from "../wire";
 import { momentAt, panned, SHORTEST_VIEW_MS, within } from "./axis";
 import { cellIndex, cellSpan, type Rows } from "./heat";
@@ -42,7 +42,8 @@ export function cpusOf(box: Box, rows: Rows): number[] | null {
 }
 
 export function takeBox(box: Box, rows: Rows): void {
-  select({ since: box.since, until: box.until }, cpusOf(box, rows));
+  if (pickingBase.peek()) takeBase(box);
+  else select({ since: box.since, until: box.until }, cpusOf(box, rows));
 }
 
 /** Two fingers: the moments under them stay under them. */

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { announce } from "../a11y";
 import { useShortcuts } from "../keyboard";
-import { change, pointedAt, select, state, undo, view } from "../state";
+import { change, pickingBase, pointedAt, select, state, undo, view } from "../state";
 import { Heatmap } from "./heatmap";
 import { IncidentLane } from "./incidents";
 import { LaneSwitch, LineLanes } from "./lanes";
@@ -34,7 +34,11 @@ export function Timeline(): JSX.Element {
       keys: ["Escape"],
       group: "Selection",
       title: "clear the selection, then the painted frame",
-      run: () => (state.peek().s0 === null ? change({ paint: null }) : select(null, null)),
+      run: () => {
+        if (pickingBase.peek()) pickingBase.value = false;
+        else if (state.peek().s0 === null) change({ paint: null });
+        else select(null, null);
+      },
     },
   ]);
   return (

@@ -1,20 +1,20 @@
 /** The flame graph of what is selected, and its difference to a baseline. */
 import type { JSX } from "preact";
-import { useMemo, useState } from "preact/hooks";
-import { TableInstead } from "../../a11y";
+import { useMemo } from "preact/hooks";
+import { announce, TableInstead } from "../../a11y";
 import { BASELINES, COLOURS, type FlameColour } from "../../address";
 import { api, flameQuestion, type Baseline } from "../../api";
 import { count, duration, percent, plural, range } from "../../format";
 import { Standby, useResource } from "../../resource";
-import { change, flameScope, recording, state, type Analysed } from "../../state";
+import { change, flameScope, pickingBase, recording, state, type Analysed } from "../../state";
 import { ExportMenu } from "../export";
 import type { Panel, PanelProps } from "../panel";
+import { Unasked, useUnasked } from "../unasked";
 import { FlameCanvas } from "./canvas";
 import { modelOf, topFunctions, type FlameModel, type OwnTime } from "./model";
 import { points } from "./tip";
 
 const TOP = 40;
-const LONGEST_UNASKED_MS = 3_600_000;
 const FIRST_WAIT_MS = 250;
 const COLOUR_WORDS: Record<FlameColour, string> = {
   state: "kernel and user",
@@ -43,8 +43,7 @@ function DifferenceBody({ of }: PanelProps): JSX.Element {
 }
 
 function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.Element {
-  const [asked, setAsked] = useState(false);
-  const long = !of.selected && !asked && of.until - of.since > LONGEST_UNASKED_MS;
+  const [long, ask] = useUnasked(of);
   const scope = flameScope(of, baseline);
   // What nobody selected lets the timeline be drawn first.
   const wait = { delayMs: of.selected ? 0 : FIRST_WAIT_MS };
@@ -52,7 +51,7 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   const flame = read.value;
   const { hide, colour } = state.value;
   const model = useMemo(() => flame && modelOf(flame, hide), [flame, hide.join("\u0000")]);
-  if (long) return <Unasked of={of} onAsk={() => setAsked(true)} />;
+  if (long) return <Unasked of={of} onAsk={ask} />;
   const drawn = model !== null && (flame!.weight_us > 0 || flame!.base_weight_us > 0);
   return (
     <div class="flame" aria-busy={read.loading} data-testid="flame" data-loading={read.loading}>
@@ -68,18 +67,6 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
           <TopFunctions model={model} />
         </>
       )}
-    </div>
-  );
-}
-
-/** Hours of a large node are hundreds of millions of samples: they are read when somebody wants them. */
-function Unasked({ of, onAsk }: { of: Analysed; onAsk: () => void }): JSX.Element {
-  return (
-    <div class="standby" data-testid="unasked">
-      <p>Drag in the heatmap to select a time and cores, or click an incident: what ran there is drawn here.</p>
-      <button type="button" onClick={onAsk}>
-        draw all {duration(of.until - of.since)}
-      </button>
     </div>
   );
 }
@@ -146,6 +133,12 @@ function TopFunctions({ model }: { model: FlameModel }): JSX.Element {
   );
 }
 
+/** What is selected stays so; the next box that is drawn is what it is compared with. */
+function pick(on: boolean): void {
+  pickingBase.value = on;
+  if (on) announce("drag in the heatmap over the time to compare with");
+}
+
 function BaselineLine({ of }: { of: Analysed }): JSX.Element {
   const { baseline, b0, b1, utc } = state.value;
   const chosen = baseline === "none" ? "before" : baseline;
@@ -156,7 +149,12 @@ function BaselineLine({ of }: { of: Analysed }): JSX.Element {
         <select
           value={chosen}
           data-testid="baseline"
-          onChange={(event) => change({ baseline: event.currentTarget.value as Baseline })}
+          onChange={(event) => {
+            const wanted = event.currentTarget.value as Baseline;
+            change({ baseline: wanted });
+            if (wanted === "window" && b0 === null) pick(true);
+            else pickingBase.value = false;
+          }}
         >
           {BASELINES.filter((each) => each !== "none").map((each) => (
             <option key={each} value={each}>
@@ -168,6 +166,14 @@ function BaselineLine({ of }: { of: Analysed }): JSX.Element {
       {chosen === "window" && (
         <>
           <span>{b0 !== null && b1 !== null ? range(b0, b1, utc) : "none picked yet: the time before is used"}</span>
+          <button
+            type="button"
+            aria-pressed={pickingBase.value}
+            data-testid="pick-base"
+            onClick={() => pick(!pickingBase.peek())}
+          >
+            {pickingBase.value ? "now drag in the heatmap over the time to compare with" : "pick it in the heatmap"}
+          </button>
           <button type="button" onClick={() => change({ b0: of.since, b1: of.until })}>
             use what is selected now as the baseline
           </button>

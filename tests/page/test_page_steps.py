@@ -1,0 +1,69 @@
+"""One thing after the other, as people do: keys after the mouse, a baseline beside the selection, one step back."""
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.page.seeing import box, drag, said, spot, state
+
+from exhume.model.clock import MILLIS
+
+pytestmark = pytest.mark.slow
+
+
+def test_keys_work_after_the_mouse_was_in_the_heatmap(at_incident: Page):
+    heat = box(at_incident, "heatmap")
+    at_incident.mouse.click(heat["x"] + 40, heat["y"] + 40)
+    at_incident.keyboard.press("5")
+    said(at_incident, "tab=events")
+    at_incident.keyboard.press("n")
+    said(at_incident, "cpus=")
+    at_incident.keyboard.press("/")
+    expect(at_incident.get_by_test_id("flame-search")).to_be_focused()
+
+
+def test_a_baseline_is_drawn_beside_the_selection(at_incident: Page, incident):
+    before = state(at_incident)
+    view = (int(before["since"]), int(before["until"]))
+    at_incident.keyboard.press("2")
+    at_incident.get_by_test_id("baseline").select_option("window")
+    expect(at_incident.get_by_test_id("pick-base")).to_have_attribute("aria-pressed", "true")
+    since = incident.since // MILLIS
+    drag(at_incident, spot(at_incident, view, since - 30_000, 2), spot(at_incident, view, since - 20_500, 5))
+    after = said(at_incident, "b0=", "b1=")
+    assert [after[name] for name in ("s0", "s1", "cpus")] == [before[name] for name in ("s0", "s1", "cpus")]
+    assert abs(int(after["b0"]) - (since - 30_000)) <= 1500
+    assert abs(int(after["b1"]) - (since - 20_500)) <= 1500
+    expect(at_incident.get_by_test_id("base")).to_be_visible()
+    expect(at_incident.locator(".flame-words")).to_contain_text("picked by hand")
+    # The next box is a selection again.
+    drag(at_incident, spot(at_incident, view, since - 10_000, 2), spot(at_incident, view, since - 5_500, 2))
+    assert said(at_incident, "cpus=2")["b0"] == after["b0"]
+
+
+def test_escape_gives_up_picking_and_keeps_the_selection(at_incident: Page):
+    at_incident.keyboard.press("2")
+    at_incident.get_by_test_id("baseline").select_option("window")
+    picking = at_incident.get_by_test_id("pick-base")
+    picking.focus()
+    at_incident.keyboard.press("Escape")
+    expect(picking).to_have_attribute("aria-pressed", "false")
+    assert "s0" in state(at_incident)
+
+
+def test_one_core_of_many_in_the_sub_second_view(at_incident: Page, incident):
+    at_incident.keyboard.press("3")
+    cores = at_incident.get_by_test_id("one-core")
+    expect(cores).to_have_value(str(incident.cpu))
+    cores.select_option("")
+    said(at_incident, "!cpus=")
+    expect(at_incident.get_by_test_id("scope")).to_contain_text("all cores")
+    cores.select_option("2")
+    said(at_incident, "cpus=2")
+
+
+def test_evidence_is_left_in_one_step(at_incident: Page):
+    at_incident.keyboard.press("6")
+    before = said(at_incident, "tab=diagnosis")
+    at_incident.get_by_test_id("evidence").first.click()
+    said(at_incident, f"!s0={before['s0']}")
+    at_incident.keyboard.press("Backspace")
+    assert said(at_incident, f"s0={before['s0']}") == before

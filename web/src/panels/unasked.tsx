@@ -1,0 +1,24 @@
+/** Hours of a large node are hundreds of millions of samples: they are read when somebody wants them. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { duration } from "../format";
+import type { Analysed } from "../state";
+
+const LONGEST_UNASKED_MS = 3_600_000;
+
+/** Whether this is more than what is read without being asked for, and how to ask. */
+export function useUnasked(of: Analysed): [boolean, () => void] {
+  const [asked, setAsked] = useState(false);
+  return [!of.selected && !asked && of.until - of.since > LONGEST_UNASKED_MS, () => setAsked(true)];
+}
+
+export function Unasked({ of, onAsk }: { of: Analysed; onAsk: () => void }): JSX.Element {
+  return (
+    <div class="standby" data-testid="unasked">
+      <p>Drag in the heatmap to select a time and cores, or click an incident: what ran there is drawn here.</p>
+      <button type="button" onClick={onAsk}>
+        draw all {duration(of.until - of.since)}
+      </button>
+    </div>
+  );
+}
