@@ -45,8 +45,8 @@ class PerSegment:
     def prepare(
         self, segments: Sequence[Segment], question: Hashable, make: Callable[[Sequence[Segment]], list[Any]]
     ) -> None:
-        """Begin to read the answers of sealed segments in processes of their own, by `make`, which is given some of them
-        at a time. Few segments are not worth it."""
+        """Begin to read the answers of sealed segments in processes of their own, by `make`, which is given some at a
+        time. Few segments are not worth it."""
         sealed = [segment for segment in segments if segment.sealed]
         if len(sealed) < _WORTH_PROCESSES:
             return
