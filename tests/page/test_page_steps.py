@@ -2,6 +2,7 @@
 
 import pytest
 from playwright.sync_api import Page, expect
+from tests.diagnose.scenes import Scene
 from tests.page.seeing import box, drag, said, spot, state
 
 from exhume.model.clock import MILLIS
@@ -67,3 +68,22 @@ def test_evidence_is_left_in_one_step(at_incident: Page):
     said(at_incident, f"!s0={before['s0']}")
     at_incident.keyboard.press("Backspace")
     assert said(at_incident, f"s0={before['s0']}") == before
+
+
+def test_events_follow_the_filter_and_losses_are_drawn(new_page, served, tmp_path):
+    scene = Scene(cores=2, seconds=60)
+    scene.event(20, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
+    scene.event(30, "nic-reset", "eth0: reset")
+    scene.row("losses", 45, source="perf", kind="overrun", count=31, text="the buffer was full")
+    scene.write(tmp_path / "r")
+    page = new_page(f"{served(tmp_path / 'r')}#tab=events")
+    rows = page.get_by_role("table", name="events of the window").get_by_role("row")
+    expect(rows).to_have_count(3)
+    lost = page.get_by_test_id("marks").get_by_role("button", name="lost: perf: 31 overrun")
+    expect(lost).to_contain_text("▒")
+    page.keyboard.press("f")
+    page.keyboard.type("comm:kubelet")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(2)
+    expect(page.get_by_test_id("elsewhere")).to_contain_text("1 event")
+    expect(page.get_by_test_id("marks").get_by_role("button", name="Out of memory")).to_have_count(0)

@@ -121,7 +121,41 @@ def test_events_and_their_marks(client, recording):
     assert only["events"][0]["kind"] == kind
     assert only["truncated"] == (only["total"] > 1)
     marks = client.get("/api/marks?cells=20").json()["marks"]
-    assert sum(mark["count"] for mark in marks) == told["total"]
+    assert sum(mark["count"] for mark in marks if mark["kind"] != "lost") == told["total"]
+
+
+def test_filters_act_on_events_that_name_somebody(tmp_path):
+    scene = Scene(cores=4, seconds=20)
+    scene.event(3, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
+    scene.event(4, "soft-lockup", "CPU#2 stuck", cpu=2, comm="kubelet", pid=9)
+    scene.event(5, "nic-reset", "eth0: reset")
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+
+        def told(words: str) -> list[str]:
+            answer = client.get(f"/api/events?{words}").json()
+            kinds = [event["kind"] for event in answer["events"]]
+            marks = client.get(f"/api/marks?{words}").json()["marks"]
+            assert [mark["kind"] for mark in marks] == kinds
+            assert answer["elsewhere"] == 3 - len(kinds)
+            return kinds
+
+        assert told("") == ["oom", "soft-lockup", "nic-reset"]
+        assert told("comm=app") == ["oom", "nic-reset"]
+        assert told("pid=9") == ["soft-lockup", "nic-reset"]
+        assert told("cpus=0,1") == ["oom", "nic-reset"]
+        assert told("cpus=0-60000") == ["oom", "soft-lockup", "nic-reset"]
+
+
+def test_what_was_lost_is_marked_when_it_was(tmp_path):
+    scene = Scene(cores=1, seconds=20)
+    scene.row("losses", 7, source="perf", kind="overrun", count=31, text="the buffer was full")
+    loss = scene.write(tmp_path / "r").losses()[0]
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        [mark] = client.get("/api/marks").json()["marks"]
+        assert (mark["kind"], mark["at"], mark["severity"]) == ("lost", ms(loss.wall), "warning")
+        assert "31" in mark["text"]
+        assert client.get(f"/api/marks?until={mark['at']}").json()["marks"] == []
 
 
 def test_incidents_get_their_causes(client, incident):

@@ -142,13 +142,13 @@ export const api = {
     json(`lanes${question({ ...span(window), cells, names: names.join(",") })}`, signal),
 
   events: (
-    window: Span,
+    scope: Scope,
     options: { kinds?: string; text?: string; limit?: number },
     signal?: AbortSignal,
-  ): Promise<Events> => json(`events${question({ ...span(window), ...options })}`, signal),
+  ): Promise<Events> => json(`events${question({ ...scoped(scope), ...options })}`, signal),
 
-  async marks(window: Span, cells: number, signal?: AbortSignal): Promise<Mark[]> {
-    return (await json<{ marks: Mark[] }>(`marks${question({ ...span(window), cells })}`, signal)).marks;
+  async marks(scope: Scope, cells: number, signal?: AbortSignal): Promise<Mark[]> {
+    return (await json<{ marks: Mark[] }>(`marks${question({ ...scoped(scope), cells })}`, signal)).marks;
   },
 
   async incidents(signal?: AbortSignal): Promise<Incident[]> {
