@@ -1,5 +1,7 @@
 """One thing after the other, as people do: keys after the mouse, a baseline beside the selection, one step back."""
 
+import base64
+
 import pytest
 from playwright.sync_api import Page, expect
 from tests.diagnose.scenes import Scene
@@ -87,3 +89,36 @@ def test_events_follow_the_filter_and_losses_are_drawn(new_page, served, tmp_pat
     expect(rows).to_have_count(2)
     expect(page.get_by_test_id("elsewhere")).to_contain_text("1 event")
     expect(page.get_by_test_id("marks").get_by_role("button", name="Out of memory")).to_have_count(0)
+
+
+def test_the_timeline_is_saved_as_a_picture(at_incident: Page, incident, tmp_path):
+    with at_incident.expect_download() as saving:
+        at_incident.get_by_test_id("timeline-png").click()
+    assert saving.value.suggested_filename.endswith("-timeline.png")
+    saving.value.save_as(tmp_path / "timeline.png")
+    picture = base64.b64encode((tmp_path / "timeline.png").read_bytes()).decode()
+    heat, screen = box(at_incident, "heatmap"), at_incident.viewport_size
+    assert screen is not None
+    # The incident's core is a line of the kernel's colour in the saved picture, too.
+    seen = at_incident.evaluate(
+        """async data => {
+            const image = new Image();
+            image.src = `data:image/png;base64,${data}`;
+            await image.decode();
+            const canvas = document.createElement('canvas');
+            [canvas.width, canvas.height] = [image.width, image.height];
+            const pen = canvas.getContext('2d');
+            pen.drawImage(image, 0, 0);
+            const bytes = pen.getImageData(0, 0, image.width, image.height).data;
+            const rows = new Array(image.height).fill(0);
+            for (let i = 0; i < bytes.length; i += 4) {
+                if (bytes[i] > 180 && bytes[i + 1] < 130 && bytes[i + 2] < 60) rows[Math.floor(i / 4 / image.width)]++;
+            }
+            return [image.width, image.height, Math.max(...rows)];
+        }""",
+        picture,
+    )
+    width, height, orange_pixels = seen
+    assert heat["width"] < width <= screen["width"] + 24
+    assert height > heat["height"]
+    assert orange_pixels > heat["width"] * 0.03

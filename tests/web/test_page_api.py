@@ -303,6 +303,27 @@ def test_exports_for_people_and_other_tools(client, around, incident):
     assert client.get("/api/export/exe").status_code == 422
 
 
+def test_exports_are_what_is_seen(client, around, incident):
+    def folded(words: str) -> dict[str, int]:
+        text = client.get(f"/api/export/folded?{around}&{words}").text
+        return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in text.splitlines()}
+
+    whole = folded("")
+    zoomed = folded(f"root={incident.comm}")
+    assert zoomed == {stack: weight for stack, weight in whole.items() if stack.split(";")[0] == incident.comm}
+    assert 0 < len(zoomed) < len(whole)
+    without = folded(f"hide={incident.function}")
+    assert incident.function not in str(without)
+    assert without.items() <= whole.items()
+    assert sum(whole.values()) - sum(without.values()) == sum(
+        weight for stack, weight in whole.items() if incident.function in stack.split(";")
+    )
+    assert folded("root=nobody&hide=nothing") == whole
+    changed = client.get(f"/api/export/svg?{around}&baseline=before&root={incident.comm}&hide={incident.function}")
+    assert changed.status_code == 200
+    assert incident.function not in changed.text
+
+
 def test_a_directory_without_a_recording_says_what_is_coming(tmp_path):
     with TestClient(create_app(tmp_path / "none", Rules(), tmp_path), base_url="http://localhost") as client:
         told = client.get("/api/recording").json()
