@@ -1,7 +1,10 @@
 """One thing after the other, as people do: keys after the mouse, a baseline beside the selection, one step back."""
 
+import base64
+
 import pytest
 from playwright.sync_api import Page, expect
+from tests.diagnose.scenes import Scene
 from tests.page.seeing import box, drag, said, spot, state
 
 from exhume.model.clock import MILLIS
@@ -67,3 +70,55 @@ def test_evidence_is_left_in_one_step(at_incident: Page):
     said(at_incident, f"!s0={before['s0']}")
     at_incident.keyboard.press("Backspace")
     assert said(at_incident, f"s0={before['s0']}") == before
+
+
+def test_events_follow_the_filter_and_losses_are_drawn(new_page, served, tmp_path):
+    scene = Scene(cores=2, seconds=60)
+    scene.event(20, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
+    scene.event(30, "nic-reset", "eth0: reset")
+    scene.row("losses", 45, source="perf", kind="overrun", count=31, text="the buffer was full")
+    scene.write(tmp_path / "r")
+    page = new_page(f"{served(tmp_path / 'r')}#tab=events")
+    rows = page.get_by_role("table", name="events of the window").get_by_role("row")
+    expect(rows).to_have_count(3)
+    lost = page.get_by_test_id("marks").get_by_role("button", name="lost: perf: 31 overrun")
+    expect(lost).to_contain_text("▒")
+    page.keyboard.press("f")
+    page.keyboard.type("comm:kubelet")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(2)
+    expect(page.get_by_test_id("elsewhere")).to_contain_text("1 event")
+    expect(page.get_by_test_id("marks").get_by_role("button", name="Out of memory")).to_have_count(0)
+
+
+def test_the_timeline_is_saved_as_a_picture(at_incident: Page, incident, tmp_path):
+    with at_incident.expect_download() as saving:
+        at_incident.get_by_test_id("timeline-png").click()
+    assert saving.value.suggested_filename.endswith("-timeline.png")
+    saving.value.save_as(tmp_path / "timeline.png")
+    picture = base64.b64encode((tmp_path / "timeline.png").read_bytes()).decode()
+    heat, screen = box(at_incident, "heatmap"), at_incident.viewport_size
+    assert screen is not None
+    # The incident's core is a line of the kernel's colour in the saved picture, too.
+    seen = at_incident.evaluate(
+        """async data => {
+            const image = new Image();
+            image.src = `data:image/png;base64,${data}`;
+            await image.decode();
+            const canvas = document.createElement('canvas');
+            [canvas.width, canvas.height] = [image.width, image.height];
+            const pen = canvas.getContext('2d');
+            pen.drawImage(image, 0, 0);
+            const bytes = pen.getImageData(0, 0, image.width, image.height).data;
+            const rows = new Array(image.height).fill(0);
+            for (let i = 0; i < bytes.length; i += 4) {
+                if (bytes[i] > 180 && bytes[i + 1] < 130 && bytes[i + 2] < 60) rows[Math.floor(i / 4 / image.width)]++;
+            }
+            return [image.width, image.height, Math.max(...rows)];
+        }""",
+        picture,
+    )
+    width, height, orange_pixels = seen
+    assert heat["width"] < width <= screen["width"] + 24
+    assert height > heat["height"]
+    assert orange_pixels > heat["width"] * 0.03

@@ -121,7 +121,41 @@ def test_events_and_their_marks(client, recording):
     assert only["events"][0]["kind"] == kind
     assert only["truncated"] == (only["total"] > 1)
     marks = client.get("/api/marks?cells=20").json()["marks"]
-    assert sum(mark["count"] for mark in marks) == told["total"]
+    assert sum(mark["count"] for mark in marks if mark["kind"] != "lost") == told["total"]
+
+
+def test_filters_act_on_events_that_name_somebody(tmp_path):
+    scene = Scene(cores=4, seconds=20)
+    scene.event(3, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
+    scene.event(4, "soft-lockup", "CPU#2 stuck", cpu=2, comm="kubelet", pid=9)
+    scene.event(5, "nic-reset", "eth0: reset")
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+
+        def told(words: str) -> list[str]:
+            answer = client.get(f"/api/events?{words}").json()
+            kinds = [event["kind"] for event in answer["events"]]
+            marks = client.get(f"/api/marks?{words}").json()["marks"]
+            assert [mark["kind"] for mark in marks] == kinds
+            assert answer["elsewhere"] == 3 - len(kinds)
+            return kinds
+
+        assert told("") == ["oom", "soft-lockup", "nic-reset"]
+        assert told("comm=app") == ["oom", "nic-reset"]
+        assert told("pid=9") == ["soft-lockup", "nic-reset"]
+        assert told("cpus=0,1") == ["oom", "nic-reset"]
+        assert told("cpus=0-60000") == ["oom", "soft-lockup", "nic-reset"]
+
+
+def test_what_was_lost_is_marked_when_it_was(tmp_path):
+    scene = Scene(cores=1, seconds=20)
+    scene.row("losses", 7, source="perf", kind="overrun", count=31, text="the buffer was full")
+    loss = scene.write(tmp_path / "r").losses()[0]
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        [mark] = client.get("/api/marks").json()["marks"]
+        assert (mark["kind"], mark["at"], mark["severity"]) == ("lost", ms(loss.wall), "warning")
+        assert "31" in mark["text"]
+        assert client.get(f"/api/marks?until={mark['at']}").json()["marks"] == []
 
 
 def test_incidents_get_their_causes(client, incident):
@@ -267,6 +301,27 @@ def test_exports_for_people_and_other_tools(client, around, incident):
     assert client.get(f"/api/export/svg?{around}").text.startswith("<")
     assert incident.function in client.get(f"/api/export/html?{around}").text
     assert client.get("/api/export/exe").status_code == 422
+
+
+def test_exports_are_what_is_seen(client, around, incident):
+    def folded(words: str) -> dict[str, int]:
+        text = client.get(f"/api/export/folded?{around}&{words}").text
+        return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in text.splitlines()}
+
+    whole = folded("")
+    zoomed = folded(f"root={incident.comm}")
+    assert zoomed == {stack: weight for stack, weight in whole.items() if stack.split(";")[0] == incident.comm}
+    assert 0 < len(zoomed) < len(whole)
+    without = folded(f"hide={incident.function}")
+    assert incident.function not in str(without)
+    assert without.items() <= whole.items()
+    assert sum(whole.values()) - sum(without.values()) == sum(
+        weight for stack, weight in whole.items() if incident.function in stack.split(";")
+    )
+    assert folded("root=nobody&hide=nothing") == whole
+    changed = client.get(f"/api/export/svg?{around}&baseline=before&root={incident.comm}&hide={incident.function}")
+    assert changed.status_code == 200
+    assert incident.function not in changed.text
 
 
 def test_a_directory_without_a_recording_says_what_is_coming(tmp_path):

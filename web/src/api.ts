@@ -41,6 +41,12 @@ export interface FlameScope extends Scope {
   least?: number;
 }
 
+/** What of a flame graph is seen: the frames that it is zoomed into, those that are hidden. */
+export interface Seen {
+  root: string[];
+  hide: string[];
+}
+
 export interface FrameName {
   name: string;
   module: string;
@@ -142,13 +148,13 @@ export const api = {
     json(`lanes${question({ ...span(window), cells, names: names.join(",") })}`, signal),
 
   events: (
-    window: Span,
+    scope: Scope,
     options: { kinds?: string; text?: string; limit?: number },
     signal?: AbortSignal,
-  ): Promise<Events> => json(`events${question({ ...span(window), ...options })}`, signal),
+  ): Promise<Events> => json(`events${question({ ...scoped(scope), ...options })}`, signal),
 
-  async marks(window: Span, cells: number, signal?: AbortSignal): Promise<Mark[]> {
-    return (await json<{ marks: Mark[] }>(`marks${question({ ...span(window), cells })}`, signal)).marks;
+  async marks(scope: Scope, cells: number, signal?: AbortSignal): Promise<Mark[]> {
+    return (await json<{ marks: Mark[] }>(`marks${question({ ...scoped(scope), cells })}`, signal)).marks;
   },
 
   async incidents(signal?: AbortSignal): Promise<Incident[]> {
@@ -172,6 +178,10 @@ export const api = {
     json(`diagnosis${question({ at: Math.round(at) })}`, signal),
 
   /** The address of a file to save: a plain link, so that the browser streams it to disk. */
-  exportAddress: (format: "folded" | "pprof" | "speedscope" | "svg" | "html", scope: FlameScope): string =>
-    `./api/export/${format}${flameQuestion(scope)}`,
+  exportAddress(format: "folded" | "pprof" | "speedscope" | "svg" | "html", scope: FlameScope, seen: Seen): string {
+    const words = new URLSearchParams(flameQuestion(scope));
+    for (const name of seen.root) words.append("root", name);
+    for (const name of seen.hide) words.append("hide", name);
+    return `./api/export/${format}?${words}`;
+  },
 };

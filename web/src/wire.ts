@@ -105,6 +105,8 @@ export interface Events {
   events: NodeEvent[];
   total: number;
   truncated: boolean;
+  /** Left out by a filter: they name another core, process or container. */
+  elsewhere: number;
   /** Every kind that there is in the window. */
   kinds: string[];
 }

@@ -1,8 +1,8 @@
 /** What the kernel, the units and the containers said in the window. */
 import type { JSX } from "preact";
 import { DataTable } from "../a11y";
-import { api } from "../api";
-import { count, moment } from "../format";
+import { api, question } from "../api";
+import { count, moment, plural } from "../format";
 import { Standby, useResource } from "../resource";
 import { moveView, state } from "../state";
 import type { NodeEvent } from "../wire";
@@ -12,12 +12,19 @@ const LIMIT = 500;
 const AROUND_MS = 30_000;
 
 function EventsBody({ of }: PanelProps): JSX.Element {
-  const read = useResource(`${of.since} ${of.until}`, (signal) => api.events(of, { limit: LIMIT }, signal));
+  const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters });
+  const read = useResource(key, (signal) => api.events(of, { limit: LIMIT }, signal));
   const events = read.value?.events ?? [];
   const { utc } = state.value;
   return (
     <>
       <Standby of={read} what="the events" empty={events.length === 0 && "Nothing was logged in this window."} />
+      {read.value !== null && read.value.elsewhere > 0 && (
+        <p class="muted" data-testid="elsewhere">
+          {plural(read.value.elsewhere, "event")} that {read.value.elsewhere === 1 ? "names" : "name"} another core,
+          process or container {read.value.elsewhere === 1 ? "is" : "are"} left out.
+        </p>
+      )}
       {events.length > 0 && (
         <>
           {read.value?.truncated && (

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 import { announce } from "../a11y";
 import { api, type FlameScope } from "../api";
-import { recording } from "../state";
+import { recording, state } from "../state";
 
 const FILES = [
   { format: "svg", title: "SVG, a picture that zooms" },
@@ -14,6 +14,7 @@ const FILES = [
 ] as const;
 
 export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
+  const { root, hide } = state.value;
   const menu = useRef<HTMLDetailsElement>(null);
   const close = (): void => menu.current?.removeAttribute("open");
   return (
@@ -30,7 +31,7 @@ export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
           PNG, what is drawn here
         </button>
         {FILES.map(({ format, title }) => (
-          <a key={format} href={api.exportAddress(format, scope)} download onClick={close}>
+          <a key={format} href={api.exportAddress(format, scope, { root, hide })} download onClick={close}>
             {title}
           </a>
         ))}
@@ -40,7 +41,7 @@ export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
 }
 
 /** The drawing on the page's ground, so that it can be read wherever it is pasted. */
-export function savePicture(canvas: HTMLCanvasElement | null): void {
+export function savePicture(canvas: HTMLCanvasElement | null, of = ""): void {
   if (!canvas) {
     announce("there is no drawing to save");
     return;
@@ -57,7 +58,7 @@ export function savePicture(canvas: HTMLCanvasElement | null): void {
     if (!blob) return;
     const link = document.createElement("a");
     link.href = URL.createObjectURL(blob);
-    link.download = `exhume-${recording.peek()?.node || "node"}.png`;
+    link.download = `exhume-${recording.peek()?.node || "node"}${of && `-${of}`}.png`;
     link.click();
     window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   }, "image/png");

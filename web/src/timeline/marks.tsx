@@ -1,9 +1,10 @@
 /** The lane of events: NIC resets, lockups, OOM, restarts, boots, failed jobs; and where nothing was recorded. */
 import type { JSX } from "preact";
 import { api } from "../api";
+import { printCpus } from "../cpulist";
 import { duration, moment, plural } from "../format";
 import { Standby } from "../resource";
-import { change, extent, recording, state, view, warm } from "../state";
+import { change, extent, filters, recording, state, view, warm } from "../state";
 import type { Mark } from "../wire";
 import { centred } from "./axis";
 import { clusters, gravest, standing } from "./clusters";
@@ -11,6 +12,8 @@ import { Lane } from "./lane";
 import { placeOf, plotWidth, useCells } from "./plot";
 
 const GLYPHS: Record<string, string> = { critical: "◆", warning: "▲", info: "○" };
+/** What the recorder lost is drawn as such. */
+const LOST = { kind: "lost", glyph: "▒" };
 const APART = 11;
 /** One click on an event selects a little around it. */
 const AROUND_MS = 5_000;
@@ -18,17 +21,22 @@ const AROUND_MS = 5_000;
 const LONGEST_MS = 600_000;
 
 export function EventLane(): JSX.Element | null {
-  const question = warm.value ? "marks" : null;
-  const read = useCells(question, (plan, signal) => api.marks(plan, plan.cells, signal), { perPixel: 1 / APART });
+  const wanted = { cpus: state.value.cores ? printCpus(state.value.cores) : "", filters: filters.value };
+  const read = useCells(
+    warm.value ? JSON.stringify(["marks", wanted]) : null,
+    (plan, signal) => api.marks({ ...plan, ...wanted }, plan.cells, signal),
+    { perPixel: 1 / APART },
+  );
   const shown = view.value;
   if (!shown) return null;
   const { utc } = state.value;
   // The recorder's own marks have a lane of their own.
   const marks = (read.value ?? []).filter((mark) => mark.kind !== "incident");
   const seen = marks.filter((mark) => mark.until >= shown.since && mark.at < shown.until);
+  const logged = seen.filter((mark) => mark.kind !== LOST.kind);
   const placed = seen.map((item) => ({ x: placeOf(item.at, shown), item }));
   return (
-    <Lane name="events" title="events" aside={seen.length > 0 ? plural(total(seen), "event") : null}>
+    <Lane name="events" title="events" aside={logged.length > 0 ? plural(total(logged), "event") : null}>
       <Gaps />
       <div class="marks" data-testid="marks">
         {read.error !== null && <Standby of={read} what="events" />}
@@ -47,7 +55,7 @@ export function EventLane(): JSX.Element | null {
               title={words}
               onClick={() => openEvents(worst)}
             >
-              <i aria-hidden="true">{GLYPHS[worst.severity] ?? "○"}</i>
+              <i aria-hidden="true">{worst.kind === LOST.kind ? LOST.glyph : (GLYPHS[worst.severity] ?? "○")}</i>
               {room > 90 && (
                 <span>
                   {worst.text}

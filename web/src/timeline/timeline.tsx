@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { announce } from "../a11y";
 import { useShortcuts } from "../keyboard";
+import { savePicture } from "../panels/export";
 import { change, pickingBase, pointedAt, select, state, undo, view } from "../state";
 import { Heatmap } from "./heatmap";
 import { IncidentLane } from "./incidents";
@@ -10,6 +11,7 @@ import { MeasureSwitch } from "./legend";
 import { EventLane } from "./marks";
 import { panBy, showWidth, stepIncident, timeWords, WIDTHS, zoomBy, zoomToSelection } from "./moves";
 import { Overview, WidthButtons } from "./overview";
+import { timelinePicture } from "./picture";
 import { placeOf, plotWidth, useMeasuredWidth } from "./plot";
 import { Ruler } from "./ruler";
 
@@ -46,6 +48,15 @@ export function Timeline(): JSX.Element {
       <div class="timeline-tools">
         <MeasureSwitch />
         <WidthButtons />
+        <button
+          type="button"
+          class="picture"
+          title="save the timeline as a picture"
+          data-testid="timeline-png"
+          onClick={() => savePicture(timelinePicture(), "timeline")}
+        >
+          PNG
+        </button>
       </div>
       <div class="lane lane-measure" aria-hidden="true">
         <div class="lane-title" />

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Path, Query
+from pydantic import StringConstraints
 from starlette.responses import JSONResponse, Response
 
 from exhume.model.clock import MILLIS, NANOS
@@ -17,6 +18,7 @@ from exhume.present.web.framed import framed
 from exhume.present.web.limits import check_samples
 from exhume.present.web.routes_timeline import FRAMED, PROBLEMS, heatmap
 from exhume.present.web.running import who_ran
+from exhume.present.web.seen import as_seen
 from exhume.present.web.shapes import FlameShape, ProcessesShape
 from exhume.present.web.thinning import thinned
 from exhume.store.profile import StackProfile
@@ -39,6 +41,7 @@ Baseline = Annotated[
         description="before: the same cores earlier; others: the other cores; window: base_since to base_until",
     ),
 ]
+Frame = Annotated[str, StringConstraints(max_length=4000)]
 Least = Annotated[float, Query(ge=0, le=1, description="thinner frames are left out: a part of the whole")]
 
 
@@ -115,16 +118,19 @@ def _flame_json(question: Asked, sides: _Sides, tree: FlameTree, dropped: int) -
 
 
 @router.get("/export/{form}", responses=FILES, response_class=Response)
-def export(
+def export(  # noqa: PLR0917
     question: Question,
     form: Annotated[str, Path(pattern=f"^({'|'.join(FORMATS)})$")],
     baseline: Baseline = "none",
     base_since: Moment = None,
     base_until: Moment = None,
+    root: Annotated[list[Frame], Query(max_length=500, description="frames that lead to the one to begin at")] = [],  # noqa: B006
+    hide: Annotated[list[Frame], Query(max_length=100, description="frames to leave out, with what they call")] = [],  # noqa: B006
 ) -> Response:
-    """The same flame graph as a file for other tools."""
+    """The same flame graph as a file for other tools, as it is seen on the page."""
     sides = _sides(question, baseline, base_since, base_until)
-    return render(form, question, build_tree(sides.current, sides.reference), sides.base, sides.current)
+    tree = as_seen(build_tree(sides.current, sides.reference), root, hide)
+    return render(form, question, tree, sides.base, sides.current)
 
 
 @router.get("/subsecond", responses=FRAMED, response_class=Response)

@@ -1,5 +1,6 @@
 """What lies over one time axis: cores, lines, events, incidents."""
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import numpy as np
@@ -44,6 +45,7 @@ router = APIRouter(tags=["timeline"], responses=PROBLEMS)
 FULL, UNRECORDED = 250, 255
 MOST_EVENTS = 5000
 TOP_THREADS = 5
+LOST = "lost"
 _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
     *("wall", "kind", "severity", "source", "text", "cpu", "device", "value", "pid", "comm", "container"),
@@ -175,16 +177,17 @@ def lanes(
 
 
 @router.get("/events")
-def events(  # noqa: PLR0917
-    here: Here,
-    since: Moment = None,
-    until: Moment = None,
+def events(
+    question: Question,
     kinds: Annotated[Text, Query(description="kinds, divided by commas; all where it is left out")] = None,
     text: Annotated[Text, Query(description="only events with these words in their text")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 500,
 ) -> EventsShape:
-    """What happened, in its order; the first `limit` of them."""
-    rows = here.recording().read("events", window_of(here, since, until), _EVENT_COLUMNS)
+    """What happened, in its order; the first `limit` of them. Filters leave out what names another core, process or
+    container; what names none happened to all."""
+    every_row = question.recording.read("events", question.window, _EVENT_COLUMNS)
+    rows = _concerning(every_row, question.wanted)
+    elsewhere = every_row.num_rows - rows.num_rows
     every = sorted(pc.unique(rows.column("kind")).to_pylist())
     if kinds:
         rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
@@ -192,20 +195,50 @@ def events(  # noqa: PLR0917
         rows = rows.filter(pc.match_substring(rows.column("text"), text, ignore_case=True))
     rows = rows.sort_by("wall")
     shown = [_event(row) for row in rows.slice(0, limit).to_pylist()]
-    return EventsShape(events=shown, total=rows.num_rows, truncated=rows.num_rows > limit, kinds=every)
+    return EventsShape(
+        events=shown, total=rows.num_rows, truncated=rows.num_rows > limit, kinds=every, elsewhere=elsewhere
+    )
 
 
 def _event(row: dict[str, Any]) -> EventShape:
     return EventShape(at=ms(row.pop("wall")), **row)
 
 
+def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
+    """The events that name what is wanted, or name nothing of the kind."""
+    kept = pa.array(np.ones(rows.num_rows, np.bool_))
+    column = rows.column
+    matches = {
+        "cpu": wanted.cpus is not None and pc.is_in(column("cpu").cast(pa.int64()), _numbers(wanted.cpus)),
+        "comm": wanted.comm is not None and pc.equal(column("comm"), wanted.comm),
+        "pid": wanted.pid is not None and pc.equal(column("pid"), wanted.pid),
+        "container": wanted.container is not None and pc.starts_with(column("container"), wanted.container),
+    }
+    for name, matching in matches.items():
+        if matching is not False:
+            names_none = pc.is_null(column(name)) if name in {"cpu", "pid"} else pc.equal(column(name), "")
+            kept = pc.and_(kept, pc.or_(pc.fill_null(names_none, True), pc.fill_null(matching, False)))
+    return rows.filter(kept)
+
+
+def _numbers(cpus: Collection[int]) -> pa.Array:
+    return pa.array(sorted(cpus), pa.int64())
+
+
 @router.get("/marks")
-def marks(here: Here, since: Moment = None, until: Moment = None, cells: Cells = 400) -> MarksShape:
-    """The lane of events: those of a kind that fall into the same cell are one mark."""
-    window = window_of(here, since, until)
-    rows = here.recording().read("events", window, ["wall", "kind", "severity", "text"]).sort_by("wall")
+def marks(question: Question, cells: Cells = 400) -> MarksShape:
+    """The lane of events: those of a kind that fall into the same cell are one mark. What was lost is a kind of its
+    own. Filters as for /api/events."""
+    window = question.window
+    columns = ["wall", "kind", "severity", "text", "cpu", "comm", "pid", "container"]
+    rows = _concerning(question.recording.read("events", window, columns), question.wanted)
+    lost = [
+        {"wall": loss.wall, "kind": LOST, "severity": "warning", "text": f"{loss.source}: {loss.count} {loss.kind}"}
+        for loss in question.opened.losses()
+        if window.since <= loss.wall < window.until
+    ]
     found: dict[tuple[int, str], Mark] = {}
-    for row in rows.to_pylist():
+    for row in sorted([*rows.to_pylist(), *lost], key=lambda row: row["wall"]):
         at, place = row["wall"], (row["wall"] - window.since) * cells // max(1, window.nanos)
         mark = found.get((place, row["kind"]))
         if mark is None:

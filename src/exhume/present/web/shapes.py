@@ -116,6 +116,7 @@ class EventsShape(BaseModel):
     total: int
     truncated: bool
     kinds: list[str]
+    elsewhere: int
 
 
 class Mark(BaseModel):

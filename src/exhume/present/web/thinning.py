@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from exhume.present.flame import FlameTree, Labels
 
@@ -18,6 +19,11 @@ def thinned(tree: FlameTree, least: float) -> Thinned:
     kept hangs together; labels that nothing refers to go too."""
     kept = tree.width >= least
     kept[0] = True
+    return Thinned(only(tree, kept), int((~kept).sum()))
+
+
+def only(tree: FlameTree, kept: npt.NDArray[np.bool_]) -> FlameTree:
+    """The tree of these nodes, whose parents are among them."""
     place = np.cumsum(kept) - 1
     labels, label = np.unique(tree.label[kept], return_inverse=True)
     named = Labels(
@@ -26,7 +32,7 @@ def thinned(tree: FlameTree, least: float) -> Thinned:
             for values in (tree.labels.names, tree.labels.modules, tree.labels.kinds)
         )
     )
-    smaller = FlameTree(
+    return FlameTree(
         named,
         label.astype(np.int64),
         place[tree.parent[kept]],
@@ -37,4 +43,3 @@ def thinned(tree: FlameTree, least: float) -> Thinned:
         tree.base_samples[kept],
         tree.differential,
     )
-    return Thinned(smaller, int((~kept).sum()))
