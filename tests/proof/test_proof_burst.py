@@ -135,7 +135,8 @@ def test_the_flame_graph_of_its_core_names_the_program_and_the_function(burst: B
 def test_before_it_that_program_is_nowhere(burst: Burst) -> None:
     before = Window(burst.window.since - 2 * NANOS, burst.window.since - 50 * MILLIS)
     assert PROGRAM in ask(burst.directory, "flame", *between(burst.window), "-o", "-")
-    assert PROGRAM not in ask(burst.directory, "flame", *between(before), "-o", "-")
+    # On a machine that idles nothing at all was sampled before it (1).
+    assert PROGRAM not in ask(burst.directory, "flame", *between(before), "-o", "-", statuses=(0, 1))
 
 
 def test_the_recorder_marked_it(burst: Burst) -> None:
