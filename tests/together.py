@@ -13,7 +13,6 @@ ALONE, TOGETHER = "alone", "together"
 # They make memory cgroups and count those of the whole machine. Whatever else makes some is one of them, or alone.
 COUNT_CGROUPS = frozenset(
     {
-        "test_zombies_freed.py",
         "test_zombies_interrupted.py",
         "test_zombies_clean.py",
         "test_zombies.py",

@@ -14,7 +14,7 @@ from exhume.lab.zombies import ZombieLab
 from exhume.model.zombies import PAGE
 from exhume.remedy.swaps import swaps
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4")]
+pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4"), pytest.mark.alone]
 COUNT = 500
 
 # Pin -> the steps of its plan, what holds it in words, and how many have to be freed when it is applied.
