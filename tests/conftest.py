@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.parts import need
+from tests.parts import missing, need
 from tests.together import ALONE, TOGETHER, Scheduler, longest_first
 
 
@@ -37,12 +37,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         keep_only(config, items, [item for item in items if (ALONE in item.keywords) == (part == ALONE)])
     if part == TOGETHER:
         longest_first(items)
-    if os.geteuid() == 0:
-        return
-    skip = pytest.mark.skip(reason="needs root")
-    for item in items:
-        if "root" in item.keywords:
-            item.add_marker(skip)
 
 
 def keep_only(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
@@ -52,7 +46,10 @@ def keep_only(config: pytest.Config, items: list[pytest.Item], kept: list[pytest
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """`@pytest.mark.needs("perf", "gcc")`: a missing command skips the test by name, and fails it under CI=true."""
+    """Without root, or a command of `@pytest.mark.needs("perf", "gcc")`, a test is skipped by name, and fails under
+    CI=true."""
+    if "root" in item.keywords and os.geteuid() != 0:
+        missing("root")
     for marker in item.iter_markers("needs"):
         for command in marker.args:
             need(command)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from made_up_node import MadeUpNode, tick
+from tests.parts import missing
 
 from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
 from exhume.collect.cgroup_tree import CgroupTree
@@ -272,7 +273,7 @@ def test_churn_needs_v1() -> None:
 def lab(request: pytest.FixtureRequest):
     memory = find_v1(hierarchies(Host()), "memory")
     if memory is None or not memory.whole or not os.access(memory.path, os.W_OK):
-        pytest.skip("needs the v1 memory hierarchy")
+        missing("the memory controller as cgroup v1")
     path = memory.path / f"exhume-test-{os.getpid()}"
     path.mkdir()
     yield path

@@ -140,8 +140,6 @@ def test_ninety_six_cores_stay_cheap(node: MadeUpNode) -> None:
 @pytest.mark.root
 @pytest.mark.alone
 def test_a_tick_costs_little_here() -> None:
-    if (os.cpu_count() or 1) > 8:
-        pytest.skip("a measure for small machines")
     sources = open_all(Host())
     costs = []
     for second in range(40):
@@ -149,6 +147,7 @@ def test_a_tick_costs_little_here() -> None:
         for source in sources:
             source.read(tick(second))
         costs.append((time.thread_time_ns() - began) / 1e6)
-    assert sorted(costs)[len(costs) // 2] < 3, costs
+    # Some sources have a row for each core.
+    assert sorted(costs)[len(costs) // 2] < 3 * max(1.0, (os.cpu_count() or 1) / 8), costs
     for source in sources:
         source.close()

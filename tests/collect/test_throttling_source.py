@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from made_up_node import MadeUpNode, tick
+from tests.parts import missing
 
 from exhume.collect.cgroup_layout import find_v1, hierarchies
 from exhume.collect.host import Host
@@ -120,7 +121,7 @@ def test_a_stat_without_throttling() -> None:
 def test_a_busy_process_in_a_small_quota() -> None:
     cpu = find_v1(hierarchies(Host()), "cpu")
     if cpu is None or not os.access(cpu.path, os.W_OK):
-        pytest.skip("needs the v1 cpu hierarchy")
+        missing("the cpu controller as cgroup v1")
     group = cpu.path / f"exhume-test-{os.getpid()}"
     group.mkdir()
     child = 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from recorder_process import RecorderProcess, clean_words, losses, monotonic, rows, seconds
+from tests.parts import missing
 
 from exhume.model.clock import NANOS
 from exhume.store.query import Recording
@@ -87,7 +88,7 @@ def crowd() -> Iterator[Callable[[int], Path]]:
     """Make so many memory cgroups; all of them are gone at the end."""
     mounted = controller_mount("memory")
     if mounted is None:
-        pytest.skip("the memory controller is not mounted as cgroup v1")
+        missing("the memory controller as cgroup v1")
     parent = mounted / f"exhume-faults-{os.getpid()}"
 
     def make(count: int) -> Path:
