@@ -263,5 +263,7 @@ export interface Pulse {
   until: number;
   live: boolean;
   lost: number;
+  /** Files that are known to be unreadable. */
+  skipped: number;
   incidents: number;
 }

@@ -7,6 +7,7 @@ import { count, duration, plural, range, time } from "../format";
 import { Standby, useResource } from "../resource";
 import { select, state, change, recording, type Analysed } from "../state";
 import { blend, css, rgb, theme, type Theme } from "../theme";
+import { overviewGrid } from "../timeline/overview";
 import type { Subsecond } from "../wire";
 import { savePicture } from "./export";
 import {
@@ -22,11 +23,12 @@ import {
   type Cell,
 } from "./offsets";
 import type { Panel, PanelProps } from "./panel";
-import { Unasked, useUnasked } from "./unasked";
+import { blindWords, Unasked, useUnasked } from "./unasked";
 
 const HEIGHT = 300;
 const HUE = "#d55e00";
 const BUSIEST = 12;
+const NOTHING = "No stack was sampled here.";
 /** Columns and rows: time runs up in a column. */
 const STEPS: Record<string, [number, number]> = {
   ArrowLeft: [-1, 0],
@@ -50,7 +52,7 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
         colour, the more samples. Drag over it to select that time.
         {columnMs !== column && ` Columns of ${duration(column)} would be too many here.`}
       </p>
-      <Standby of={read} what="the samples" empty={grid !== null && grid.most === 0 && "No stack was sampled here."} />
+      <Standby of={read} what="the samples" empty={grid?.most === 0 && (blindWords(of) ?? NOTHING)} />
       {grid && grid.most > 0 && <Offsets grid={grid} of={of} />}
     </div>
   );
@@ -228,7 +230,7 @@ function draw(
 /** All of the cores that are looked at, or one: what one core does every second drowns in the sum of many. */
 function CoreChoice({ of }: PanelProps): JSX.Element {
   const filtered = state.value.cores;
-  const all = filtered ?? Array.from({ length: recording.value?.cores ?? 0 }, (_, cpu) => cpu);
+  const all = filtered ?? overviewGrid.value?.cpus ?? of.list ?? [];
   const one = of.list?.length === 1 ? String(of.list[0]) : "";
   const some = of.list !== null && of.list.length > 1 && of.list.length < all.length;
   const choose = (said: string): void =>

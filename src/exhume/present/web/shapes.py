@@ -218,4 +218,5 @@ class LiveShape(BaseModel):
     until: int
     live: bool
     lost: int
+    skipped: int
     incidents: int

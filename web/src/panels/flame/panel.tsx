@@ -4,12 +4,13 @@ import { useMemo } from "preact/hooks";
 import { announce, TableInstead } from "../../a11y";
 import { BASELINES, COLOURS, type FlameColour } from "../../address";
 import { api, flameQuestion, type Baseline } from "../../api";
-import { count, duration, percent, plural, range } from "../../format";
+import { duration, percent, plural, range } from "../../format";
 import { Standby, useResource } from "../../resource";
-import { change, flameScope, pickingBase, recording, state, type Analysed } from "../../state";
+import { change, flameScope, pickingBase, state, type Analysed } from "../../state";
+import type { Flame } from "../../wire";
 import { ExportMenu } from "../export";
 import type { Panel, PanelProps } from "../panel";
-import { Unasked, useUnasked } from "../unasked";
+import { blindWords, Unasked, useUnasked } from "../unasked";
 import { FlameCanvas } from "./canvas";
 import { modelOf, topFunctions, type FlameModel, type OwnTime } from "./model";
 import { points } from "./tip";
@@ -55,7 +56,7 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   const drawn = model !== null && (flame!.weight_us > 0 || flame!.base_weight_us > 0);
   return (
     <div class="flame" aria-busy={read.loading} data-testid="flame" data-loading={read.loading}>
-      <Standby of={read} what="the stacks" empty={!drawn && emptyWords()} />
+      <Standby of={read} what="the stacks" empty={!drawn && emptyWords(of, flame)} />
       {drawn && (
         <>
           <FlameWords model={model} />
@@ -71,10 +72,10 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   );
 }
 
-function emptyWords(): string {
-  const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
-  if (missing) return `There are no stacks: ${missing}`;
-  return "No stack was sampled here: the cores idled, or a filter leaves nothing. Select more, or clear the filter.";
+function emptyWords(of: Analysed, flame: Flame | null): string {
+  const idle = "the cores idled or were offline, or a filter leaves nothing. Select more, or clear the filter.";
+  // What could not be seen is told before anything is taken for idle.
+  return blindWords(of) ?? `No stack was sampled here: ${flame?.blind_spots.join("; ") || idle}`;
 }
 
 function FlameWords({ model }: { model: FlameModel }): JSX.Element {
@@ -84,7 +85,7 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
     <p class="flame-words muted">
       {plural(flame.samples, "sample")} · {duration(flame.weight_us / 1000)} of CPU time
       {flame.differential && ` · against ${flame.baseline} (${plural(flame.base_samples, "sample")})`}
-      {flame.dropped > 0 && ` · ${count(flame.dropped)} frames too thin to draw`}
+      {flame.dropped > 0 && ` · ${plural(flame.dropped, "frame")} too thin to draw`}
       {spots > 0 && (
         <details class="spots">
           <summary>{plural(spots, "blind spot")}</summary>
