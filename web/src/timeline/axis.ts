@@ -40,9 +40,9 @@ export interface Tick {
   day: boolean;
 }
 
-/** Ticks at round moments of the shown zone. */
-export function ticks(view: Span, width: number, utc: boolean): Tick[] {
-  const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), 100);
+/** Ticks at round moments of the shown zone, not nearer than `least`. */
+export function ticks(view: Span, width: number, utc: boolean, least = 100): Tick[] {
+  const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), least);
   const shift = utc ? 0 : -new Date(view.since).getTimezoneOffset() * M;
   const found: Tick[] = [];
   for (let local = Math.ceil((view.since + shift) / step) * step; local - shift < view.until; local += step) {
