@@ -222,6 +222,12 @@ class Judged:
     def troubled(self) -> bool:
         return any(trait.troubled for trait in self.traits)
 
+    @property
+    def surely_useless(self) -> bool:
+        """Whether more speaks against the need for it than that it never worked: it is known what it is, and that it
+        lacks something here. What never worked may be what somebody is about to mend."""
+        return self.need.needed is Needed.NO and self.agent is not None and bool(self.agent.lacks)
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
