@@ -3,7 +3,6 @@
 Names go after `--`, each as one word; no shell sees them.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from exhume.collect.systemd.asked import Listed, boot_ns
@@ -16,10 +15,6 @@ _PATIENCE_S = 20.0
 _MOST_BYTES = 32 << 20
 # A command line has a limited length; names have up to 255 bytes.
 _NAMES_AT_ONCE = 200
-# systemd's words for lengths of time.
-_SPANS_US = {"us": 1, "ms": 1e3, "s": 1e6, "min": 60e6, "h": 3600e6, "d": 86400e6, "w": 7 * 86400e6}
-_SPANS_US |= {"month": 2629800e6, "y": 31557600e6, "": 1}
-_SPAN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(sorted(_SPANS_US, key=len, reverse=True))})")
 _PLAIN = ("--no-pager", "--no-legend", "--plain", "--full")
 
 
@@ -91,14 +86,6 @@ class SystemctlOrders:
     def look(self, name: str) -> dict[str, object]:
         facts = self._units.facts([name]).get(name)
         return dict(facts.known) if facts is not None else {}
-
-
-def time_span_us(text: str) -> int | None:
-    """`1min 30s` in microseconds; None for `infinity`, and for what is no time."""
-    parts = [_SPAN.fullmatch(word) for word in text.split()]
-    if not parts or not all(parts):
-        return None
-    return round(sum(float(part[1]) * _SPANS_US[part[2]] for part in parts if part))
 
 
 def _ask(program: str, *words: str, patience_s: float = _PATIENCE_S) -> Said:
