@@ -79,7 +79,8 @@ class UnitFacts:
         code, status = self.number("ExecMainCode"), self.number("ExecMainStatus")
         if ended is not None and code and status is not None:
             return _exit(ended, code, status)
-        done = [each for key in _COMMANDS for each in self._done(key)]
+        # A command before the program that went well, or that may fail, says nothing of how the last run ended.
+        done = [each for key in _COMMANDS if key not in AROUND_START for each in self._done(key)]
         last = max(done, key=lambda each: int(each[5]), default=None)
         return _exit(int(last[5]) * 1000, int(last[8]), int(last[9])) if last else None
 

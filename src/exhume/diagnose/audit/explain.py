@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Mapping
 
-from exhume.diagnose.audit.traits import broken_conditions, pace_per_hour
+from exhume.diagnose.audit.traits import broken_conditions, is_triggered, pace_per_hour
 from exhume.model.audit import Condition, Exit, Manager, Service, Trait
 from exhume.model.words import count
 
@@ -183,7 +183,9 @@ def _looping(service: Service) -> str:
         parts.append(_RESULTS[result])
     if history is not None and history.age_pattern:
         parts.append(history.age_pattern)
-    if service.restart_policy:
+    if is_triggered(service):
+        parts.append(f"{', '.join(service.wants.triggered_by[:_SHOWN])} starts it again")
+    elif service.restart_policy:
         parts.append(_policy(service))
     return "; ".join(parts)
 
