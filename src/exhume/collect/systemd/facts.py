@@ -12,7 +12,7 @@ from exhume.model.audit import Condition, Exit
 _NEVER = 2**64 - 1
 # waitid's words for how a process ended.
 _EXITED = 1
-_COMMANDS = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop", "ExecStopPost")
+_COMMANDS = ("ExecStart", "ExecStop", "ExecStopPost")
 # Where one of these fails, the unit does, whatever became of its main process.
 AROUND_START = ("ExecCondition", "ExecStartPre", "ExecStartPost")
 _ARGUMENTS = re.compile(r"argv\[\]=(.*?) ; (?:ignore_errors|flags)=")
@@ -80,7 +80,7 @@ class UnitFacts:
         if ended is not None and code and status is not None:
             return _exit(ended, code, status)
         # A command before the program that went well, or that may fail, says nothing of how the last run ended.
-        done = [each for key in _COMMANDS if key not in AROUND_START for each in self._done(key)]
+        done = [each for key in _COMMANDS for each in self._done(key)]
         last = max(done, key=lambda each: int(each[5]), default=None)
         return _exit(int(last[5]) * 1000, int(last[8]), int(last[9])) if last else None
 
