@@ -265,5 +265,7 @@ export interface Pulse {
   until: number;
   live: boolean;
   lost: number;
+  /** Files that are known to be unreadable. */
+  skipped: number;
   incidents: number;
 }

@@ -7,6 +7,7 @@ import { count, duration, plural, range, time } from "../format";
 import { Standby, useResource } from "../resource";
 import { select, state, change, recording, type Analysed } from "../state";
 import { theme } from "../theme";
+import { overviewGrid } from "../timeline/overview";
 import { partPicture } from "../timeline/picture";
 import type { Subsecond } from "../wire";
 import { savePicture } from "./export";
@@ -14,10 +15,11 @@ import { ColumnAxis, OffsetAxis, OffsetLegend, offsetTitle } from "./offsetaxes"
 import { drawCells, drawChosen } from "./offsetdraw";
 import { busiest, cellAt, countOf, fitting, spanOf, startOf, stepped, type Cell } from "./offsets";
 import type { Panel, PanelProps } from "./panel";
-import { Unasked, useUnasked } from "./unasked";
+import { blindWords, Unasked, useUnasked } from "./unasked";
 import { useWidth } from "./width";
 
 const BUSIEST = 12;
+const NOTHING = "No stack was sampled here.";
 /** Columns and rows: time runs up in a column. */
 const STEPS: Record<string, [number, number]> = {
   ArrowLeft: [-1, 0],
@@ -41,7 +43,7 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
         to its end (top). Drag over it to select that time.
         {columnMs !== column && ` Columns of ${duration(column)} would be too many here.`}
       </p>
-      <Standby of={read} what="the samples" empty={grid !== null && grid.most === 0 && "No stack was sampled here."} />
+      <Standby of={read} what="the samples" empty={grid?.most === 0 && (blindWords(of) ?? NOTHING)} />
       {grid && grid.most > 0 && <Offsets grid={grid} of={of} />}
     </div>
   );
@@ -175,7 +177,7 @@ function words(grid: Subsecond, cell: Cell): string {
 /** All of the cores that are looked at, or one: what one core does every second drowns in the sum of many. */
 function CoreChoice({ of }: PanelProps): JSX.Element {
   const filtered = state.value.cores;
-  const all = filtered ?? Array.from({ length: recording.value?.cores ?? 0 }, (_, cpu) => cpu);
+  const all = filtered ?? overviewGrid.value?.cpus ?? of.list ?? [];
   const one = of.list?.length === 1 ? String(of.list[0]) : "";
   const some = of.list !== null && of.list.length > 1 && of.list.length < all.length;
   const choose = (said: string): void =>

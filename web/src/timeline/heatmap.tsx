@@ -40,9 +40,10 @@ export function Heatmap(): JSX.Element | null {
     { least: filtered ? LEAST_SAMPLE_MS : LEAST_COUNTER_MS },
   );
   const grid = read.value;
-  const coarse = filtered ? null : overviewGrid.value;
+  const seen = overviewGrid.value;
+  const coarse = filtered ? null : seen;
   const most = tallest.value;
-  const rows = useMemo(() => rowsFor(shownCpus(grid, coarse, cores), most), [grid, coarse, cores, most]);
+  const rows = useMemo(() => rowsFor(shownCpus(grid, seen, cores), most), [grid, seen, cores, most]);
   const paint = usePaint();
   const look = theme.value;
   const fine = useMemo(() => grid && pictureOf(grid, rows, look, "heat"), [grid, rows, look]);

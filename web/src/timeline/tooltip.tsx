@@ -72,7 +72,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
             {info.top.map((each) => (
               <div key={`${each.comm} ${each.pid}`}>
                 <dt>
-                  {each.comm} <span class="muted">{each.pid}</span>
+                  <bdi>{each.comm}</bdi> <span class="muted">{each.pid}</span>
                 </dt>
                 <dd>{percent(each.share)}</dd>
               </div>

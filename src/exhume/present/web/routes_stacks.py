@@ -82,7 +82,8 @@ def _sides(question: Asked, baseline: str, base_since: int | None, base_until: i
         return _Sides(current, recording.profile(base, wanted), base, "the same cores before")
     if baseline == "others":
         # Without a selection of cores there are no other ones: nothing to compare with, and the page says so.
-        others = frozenset(range(recording.facts.cores)) - (question.cpus or frozenset(range(recording.facts.cores)))
+        every = question.opened.seconds.cores(recording, window)
+        others = every - (question.cpus or every)
         reference = recording.profile(window, replace(wanted, cpus=others))
         return _Sides(current, reference, window, "the other cores")
     base = window_of(question.opened, base_since, base_until)

@@ -19,6 +19,7 @@ from exhume.present.web.explaining import Explaining, moment_id
 from exhume.present.web.framed import MEDIA_TYPE, framed
 from exhume.present.web.lanes import LANES, lane_points, pool
 from exhume.present.web.limits import check_samples
+from exhume.present.web.own_words import own_words
 from exhume.present.web.seconds import Pooled
 from exhume.present.web.shapes import (
     CellShape,
@@ -50,7 +51,7 @@ FULL, UNRECORDED = 250, 255
 MOST_EVENTS = 5000
 TOP_THREADS = 5
 SAMPLED_MEASURES = ("busy", *SAMPLED_STATES)
-LOST = "lost"
+LONGEST_MARK, LONGEST_EVENT = 300, 4000
 _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
     *("wall", "kind", "severity", "source", "text", "cpu", "device", "value", "pid", "comm", "container"),
@@ -193,7 +194,9 @@ def events(
 ) -> EventsShape:
     """What happened, in its order; the first `limit` of them. Filters leave out what names another core, process or
     container; what names none happened to all. `kinds` counts every kind that has events with these words."""
-    every_row = question.recording.read("events", question.window, _EVENT_COLUMNS)
+    logged = question.recording.read("events", question.window, _EVENT_COLUMNS)
+    own = pa.Table.from_pylist(own_words(question.opened, question.window), schema=logged.schema)
+    every_row = pa.concat_tables([logged, own])
     rows = _concerning(every_row, question.wanted)
     elsewhere = every_row.num_rows - rows.num_rows
     if text:
@@ -213,7 +216,12 @@ def events(
 
 
 def _event(row: dict[str, Any]) -> EventShape:
-    return EventShape(at=ms(row.pop("wall")), **row)
+    return EventShape(at=ms(row.pop("wall")), **row | {"text": _short(row["text"], LONGEST_EVENT)})
+
+
+def _short(text: str, most: int = LONGEST_MARK) -> str:
+    """A line that something wrote by the megabyte is not for reading whole."""
+    return text if len(text) <= most else f"{text[:most]} …"
 
 
 def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
@@ -239,28 +247,24 @@ def _numbers(cpus: Collection[int]) -> pa.Array:
 
 @router.get("/marks")
 def marks(question: Question, cells: Cells = 400) -> MarksShape:
-    """The lane of events: those of a kind that fall into the same cell are one mark. What was lost is a kind of its
-    own. Filters as for /api/events."""
+    """The lane of events: those of a kind that fall into the same cell are one mark. What was lost, and when the clock
+    was set, are kinds of their own. Filters as for /api/events."""
     window = question.window
     columns = ["wall", "kind", "severity", "text", "cpu", "comm", "pid", "container"]
     rows = _concerning(question.recording.read("events", window, columns), question.wanted)
-    lost = [
-        {"wall": loss.wall, "kind": LOST, "severity": "warning", "text": f"{loss.source}: {loss.count} {loss.kind}"}
-        for loss in question.opened.losses()
-        if window.since <= loss.wall < window.until
-    ]
+    own = own_words(question.opened, window)
     found: dict[tuple[int, str], Mark] = {}
-    for row in sorted([*rows.to_pylist(), *lost], key=lambda row: row["wall"]):
+    for row in sorted([*rows.to_pylist(), *own], key=lambda row: row["wall"]):
         at, place = row["wall"], (row["wall"] - window.since) * cells // max(1, window.nanos)
         mark = found.get((place, row["kind"]))
         if mark is None:
             found[place, row["kind"]] = Mark(
-                at=ms(at), until=ms(at), kind=row["kind"], severity=row["severity"], count=1, text=row["text"]
+                at=ms(at), until=ms(at), kind=row["kind"], severity=row["severity"], count=1, text=_short(row["text"])
             )
             continue
         mark.until, mark.count = ms(at), mark.count + 1
         if _gravity(row["severity"]) > _gravity(mark.severity):
-            mark.severity, mark.text = row["severity"], row["text"]
+            mark.severity, mark.text = row["severity"], _short(row["text"])
     return MarksShape(marks=list(found.values()))
 
 

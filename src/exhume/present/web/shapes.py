@@ -225,4 +225,5 @@ class LiveShape(BaseModel):
     until: int
     live: bool
     lost: int
+    skipped: int
     incidents: int

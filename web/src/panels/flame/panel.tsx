@@ -4,12 +4,13 @@ import { useMemo } from "preact/hooks";
 import { announce, TableInstead } from "../../a11y";
 import { BASELINES, COLOURS, type FlameColour } from "../../address";
 import { api, flameQuestion, type Baseline } from "../../api";
-import { count, duration, percent, plural, range } from "../../format";
+import { duration, percent, plural, range } from "../../format";
 import { Standby, useResource } from "../../resource";
-import { change, flameScope, pickingBase, recording, state, type Analysed } from "../../state";
+import { change, flameScope, pickingBase, state, type Analysed } from "../../state";
+import type { Flame } from "../../wire";
 import { ExportMenu } from "../export";
 import type { Panel, PanelProps } from "../panel";
-import { Unasked, useUnasked } from "../unasked";
+import { blindWords, Unasked, useUnasked } from "../unasked";
 import { FlameCanvas } from "./canvas";
 import { modelOf, topFunctions, type FlameModel, type OwnTime } from "./model";
 import { points, wholeWords } from "./tip";
@@ -55,7 +56,7 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   const drawn = model !== null && (model.now[0] > 0 || (model.base?.[0] ?? 0) > 0);
   return (
     <div class="flame" aria-busy={read.loading} data-testid="flame" data-loading={read.loading}>
-      <Standby of={read} what="the stacks" empty={!drawn && emptyWords()} />
+      <Standby of={read} what="the stacks" empty={!drawn && emptyWords(of, flame)} />
       {drawn && (
         <>
           <FlameWords model={model} />
@@ -71,11 +72,11 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   );
 }
 
-function emptyWords(): string {
-  if (state.value.hide.length > 0) return "All that ran here is hidden: show the hidden frames again.";
-  const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
-  if (missing) return `There are no stacks: ${missing}`;
-  return "No stack was sampled here: the cores idled, or a filter leaves nothing. Select more, or clear the filter.";
+function emptyWords(of: Analysed, flame: Flame | null): string {
+  if (flame && flame.weight_us > 0) return "All that ran here is hidden: show the hidden frames again.";
+  const idle = "the cores idled or were offline, or a filter leaves nothing. Select more, or clear the filter.";
+  // What could not be seen is told before anything is taken for idle.
+  return blindWords(of) ?? `No stack was sampled here: ${flame?.blind_spots.join("; ") || idle}`;
 }
 
 function FlameWords({ model }: { model: FlameModel }): JSX.Element {
@@ -87,7 +88,7 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
       {plural(samples[0], "sample")} · {duration(now[0] / 1000)} of CPU time
       {hidden > 0 && ` without what is hidden (${duration(hidden / 1000)})`}
       {flame.differential && ` · against ${flame.baseline} (${plural(flame.base_samples, "sample")})`}
-      {flame.dropped > 0 && ` · ${count(flame.dropped)} frames too thin to draw`}
+      {flame.dropped > 0 && ` · ${plural(flame.dropped, "frame")} too thin to draw`}
       {spots > 0 && (
         <details class="spots">
           <summary>{plural(spots, "blind spot")}</summary>
