@@ -120,9 +120,10 @@ def measure(work: Path, quick: bool) -> Section:
         {FORKS_PER_SECOND} processes a second come and go: at {SMALL_HZ} Hz, and at {rate_hz()} Hz, which gives these
         {cores} cores the samples of 96 at {SMALL_HZ} Hz. They are two samplers, so the samples are not the same ones,
         but those of the same cores in the same seconds (exhume began earlier, so its heatmaps hold more).
-        FlameScope gets what its documentation asks for, the text of `perf script --header`. It runs unchanged from a checkout, with the versions of packages that it names, on this
-        Python; only its address, its folder and its debug mode (off: on, it starts twice) are set from outside. Both
-        servers listen on loopback and are asked by the same program: for the sub-second-offset heatmap of everything
+        FlameScope gets what its documentation asks for, the text of `perf script --header`. It runs unchanged
+        from a checkout, with the versions of packages that it names, on this Python; only its address, its
+        folder and its debug mode (off: on, it starts twice) are set from outside. Both servers listen on loopback
+        and are asked by the same program: for the sub-second-offset heatmap of everything
         ({ROWS} rows), and for the flame graph of {WINDOW_S} s on all cores, no frame left out. Start: until the first
         answer, which lists what is there. First: the first such question after a start, the files dropped from the
         page cache; median of {rounds} starts. Again: the median of further ones, each flame graph of other seconds.
