@@ -17,10 +17,11 @@ from bench.load import FORKS_PER_SECOND, load
 from bench.processes import BenchError, NotMeasured, start_exhume, start_perf, watch
 from bench.report import Row, Section
 from bench.serving import Answer, Served, ask, exhume_server, highest_memory
-from bench.sizes import recorded
+from bench.sizes import recorded, sampled_ms
 from bench.stack_answers import (
     Recorded,
     check_alike,
+    check_as_many,
     check_recorded,
     exhume_graph,
     exhume_heatmap,
@@ -30,7 +31,6 @@ from bench.stack_answers import (
 )
 from bench.synthetic import WINDOW_S
 from exhume.model.clock import MILLIS, NANOS
-from exhume.store.query import Recording
 
 TITLE = "The page's server beside FlameScope"
 SMALL_HZ = 97
@@ -58,18 +58,14 @@ class Both:
         return int(self.samples.all[-1]) - self.samples.first_second
 
     def windows(self) -> range:
-        """Where five seconds may begin so that both recorded them; on a busy machine both begin when they can."""
-        span = Recording.open(self.directory).span()
-        assert span is not None
-        first, last = (
-            (moment - self.wall_ns) / NANOS - self.samples.first_second for moment in (span.since, span.until)
-        )
+        """Where five seconds may begin so that both sampled them; on a busy machine both begin when they can."""
+        first, last = (moment_ms / 1000 - self.samples.first_second for moment_ms in sampled_ms(self.directory))
         return range(max(1, ceil(first)), min(self.seconds, int(last)) - WINDOW_S + 1)
 
-    def window_ms(self, second: int) -> tuple[int, int]:
-        """Five seconds from this second of the perf script text on, in the milliseconds that the page asks with."""
-        since = ((self.samples.first_second + second) * NANOS + self.wall_ns) // MILLIS
-        return since, since + WINDOW_S * 1000
+    def asked(self, since: float, until: float) -> str:
+        """Seconds of the clock that both recorded by, in the milliseconds that the page asks with."""
+        wall = [(int(moment * NANOS) + self.wall_ns) // MILLIS for moment in (since, until)]
+        return f"since={wall[0]}&until={wall[1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +115,7 @@ def measure(work: Path, quick: bool) -> Section:
         `exhume record` and `perf record -g -a` run together at the same rate while every core compresses and
         {FORKS_PER_SECOND} processes a second come and go: at {SMALL_HZ} Hz, and at {rate_hz()} Hz, which gives these
         {cores} cores the samples of 96 at {SMALL_HZ} Hz. They are two samplers, so the samples are not the same ones,
-        but those of the same cores in the same seconds (exhume began earlier, so its heatmaps hold more).
+        but those of the same cores in the same seconds (exhume has more of them, and is asked for perf's only).
         FlameScope gets what its documentation asks for, the text of `perf script --header`. It runs unchanged
         from a checkout, with the versions of packages that it names, on this Python; only its address, its
         folder and its debug mode (off: on, it starts twice) are set from outside. Both servers listen on loopback
@@ -128,7 +124,7 @@ def measure(work: Path, quick: bool) -> Section:
         answer, which lists what is there. First: the first such question after a start, the files dropped from the
         page cache; median of {rounds} starts. Again: the median of further ones, each flame graph of other seconds.
         Compared is only what is right: FlameScope's answers have to hold the samples that perf recorded, exhume's
-        those of its recording, and both the same functions of the kernel with like shares. What they don't do:
+        as many, and both the same functions of the kernel with like shares. What they don't do:
         FlameScope doesn't record, needs the text written first, and forgets cores, threads and the time of day; but
         it reads any `perf script` text, and other profilers' files. exhume reads only its own recordings, and its
         server holds more libraries in memory; it answers by core, process and container, too, and while it is being
@@ -145,7 +141,7 @@ def _compared(peer: FlameScope, data: Both, rounds: int, cores: int) -> list[Row
     for last in (number == rounds - 1 for number in range(rounds)):
         _one_start(ours, our_times, data.windows(), last)
         _one_start(theirs, their_times, data.windows(), last)
-    _check(ours, theirs, data, kept.samples)
+    _check(ours, theirs, data)
     of = f"{data.seconds} s as of {cores} cores"
     text_bytes = data.script.stat().st_size
     data.script.unlink()
@@ -199,13 +195,13 @@ def _record(place: Path, rate: int, seconds: int) -> Both:
 
 def _exhume(data: Both) -> Server:
     def flame(second: int) -> str:
-        since, until = data.window_ms(second)
-        return f"/api/flame?since={since}&until={until}&least=0"
+        since = data.samples.first_second + second
+        return f"/api/flame?{data.asked(since, since + WINDOW_S)}&least=0"
 
     return Server(
         lambda: exhume_server(data.directory),
         "/api/recording",
-        f"/api/subsecond?rows={ROWS}",
+        f"/api/subsecond?{data.asked(data.samples.all[0], data.samples.all[-1])}&rows={ROWS}",
         flame,
         list(data.directory.glob("*/*.parquet")),
     )
@@ -243,14 +239,12 @@ def _asked(served: Served, path: str) -> Answer:
     return ask(served.address, path, PATIENCE_S)
 
 
-def _check(ours: Server, theirs: Server, data: Both, kept: int) -> None:
+def _check(ours: Server, theirs: Server, data: Both) -> None:
     """Both answered what was recorded, in everything and in three stretches of it."""
     with ours.start() as here, theirs.start() as there:
-        found = exhume_heatmap(_asked(here, ours.heatmap).body)
-        if found != kept:
-            raise BenchError(f"exhume's heatmap has {found:,} samples of {kept:,}")
         found = flamescope_heatmap(_asked(there, theirs.heatmap).body)
         check_recorded("FlameScope's heatmap", found, (len(data.samples.certainly_busy), len(data.samples.all)))
+        check_as_many(exhume_heatmap(_asked(here, ours.heatmap).body), found)
         windows = data.windows()
         for second in (windows[0], windows[len(windows) // 2], windows[-1]):
             since = data.samples.first_second + second

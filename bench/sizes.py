@@ -31,6 +31,13 @@ def recorded(directory: Path) -> Size:
     return Size(samples, sum(path.stat().st_size for path in files))
 
 
+def sampled_ms(directory: Path) -> tuple[int, int]:
+    """When the first and the last sample of a recording were taken, by the clock that ticks since the boot."""
+    files = sorted(directory.glob("*/samples.parquet"))
+    times = [pq.read_table(path, columns=["time_ms"])["time_ms"].to_numpy() for path in files]
+    return min(int(each.min()) for each in times if len(each)), max(int(each.max()) for each in times if len(each))
+
+
 def whole(directory: Path) -> int:
     """All tables of a recording, in bytes."""
     return sum(path.stat().st_size for path in directory.glob("*/*.parquet"))

@@ -116,10 +116,14 @@ def check_recorded(what: str, found: int, bounds: tuple[int, int]) -> None:
         raise BenchError(f"{what} has {found:,} samples, perf recorded {bounds[0]:,} to {bounds[1]:,}")
 
 
+def check_as_many(ours: int, peer: int) -> None:
+    if abs(ours - peer) > SAMPLES_APART * peer:
+        raise BenchError(f"exhume has {ours:,} samples where FlameScope has {peer:,}")
+
+
 def check_alike(ours: Graph, peer: Graph) -> None:
     """Both sampled the same cores in the same seconds: they have to tell the same of what the kernel did."""
-    if abs(ours.samples - peer.samples) > SAMPLES_APART * peer.samples:
-        raise BenchError(f"exhume has {ours.samples:,} samples where FlameScope has {peer.samples:,}")
+    check_as_many(ours.samples, peer.samples)
     large = [name for name in peer.kernel if name[0] != "[" and peer.share(name) >= LARGE_SHARE]
     if not large:
         raise BenchError("no function of the kernel stands out in what FlameScope answered")
