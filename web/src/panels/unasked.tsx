@@ -1,8 +1,8 @@
 /** Where nothing is drawn: hours that nobody asked for yet, and times that were not recorded. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { duration } from "../format";
-import { recording, type Analysed } from "../state";
+import { duration, moment } from "../format";
+import { extent, recording, state, type Analysed } from "../state";
 
 /** Hours of a large node are hundreds of millions of samples: they are read when somebody wants them. */
 const LONGEST_UNASKED_MS = 3_600_000;
@@ -26,6 +26,11 @@ export function Unasked({ of, onAsk }: { of: Analysed; onAsk: () => void }): JSX
 
 /** Why nothing can be said about what ran: no stacks are taken, or nothing was recorded then. Null where it can. */
 export function blindWords(of: Analysed): string | null {
+  const whole = extent.value;
+  if (whole && (of.until <= whole.since || of.since >= whole.until)) {
+    const [since, until] = [whole.since, whole.until].map((at) => moment(at, state.value.utc));
+    return `The recording does not hold this time; it goes from ${since} to ${until}.`;
+  }
   const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
   if (missing) return `There are no stacks: ${missing}`;
   const inside = recording.value?.gaps.some(([since, until]) => since <= of.since && until >= of.until);

@@ -85,6 +85,9 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
     <p class="flame-words muted">
       {plural(flame.samples, "sample")} · {duration(flame.weight_us / 1000)} of CPU time
       {flame.differential && ` · against ${flame.baseline} (${plural(flame.base_samples, "sample")})`}
+      {flame.differential && flame.base_weight_us === 0 && (
+        <span class="trouble"> · nothing to compare with: all of it looks as if it had grown</span>
+      )}
       {flame.dropped > 0 && ` · ${plural(flame.dropped, "frame")} too thin to draw`}
       {spots > 0 && (
         <details class="spots">
