@@ -64,8 +64,8 @@ function Young(): JSX.Element | null {
   return (
     <section class="welcome" data-testid="young">
       <p>
-        Recording since {duration(age)}; each second appears as it is recorded. Incidents are marked by themselves; until
-        then every cell below can be clicked.
+        Recording since {duration(age)}; each second appears as it is recorded. Incidents are marked by themselves;
+        until then every cell below can be clicked.
       </p>
       <TryTheLab />
     </section>

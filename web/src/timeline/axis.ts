@@ -40,9 +40,12 @@ export interface Tick {
   day: boolean;
 }
 
-/** Ticks at round moments of the shown zone, also after its clocks were changed: the first tick then says so. */
-export function ticks(view: Span, width: number, utc: boolean): Tick[] {
-  const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), 100);
+/**
+ * Ticks at round moments of the shown zone, not nearer than `least`; also after its clocks were changed: the first tick
+ * then says so.
+ */
+export function ticks(view: Span, width: number, utc: boolean, least = 100): Tick[] {
+  const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), least);
   const found: Tick[] = [];
   const first = round(view.since, step, utc);
   for (let at = first < view.since ? later(first, step, utc) : first; at < view.until; at = later(at, step, utc)) {

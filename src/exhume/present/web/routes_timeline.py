@@ -1,6 +1,8 @@
 """What lies over one time axis: cores, lines, events, incidents."""
 
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from starlette.responses import Response
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.incidents_view import Moment as Episode
-from exhume.present.web.asking import LAST_MS, MOST_CORES, Cells, Here, Moment, Question, Text, ms, window_of
+from exhume.present.web.asking import LAST_MS, MOST_CORES, Cells, Here, Moment, Question, Text, ms, refuse, window_of
 from exhume.present.web.explaining import Explaining, moment_id
 from exhume.present.web.framed import MEDIA_TYPE, framed
 from exhume.present.web.lanes import LANES, lane_points, pool
@@ -25,6 +27,7 @@ from exhume.present.web.shapes import (
     EventsShape,
     IncidentShape,
     IncidentsShape,
+    KindCount,
     LaneShape,
     LanesShape,
     Line,
@@ -36,6 +39,7 @@ from exhume.present.web.shapes import (
 )
 from exhume.store.cores import GAP, LONGEST_ROW_NS, MEASURES, STATES, columns_for
 from exhume.store.profile import ProfileFilter
+from exhume.store.stacks import SAMPLED_STATES
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (403, 404, 413, 422)}
 FRAMED: dict[int | str, dict[str, Any]] = {
@@ -46,6 +50,7 @@ router = APIRouter(tags=["timeline"], responses=PROBLEMS)
 FULL, UNRECORDED = 250, 255
 MOST_EVENTS = 5000
 TOP_THREADS = 5
+SAMPLED_MEASURES = ("busy", *SAMPLED_STATES)
 LONGEST_MARK, LONGEST_EVENT = 300, 1000
 _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
@@ -62,14 +67,17 @@ def cores(
 ) -> Response:
     """Cores x time, each cell the worst second in it: bytes of 0 to 250 (all of the time; for `wait`, a second waited
     in each second), 255 where nothing was recorded, then the state that took most of it. With a filter, the part of
-    each core's time in the samples that match."""
+    each core's time in the samples that match and were taken in that state (`busy`: in any)."""
     here, recording, window = question.opened, question.recording, question.window
     if question.filtered:
+        if measure not in SAMPLED_MEASURES:
+            raise refuse(422, f"a filter looks at samples, which tell {', '.join(SAMPLED_MEASURES)}, not {measure}")
         check_samples(recording, window, "a filter looks at every sample")
-        pooled = here.seconds.matching(recording, window, cells, question.wanted)
+        wanted = replace(question.wanted, state=None if measure == "busy" else measure)
+        pooled = here.seconds.matching(recording, window, cells, wanted)
     else:
         pooled = here.seconds.measured(recording, window, cells, measure)
-    return heatmap(pooled, cells, "matching" if question.filtered else measure, question.cpus)
+    return heatmap(pooled, cells, "matching" if question.filtered and measure == "busy" else measure, question.cpus)
 
 
 def heatmap(pooled: Pooled, cells: int, measure: str, cpus: frozenset[int] | None) -> Response:
@@ -185,21 +193,25 @@ def events(
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 500,
 ) -> EventsShape:
     """What happened, in its order; the first `limit` of them. Filters leave out what names another core, process or
-    container; what names none happened to all."""
+    container; what names none happened to all. `kinds` counts every kind that has events with these words."""
     logged = question.recording.read("events", question.window, _EVENT_COLUMNS)
     own = pa.Table.from_pylist(own_words(question.opened, question.window), schema=logged.schema)
     every_row = pa.concat_tables([logged, own])
     rows = _concerning(every_row, question.wanted)
     elsewhere = every_row.num_rows - rows.num_rows
-    every = sorted(pc.unique(rows.column("kind")).to_pylist())
-    if kinds:
-        rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
     if text:
         rows = rows.filter(pc.match_substring(rows.column("text"), text, ignore_case=True))
+    every = sorted(Counter(rows.column("kind").to_pylist()).items())
+    if kinds:
+        rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
     rows = rows.sort_by("wall")
     shown = [_event(row) for row in rows.slice(0, limit).to_pylist()]
     return EventsShape(
-        events=shown, total=rows.num_rows, truncated=rows.num_rows > limit, kinds=every, elsewhere=elsewhere
+        events=shown,
+        total=rows.num_rows,
+        truncated=rows.num_rows > limit,
+        kinds=[KindCount(kind=kind, count=count) for kind, count in every],
+        elsewhere=elsewhere,
     )
 
 
