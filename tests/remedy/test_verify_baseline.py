@@ -96,6 +96,9 @@ def test_no_start_is_no_news_where_nobody_listened(tmp_path):
     recorded = Recorded(recording, recording.span())
     assert "systemd" in recorded.observe(Effect(Measure.RESTARTS, "stop", "a.service")).missing
     assert recorded.observe(Effect(Measure.RESTARTS, "stop", "docker:c")).amount == 1
+    for subject in ("podman:c", "cri:c"):
+        deaf = recorded.observe(Effect(Measure.RESTARTS, "stop", subject))
+        assert not deaf.values and "does not listen" in deaf.missing
 
 
 def test_a_recording_that_goes_on_needs_no_look(recording):
