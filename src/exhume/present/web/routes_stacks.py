@@ -82,7 +82,8 @@ def _sides(question: Asked, baseline: str, base_since: int | None, base_until: i
         return _Sides(current, recording.profile(base, wanted), base, "the same cores before")
     if baseline == "others":
         # Without a selection of cores there are no other ones: nothing to compare with, and the page says so.
-        others = frozenset(range(recording.facts.cores)) - (question.cpus or frozenset(range(recording.facts.cores)))
+        every = question.opened.seconds.cores(recording, window)
+        others = every - (question.cpus or every)
         reference = recording.profile(window, replace(wanted, cpus=others))
         return _Sides(current, reference, window, "the other cores")
     base = window_of(question.opened, base_since, base_until)
@@ -139,20 +140,24 @@ def subsecond(
     column_ms: Annotated[int, Query(ge=100, le=60_000, description="milliseconds of a column")] = 1000,
     rows: Annotated[int, Query(ge=1, le=1000, description="parts that a column is divided into")] = 50,
 ) -> Response:
-    """Samples by when in their second (or longer column) they were taken: column after column, its beginning first."""
+    """Samples by when in their second (or longer column) they were taken: column after column, its beginning first.
+    Columns begin at whole ones of the clock, the first at `since`; what is before `from` was not asked for."""
     window = question.window
-    columns = -(-window.nanos // (column_ms * MILLIS))
+    column = column_ms * MILLIS
+    first = window.since // column * column
+    columns = 0 if window.empty else -(-(window.until - first) // column)
     if columns > MOST_COLUMNS:
         raise refuse(
             413, f"this time has {columns:,} columns of {column_ms} ms; choose a shorter one, or wider columns"
         )
     check_samples(question.recording, window, "offsets look at every sample", MOST_SUBSECOND_SAMPLES)
     found = moments_of_samples(question.recording.selected(window, question.wanted, ["cpu", "weight_us"]))
-    since = found.walls - window.since
-    place = since // (column_ms * MILLIS) * rows + since % (column_ms * MILLIS) * rows // (column_ms * MILLIS)
+    since = found.walls - first
+    place = since // column * rows + since % column * rows // column
     counts = np.bincount(place, minlength=columns * rows)[: columns * rows].astype(np.uint32)
     header = {
-        "since": ms(window.since),
+        "since": ms(first),
+        "from": ms(window.since),
         "until": ms(window.until),
         "column_ms": column_ms,
         "rows": rows,
