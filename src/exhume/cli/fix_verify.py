@@ -166,6 +166,6 @@ def _exit_code(proof: "Proof", fix: "Fix", where: str) -> int:
     word = verdict(proof.verification)
     if word == "worse":
         suggest(f"exhume fix rollback {fix.id}{where}")
-    elif word == "unproven" or not_ruled_out(proof.verification):
+    elif word == "unproven" or any(each.before.observations for each in not_ruled_out(proof.verification)):
         suggest(f"exhume fix verify {fix.id} --for 30m{where}")
     return exits.OK if word == "proved" else exits.NOTHING
