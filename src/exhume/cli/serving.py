@@ -82,6 +82,8 @@ class Serving:
 def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     """Serve until a signal comes."""
     listener = _listen(serving.host, serving.port)
+    # Before the readers are forked: they get the rights that are left.
+    give_up_root(directory)
     from exhume.present.web.opened import Opened
 
     opened = Opened(directory)
@@ -91,7 +93,6 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     from exhume.present.web.app import create_app
 
     app = create_app(directory, serving.rules(), opened=opened)
-    give_up_root(directory)
     link = serving.link(listener.getsockname()[1])
     print(f"exhume: {link}", flush=True)
     if serving.token and not serving.secure:
@@ -121,7 +122,10 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
             self.force_exit = self.should_exit
             self.should_exit = True
 
-    Ending(config).run(sockets=[listener])
+    try:
+        Ending(config).run(sockets=[listener])
+    finally:
+        opened.readers.stop()
 
 
 def give_up_root(directory: Path) -> None:

@@ -20,7 +20,7 @@ from exhume.store.grouping import codes, grouped
 from exhume.store.index import Segment
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackNames
+from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackMemory, StackNames
 
 # Segments from which on it pays to read them side by side.
 _MANY = 8
@@ -50,6 +50,11 @@ class ProfileFilter:
     @property
     def by_stack(self) -> bool:
         return self.stack_regex is not None or self.leaf is not None or self.frame is not None
+
+    @property
+    def stack_question(self) -> tuple[str | None, str | None, tuple[str, str, str] | None]:
+        """What `keeps` goes by."""
+        return self.stack_regex, self.leaf, self.frame
 
     def keeps(self, stacks: ResolvedStacks) -> npt.NDArray[np.bool_]:
         """For each stack, whether it counts. Raises UsageError for what is not a regular expression."""
@@ -93,10 +98,12 @@ class StackProfile:
         return int(self.weights_us.sum())
 
 
-def build_profile(segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter) -> StackProfile:
+def build_profile(
+    segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter, memory: StackMemory | None = None
+) -> StackProfile:
     """Sum the samples of the window. Files that can't be read are noted, and their absence is a blind spot."""
     sums = _Sums()
-    names = StackNames()
+    names = StackNames(memory)
     blind: list[str] = []
     readings = [_Reading(segment, window, note, blind) for segment in segments]
     for reading, part in zip(readings, _parts(readings, wanted), strict=True):

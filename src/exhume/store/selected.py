@@ -15,16 +15,22 @@ from exhume.store.names import SegmentName
 from exhume.store.profile import Noter, ProfileFilter, select_rows
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.stacks import StackNames
+from exhume.store.stacks import StackMemory, StackNames
 
 Ints = npt.NDArray[np.int64]
 Read = Callable[[str, list[str] | None], pa.Table | None]
 
 
-def selected_samples(
-    segments: Sequence[Segment], window: Window, wanted: ProfileFilter, columns: Sequence[str], note: Noter
+def selected_samples(  # noqa: PLR0917
+    segments: Sequence[Segment],
+    window: Window,
+    wanted: ProfileFilter,
+    columns: Sequence[str],
+    note: Noter,
+    memory: StackMemory | None = None,
 ) -> Iterator[tuple[SegmentName, pa.Table]]:
     """The samples of the window that count, with these columns and `time_ms`, segment by segment."""
+    memory = memory or StackMemory()
     needed = list(dict.fromkeys(("time_ms", *columns, *_decided_by(wanted))))
     for segment in segments:
         rows = _read(segment, Request("samples", window, needed, wanted.cpus, _texts(needed)), note)
@@ -36,7 +42,7 @@ def selected_samples(
 
         rows = select_rows(rows, wanted, table)
         if wanted.by_stack and rows.num_rows:
-            rows = rows.filter(pc.is_in(rows.column("stack"), value_set=_kept(rows, wanted, table)))
+            rows = rows.filter(pc.is_in(rows.column("stack"), value_set=_kept(rows, wanted, table, memory)))
         if rows.num_rows:
             yield segment.name, rows
 
@@ -70,12 +76,22 @@ def _texts(columns: Sequence[str]) -> list[str]:
     return [column for column in columns if column == "comm"]
 
 
-def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read) -> pa.Array:
-    """The stacks among those of the rows that count."""
+def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read, memory: StackMemory) -> pa.Array:
+    """Stacks that count, among them all of the rows that do. What a stack holds never changes: each is judged once."""
+    question = wanted.stack_question
     stacks = pc.unique(rows.column("stack"))
-    names = StackNames()
-    names.add(stacks.to_numpy(), lambda table: read(table, None))
-    return stacks.filter(pa.array(wanted.keeps(names.resolve(stacks.to_numpy()))))
+    asked, kept = memory.decided(question)
+    new = stacks.filter(pc.invert(pc.is_in(stacks, value_set=asked)))
+    if not len(new):
+        return kept
+    names = StackNames(memory)
+    names.add(new.to_numpy(), lambda table: read(table, None))
+    resolved = names.resolve(new.to_numpy())
+    more = new.filter(pa.array(wanted.keeps(resolved)))
+    # A stack that nobody told may be told yet.
+    if names.whole and not resolved.unknown:
+        memory.decide(question, new, more)
+    return pa.concat_arrays([kept, more])
 
 
 def _read(segment: Segment, request: Request, note: Noter) -> pa.Table | None:
