@@ -161,7 +161,8 @@ def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list
     if wanted.pid is not None:
         rows = rows.filter(pc.equal(rows.column("pid"), wanted.pid))
     if wanted.comm is not None:
-        rows = rows.filter(pc.equal(rows.column("comm"), wanted.comm))
+        names, values = codes(rows.column("comm"))
+        rows = rows.filter(pa.array(np.isin(values.to_numpy(zero_copy_only=False), [wanted.comm])[names]))
     for column, prefix in (("container", wanted.container), ("pod", wanted.pod)):
         if prefix is not None:
             processes = read("processes", ["pid", column])

@@ -74,7 +74,16 @@ class Recording:
     @property
     def skipped(self) -> list[Skipped]:
         """What lies in the directory and was not read, as far as it has been met."""
-        return [*self._foreign, *self._damaged.values()]
+        return [*self._foreign, *self.damaged]
+
+    @property
+    def damaged(self) -> list[Skipped]:
+        """The files that could not be read, as far as they have been met."""
+        return list(self._damaged.values())
+
+    def note_damaged(self, files: Collection[Skipped]) -> None:
+        """Files that somebody else met."""
+        self._damaged |= {file.path: file for file in files}
 
     @property
     def facts(self) -> RecordingFacts:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
+from exhume.store.grouping import codes
 from exhume.store.index import Segment
 from exhume.store.names import SegmentName
 from exhume.store.profile import Noter, ProfileFilter, select_rows
@@ -42,7 +43,7 @@ def selected_samples(  # noqa: PLR0917
 
         rows = select_rows(rows, wanted, table)
         if wanted.by_stack and rows.num_rows:
-            rows = rows.filter(pc.is_in(rows.column("stack"), value_set=_kept(rows, wanted, table, memory)))
+            rows = rows.filter(pa.array(_kept(rows, wanted, table, memory)))
         if rows.num_rows:
             yield segment.name, rows
 
@@ -76,10 +77,17 @@ def _texts(columns: Sequence[str]) -> list[str]:
     return [column for column in columns if column == "comm"]
 
 
-def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read, memory: StackMemory) -> pa.Array:
-    """Stacks that count, among them all of the rows that do. What a stack holds never changes: each is judged once."""
+def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read, memory: StackMemory) -> npt.NDArray[np.bool_]:
+    """Which rows count by their stack."""
+    places, stacks = codes(rows.column("stack"))
+    found = pc.is_in(stacks, value_set=_counting(stacks, wanted, read, memory)).to_numpy(zero_copy_only=False)
+    kept: npt.NDArray[np.bool_] = found[places]
+    return kept
+
+
+def _counting(stacks: pa.Array, wanted: ProfileFilter, read: Read, memory: StackMemory) -> pa.Array:
+    """Stacks that count, among them all of these that do. What a stack holds never changes: each is judged once."""
     question = wanted.stack_question
-    stacks = pc.unique(rows.column("stack"))
     asked, kept = memory.decided(question)
     new = stacks.filter(pc.invert(pc.is_in(stacks, value_set=asked)))
     if not len(new):

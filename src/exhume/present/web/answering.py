@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request
@@ -11,9 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from exhume.model.errors import RecordingError
-from exhume.present.web.opened import Opened
+from exhume.present.web.opened import Opened, opened_at
 from exhume.present.web.readers import Ask
 from exhume.store.giving_up import GivenUp
+from exhume.store.index import Skipped
 
 NOBODY_WAITS = 499
 # Answers as they were sent, while no segment comes or goes: people look at the same overview.
@@ -44,8 +46,14 @@ class Answering:
     async def apart(self, request: Request, work: Callable[..., Response], *words: Any, long: bool = False) -> Response:
         """The answer of `work`, which is given the recording's directory and the words, in a process of its own."""
 
-        def begin(ask: Ask) -> Awaitable[Response]:
-            return asyncio.wrap_future(self._opened.readers.submit(ask, work, self._opened.directory, *words))
+        async def begin(ask: Ask) -> Response:
+            directory = self._opened.directory
+            working = self._opened.readers.submit(ask, _noting_damage, work, directory, words)
+            answer, damaged = await asyncio.wrap_future(working)
+            if damaged:
+                self._opened.recording().note_damaged(damaged)
+            answered: Response = answer
+            return answered
 
         return await self._answered(request, (work, words), begin, long)
 
@@ -130,6 +138,14 @@ class Answering:
         while self._bytes > MOST_BYTES:
             _, oldest = self._sent.popitem(last=False)
             self._bytes -= len(oldest.body)
+
+
+def _noting_damage(
+    work: Callable[..., Response], directory: Path, words: tuple[Any, ...]
+) -> tuple[Response, list[Skipped]]:
+    """The answer, and the files that this process met and could not read."""
+    answer = work(directory, *words)
+    return answer, opened_at(directory).recording().damaged
 
 
 async def _gone(request: Request) -> None:

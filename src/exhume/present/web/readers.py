@@ -1,7 +1,8 @@
 """Processes that work answers out: each core is used, and Python's lock is nobody's bottleneck.
 
 They are forked while the server has a single thread, with its rights (by then those of an ordinary user). Questions
-take turns, some pieces of work in each: one that reads many hours does not hold up those that read seconds. What nobody waits for any more is not begun, or ends before the next file.
+take turns, some pieces of work in each: one that reads many hours does not hold up those that read seconds. What nobody
+waits for any more is not begun, or ends before the next file.
 """
 
 import ctypes
