@@ -94,9 +94,9 @@ def measure(work: Path, quick: bool) -> Section:
         two hours and of ten minutes, flame graphs and differences of seconds and of a minute, offsets, processes,
         lanes, cells, marks, events; hardly any two are about the same time), of a server that one person opened before.
         In the first form each looks at an answer for one to three seconds; in the harsh form nobody ever looks: the
-        next question follows the answer at once, from all {PEOPLE}. Any answer but 200 fails the run. Memory is what the
-        server and its readers hold after the harsh form, shared pages counted once. Bounds are held against the median
-        of {rounds} for the first view and the hour, against the 95th percentile for the rest.
+        next question follows the answer at once, from all {PEOPLE}. Any answer but 200 fails the run. Memory is what
+        the server and its readers hold after the harsh form, shared pages counted once. Bounds are held against the
+        median of {rounds} for the first view and the hour, against the 95th percentile for the rest.
         """,
         [
             Row("the server's start to its first answer", median(starts), "s", 1.0),

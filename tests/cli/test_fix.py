@@ -118,3 +118,50 @@ def fields_of(value) -> set[str]:
     if isinstance(value, list):
         return set().union(*map(fields_of, value)) if value else set()
     return set(value) | set().union(*map(fields_of, value.values())) if isinstance(value, dict) else set()
+
+
+HOLD = Step(
+    "hold-back:zarf.service",
+    "keep zarf.service from being started, also at boot, by a drop-in of exhume's own",
+    "what is only stopped is started again at the next boot, or by what asks for it; see "
+    "/etc/systemd/system/zarf.service.d/a-name-that-is-longer-than-any-narrow-terminal-is-wide.conf",
+    action="hold-units",
+    commands=("mkdir -p -- /etc/systemd/system/zarf.service.d", "systemctl daemon-reload"),
+    undo="the files are removed again",
+    undo_commands=("rm -- /etc/systemd/system/zarf.service.d/90-exhume.conf", "systemctl daemon-reload"),
+)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_plan_is_as_wide_as_the_terminal_and_breaks_no_command_or_path(width):
+    lines = list(plan_lines(Plan("zarf.service", None, "Stop it.", (HOLD,)), width))
+    prose = [line for line in lines if "$ " not in line and "/" not in line]
+    assert max(map(len, prose)) <= width
+    assert all(f"     $ {command}" in lines for command in (*HOLD.commands, *HOLD.undo_commands))
+    assert sum("a-name-that-is-longer-than-any-narrow-terminal-is-wide.conf" in line for line in lines) == 1
+    # A wide one is made use of.
+    assert len(lines) < len(list(plan_lines(Plan("zarf.service", None, "Stop it.", (HOLD,)), 30))) or width == 40
+
+
+def test_where_nobody_reads_on_a_terminal_nothing_is_broken():
+    lines = list(plan_lines(Plan("zarf.service", None, "Stop it.", (HOLD,))))
+    assert f"   why: {HOLD.why}" in lines
+
+
+@pytest.mark.root
+def test_a_ledger_that_is_broken_is_named_and_keeps_nobody_from_the_others(exhume, tmp_path):
+    fixes = tmp_path / "fix/fixes"
+    fixes.mkdir(parents=True, mode=0o700)
+    (tmp_path / "fix").chmod(0o700)
+    broken = fixes / "20260101-000000-abcd.json"
+    broken.write_text('{"version": 1, "id": "20260101-000000-ab')
+    place = ("--work-dir", str(tmp_path / "fix"))
+    listed = exhume("fix", "list", *place)
+    assert "20260101-000000-abcd" in listed.stdout and str(broken) in listed.stdout
+    for verb in ("rollback", "verify"):
+        told = exhume("fix", verb, *place, check=False)
+        assert told.returncode == 2 and f"{broken} can't be read" in told.stderr, "the one that is left out is named"
+        assert "there is no fix to roll back" in told.stderr or "no fix was applied" in told.stderr
+    named = exhume("fix", "rollback", "20260101-000000-abcd", *place, check=False)
+    assert named.returncode == 2 and named.stderr.count("\n") == 1
+    assert "nothing was undone" in named.stderr and "grep -rl 'exhume fix, 20260101-000000-abcd'" in named.stderr

@@ -8,7 +8,7 @@ from exhume.cli.fix_acting import ENDS_SOON
 from exhume.cli.fix_words import place_words
 from exhume.cli.stopping import stopped_by_signals
 from exhume.present.fix_list import fix_lines, list_lines
-from exhume.remedy.ledger import Fix
+from exhume.remedy.ledger import Fix, Shelf
 
 
 def test_the_first_signal_is_answered_and_more_are_not(capfd):
@@ -31,5 +31,5 @@ def test_the_next_command_names_the_work_directory_unless_it_is_the_usual_one():
     where = place_words(Path("/srv/my fixes"))
     assert where == " --work-dir '/srv/my fixes'"
     fix = Fix("20260101-000000-abcd", "n", "m", "/", "b", "t", "s", 0, (), rollback_at=None)
-    for lines in (fix_lines(fix, where), list_lines([fix], where)):
+    for lines in (fix_lines(fix, where), list_lines(Shelf([fix], []), where)):
         assert list(lines)[-1] == f"  next: exhume fix verify {fix.id}{where}"

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from exhume.collect.container_names import ContainerName, container_names
-from exhume.collect.docker_engine import docker_socket
+from exhume.collect.docker_stream import docker_socket
 
 HERE, GONE = "a1" * 32, "b2" * 32
 NO_LOGS = Path("/nonexistent")

@@ -3,14 +3,15 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from exhume_outside import PROGRAM, SOURCE, Exhume, Program
-from made_up_units import configure, crash_loops, fails_once, install_package, made_up_name, works
+from made_up_units import PACKAGED_UNITS, configure, crash_loops, fails_once, install_package, made_up_name, works
 from nspawn_machine import Machine
+from strange_units import Strange
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv", "dpkg-deb")]
 
@@ -33,6 +34,7 @@ class Node:
     base: str
     upon: str
     later: str
+    strange: Strange = field(default_factory=Strange.named)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +54,15 @@ def node(tree: Path, program: Program, tmp_path_factory: pytest.TempPathFactory)
             made.upon: works(f"Requires={made.base}\nAfter={made.base}"),
         }
         install_package(machine, "made-up-agents", units, scratch)
+        install_package(machine, "strange-agents", made.strange.units(), scratch, enable=False)
+        for name in made.strange.started:
+            machine.enable(name, "multi-user.target", below=PACKAGED_UNITS)
+        made.strange.put(machine)
         machine.boot()
         machine.wait_for_restarts(made.loops, 6)
         machine.wait_for_restarts(KNOWN, 6)
         configure(machine, {made.later: works()})
+        made.strange.call(machine)
         yield made
 
 
@@ -140,8 +147,23 @@ def test_what_the_init_system_itself_stands_on_is_needed(audit: dict[str, Any]):
 def test_only_those_in_trouble_are_in_trouble(node: Node, audit: dict[str, Any]):
     troubles = {"failed", "crash-loop", "flapping", "dependency-failed"}
     in_trouble = {each["id"] for each in audit["services"] if troubles & set(each["traits"])}
-    assert in_trouble == {node.loops, node.fails, node.bootstrap, node.agent, node.further, KNOWN}
+    expected = {node.loops, node.fails, node.bootstrap, node.agent, node.further, KNOWN}
+    assert in_trouble == expected | node.strange.troubled
     assert [each["id"] for each in audit["services"]] == sorted(each["id"] for each in audit["services"])
+
+
+def test_each_is_told_why_it_is_down_as_somebody_has_to_know_it_at_night(node: Node, audit: dict[str, Any]):
+    for name, words in node.strange.reasons().items():
+        found = row(audit, name)
+        told = "; ".join(found["explained"])
+        assert all(each in told for each in words), (name, words, told)
+        # What may be needed is to be mended: the first command shows more of why.
+        looked_at = node.strange.served if name == node.strange.socket else name
+        assert found["look"] == f"journalctl -e -u {looked_at}"
+    assert row(audit, node.strange.instance("one"))["explained"] == []
+    assert row(audit, node.agent)["look"] == f"journalctl -e -u {node.bootstrap}"
+    assert row(audit, node.strange.limit)["start_limit"] and not row(audit, node.fails)["start_limit"]
+    assert row(audit, node.strange.environment)["absent"] == ["EnvironmentFile=/etc/strange/env"]
 
 
 def test_the_words_for_a_person_name_the_next_step(node: Node):
@@ -149,6 +171,8 @@ def test_the_words_for_a_person_name_the_next_step(node: Node):
     assert said.code == 1
     for name in (node.loops, node.fails, node.bootstrap, node.agent):
         assert name in said.out
+    # What keeps others from starting comes before what only failed itself.
+    assert said.out.index(node.bootstrap) < said.out.index(node.fails)
     assert node.later not in said.out
     assert said.out.index(node.loops) < said.out.index(node.fails)
     assert "exhume fix plan" in said.out + said.err

@@ -1,6 +1,7 @@
 """`exhume fix` on a real systemd: planned, applied, verified, rolled back, with the disk as it was afterwards."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,30 @@ def test_one_that_ends_badly_when_it_is_stopped_is_no_failed_unit(machine: Machi
     machine.run("systemctl", "stop", stubborn)
     # So it is without exhume.
     assert machine.state(stubborn) == "failed"
+
+
+def test_a_unit_has_as_long_to_stop_as_it_says_and_no_longer(machine: Machine, exhume: Exhume):
+    slow, endless = made_up_name(), made_up_name()
+    deaf = "[Service]\nExecStart=/bin/sh -c 'trap \"\" TERM; while :; do sleep 0.1; done'\nTimeoutStopSec=1s\n"
+    dawdles = "[Service]\nExecStart=/bin/sh -c 'trap \"sleep 3; exit 0\" TERM; while :; do sleep 0.1; done'\n"
+    configure(machine, {slow: deaf, endless: f"{dawdles}TimeoutStopSec=infinity\n"})
+    began = time.monotonic()
+    applied(exhume, slow)
+    assert machine.state(slow) == "inactive" and time.monotonic() - began < 20
+    rolled_back(exhume)
+    # One that may take for ever is waited for as long as was said; then the step fails, and can be undone.
+    words = ("--yes", "--no-zombies", "--baseline", "0s", "--stop-wait", "1s")
+    said = exhume.fix("apply", endless, *words)
+    assert said.code == 2 and "TimeoutStopSec= is infinity" in said.out, (said.out, said.err)
+    (fix, _) = exhume.fix("list", "--json").json()["fixes"]
+    assert (fix["state"], [step["mark"] for step in fix["steps"]]) == ("unfinished", ["begun", "planned"])
+    assert machine.state(endless) == "deactivating" and not drop_in(machine, endless).exists()
+    # A file of another fix that is broken is named, and in nobody's way.
+    (exhume.work / "fixes/20260101-000000-abcd.json").write_text("{")
+    back = exhume.fix("rollback")
+    assert back.code == 0 and "20260101-000000-abcd" in back.err, (back.out, back.err)
+    assert machine.state(endless) == "active"
+    machine.run("systemctl", "kill", "--signal=KILL", endless)
 
 
 def test_what_others_require_is_refused_unless_told(machine: Machine, exhume: Exhume):

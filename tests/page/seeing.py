@@ -14,6 +14,10 @@ class Spot:
     x: float
     y: float
 
+    @property
+    def pair(self) -> tuple[float, float]:
+        return self.x, self.y
+
 
 def state(page: Page) -> dict[str, str]:
     """What the address bar says."""

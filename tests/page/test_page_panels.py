@@ -89,14 +89,28 @@ def open_menu(page: Page, row: int) -> None:
     expect(page.get_by_role("menu")).to_be_visible()
 
 
-def test_the_menu_hides_a_frame(at_incident: Page):
-    name = name_under(at_incident, frame_spot(at_incident, 6))
-    open_menu(at_incident, 6)
+def test_the_menu_hides_a_frame(at_incident: Page, incident):
+    name = incident.function
+    open_menu(at_incident, row_of(at_incident, name))
     at_incident.get_by_role("menuitem", name=re.compile("Hide")).click()
     assert name in said(at_incident, "hide=")["hide"]
     expect(at_incident.get_by_test_id("unhide")).to_contain_text("1 hidden frame")
+    # What is left is a whole of its own: its shares, its samples, its table and what is searched in it.
+    words = at_incident.get_by_test_id("flame-words")
+    expect(words).to_contain_text("without what is hidden")
+    left, tip = words.inner_text(), at_incident.get_by_test_id("flame-tip")
+    at_incident.mouse.move(*frame_spot(at_incident, 0).pair)
+    expect(tip).to_contain_text("100 % of the time without what is hidden")
+    assert re.search(r"[\d,]+ samples", tip.inner_text())[0] == re.search(r"[\d,]+ samples", left)[0]
+    at_incident.get_by_text("The top functions, as a table").click()
+    expect(at_incident.get_by_test_id("flame")).to_contain_text("Shares are of the time without what is hidden.")
+    own = at_incident.get_by_test_id("flame").locator("tbody td:nth-child(3)").all_inner_texts()
+    assert 90 <= sum(float(share.removesuffix(" %")) for share in own) <= 101
+    at_incident.get_by_test_id("flame-search").fill(".")
+    expect(at_incident.get_by_test_id("found")).to_contain_text("100 % of the time without what is hidden")
     at_incident.get_by_test_id("unhide").click()
     said(at_incident, "!hide=")
+    expect(words).not_to_contain_text("hidden")
 
 
 def test_the_menu_copies_the_stack(at_incident: Page, incident):
@@ -154,10 +168,18 @@ def test_sub_second_offsets_and_selecting_in_them(at_incident: Page):
     drawing = at_incident.get_by_test_id("offsets")
     expect(drawing).to_be_visible()
     before = state(at_incident)
+    offsets, times = at_incident.get_by_test_id("offset-axis"), at_incident.get_by_test_id("column-axis")
+    assert offsets.locator("span").all_inner_texts() == ["0", "200", "400", "600", "800", "1,000"]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", times.locator("span").first.inner_text())
+    legend = at_incident.get_by_test_id("offset-legend")
+    expect(legend).to_contain_text("up: ms into the second")
+    expect(legend).to_contain_text(re.compile(r"1 to \d+ samples in a cell of 20 ms"))
     at_incident.get_by_test_id("rows").select_option("20")
     at_incident.get_by_test_id("column").select_option("500")
     said(at_incident, "rows=20", "column=500")
-    at_incident.wait_for_timeout(500)
+    expect(legend).to_contain_text("ms into the 500 ms")
+    expect(legend).to_contain_text("in a cell of 25 ms")
+    assert offsets.locator("span").all_inner_texts()[-1] == "500"
     place = box(at_incident, "offsets")
     drag(
         at_incident,

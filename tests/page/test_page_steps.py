@@ -5,7 +5,8 @@ import base64
 import pytest
 from playwright.sync_api import Page, expect
 from tests.diagnose.scenes import Scene
-from tests.page.seeing import box, drag, said, spot, state
+from tests.page.axe import violations
+from tests.page.seeing import CORES, box, drag, said, spot, state
 
 from exhume.model.clock import MILLIS
 
@@ -19,6 +20,10 @@ def test_keys_work_after_the_mouse_was_in_the_heatmap(at_incident: Page):
     said(at_incident, "tab=events")
     at_incident.keyboard.press("n")
     said(at_incident, "cpus=")
+    at_incident.keyboard.press("/")
+    expect(at_incident.get_by_test_id("events-search")).to_be_focused()
+    at_incident.keyboard.press("Escape")
+    at_incident.keyboard.press("4")
     at_incident.keyboard.press("/")
     expect(at_incident.get_by_test_id("flame-search")).to_be_focused()
 
@@ -72,23 +77,70 @@ def test_evidence_is_left_in_one_step(at_incident: Page):
     assert said(at_incident, f"s0={before['s0']}") == before
 
 
-def test_events_follow_the_filter_and_losses_are_drawn(new_page, served, tmp_path):
+def test_a_flame_graph_that_nobody_waits_for_is_given_up(at_incident: Page):
+    given_up: list[str] = []
+    at_incident.on("requestfailed", lambda asked: given_up.append(f"{asked.url} {asked.failure}"))
+    # The server's answer is held back, as long as anybody waits for it.
+    at_incident.route("**/api/flame?*", lambda route: None)
+    heat = box(at_incident, "heatmap")
+    for share, words in ((0.2, "&cpus=2&"), (0.5, "&cpus=5&")):
+        with at_incident.expect_request("**/api/flame?*") as asking:
+            row = int(words.strip("&").removeprefix("cpus="))
+            at_incident.mouse.click(heat["x"] + share * heat["width"], heat["y"] + (row + 0.5) * heat["height"] / CORES)
+        assert words in asking.value.url
+    at_incident.unroute("**/api/flame?*")
+    with at_incident.expect_event("requestfailed", lambda asked: "&cpus=5&" in asked.url):
+        at_incident.keyboard.press("5")
+    flames = [each for each in given_up if "/api/flame?" in each]
+    assert [("cpus=2&" in each, "ERR_ABORTED" in each) for each in flames] == [(True, True), (False, True)]
+
+
+def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_path):
     scene = Scene(cores=2, seconds=60)
-    scene.event(20, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
-    scene.event(30, "nic-reset", "eth0: reset")
-    scene.row("losses", 45, source="perf", kind="overrun", count=31, text="the buffer was full")
+    for second in range(10, 40):
+        scene.event(second, "nic-reset", f"eth{second % 2}: reset")
+    scene.event(50, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
+    scene.row("losses", 55, source="perf", kind="overrun", count=31, text="the buffer was full")
     scene.write(tmp_path / "r")
-    page = new_page(f"{served(tmp_path / 'r')}#tab=events")
-    rows = page.get_by_role("table", name="events of the window").get_by_role("row")
-    expect(rows).to_have_count(3)
-    lost = page.get_by_test_id("marks").get_by_role("button", name="lost: perf: 31 overrun")
-    expect(lost).to_contain_text("▒")
+    page = new_page(f"{served(tmp_path / 'r')}#tab=events", bypass_csp=True)
+    rows = page.get_by_role("table", name="events of the window").locator("tbody tr")
+    kinds, marks = page.get_by_test_id("kinds"), page.get_by_test_id("marks").get_by_role("button")
+    expect(rows).to_have_count(32)
+    expect(rows.last).to_contain_text("perf: 31 overrun, the buffer was full")
+    assert kinds.get_by_role("button").all_inner_texts() == ["every kind 32", "lost 1", "nic-reset 30", "oom 1"]
+    expect(marks.filter(has_text="lost: perf: 31 overrun")).to_contain_text("▒")
+    # Marks that stand close are wide enough to be hit, and are called what is seen.
+    assert marks.count() > 10
+    assert not (broken := violations(page)), "\n".join(broken)
+
+    page.keyboard.press("/")
+    page.keyboard.type("ETH1")
+    expect(rows).to_have_count(15)
+    expect(kinds.get_by_role("button", name="nic-reset")).to_have_text("nic-reset 15")
+    kinds.get_by_role("button", name="nic-reset").click()
+    said(page, "find=ETH1", "kinds=nic-reset")
+    page.get_by_test_id("events-search").fill("memory")
+    expect(page.get_by_test_id("events")).to_contain_text("of other kinds there are 1")
+    kinds.get_by_role("button", name="oom").click()
+    expect(rows).to_have_count(1)
+    # A link holds it, and one step back takes the last choice away.
+    page.reload()
+    expect(rows).to_have_count(1)
+    expect(kinds.get_by_role("button", name="oom")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_test_id("events-search")).to_have_value("memory")
+    page.keyboard.press("Backspace")
+    said(page, "!oom")
+    kinds.get_by_role("button", name="every kind").click()
+    page.get_by_test_id("events-search").fill("")
+    expect(rows).to_have_count(32)
+
+    page.keyboard.press("Escape")
     page.keyboard.press("f")
     page.keyboard.type("comm:kubelet")
     page.keyboard.press("Enter")
-    expect(rows).to_have_count(2)
+    expect(rows).to_have_count(31)
     expect(page.get_by_test_id("elsewhere")).to_contain_text("1 event")
-    expect(page.get_by_test_id("marks").get_by_role("button", name="Out of memory")).to_have_count(0)
+    expect(marks.filter(has_text="Out of memory")).to_have_count(0)
 
 
 def test_the_timeline_is_saved_as_a_picture(at_incident: Page, incident, tmp_path):

@@ -1,11 +1,13 @@
 """The timeline as a person uses it: looking, dragging, clicking, typing, pressing keys, pasting a link."""
 
 import re
+import time
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 from tests.page.conftest import drawn
-from tests.page.seeing import blue, box, colour, drag, orange, said, spot, state
+from tests.page.seeing import Spot, blue, box, colour, drag, orange, said, spot, state
 
 from exhume.model.clock import MILLIS
 from exhume.store.query import Recording
@@ -155,6 +157,14 @@ def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address,
     expect(other.get_by_test_id("found")).to_have_text(page.get_by_test_id("found").inner_text())
 
 
+def wait_for_colour(page: Page, at: Spot, wanted: Callable[[tuple[int, int, int]], bool]) -> None:
+    """Until the heatmap has such a colour at a place."""
+    until = time.monotonic() + 5
+    while not wanted(seen := colour(page, "heatmap", at)):
+        assert time.monotonic() < until, seen
+        page.wait_for_timeout(50)
+
+
 def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, incident):
     field = page.get_by_role("combobox", name="filter")
     field.fill(f"comm:{incident.comm}")
@@ -165,10 +175,27 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     ran = colour(page, "heatmap", spot(page, span, middle, incident.cpu))
     calm = colour(page, "heatmap", spot(page, span, when[0] - 90_000, incident.cpu))
     assert sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
+    measures = page.get_by_role("group", name="what the heatmap shows")
+    measures.get_by_role("button", name="system").click()
+    said(page, "measure=system")
+    expect(page.get_by_role("list", name="what the colours mean")).to_contain_text("kernel code in what matches")
+    wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
+    # What has no samples can't be filtered: the button says so, and does nothing.
+    untold = measures.get_by_role("button", name="run-queue wait")
+    expect(untold).to_have_attribute("aria-disabled", "true")
+    expect(untold).to_have_accessible_description(re.compile("have no samples"))
+    untold.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("spoken")).to_contain_text("have no samples")
+    assert state(page)["measure"] == "system"
     page.get_by_role("tab", name="Processes").click()
     expect(page.get_by_test_id("processes").locator("tbody tr").first).to_contain_text(incident.comm)
     names = page.get_by_test_id("processes").locator("tbody tr td:first-child").all_inner_texts()
     assert all(incident.comm in name for name in names)
+    page.get_by_role("button", name="remove the filter").click()
+    expect(untold).to_have_attribute("aria-disabled", "false")
+    untold.click()
+    said(page, "measure=wait")
 
 
 def test_a_filter_that_makes_no_sense_is_told(page: Page):

@@ -2,7 +2,7 @@
 that commands it, reads drop-ins only when it is told to reload, and goes by the conditions in them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 UNITS = "etc/systemd/system"
@@ -23,7 +23,7 @@ class PretendSystemd:
     def active(self) -> dict[str, str]:
         return {name: known["active"] for name, known in self.units().items()}
 
-    def stop(self, name: str, timeout: float = 90.0) -> str:
+    def stop(self, name: str, timeout: float = 90.0, go_on: Callable[[float], bool] | None = None) -> str:
         units = self.units()
         for each in [name, *units[name].get("required_by", "").split()]:
             if units[each]["active"] != "failed":

@@ -1,13 +1,27 @@
 """Plans for containers: what their manager can be told, and what is left to a person, whatever they are called."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from exhume.model.audit import Audit, Costs, Judged, Manager, Need, Needed, Origin, Provenance, Service, Trait
+from exhume.model.audit import (
+    Agent,
+    Audit,
+    Costs,
+    Judged,
+    Lack,
+    Manager,
+    Need,
+    Needed,
+    Origin,
+    Provenance,
+    Service,
+    Trait,
+)
 from exhume.model.errors import UsageError
-from exhume.model.remedy import Effect, Measure, Risk
+from exhume.model.remedy import Effect, Measure, Plan, Risk, Unasked
+from exhume.present.fix_view import plan_json, plan_lines
 from exhume.remedy.services.choose import choose, manager_of, unneeded
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.container_steps import container_steps
@@ -44,9 +58,12 @@ def controls(policy: Policy, *, up: bool = True) -> Controls:
     return Controls(engines={Manager.DOCKER: Engine(policy, up)})
 
 
-def judged(service: Service, needed: Needed = Needed.NO, *traits: Trait) -> Judged:
+KNOWN = Agent("some-agent", "Some agent", "does things", ("a config",), (Lack("a config", "no /etc/some is there"),))
+
+
+def judged(service: Service, needed: Needed = Needed.NO, *traits: Trait, agent: Agent | None = KNOWN) -> Judged:
     need = Need(needed, "rule", "nothing connects to it")
-    return Judged(service, traits, ("it crash-loops",), Provenance(Origin.UNKNOWN, ""), need)
+    return Judged(service, traits, ("it crash-loops",), Provenance(Origin.UNKNOWN, ""), need, agent)
 
 
 def test_what_docker_starts_again_is_stopped_and_its_policy_changed_by_id():
@@ -54,7 +71,7 @@ def test_what_docker_starts_again_is_stopped_and_its_policy_changed_by_id():
     steps, why = container_steps(chosen, controls(Policy("on-failure", 4)))
     assert why == ""
     assert [step.commands for step in steps] == [(f"docker stop -t 30 {ID}",), (f"docker update --restart=no {ID}",)]
-    assert f"docker update --restart=on-failure:4 {ID}" in steps[1].undo
+    assert f"docker update --restart=on-failure:4 {ID}" in steps[1].undo_commands
     assert all(step.targets == (f"docker:{ID}",) for step in steps)
 
 
@@ -120,7 +137,24 @@ def test_without_a_target_it_is_what_is_in_trouble_and_not_needed():
         judged(Service(Manager.DOCKER, ID, "loops-unknown"), Needed.UNKNOWN, Trait.CRASH_LOOP),
         judged(Service(Manager.DOCKER, ID, "well"), Needed.NO, Trait.DEFAULT_ON),
     )
-    assert [each.service.name for each in unneeded(Audit("n", 0, rows))] == ["loops"]
+    taken, unasked = unneeded(Audit("n", 0, rows))
+    assert [each.service.name for each in taken] == ["loops"] and not unasked
+
+
+def test_what_only_never_worked_has_to_be_named():
+    service = Service(Manager.SYSTEMD, "zarf.service", "zarf.service")
+    nothing_lacks = replace(KNOWN, lacks=())
+    for agent in (None, nothing_lacks):
+        row = judged(service, Needed.NO, Trait.CRASH_LOOP, agent=agent)
+        taken, unasked = unneeded(Audit("n", 0, (row,)))
+        assert not taken and unasked == [Unasked("zarf.service", "nothing connects to it")]
+        # Somebody who names it is told that it is no sure thing.
+        assert Chosen(service, row).risk is Risk.MEDIUM
+    plan = Plan("everything", None, "Nothing.", not_included=tuple(unasked))
+    text = "\n".join(plan_lines(plan))
+    assert "name it to include it" in text and "$ exhume fix plan zarf.service" in text
+    (told,) = plan_json(plan, "node")["not_included"]
+    assert told["command"] == "exhume fix plan zarf.service"
 
 
 def test_risk_and_reason_go_by_the_audit():

@@ -12,6 +12,7 @@ from exhume.model.clock import NANOS
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import Effect, Measure, Plan, Risk, Step
 from exhume.model.stop import Stop
+from exhume.present.fix_list import list_json, list_lines
 from exhume.remedy.documents import DocumentError
 from exhume.remedy.fixes import Fixer
 from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, check_id, new_id
@@ -71,7 +72,26 @@ def test_a_plan_or_a_fix_that_is_none_is_told_in_a_sentence(tmp_path, text):
     (tmp_path / "fixes").mkdir()
     (tmp_path / "fixes/20260101-000000-abcd.json").write_text(text)
     with pytest.raises(DocumentError):
-        Ledger(tmp_path).fixes()
+        Ledger(tmp_path).read("20260101-000000-abcd")
+
+
+def test_one_that_can_t_be_read_hides_no_other(tmp_path):
+    ledger = Ledger(tmp_path / "work")
+    good = ledger.save(saved().begun())
+    for name, text in (("20260101-000000-abcd", "{"), ("20290101-000000-abcd", "[" * 100_000)):
+        (tmp_path / f"work/fixes/{name}.json").write_text(text)
+    (tmp_path / "work/fixes/20260101-000000-0000.json").mkdir()
+    shelf = ledger.shelf()
+    assert shelf.fixes == [good] and ledger.newest() == good
+    assert {each.id for each in shelf.unreadable} == {
+        "20260101-000000-abcd",
+        "20290101-000000-abcd",
+        "20260101-000000-0000",
+    }
+    assert all(str(each.path) in each.why for each in shelf.unreadable)
+    lines = list(list_lines(shelf))
+    assert any(good.id in line for line in lines) and any("unreadable" in line for line in lines)
+    assert {each["id"] for each in list_json(shelf)["unreadable"]} == {each.id for each in shelf.unreadable}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -116,35 +117,17 @@ def test_events_and_their_marks(client, recording):
     told = client.get("/api/events?limit=5000").json()
     assert told["total"] == len(recording.events())
     assert [event["at"] for event in told["events"]] == sorted(event["at"] for event in told["events"])
-    kind = told["kinds"][0]
+    counted = {each["kind"]: each["count"] for each in told["kinds"]}
+    assert counted == Counter(event["kind"] for event in told["events"])
+    kind = min(counted)
     only = client.get(f"/api/events?kinds={kind}&limit=1").json()
     assert only["events"][0]["kind"] == kind
     assert only["truncated"] == (only["total"] > 1)
+    assert (only["total"], only["kinds"]) == (counted[kind], told["kinds"])
+    found = client.get("/api/events", params={"text": only["events"][0]["text"].upper(), "kinds": "no-such"}).json()
+    assert (found["total"], [each["kind"] for each in found["kinds"]]) == (0, [kind])
     marks = client.get("/api/marks?cells=20").json()["marks"]
     assert sum(mark["count"] for mark in marks if mark["kind"] != "lost") == told["total"]
-
-
-def test_filters_act_on_events_that_name_somebody(tmp_path):
-    scene = Scene(cores=4, seconds=20)
-    scene.event(3, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
-    scene.event(4, "soft-lockup", "CPU#2 stuck", cpu=2, comm="kubelet", pid=9)
-    scene.event(5, "nic-reset", "eth0: reset")
-    scene.write(tmp_path / "r")
-    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
-
-        def told(words: str) -> list[str]:
-            answer = client.get(f"/api/events?{words}").json()
-            kinds = [event["kind"] for event in answer["events"]]
-            marks = client.get(f"/api/marks?{words}").json()["marks"]
-            assert [mark["kind"] for mark in marks] == kinds
-            assert answer["elsewhere"] == 3 - len(kinds)
-            return kinds
-
-        assert told("") == ["oom", "soft-lockup", "nic-reset"]
-        assert told("comm=app") == ["oom", "nic-reset"]
-        assert told("pid=9") == ["soft-lockup", "nic-reset"]
-        assert told("cpus=0,1") == ["oom", "nic-reset"]
-        assert told("cpus=0-60000") == ["oom", "soft-lockup", "nic-reset"]
 
 
 def test_what_was_lost_is_marked_when_it_was(tmp_path):
@@ -263,6 +246,16 @@ def test_sub_second_offsets_are_where_the_samples_are(client, recording, inciden
     rows = recording.read("samples", Window(since * MILLIS, (since + 4000) * MILLIS), ["wall"])
     offsets = (rows.column("wall").to_numpy() - since * MILLIS) // (50 * MILLIS)
     assert (np.bincount(offsets, minlength=80).reshape(4, 20) == found).all()
+    # A time that begins within a second is drawn on the same seconds.
+    part = f"since={since + 1330}&until={since + 3510}&rows=20"
+    header, later = counts(client.get(f"/api/subsecond?{part}"))
+    assert [header[name] for name in ("since", "from", "until", "columns")] == [
+        *(since + 1000, since + 1330, since + 3510),
+        3,
+    ]
+    assert (later[1] == found[2]).all()
+    assert later[0, :6].sum() == later[2, 11:].sum() == 0
+    assert (later[0, 7:] == found[1, 7:]).all()
 
 
 def test_who_ran_with_their_cores(client, around, incident):
@@ -344,7 +337,9 @@ def test_a_file_that_can_not_be_read_is_told(tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:-100])
     with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
         assert "damaged" in client.get("/api/flame").json()["blind_spots"][0]
-        assert client.get("/api/recording").json()["skipped"] == ["samples.parquet: truncated or damaged"]
+        assert client.get("/api/recording").json()["skipped"] == [
+            f"{damaged.relative_to(tmp_path / 'r')}: truncated or damaged"
+        ]
 
 
 def test_a_directory_without_a_recording_says_what_is_coming(tmp_path):

@@ -31,6 +31,8 @@ export interface Column<Row> {
 /** A drawing as a table: folded away for those who see it, one key away for those who don't. */
 export function TableInstead<Row>(props: {
   summary: string;
+  /** What has to be known to read it. */
+  note?: string;
   caption: string;
   columns: Column<Row>[];
   rows: Row[];
@@ -44,7 +46,10 @@ export function TableInstead<Row>(props: {
       {props.rows.length === 0 ? (
         <p class="muted">{props.empty}</p>
       ) : (
-        <DataTable {...props} />
+        <>
+          {props.note && <p class="muted">{props.note}</p>}
+          <DataTable {...props} />
+        </>
       )}
     </details>
   );

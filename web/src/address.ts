@@ -4,6 +4,8 @@ import { parseCpus, printCpus } from "./cpulist";
 
 export const MEASURES = ["busy", "system", "softirq", "user", "steal", "iowait", "wait"] as const;
 export type Measure = (typeof MEASURES)[number];
+/** What samples tell, too; nobody is sampled while a core is taken away, waits for a disk, or a task waits for it. */
+export const SAMPLED_MEASURES: readonly Measure[] = ["busy", "system", "softirq", "user"];
 export const TABS = ["flame", "difference", "subsecond", "processes", "events", "diagnosis"] as const;
 export type Tab = (typeof TABS)[number];
 export const BASELINES = ["none", "before", "others", "window"] as const;
@@ -42,6 +44,9 @@ export interface PageState {
   /** Of the sub-second view. */
   column: number;
   rows: number;
+  /** Of the events: words in their text, and their kinds (none is every kind). */
+  find: string;
+  kinds: string[];
   /** "When did this run?": the frame whose seconds are painted on the heatmap. */
   paint: FrameName | null;
   /** Which lanes of `LANES` are open. */
@@ -143,6 +148,8 @@ const FIELDS: { [Key in keyof PageState]: Field<PageState[Key]> } = {
   colour: choice<FlameColour>("state", COLOURS),
   column: whole(1000, 10, 60_000),
   rows: whole(50, 2, 500),
+  find: text,
+  kinds: parts,
   paint: frame,
   lanes: list(["memcgs"]),
   utc: flag(false),
@@ -197,6 +204,11 @@ function isRange(since: number | null, until: number | null): boolean {
 export function filtersOf(state: PageState): Filters {
   const { comm, pid, container, pod, stack, kind } = state;
   return { ...NO_FILTERS, comm, pid, container, pod, stack, kind };
+}
+
+/** With a filter the heatmap is made of samples: what those don't tell is not shown, the whole of what matches is. */
+export function measureOf(state: PageState): Measure {
+  return isFiltered(filtersOf(state)) && !SAMPLED_MEASURES.includes(state.measure) ? "busy" : state.measure;
 }
 
 export function isFiltered(filters: Filters): boolean {

@@ -51,17 +51,26 @@ export function moment(at: number, utc: boolean, fine = false): string {
   return `${day(at, utc)} ${time(at, utc, fine)}`;
 }
 
-/** `03:14:02 – 03:14:09`, with days where they differ. */
+/** `03:14:02 – 03:14:09`, with days where they differ, and with offsets where clocks were changed in between. */
 export function range(since: number, until: number, utc: boolean): string {
   const fine = since % 1000 !== 0 || until % 1000 !== 0;
   const fineEnough = fine && until - since < 10_000;
-  if (day(since, utc) === day(until, utc)) return `${time(since, utc, fineEnough)} – ${time(until, utc, fineEnough)}`;
-  return `${moment(since, utc)} – ${moment(until, utc)}`;
+  const said =
+    day(since, utc) === day(until, utc)
+      ? [time(since, utc, fineEnough), time(until, utc, fineEnough)]
+      : [moment(since, utc), moment(until, utc)];
+  const zones = [zone(since, utc), zone(until, utc)];
+  return zones[0] === zones[1] ? said.join(" – ") : said.map((each, i) => `${each} ${zones[i]}`).join(" – ");
 }
 
-/** `UTC+02:00`: what the clock on the page is off from UTC at that moment. */
+/** What the clock on the page is off from UTC at a moment, in milliseconds. */
+export function offset(at: number, utc: boolean): number {
+  return utc ? 0 : -new Date(at).getTimezoneOffset() * 60_000;
+}
+
+/** `UTC+02:00`: the offset in words. */
 export function zone(at: number, utc: boolean): string {
-  const minutes = utc ? 0 : -new Date(at).getTimezoneOffset();
+  const minutes = offset(at, utc) / 60_000;
   if (minutes === 0) return "UTC";
   const size = Math.abs(minutes);
   return `UTC${minutes < 0 ? "−" : "+"}${pad(Math.floor(size / 60))}:${pad(size % 60)}`;

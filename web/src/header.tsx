@@ -5,8 +5,8 @@ import { announce } from "./a11y";
 import { count, duration, number, plural, range, zone } from "./format";
 import { helpOpen, useShortcuts } from "./keyboard";
 import { FilterBar } from "./filterbar";
-import { change, extent, following, recording, shareLink, state } from "./state";
-import type { RecordingInfo } from "./wire";
+import { analysed, change, extent, following, recording, shareLink, state } from "./state";
+import type { RecordingInfo, Span } from "./wire";
 
 export function Header(): JSX.Element {
   useShortcuts(() => [
@@ -39,7 +39,7 @@ function Facts({ of }: { of: RecordingInfo }): JSX.Element {
       </li>
       <li>{plural(of.cores, "core")}</li>
       <li class="less">Linux {of.kernel}</li>
-      <li>{whole ? `${duration(whole.until - whole.since)} recorded` : "nothing recorded yet"}</li>
+      <li>{whole ? recordedInWords(whole, of.gaps) : "nothing recorded yet"}</li>
       <li>
         <Losses of={of} />
       </li>
@@ -48,6 +48,14 @@ function Facts({ of }: { of: RecordingInfo }): JSX.Element {
       </li>
     </ul>
   );
+}
+
+/** How much is recorded, and where it has gaps, of how long a time. */
+function recordedInWords(whole: Span, gaps: [number, number][]): string {
+  const long = whole.until - whole.since;
+  const missing = gaps.reduce((sum, [since, until]) => sum + until - since, 0);
+  const recorded = `${duration(long - missing)} recorded`;
+  return missing > 0 ? `${recorded} of ${duration(long)}` : recorded;
 }
 
 function LiveSign({ of }: { of: RecordingInfo }): JSX.Element {
@@ -74,6 +82,7 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
     <details class="popover">
       <summary class={clean ? "" : "warned"}>
         {count(of.lost)} lost{of.gaps.length > 0 && ` · ${plural(of.gaps.length, "gap")}`}
+        {of.skipped.length > 0 && ` · ${plural(of.skipped.length, "file")} not read`}
       </summary>
       <div class="popover-body">
         <h2>What this recording holds</h2>
@@ -129,10 +138,12 @@ function toggleUtc(): void {
 
 function ZoneButton(): JSX.Element {
   const { utc } = state.value;
-  const at = extent.value?.until ?? Date.now();
+  // Of what is looked at: clocks may have been changed before or since.
+  const { since, until } = analysed.value ?? { since: Date.now(), until: Date.now() };
+  const zones = new Set([zone(since, utc), zone(until, utc)]);
   return (
     <button type="button" aria-pressed={utc} onClick={toggleUtc} title="UTC or your time zone (u)">
-      {zone(at, utc)}
+      {[...zones].join(", then ")}
     </button>
   );
 }

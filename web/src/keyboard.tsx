@@ -44,11 +44,24 @@ function isTaken(target: EventTarget | null): boolean {
 export function startKeyboard(): void {
   window.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTaken(event.target)) return;
+    if (event.key === "Escape" && foldUp(null)) return;
     const name = keyName(event);
     // The latest registration wins: a panel may take a key over while it is shown.
     const found = shortcuts.peek().findLast((each) => each.keys.includes(name));
     if (found && found.run(event) !== false) event.preventDefault();
   });
+  window.addEventListener("pointerdown", (event) => foldUp(event.target));
+}
+
+/** Closes what hangs open over the page, but for what holds this. False where nothing did. */
+function foldUp(within: EventTarget | null): boolean {
+  const open = [...document.querySelectorAll("details.popover[open], details.export[open]")];
+  const others = open.filter((each) => !(within instanceof Node && each.contains(within)));
+  for (const each of others) {
+    if (each.contains(document.activeElement)) each.querySelector("summary")?.focus();
+    each.removeAttribute("open");
+  }
+  return others.length > 0;
 }
 
 const NAMES: Record<string, string> = {

@@ -49,12 +49,12 @@ function onPulse(pulse: Pulse): void {
   const known = recording.peek();
   if (!known) return;
   trouble.value = null;
-  const { since, until, live, lost } = pulse;
+  const { since, until, live, lost, skipped } = pulse;
   if (since !== known.since || until !== known.until || live !== known.live || lost !== known.lost) {
     const begins = known.state === "empty" && until > since;
     recording.value = { ...known, since, until, live, lost };
     if (begins || live !== known.live || lost !== known.lost) void readRecording();
-  }
+  } else if (skipped !== known.skipped.length) void readRecording();
   if (pulse.incidents !== incidents.peek().length && waiting === null) void readIncidents();
 }
 

@@ -3,7 +3,7 @@
  * signals, whatever a person does goes through `change`.
  */
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
-import { consistent, filtersOf, parseAddress, printAddress, type PageState } from "./address";
+import { consistent, filtersOf, measureOf, parseAddress, printAddress, type PageState } from "./address";
 import type { Filters, FlameScope, FrameName, Scope } from "./api";
 import { printCpus } from "./cpulist";
 import { stepFor } from "./timeline/axis";
@@ -42,6 +42,9 @@ export const view = stable(computed<Span | null>(() => viewOf(state.value, exten
 export const following = computed(() => state.value.since === null && recording.value?.live === true);
 
 export const filters = stable(computed<Filters>(() => filtersOf(state.value)));
+
+/** What the heatmap shows: the chosen measure, as far as the filter allows it. */
+export const measured = computed(() => measureOf(state.value));
 
 /** While the view follows a recording, what is analysed moves in larger steps: a flame graph each second is no help. */
 function restful(shown: Span | null): Span | null {

@@ -107,8 +107,8 @@ export interface Events {
   truncated: boolean;
   /** Left out by a filter: they name another core, process or container. */
   elsewhere: number;
-  /** Every kind that there is in the window. */
-  kinds: string[];
+  /** Every kind that has events with the words that were asked for. */
+  kinds: { kind: string; count: number }[];
 }
 
 export interface Mark {
@@ -159,7 +159,9 @@ export interface Flame extends Span {
   changes: string[];
 }
 
+/** From the beginning of the first column; what is before `from` was not asked for. */
 export interface SubsecondHeader extends Span {
+  from: number;
   column_ms: number;
   rows: number;
   columns: number;
@@ -263,5 +265,7 @@ export interface Pulse {
   until: number;
   live: boolean;
   lost: number;
+  /** Files that are known to be unreadable. */
+  skipped: number;
   incidents: number;
 }

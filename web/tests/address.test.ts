@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { parseAddress, printAddress, restState, type PageState } from "../src/address";
+import { MEASURES, measureOf, parseAddress, printAddress, restState, type PageState } from "../src/address";
 
 const full: PageState = {
   since: 1_700_000_000_000,
@@ -27,6 +27,8 @@ const full: PageState = {
   colour: "module",
   column: 500,
   rows: 25,
+  find: "eth0; TX & 100 %",
+  kinds: ["nic-reset", "oom"],
   paint: { name: "std::pair<int; long>", module: "[kernel]", kind: "kernel" },
   lanes: ["memcgs", "pressure"],
   utc: true,
@@ -59,5 +61,14 @@ describe("the address", () => {
 
   it("lets a fixed view win over one that follows", () => {
     expect(parseAddress("#since=1000&until=2000&last=500").last).toBeNull();
+  });
+});
+
+describe("the measure of the heatmap", () => {
+  it("is the one that was chosen, and with a filter only where samples tell it", () => {
+    const shown = (comm: string): string[] => MEASURES.map((measure) => measureOf({ ...restState(), measure, comm }));
+    expect(shown("")).toEqual([...MEASURES]);
+    expect(shown("kubelet")).toEqual(["busy", "system", "softirq", "user", "busy", "busy", "busy"]);
+    expect(measureOf({ ...restState(), measure: "wait", cores: [3] })).toBe("wait");
   });
 });

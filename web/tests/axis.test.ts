@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { centred, panned, planCells, stepFor, ticks, within, zoomed, type Plan } from "../src/timeline/axis";
 import { dragged } from "../src/timeline/frame";
 
@@ -108,6 +108,34 @@ describe("ticks", () => {
   it("show parts of a second only where there are any", () => {
     const view = { since: Date.UTC(2026, 0, 1), until: Date.UTC(2026, 0, 1) + 2000 };
     expect(ticks(view, 900, true).map((tick) => tick.label)).toContain("00:00:00.200");
+  });
+
+  const shownIn = (timezone: string, since: number, hours: number, width: number): string[] => {
+    vi.stubEnv("TZ", timezone);
+    try {
+      const found = ticks({ since, until: since + hours * HOUR }, width, false);
+      expect(found.every((tick, i) => i === 0 || tick.at > found[i - 1].at)).toBe(true);
+      return found.map((tick) => tick.label);
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  };
+
+  it("stay round, and say so, when clocks are changed", () => {
+    // Berlin: 2026-03-29 from 02:00 to 03:00, 2026-10-25 from 03:00 to 02:00.
+    const spring = shownIn("Europe/Berlin", Date.UTC(2026, 2, 28, 20, 30), 32, 1440);
+    expect(spring).toEqual([
+      ...["22:00", "2026-03-29", "04:00 UTC+02:00", "06:00", "08:00", "10:00", "12:00", "14:00", "16:00", "18:00"],
+      ...["20:00", "22:00", "2026-03-30", "02:00", "04:00", "06:00"],
+    ]);
+    const autumn = shownIn("Europe/Berlin", Date.UTC(2026, 9, 24, 18), 60, 1000);
+    expect(autumn.filter((label) => label.startsWith("2026"))).toEqual(["2026-10-25", "2026-10-26", "2026-10-27"]);
+    expect(autumn).toContain("06:00 UTC+01:00");
+    const twice = shownIn("Europe/Berlin", Date.UTC(2026, 9, 25, 0, 50), 1 / 3, 900);
+    expect(twice.slice(4, 7)).toEqual(["02:58", "02:00 UTC+01:00", "02:02"]);
+    // Half an hour, and a midnight that is not there.
+    expect(shownIn("Australia/Lord_Howe", Date.UTC(2026, 3, 4, 14), 3, 300)).toContain("02:00 UTC+10:30");
+    expect(shownIn("America/Havana", Date.UTC(2026, 2, 8, 3, 30), 4, 600)[1]).toBe("2026-03-08 UTC−04:00");
   });
 
   it("know the least step that fits", () => {

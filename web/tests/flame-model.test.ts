@@ -7,6 +7,7 @@ import {
   nodeAt,
   pathTo,
   search,
+  shareOf,
   topFunctions,
   type FlameModel,
 } from "../src/panels/flame/model";
@@ -74,10 +75,25 @@ describe("hiding", () => {
     expect(model.width[0]).toBe(0);
   });
 
+  it("makes every number one of what is left", () => {
+    const model = modelOf(flameOf(STACKS), ["read"]);
+    const gc = nodeAt(model, ["kubelet", "main", "gc"]);
+    expect([model.now[0], model.samples[0], model.samples[gc]]).toEqual([30, 30, 10]);
+    expect(shareOf(model.now, gc)).toBeCloseTo(1 / 3);
+    const rows = topFunctions(model, 9);
+    expect(rows.map((row) => row.frame.name)).toEqual(["write", "gc"]);
+    expect(rows.map((row) => row.own)).toEqual([2 / 3, 1 / 3]);
+    expect(rows.every((row) => row.total >= row.own)).toBe(true);
+    expect(search(model, "gc|vfs_read")!.share).toBeCloseTo(1 / 3);
+  });
+
   it("acts on both sides of a difference", () => {
     const model = modelOf(flameOf(STACKS, { "kubelet;main;read": 50, "nginx;main;write": 50 }), ["read"]);
     // Left: 10 gc and 20 nginx; before: nginx alone. The width is the mean of both shares.
     expect(widthOf(model, "nginx")).toBeCloseTo((20 / 30 + 1) / 2);
+    expect(growth(model, nodeAt(model, ["nginx"]))).toBeCloseTo(20 / 30 - 1);
+    expect(topFunctions(model, 9).map((row) => row.frame.name)).toEqual(["write", "gc"]);
+    expect(search(model, "write")).toMatchObject({ share: 20 / 30, before: 1 });
   });
 });
 
@@ -101,6 +117,14 @@ describe("searching", () => {
     const found = search(modelOf(flameOf(STACKS)), "read|lru")!;
     expect(found.nodes).toBe(3);
     expect(found.share).toBeCloseTo(0.7);
+  });
+
+  it("tells the share of what is zoomed into", () => {
+    const model = modelOf(flameOf(STACKS));
+    const main = nodeAt(model, ["kubelet", "main"]);
+    expect(search(model, "lru|write", main)!.zoomed).toBeCloseTo(60 / 80);
+    expect(search(model, "kubelet", main)!.zoomed).toBe(1);
+    expect(search(model, "write", main)).toMatchObject({ nodes: 1, share: 0.2, zoomed: 0, before: null });
   });
 
   it("adds up matches beside each other", () => {

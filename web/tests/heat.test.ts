@@ -171,6 +171,13 @@ describe("marks", () => {
     expect(at(100, 1000, 1150)[2]).toMatchObject({ left: false, room: 50 });
     expect(at(100)[0]).toMatchObject({ left: false, room: 1100 });
   });
+
+  it("at the end of the lane are one with those that they would be moved onto", () => {
+    const at = (...places: number[]): number[] =>
+      clusters(places.map((x) => ({ x, item: null })), 300, 24).map((each) => each.x);
+    expect(at(270, 299)).toEqual([270]);
+    expect(at(250, 299)).toEqual([250, 288]);
+  });
 });
 
 describe("lines", () => {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import {
+  asked,
   busiest,
   cellAt,
   countOf,
@@ -7,6 +8,7 @@ import {
   fitting,
   isMissing,
   MOST_COLUMNS,
+  offsetTicks,
   spanOf,
   startOf,
   stepped,
@@ -20,7 +22,8 @@ function grid(filled: Record<string, number> = {}): Subsecond {
     const [column, row] = cell.split(",").map(Number);
     counts[column * 10 + row] = count;
   }
-  return { since: 10_000, until: 14_000, column_ms: 1000, rows: 10, columns: 4, most: Math.max(...counts), counts };
+  const size = { since: 10_000, from: 10_000, until: 14_000, column_ms: 1000, rows: 10, columns: 4 };
+  return { ...size, most: Math.max(...counts), counts };
 }
 
 describe("the width of a column", () => {
@@ -118,5 +121,34 @@ describe("what is marked", () => {
   it("tells what was not recorded from what idled", () => {
     expect(isMissing(grid(), { column: 1, row: 5 }, [[11_500, 12_000]])).toBe(true);
     expect(isMissing(grid(), { column: 2, row: 0 }, [[11_500, 12_000]])).toBe(false);
+  });
+});
+
+describe("the offsets beside a column", () => {
+  it("are round, few, and reach its end", () => {
+    expect(offsetTicks(1000)).toEqual([0, 200, 400, 600, 800, 1000]);
+    expect(offsetTicks(100)).toEqual([0, 20, 40, 60, 80, 100]);
+    expect(offsetTicks(2000)).toEqual([0, 500, 1000, 1500, 2000]);
+    expect(offsetTicks(60_000)).toEqual([0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000]);
+    expect(offsetTicks(4000).length).toBeLessThanOrEqual(7);
+  });
+});
+
+describe("a time that begins within a second", () => {
+  const inside = { ...grid(), from: 10_250, until: 13_500 };
+
+  it("leaves out what is before and after it", () => {
+    expect(asked(grid())).toEqual([
+      { column: 0, row: 0 },
+      { column: 3, row: 9 },
+    ]);
+    expect(asked(inside)).toEqual([
+      { column: 0, row: 2 },
+      { column: 3, row: 4 },
+    ]);
+  });
+
+  it("is not left by a selection in it", () => {
+    expect(spanOf(inside, { column: 0, row: 0 }, { column: 3, row: 9 })).toEqual({ since: 10_250, until: 13_500 });
   });
 });

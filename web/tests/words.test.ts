@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { question } from "../src/api";
 import { coresInWords, parseCpus, printCpus } from "../src/cpulist";
 import { bytes, count, duration, moment, percent, quantity, range, zone } from "../src/format";
@@ -42,6 +42,14 @@ describe("numbers and times", () => {
     expect(zone(at, true)).toBe("UTC");
     expect(range(at - 250, at + 1750, true)).toBe("03:14:07 – 03:14:09");
     expect(range(at, at + 86_400_000, true)).toContain("2026-11-16");
+  });
+
+  it("tell offsets where clocks were changed in between", () => {
+    vi.stubEnv("TZ", "Europe/Berlin");
+    const at = Date.UTC(2026, 9, 25, 0, 50);
+    expect(range(at, at + 1_200_000, false)).toBe("02:50:00 UTC+02:00 – 02:10:00 UTC+01:00");
+    expect(range(at, at + 60_000, false)).toBe("02:50:00 – 02:51:00");
+    vi.unstubAllEnvs();
   });
 });
 

@@ -1,5 +1,6 @@
 """The deeds of a fix on this node, and saying what is done while it is done."""
 
+import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 from exhume.cli.fix_words import confirmed, printable
 
 if TYPE_CHECKING:
+    from exhume.cli.speaking import ProgressBar
     from exhume.model.remedy import Outcome, Step
     from exhume.model.stop import Stop
     from exhume.remedy.fixes import Point
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
     from exhume.remedy.services.actions import Action
     from exhume.remedy.services.node import Node
 
-ENDS_SOON = "exhume: heard; the step that was begun is ended first, and no other is begun"
+ENDS_SOON = (
+    "exhume: heard; the step that was begun is ended first (a stop that takes long is not waited for), and no other is "
+    "begun"
+)
+
+_TELL_AFTER_S = 5.0
 
 
 def actions_of(node: "Node", journal: "Journal", options: Namespace, stop: "Stop") -> Mapping[str, "Action"]:
@@ -23,6 +30,7 @@ def actions_of(node: "Node", journal: "Journal", options: Namespace, stop: "Stop
     from exhume.cli.speaking import say
     from exhume.present.fix_view import cost_words, outcome_line
     from exhume.remedy.services.actions import service_actions
+    from exhume.remedy.services.stopping import LONGEST_S, Patience
     from exhume.remedy.zombies.apply import Applier, Tell, Wishes
     from exhume.remedy.zombies.as_step import FREE_ZOMBIES, FreeZombies
     from exhume.remedy.zombies.look import Watch, memory_root
@@ -37,7 +45,39 @@ def actions_of(node: "Node", journal: "Journal", options: Namespace, stop: "Stop
     watch = Watch(host, options.work_dir.absolute())
     applier = Applier(host, stop, journal, memory_root(host), watch, Tell(ended=ended))
     wishes = Wishes(accept, step_s=getattr(options, "max_time", 60.0))
-    return {**service_actions(node.controls, node.files), FREE_ZOMBIES: FreeZombies(applier, wishes)}
+    longest = getattr(options, "stop_wait", LONGEST_S)
+    patience = Patience(longest, _waiting, stop)
+    return {**service_actions(node.controls, node.files, patience), FREE_ZOMBIES: FreeZombies(applier, wishes)}
+
+
+class Waiting:
+    """Tells that a unit takes its time to stop: on a terminal by a bar, else in one line."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._bar: ProgressBar | None = None
+        self._told = False
+
+    def __call__(self, name: str, waited: float, limit: float) -> None:
+        from exhume.cli.speaking import ProgressBar, say
+
+        if name != self._name or waited < 1:
+            self._name, self._told = name, False
+            self._bar = ProgressBar(printable(f"{name} is stopping"))
+        if sys.stderr.isatty() and self._bar is not None:
+            self._bar(min(1.0, waited / max(limit, 1e-3)))
+        elif waited >= _TELL_AFTER_S and not self._told:
+            self._told = True
+            say(printable(f"{name} has not stopped yet; it is waited for up to {limit:,.0f} s"))
+
+    def over(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.__exit__()
+            self._bar = None
+
+
+_waiting = Waiting()
 
 
 def hear(point: "Point", entry: "Entry") -> None:
@@ -45,6 +85,7 @@ def hear(point: "Point", entry: "Entry") -> None:
     from exhume.cli.speaking import say
     from exhume.remedy.fixes import Point
 
+    _waiting.over()
     if point is Point.WRITTEN:
         say(printable(f"{entry.step.id} …"))
     elif point is Point.MARKED:

@@ -20,7 +20,9 @@ from exhume.cli.fix_words import (
     print_json,
     print_lines,
     printable,
+    reading_width,
     seconds,
+    tell_unreadable,
 )
 from exhume.cli.options import value_of
 from exhume.model.errors import ExhumeError, UsageError
@@ -50,6 +52,13 @@ def add_options(parser: ArgumentParser) -> None:
         help="Time that each step against zombies may take [default: 60s].",
     )
     parser.add_argument(
+        "--stop-wait",
+        type=seconds,
+        metavar="DURATION",
+        default=600.0,
+        help="How long to wait for a unit to stop whose own TimeoutStopSec= is infinity [default: 10m].",
+    )
+    parser.add_argument(
         "--baseline",
         type=seconds,
         metavar="DURATION",
@@ -69,6 +78,7 @@ def run(options: Namespace) -> int:
 
     place = options.work_dir.absolute()
     ledger = Ledger(place)
+    tell_unreadable(ledger)
     with (
         open_node(options.root or _root(ledger, options.target)) as node,
         hold_journal(place, node.root.host) as journal,
@@ -134,12 +144,15 @@ def _begun(ledger: "Ledger", node: "Node", options: Namespace, stop: "Stop") -> 
     automatic = [step for step in saved.plan.steps if step.automatic]
     if not automatic:
         why = "; ".join(saved.plan.refusals)
-        raise ExhumeError(printable(f"refused: {why}" if why else f"{saved.plan.summary} Nothing was done"))
+        named = f" (exhume fix apply {saved.plan.not_included[0].target})" if saved.plan.not_included else ""
+        raise ExhumeError(printable(f"refused: {why}" if why else f"{saved.plan.summary} Nothing was done{named}"))
     if not options.json:
-        print_lines(plan_lines(saved.plan))
+        print_lines(plan_lines(saved.plan, reading_width()))
         print(flush=True)
     for why in saved.plan.refusals:
         say(printable(f"refused: {why}"))
+    for each in saved.plan.not_included:
+        say(printable(f"not included: {each.target}; name it to include it"))
     if not options.yes:
         if not can_ask():
             raise UsageError("nobody sits at a terminal to ask; --yes takes these steps without asking")
@@ -162,9 +175,12 @@ def _last(ledger: "Ledger", node: "Node", options: Namespace) -> "SavedPlan":
     saved = last_plan(ledger.place)
     if options.no_zombies:
         saved = saved.without(FREE_ZOMBIES)
-    known = next((fix for fix in ledger.fixes() if fix.id == saved.id), None)
+    shelf = ledger.shelf()
+    known = next((fix for fix in shelf.fixes if fix.id == saved.id), None)
     if known is not None:
         raise UsageError(f"the last plan was applied already, as fix {known.id} ({known.state}); make a new one")
+    if any(each.id == saved.id for each in shelf.unreadable):
+        raise UsageError(f"the last plan was begun already, as fix {saved.id}, which can't be read; make a new one")
     steps = [step for step in saved.plan.steps if step.automatic]
     found = fingerprints(steps, node.controls)
     said = saved.stale(node.boot_id, node.machine, SystemClock().wall_ns(), found)

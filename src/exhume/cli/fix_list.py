@@ -14,9 +14,9 @@ def run(options: Namespace) -> int:
     from exhume.present.fix_list import list_json, list_lines
     from exhume.remedy.ledger import Ledger
 
-    fixes = Ledger(options.work_dir.absolute()).fixes()
+    shelf = Ledger(options.work_dir.absolute()).shelf()
     if options.json:
-        print_json(list_json(fixes))
+        print_json(list_json(shelf))
     else:
-        print_lines(list_lines(fixes, place_words(options.work_dir)))
-    return exits.OK if fixes else exits.NOTHING
+        print_lines(list_lines(shelf, place_words(options.work_dir)))
+    return exits.OK if shelf.fixes or shelf.unreadable else exits.NOTHING

@@ -2,14 +2,23 @@
 depend on it, and what it should change. Nothing is touched; the plan is kept, and `exhume fix apply` takes it.
 
 TARGET is a unit, a container (docker:NAME, podman:NAME, cri:NAME), the cause of a finding in the recording, or zombies.
-Without one it is every service that is in trouble and that nothing on this node needs.
+Without one it is every service that is in trouble and that nothing on this node needs, if more speaks for that than
+that it never worked: those are listed, and done when they are named.
 """
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from exhume.cli import exits
-from exhume.cli.fix_words import add_place, add_target, place_words, positive_seconds, print_json, print_lines
+from exhume.cli.fix_words import (
+    add_place,
+    add_target,
+    place_words,
+    positive_seconds,
+    print_json,
+    print_lines,
+    reading_width,
+)
 from exhume.model.errors import UsageError
 
 
@@ -72,7 +81,7 @@ def _services(options: Namespace) -> int:
     if options.json:
         print_json(plan_json(saved.plan, saved.node, saved))
     else:
-        print_lines(plan_lines(saved.plan))
+        print_lines(plan_lines(saved.plan, reading_width()))
     if any(step.automatic for step in saved.plan.steps):
         suggest(f"exhume fix apply{place_words(options.work_dir)}")
     return exits.OK if saved.plan.steps else exits.NOTHING

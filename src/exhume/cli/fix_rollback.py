@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exhume.cli import exits
-from exhume.cli.fix_words import add_place, add_root, place_words, print_json, print_lines, printable
-from exhume.model.errors import UsageError
+from exhume.cli.fix_words import add_place, add_root, place_words, print_json, print_lines, printable, tell_unreadable
+from exhume.model.errors import ExhumeError, UsageError
 
 if TYPE_CHECKING:
     from exhume.remedy.ledger import Fix, Ledger
@@ -47,14 +47,34 @@ def run(options: Namespace) -> int:
 
 
 def _chosen(ledger: "Ledger", id_: str | None) -> "Fix":
+    from exhume.remedy.documents import DocumentError
     from exhume.remedy.ledger import FixState
 
     if id_ is not None:
-        return ledger.read(id_)
+        try:
+            return ledger.read(id_)
+        except DocumentError as error:
+            raise ExhumeError(printable(f"{error}. {_by_hand(ledger, id_)}")) from None
+    tell_unreadable(ledger)
     found = ledger.newest(*(state for state in FixState if state is not FixState.ROLLED_BACK))
     if found is None:
         raise UsageError(f"there is no fix to roll back in {ledger.place}; exhume fix list tells what there is")
     return found
+
+
+def _by_hand(ledger: "Ledger", id_: str) -> str:
+    """How a fix is undone whose file can't be read: by the plan that it was made by, where that is still there."""
+    from exhume.remedy.plans import plan_of
+
+    marked = f"grep -rl 'exhume fix, {id_}' /etc/systemd/system lists the files of its own"
+    try:
+        steps = plan_of(ledger.place, id_).plan.steps
+    except ExhumeError:
+        return f"What was there before is not known, so nothing was undone. By hand: {marked}"
+    commands = [command for step in reversed(steps) for command in step.undo_commands]
+    if not commands:
+        return f"What was there before is not known, so nothing was undone. Its plan has nothing to undo; {marked}"
+    return f"What was there before is not known, so nothing was undone. By hand, by its plan: {' && '.join(commands)}"
 
 
 def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:

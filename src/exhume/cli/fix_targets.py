@@ -9,7 +9,7 @@ from exhume.cli.options import value_of
 from exhume.model.audit import Audit
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, UsageError
-from exhume.model.remedy import Plan, Step
+from exhume.model.remedy import Plan, Step, Unasked
 from exhume.model.words import count, listed
 from exhume.remedy.ledger import new_id
 from exhume.remedy.plans import SavedPlan
@@ -32,6 +32,7 @@ class Wanted:
     zombies: bool = False
     blind_spots: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    not_included: tuple[Unasked, ...] = ()
 
 
 def make_saved_plan(node: Node, options: Namespace) -> SavedPlan:
@@ -58,6 +59,7 @@ def make_saved_plan(node: Node, options: Namespace) -> SavedPlan:
         steps=ordered,
         blind_spots=wanted.blind_spots,
         refusals=(*wanted.refusals, *refused),
+        not_included=wanted.not_included,
     )
     prints = fingerprints(steps, node.controls)
     return SavedPlan(fix, plan, node.name, node.machine, str(node.root.path), node.boot_id, now, prints)
@@ -84,7 +86,8 @@ def _everything(node: Node, options: Namespace) -> Wanted:
 
     many = (take_census(node.root.host).dying or 0) >= THRESHOLDS.many
     audit = _audited(node, options)
-    return Wanted(EVERYTHING, tuple(unneeded(audit)), zombies=many, blind_spots=audit.blind_spots)
+    taken, unasked = unneeded(audit)
+    return Wanted(EVERYTHING, tuple(taken), (), many, audit.blind_spots, not_included=tuple(unasked))
 
 
 def _of_services(node: Node, options: Namespace, target: str, names: list[str], cause: str = "") -> Wanted:
@@ -194,6 +197,9 @@ def _zombie_step(node: Node, options: Namespace) -> Step | None:
 def _summary(wanted: Wanted, steps: tuple[Step, ...]) -> str:
     names = listed([each.service.key for each in wanted.chosen])
     automatic = [step for step in steps if step.automatic]
+    if not steps and wanted.not_included:
+        few = count(len(wanted.not_included), "service is", "services are")
+        return f"Nothing is done unless it is named: {few} in trouble and not needed, but only as it never worked."
     if not steps:
         return f"There is nothing to do about {wanted.target}."
     if not automatic:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exhume.cli import exits
-from exhume.cli.fix_words import add_place, add_root, place_words, print_json, printable, seconds
+from exhume.cli.fix_words import add_place, add_root, place_words, print_json, printable, seconds, tell_unreadable
 from exhume.cli.options import add_setting, value_of
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
 
@@ -82,6 +82,8 @@ def run(options: Namespace) -> int:
 def _chosen(ledger: "Ledger", id_: str | None) -> "Fix":
     from exhume.remedy.ledger import FixState
 
+    if id_ is None:
+        tell_unreadable(ledger)
     fix = ledger.read(id_) if id_ is not None else ledger.newest(FixState.APPLIED)
     if fix is None:
         raise UsageError(f"no fix was applied from {ledger.place}; exhume fix list tells what there is")

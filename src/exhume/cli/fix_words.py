@@ -2,6 +2,7 @@
 
 import select
 import shlex
+import shutil
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from exhume.model.times import parse_duration
 
 if TYPE_CHECKING:
     from exhume.model.stop import Stop
+    from exhume.remedy.ledger import Ledger
 
 _WORK_DIR = Path("/var/lib/exhume-fix")
 
@@ -92,6 +94,12 @@ def confirmed(question: str, stop: "Stop") -> bool:
     return False
 
 
+def tell_unreadable(ledger: "Ledger") -> None:
+    """Say which fixes can't be read before going on with the others."""
+    for each in ledger.shelf().unreadable:
+        print(printable(f"exhume: fix {each.id} is left out: {each.why}"), file=sys.stderr)
+
+
 def print_json(document: object) -> None:
     import json
 
@@ -101,6 +109,11 @@ def print_json(document: object) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print(printable(line))
+
+
+def reading_width() -> int | None:
+    """As wide as the terminal that is read on; None where it is none, so that nothing is broken for a program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def printable(line: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exhume.cli import exits
-from exhume.cli.fix_words import confirmed, print_json, print_lines
+from exhume.cli.fix_words import confirmed, print_json, print_lines, reading_width
 from exhume.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _show(plan: "Plan", as_json: bool) -> None:
     if as_json:
         print_json(plan_json(plan, platform.node()))
         return
-    print_lines(plan_lines(plan))
+    print_lines(plan_lines(plan, reading_width()))
 
 
 def _show_report(report: "Report", as_json: bool) -> None:
@@ -98,7 +98,7 @@ def _show_report(report: "Report", as_json: bool) -> None:
         print_json(report_json(report, platform.node()))
         return
     print()
-    print_lines(report_lines(report))
+    print_lines(report_lines(report, reading_width()))
 
 
 def _exit_code(report: "Report") -> int:

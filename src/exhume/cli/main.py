@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import gc
 import importlib
 import io
 import os
@@ -16,6 +17,8 @@ from exhume.model.errors import ExhumeError
 
 # numpy's linear algebra is not used; its threads would cost CPU and memory at every start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A start makes a hundred thousand objects that all stay; to look through them for garbage every 700 is in vain.
+gc.set_threshold(50_000)
 
 # What the kernel says when output can't be written: a full disk, a quota, a limit, a device that is gone.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)

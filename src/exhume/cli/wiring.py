@@ -1,5 +1,6 @@
 """Where the recorder's parts meet: sources on one side, the store on the other."""
 
+import gc
 import os
 import platform
 import time
@@ -44,6 +45,8 @@ class NodeRecorder:
         values = self._values
         options = RecorderOptions(values["rate"], values["cpu-budget"], values["memory-budget"])
         until = None if values["for"] is None else SystemClock().monotonic_ns() + values["for"]
+        # What is there by now stays to the end: it is not looked through for garbage any more.
+        gc.freeze()
         return Recorder(self._sources, options).run(self._store, stop, until, on_tick)
 
 

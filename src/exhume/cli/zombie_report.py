@@ -152,7 +152,7 @@ def _with_leakers(
     import pyarrow.compute as pc
 
     from exhume.collect.container_names import container_names
-    from exhume.collect.docker_engine import docker_socket
+    from exhume.collect.docker_stream import docker_socket
     from exhume.diagnose.leakers import COLUMNS, find_leakers
 
     span, memory = recording.span(), census.memory

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exhume.collect.docker_engine import Engine, EngineError, only
+from exhume.collect.docker_engine import Engine, EngineError
+from exhume.collect.docker_stream import only
 
 KUBERNETES_LOGS = Path("/var/log/containers")
 

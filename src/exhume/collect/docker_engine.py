@@ -1,7 +1,5 @@
-"""The Docker Engine API over its socket file, for Docker and for whatever answers like it (Podman).
-
-`Engine` asks and waits for the answer, within bounds; `Answer` is for those that may never wait.
-"""
+"""The Docker Engine API over its socket file, for Docker and for whatever answers like it (Podman): what is asked or
+ordered waits for its answer, within bounds. Those that may never wait have docker_stream.py."""
 
 import http.client
 import json
@@ -15,10 +13,8 @@ from urllib.parse import urlencode
 
 from exhume.model.errors import ExhumeError
 
-DOCKER_SOCKET = Path("/var/run/docker.sock")
 _TIMEOUT_S = 2.0
 _MOST_BYTES = 64 << 20
-_MOST_WAITING_BYTES = 16 << 20
 # Ids are names by this as well.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 
@@ -29,16 +25,6 @@ class EngineError(ExhumeError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-
-
-def docker_socket(given: Path | None = None) -> Path | None:
-    """The socket to ask: the one given, else DOCKER_HOST's, else the usual one; None where there is no Docker here."""
-    if given is not None:
-        return given
-    address = os.environ.get("DOCKER_HOST", "")
-    if address:
-        return Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
-    return DOCKER_SOCKET if DOCKER_SOCKET.exists() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,63 +85,6 @@ def container_path(container: str, *more: str) -> str:
     if not _NAME.fullmatch(container):
         raise EngineError(f"{container!r} can't be the name of a container")
     return "/".join(("/containers", container, *more))
-
-
-def only(**kinds: list[str]) -> str:
-    """The API's `filters`."""
-    return json.dumps(kinds)
-
-
-class Answer:
-    """What the engine answers to one question, as far as it has come, never waited for. HTTP 1.0: the body ends with
-    the connection. Raises OSError where nobody listens."""
-
-    def __init__(self, path: Path, question: str, **query: str | int) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        url = f"{question}?{urlencode(query)}" if query else question
-        try:
-            self._socket.setblocking(False)
-            self._socket.connect(str(path))
-            self._socket.sendall(f"GET {url} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
-        except OSError:
-            self._socket.close()
-            raise
-        self._content = b""
-        self._in_body = False
-
-    @property
-    def body(self) -> bytes:
-        return self._content if self._in_body else b""
-
-    def receive(self) -> bool:
-        """Take what there is; True when there won't be more."""
-        while len(self._content) < _MOST_WAITING_BYTES:
-            try:
-                part = self._socket.recv(1 << 16)
-            except BlockingIOError:
-                return False
-            except OSError:
-                return True
-            if not part:
-                return True
-            self._content += part
-            if not self._in_body and b"\r\n\r\n" in self._content:
-                head, _, self._content = self._content.partition(b"\r\n\r\n")
-                self._in_body = True
-                if b" 200 " not in head.split(b"\r\n", 1)[0]:
-                    return True
-        return True
-
-    def lines(self) -> tuple[list[bytes], bool]:
-        """The whole lines that came, and whether it is over."""
-        ended = self.receive()
-        if not self._in_body:
-            return [], ended
-        *whole, self._content = self._content.split(b"\n")
-        return [line for line in whole if line.strip()], ended
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.docker_engine import Answer, docker_socket, only
+from exhume.collect.docker_stream import Answer, docker_socket, only
 from exhume.collect.host import Host
 from exhume.collect.pace import Pace
 from exhume.collect.source import NOTHING, TickRows

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from exhume.collect.docker_engine import docker_socket
+from exhume.collect.docker_stream import docker_socket
 from exhume.collect.host import Host
 
 _BUS = "/run/dbus/system_bus_socket"

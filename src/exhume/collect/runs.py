@@ -42,6 +42,7 @@ def history(runs: Sequence[Run], now: int, since: int) -> History:
         age_pattern=age_pattern(lasted),
         longest_s=round(max(lasted), 1) if lasted else None,
         failing_s=round((now - bad[0]) / _NANOS, 1) if bad else None,
+        restarted_at=tuple(run.started for run in runs[1:]),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exhume.collect.cgroup_layout import hierarchies
-from exhume.collect.docker_engine import DOCKER_SOCKET
+from exhume.collect.docker_stream import DOCKER_SOCKET
 from exhume.collect.host import Host
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.processes import Process

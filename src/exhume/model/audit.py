@@ -49,7 +49,8 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class Wants:
     """How a unit hangs together with others; being bound to one (BindsTo, Requisite) counts as requiring it. `failed`
-    are those that it required and that failed, the reason why it was not started: the first cause comes last."""
+    are those that it required and that failed, the reason why it was not started: the first cause comes last.
+    `triggers` are what a socket, timer or path starts."""
 
     wanted_by: tuple[str, ...] = ()
     required_by: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class Wants:
     after: tuple[str, ...] = ()
     triggered_by: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
 
 
 class Origin(StrEnum):
@@ -81,11 +83,13 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One end of its main process: when (wall nanoseconds), with which code or signal."""
+    """One end of its main process: when (wall nanoseconds), with which code or signal. `command` is empty, or the
+    setting of the unit (ExecStartPre …) whose command it was that ended so."""
 
     at: int | None
     code: int | None = None
     signal: int | None = None
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ class History:
     """How it fared over `hours` of looking back, by `source` (journal, runtime or recording): starts, how many of them
     ended badly, and the last ends, newest first. `success_rate` is None where nothing was started. `longest_s` is the
     longest run that ended (at least: one may be older than what is looked at), `failing_s` how long ago it first ended
-    badly; None where that is not known."""
+    badly; None where that is not known. `last_result` is the manager's word for the last bad end (watchdog, oom-kill
+    …), `restarted_at` when it was started again of late (wall nanoseconds, oldest first)."""
 
     source: str
     hours: float
@@ -104,6 +109,8 @@ class History:
     age_pattern: str = ""
     longest_s: float | None = None
     failing_s: float | None = None
+    last_result: str = ""
+    restarted_at: tuple[int, ...] = ()
 
     @property
     def success_rate(self) -> float | None:
@@ -164,7 +171,9 @@ class Need:
 class Service:
     """A unit or container. `name` is what people call it, `id` what its manager does; `state` is the manager's word
     (active, failed, restarting, exited …) and `detail` the finer one. `owner` says who made a container (a pod's
-    manifest, a compose project), `fragment` the file that defines it, where there is one."""
+    manifest, a compose project), `fragment` the file that defines it, where there is one. `start_limit` says, of one
+    that its manager gave up on, how many starts were too many; `absent` are files that a unit that failed names and
+    that are not there, with the setting that names each."""
 
     manager: Manager
     id: str
@@ -195,6 +204,8 @@ class Service:
     log: tuple[str, ...] = ()
     history: History | None = None
     costs: Costs | None = None
+    start_limit: str = ""
+    absent: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -221,6 +232,12 @@ class Judged:
     @property
     def troubled(self) -> bool:
         return any(trait.troubled for trait in self.traits)
+
+    @property
+    def surely_useless(self) -> bool:
+        """Whether more speaks against the need for it than that it never worked: it is known what it is, and that it
+        lacks something here. What never worked may be what somebody is about to mend."""
+        return self.need.needed is Needed.NO and self.agent is not None and bool(self.agent.lacks)
 
 
 @dataclass(frozen=True, slots=True)

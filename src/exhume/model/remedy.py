@@ -45,7 +45,7 @@ class Step:
 
     `cpu_seconds` is the predicted cost on one core; a `spike` is one that a node may feel, so it has to be accepted.
     `dependents` are the units or containers that may rely on the target; `files` are those that it writes, path and
-    content; `effects` say which measures should change, and how.
+    content; `effects` say which measures should change, and how. `undo_commands` undo it by hand.
     """
 
     id: str
@@ -65,6 +65,7 @@ class Step:
     dependents: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     effects: tuple["Effect", ...] = ()
+    undo_commands: tuple[str, ...] = ()
 
     @property
     def automatic(self) -> bool:
@@ -72,10 +73,18 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Unasked:
+    """Something that a plan for everything leaves out, and why; whoever names `target` gets it."""
+
+    target: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in the order of least harm. `count` is how much there is to free, None where that can't be counted;
-    `summary` is the plan in a sentence, `blind_spots` what it could not see, `refusals` what is not
-    done, and why."""
+    `summary` is the plan in a sentence, `blind_spots` what it could not see, `refusals` what is not done, and why;
+    `not_included` is what has to be named to be done."""
 
     target: str
     count: int | None
@@ -83,6 +92,7 @@ class Plan:
     steps: tuple[Step, ...] = ()
     blind_spots: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    not_included: tuple[Unasked, ...] = ()
 
 
 class Status(StrEnum):

@@ -6,7 +6,7 @@ from datetime import tzinfo
 from typing import Any
 
 from exhume.diagnose.audit.explain import exit_words, hours_words
-from exhume.diagnose.audit.traits import pace_per_hour
+from exhume.diagnose.audit.traits import is_active, pace_per_hour
 from exhume.model.audit import AUDIT_VERSION, Audit, Costs, Exit, Judged, Manager, Needed, Origin, Service, Trait
 from exhume.model.clock import NANOS
 from exhume.model.times import format_moment
@@ -69,8 +69,10 @@ def last_exit_words(service: Service) -> str:
 
 
 def pace_words(service: Service) -> str:
-    """`880/h`, or how often it was started again where the time isn't known."""
+    """`880/h`, or how often it was started (again) where the time isn't known, or where it is over."""
     pace = pace_per_hour(service)
+    if not is_active(service) and service.history is not None and service.history.starts > 1:
+        return f"{service.history.starts:,}x"
     if pace >= 0.5:
         return f"{pace:,.0f}/h"
     return f"{service.restarts:,}x" if service.restarts else ""
@@ -128,6 +130,16 @@ def plan_command(judged: Judged) -> str:
     return f"exhume fix plan {shlex.quote(judged.service.key)}"
 
 
+def look_command(judged: Judged) -> str:
+    """The command that shows more of why: the log of it, or of what kept it from starting."""
+    service = judged.service
+    if service.manager is Manager.SYSTEMD:
+        return f"journalctl -e -u {shlex.quote((*service.wants.failed[-1:], *service.wants.triggers, service.id)[0])}"
+    if service.manager is Manager.CRI:
+        return f"crictl logs --tail=50 {shlex.quote(service.id)}"
+    return f"{service.manager.value} logs --tail=50 {shlex.quote(service.name)}"
+
+
 def audit_json(audit: Audit, zone: tzinfo | None, *, everything: bool = False) -> dict[str, Any]:
     """The documented shape of `exhume audit --json`. Sorted by name, so that two nodes can be compared."""
     told = [each for each in audit.services if everything or each.traits]
@@ -171,6 +183,7 @@ def _judged_json(judged: Judged, zone: tzinfo | None) -> dict[str, Any]:
             "lacks": [{"what": lack.what, "seen": lack.seen} for lack in agent.lacks],
             "protected": agent.protected,
         },
+        "look": look_command(judged) if judged.troubled else None,
         "next": plan_command(judged) if judged.troubled else None,
         **_service_json(judged.service, zone),
     }
@@ -200,6 +213,8 @@ def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
         "created": _moment(service.created, zone),
         "unit_file": service.fragment,
         "drop_ins": list(service.drop_ins),
+        "start_limit": service.start_limit,
+        "absent": list(service.absent),
         "wants": {
             "wanted_by": list(wants.wanted_by),
             "required_by": list(wants.required_by),
@@ -207,6 +222,7 @@ def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
             "after": list(wants.after),
             "triggered_by": list(wants.triggered_by),
             "failed": list(wants.failed),
+            "triggers": list(wants.triggers),
         },
         "conditions": [
             {
@@ -229,6 +245,7 @@ def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
             "restarts_per_hour": history.restarts_per_hour,
             "exits": [_exit_json(each, zone) for each in history.exits],
             "age_pattern": history.age_pattern,
+            "last_result": history.last_result,
         },
         "costs": None
         if costs is None
@@ -246,7 +263,9 @@ def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
 
 
 def _exit_json(end: Exit | None, zone: tzinfo | None) -> dict[str, Any] | None:
-    return None if end is None else {"at": _moment(end.at, zone), "code": end.code, "signal": end.signal}
+    if end is None:
+        return None
+    return {"at": _moment(end.at, zone), "code": end.code, "signal": end.signal, "command": end.command}
 
 
 def _moment(wall: int | None, zone: tzinfo | None) -> str | None:

@@ -1,11 +1,11 @@
 """Fixes and how they stand, as JSON and as lines for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC
 from typing import Any
 
 from exhume.model.times import format_moment
-from exhume.remedy.ledger import Fix, FixState
+from exhume.remedy.ledger import Fix, FixState, Shelf
 
 VERSION = 1
 _NEXT = {
@@ -21,9 +21,10 @@ def fix_json(fix: Fix) -> dict[str, Any]:
     return {"version": VERSION, **_fix(fix)}
 
 
-def list_json(fixes: Sequence[Fix]) -> dict[str, Any]:
+def list_json(shelf: Shelf) -> dict[str, Any]:
     """What `exhume fix list --json` prints."""
-    return {"version": VERSION, "fixes": [_fix(fix) for fix in fixes]}
+    unreadable = [{"id": each.id, "path": str(each.path), "why": each.why} for each in shelf.unreadable]
+    return {"version": VERSION, "fixes": [_fix(fix) for fix in shelf.fixes], "unreadable": unreadable}
 
 
 def _fix(fix: Fix) -> dict[str, Any]:
@@ -62,14 +63,17 @@ def fix_lines(fix: Fix, where: str = "") -> Iterator[str]:
     yield from _next(fix, where)
 
 
-def list_lines(fixes: Sequence[Fix], where: str = "") -> Iterator[str]:
-    """One after the other."""
-    if not fixes:
+def list_lines(shelf: Shelf, where: str = "") -> Iterator[str]:
+    """One after the other; those that can't be read come last."""
+    if not shelf.fixes and not shelf.unreadable:
         yield "No fix was made here."
-    for fix in fixes:
+    for fix in shelf.fixes:
         when = _moment(fix.applied_at) or _moment(fix.planned_at)
         yield f"{fix.id}  {fix.state.value:<18}  {when}  {fix.target}"
         yield from _next(fix, where)
+    for each in shelf.unreadable:
+        yield f"{each.id}  {'unreadable':<18}  {each.why}"
+        yield f"  next: exhume fix rollback {each.id}{where}, which says how it is undone by hand"
 
 
 def _next(fix: Fix, where: str) -> Iterator[str]:

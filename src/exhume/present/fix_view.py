@@ -1,5 +1,6 @@
 """Plans and reports of remedies, as JSON and as lines for people."""
 
+import shlex
 import textwrap
 from collections.abc import Iterator
 from datetime import UTC
@@ -13,7 +14,8 @@ from exhume.remedy.plans import SavedPlan
 VERSION = 1
 _SHOWN, _ALL_SHOWN = 3, 12
 _ZOMBIES = "zombies"
-_WIDTH = 110
+# Lines that are narrower than this are no help to anybody.
+_NARROWEST = 40
 
 
 def plan_json(plan: Plan, node: str, saved: SavedPlan | None = None) -> dict[str, Any]:
@@ -28,6 +30,9 @@ def plan_json(plan: Plan, node: str, saved: SavedPlan | None = None) -> dict[str
         "summary": plan.summary,
         "steps": [_step_json(step) for step in plan.steps],
         "refusals": list(plan.refusals),
+        "not_included": [
+            {"target": each.target, "why": each.why, "command": plan_command(each.target)} for each in plan.not_included
+        ],
         "blind_spots": list(plan.blind_spots),
         "applied": None,
     }
@@ -74,6 +79,7 @@ def _step_json(step: Step) -> dict[str, Any]:
         "harm": step.harm,
         "reversible": step.reversible,
         "undo": step.undo,
+        "undo_commands": list(step.undo_commands),
         "dependents": list(step.dependents),
         "files": [{"path": path, "content": content} for path, content in step.files],
         "effects": [
@@ -83,25 +89,23 @@ def _step_json(step: Step) -> dict[str, Any]:
     }
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
-    """A plan to read."""
-    yield plan.summary
+def plan_command(target: str) -> str:
+    """What plans for it, by its name."""
+    return f"exhume fix plan {shlex.quote(target)}"
+
+
+def plan_lines(plan: Plan, width: int | None = None) -> Iterator[str]:
+    """A plan to read, in lines of that width (None: unbroken, for who is no terminal). A command or a path is never
+    broken: whoever copies it has all of it."""
+    yield from _wrapped(plan.summary, width, "", "")
     for number, step in enumerate(plan.steps, 1):
         yield ""
-        yield f"{number}. {step.title}  [{step.id}]"
-        yield from _indented(f"why: {step.why}")
-        if step.effects:
-            yield from _indented(f"should change: {_effects(step)}")
-        if step.frees_at_most is not None or plan.target == _ZOMBIES:
-            yield from _indented(f"frees: {_frees(step)}; risk: {step.risk.value}")
-            yield from _indented(f"cost: {cost_words(step)}")
-        else:
-            yield from _indented(f"risk: {step.risk.value}{'' if step.automatic else '; for a person to do'}")
-        if step.dependents:
-            yield from _indented(f"may depend on it: {', '.join(step.dependents)}")
-        if step.harm:
-            yield from _indented(f"harm: {step.harm}")
-        yield from _indented(f"{'undo' if step.reversible else 'not reversible'}: {step.undo}")
+        yield from _wrapped(f"{number}. {step.title}  [{step.id}]", width, "", "   ")
+        for said in _said(step, frees=step.frees_at_most is not None or plan.target == _ZOMBIES):
+            yield from _wrapped(said, width)
+        yield from (f"     $ {command}" for command in step.undo_commands)
+        if step.files or step.commands:
+            yield from _wrapped("by hand:" if step.automatic else "what to type:", width)
         for path, content in step.files:
             yield f"     {path}"
             yield from (f"     | {line}" for line in content.splitlines())
@@ -110,11 +114,35 @@ def plan_lines(plan: Plan) -> Iterator[str]:
             yield f"     $ {command}"
         if len(step.commands) > len(shown):
             yield f"     … and {len(step.commands) - len(shown):,} more; --json has them all"
+    if plan.not_included:
+        yield ""
+        yield "not included; name it to include it:"
+        for each in plan.not_included:
+            yield from _wrapped(f"{each.target}: {each.why}", width, "  - ", "    ")
+            yield f"     $ {plan_command(each.target)}"
     for title, lines in (("refused:", plan.refusals), ("not seen:", plan.blind_spots)):
         if lines:
             yield ""
             yield title
-            yield from (f"  - {line}" for line in lines)
+            for line in lines:
+                yield from _wrapped(line, width, "  - ", "    ")
+
+
+def _said(step: Step, *, frees: bool) -> Iterator[str]:
+    """What there is to say of a step, besides its files and commands."""
+    yield f"why: {step.why}"
+    if step.effects:
+        yield f"should change: {_effects(step)}"
+    if frees:
+        yield f"frees: {_frees(step)}; risk: {step.risk.value}"
+        yield f"cost: {cost_words(step)}"
+    else:
+        yield f"risk: {step.risk.value}{'' if step.automatic else '; for a person to do'}"
+    if step.dependents:
+        yield f"may depend on it: {', '.join(step.dependents)}"
+    if step.harm:
+        yield f"harm: {step.harm}"
+    yield f"{'undo' if step.reversible else 'not reversible'}: {step.undo}"
 
 
 def _effects(step: Step) -> str:
@@ -151,7 +179,7 @@ def outcome_line(outcome: Outcome) -> str:
     return f"{step.id}: {outcome.status.value}: {outcome.why}"
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: Report, width: int | None = None) -> Iterator[str]:
     """Before, after, and what is left and why."""
     if report.before is None or report.after is None:
         yield "before and after could not be counted"
@@ -163,12 +191,19 @@ def report_lines(report: Report) -> Iterator[str]:
     if report.left_because:
         yield "what is left, and why:"
         for reason in report.left_because:
-            yield from textwrap.wrap(reason, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+            yield from _wrapped(reason, width, "  - ", "    ")
 
 
 def _frees(step: Step) -> str:
     return "not known" if step.frees_at_most is None else f"at most {step.frees_at_most:,}"
 
 
-def _indented(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent="   ", subsequent_indent="     ", break_on_hyphens=False)
+def _wrapped(text: str, width: int | None, first: str = "   ", then: str = "     ") -> list[str]:
+    """A text in lines; a word that is longer than a line stays whole."""
+    if width is None:
+        return [f"{first}{text}"]
+    room = max(_NARROWEST, width)
+    lines = textwrap.TextWrapper(
+        room, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    )
+    return lines.wrap(text) or [first]

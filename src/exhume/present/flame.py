@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.store.profile import StackProfile
+from exhume.store.stacks import SOFTIRQ_ENTRIES
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -19,8 +20,6 @@ Floats = npt.NDArray[np.float64]
 # The whole and the processes are in no state.
 NODE_STATES = ("", "system", "softirq", "user")
 ROOT_KIND, COMM_KIND = "all", "comm"
-# Everything that runs below one of these runs as (soft) interrupt work, whoever was interrupted.
-SOFTIRQ_ENTRIES = frozenset({"__do_softirq", "handle_softirqs", "do_softirq", "run_ksoftirqd", "irq_exit_rcu"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exhume.model.errors import ExhumeError
-from exhume.model.remedy import Effect, Measure, Plan, Risk, Step
+from exhume.model.remedy import Effect, Measure, Plan, Risk, Step, Unasked
 
 
 class DocumentError(ExhumeError):
@@ -36,7 +36,7 @@ def read_document(path: Path, version: int) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DocumentError(f"{path} can't be read ({error}); look at it, and move it away") from None
     if not isinstance(content, dict) or content.get("version") != version:
         raise DocumentError(f"{path} was written by another version of exhume; use that one, or move it away")
@@ -65,14 +65,16 @@ def sync_directory(path: Path) -> None:
 def plan_from(content: dict[str, Any]) -> Plan:
     """A plan out of `dataclasses.asdict`. Raises KeyError, TypeError or ValueError where it is none."""
     words = {name: tuple(content[name]) for name in ("blind_spots", "refusals")}
-    return Plan(
-        content["target"], content["count"], content["summary"], tuple(map(step_from, content["steps"])), **words
-    )
+    # Plans of before that have none.
+    unasked = tuple(Unasked(each["target"], each["why"]) for each in content.get("not_included", ()))
+    steps = tuple(map(step_from, content["steps"]))
+    return Plan(content["target"], content["count"], content["summary"], steps, **words, not_included=unasked)
 
 
 def step_from(content: dict[str, Any]) -> Step:
     """The same for a step."""
     lists = {name: tuple(content[name]) for name in ("targets", "commands", "dependents")}
+    lists["undo_commands"] = tuple(content.get("undo_commands", ()))
     files = tuple((str(path), str(text)) for path, text in content["files"])
     effects = tuple(Effect(Measure(each["measure"]), each["expected"], each["subject"]) for each in content["effects"])
     return Step(**{**content, **lists, "files": files, "effects": effects, "risk": Risk(content["risk"])})

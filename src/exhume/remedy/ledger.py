@@ -122,6 +122,23 @@ def check_id(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A fix whose file can't be understood, and why."""
+
+    id: str
+    path: Path
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What a ledger holds: fixes, the newest first, and those that can't be read."""
+
+    fixes: list[Fix]
+    unreadable: list[Unreadable]
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The fixes of a work directory."""
 
@@ -141,10 +158,24 @@ class Ledger:
             raise UsageError(f"there is no fix {id_} in {path.parent}; exhume fix list has them") from None
 
     def fixes(self) -> list[Fix]:
-        """All of them, the newest first."""
-        names = [path.stem for path in (self.place / _FIXES).glob("*.json")]
-        found = [self.read(name) for name in names if _ID.fullmatch(name)]
-        return sorted(found, key=lambda fix: (fix.planned_at, fix.id), reverse=True)
+        """All that can be read, the newest first."""
+        return self.shelf().fixes
+
+    def shelf(self) -> "Shelf":
+        """All of them: one that can't be understood is no reason not to see the others."""
+        shelf = Shelf([], [])
+        for path in sorted((self.place / _FIXES).glob("*.json"), reverse=True):
+            if not _ID.fullmatch(path.stem):
+                continue
+            try:
+                shelf.fixes.append(self.read(path.stem))
+            except DocumentError as error:
+                shelf.unreadable.append(Unreadable(path.stem, path, str(error)))
+            except UsageError:
+                # Gone since the directory was listed.
+                continue
+        shelf.fixes.sort(key=lambda fix: (fix.planned_at, fix.id), reverse=True)
+        return shelf
 
     def newest(self, *states: FixState) -> Fix | None:
         """The newest one in one of these states (none given: in any)."""

@@ -94,7 +94,15 @@ def save_plan(place: Path, saved: SavedPlan) -> None:
 
 def last_plan(place: Path) -> SavedPlan:
     """The newest one. Raises UsageError where there is none, and DocumentError where it can't be understood."""
-    path = place / _PLANS / _LAST
+    return _read(place / _PLANS / _LAST)
+
+
+def plan_of(place: Path, id_: str) -> SavedPlan:
+    """The plan that a fix was made by, as long as it is kept. Raises as `last_plan`."""
+    return _read(place / _PLANS / f"{check_id(id_)}.json")
+
+
+def _read(path: Path) -> SavedPlan:
     try:
         content = read_document(path, VERSION)
     except FileNotFoundError:

@@ -10,10 +10,10 @@ SHORTEST_GAP_NS = NANOS
 
 
 def gaps_between(spans: Iterable[Window], window: Window) -> list[Window]:
-    """The parts of the window that no span covers."""
+    """The parts of the window that no span covers. One that is empty covers nothing, wherever it stands."""
     found = []
     covered = window.since
-    for span in sorted(spans, key=lambda span: span.since):
+    for span in sorted((each for each in spans if not each.empty), key=lambda span: span.since):
         if span.since - covered > SHORTEST_GAP_NS and covered < window.until:
             found.append(Window(covered, min(span.since, window.until)))
         covered = max(covered, span.until)

@@ -31,8 +31,8 @@ Noter = Callable[[Segment, str, UnreadableFile], None]
 @dataclass(frozen=True, slots=True)
 class ProfileFilter:
     """Which samples count. `stack_regex` is searched in the names of a stack's frames, `frame` (kind, module, name) has
-    to be one of them, and `leaf` (kernel or user) is where the sample was taken; `container` and `pod` match the
-    beginning of the id of the process's container and pod."""
+    to be one of them, `leaf` (kernel or user) is where the sample was taken, and `state` what the core was in (one of
+    SAMPLED_STATES); `container` and `pod` match the beginning of the id of the process's container and pod."""
 
     cpus: Collection[int] | None = None
     comm: str | None = None
@@ -42,6 +42,7 @@ class ProfileFilter:
     pod: str | None = None
     leaf: str | None = None
     frame: tuple[str, str, str] | None = None
+    state: str | None = None
 
     @property
     def by_process(self) -> bool:
@@ -49,12 +50,12 @@ class ProfileFilter:
 
     @property
     def by_stack(self) -> bool:
-        return self.stack_regex is not None or self.leaf is not None or self.frame is not None
+        return any(each is not None for each in (self.stack_regex, self.leaf, self.frame, self.state))
 
     @property
-    def stack_question(self) -> tuple[str | None, str | None, tuple[str, str, str] | None]:
+    def stack_question(self) -> tuple[str | None, str | None, tuple[str, str, str] | None, str | None]:
         """What `keeps` goes by."""
-        return self.stack_regex, self.leaf, self.frame
+        return self.stack_regex, self.leaf, self.frame, self.state
 
     def keeps(self, stacks: ResolvedStacks) -> npt.NDArray[np.bool_]:
         """For each stack, whether it counts. Raises UsageError for what is not a regular expression."""
@@ -65,6 +66,8 @@ class ProfileFilter:
             kept &= stacks.taken_in(("kernel",) if self.leaf == "kernel" else ("user", "jit"))
         if self.frame is not None:
             kept &= stacks.holding(self.frame)
+        if self.state is not None:
+            kept &= stacks.in_state(self.state)
         return kept
 
 

@@ -217,7 +217,7 @@ class Recording:
         for segment in self.segments:
             size += segment.size()
             samples += self._count(segment, "samples")
-            self._damaged |= {skipped.path: skipped for skipped in damaged_files(segment)}
+            self.look_at_files(segment)
         return RecordingInfo(
             directory=self.directory,
             facts=facts,
@@ -237,6 +237,10 @@ class Recording:
     def note_unreadable(self, segment: Segment, table: str, error: UnreadableFile) -> None:
         path = segment.file(table)
         self._damaged[path] = Skipped(path, str(error))
+
+    def look_at_files(self, segment: Segment) -> None:
+        """Note the files of a sealed segment that can't be read, by their ends alone."""
+        self._damaged |= {skipped.path: skipped for skipped in damaged_files(segment)}
 
     def holding(self, window: Window | None) -> list[Segment]:
         """The segments that may have rows in the window."""

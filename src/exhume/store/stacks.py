@@ -12,6 +12,10 @@ import pyarrow.compute as pc
 from exhume.store.grouping import grouped
 
 UNKNOWN_FRAME = "[unknown]"
+# Everything that runs below one of these runs as (soft) interrupt work, whoever was interrupted.
+SOFTIRQ_ENTRIES = frozenset({"__do_softirq", "handle_softirqs", "do_softirq", "run_ksoftirqd", "irq_exit_rcu"})
+# What a core can be seen doing by its stacks. Nobody is sampled while the core waits, idles or is taken away.
+SAMPLED_STATES = ("user", "system", "softirq")
 UNTOLD = ("", "", UNKNOWN_FRAME)
 # So many stacks take some 60 MB.
 MOST_REMEMBERED = 200_000
@@ -57,6 +61,15 @@ class ResolvedStacks:
         filled = self.offsets[1:] > self.offsets[:-1]
         found[filled] = of_kind[self.indexes[self.offsets[1:][filled] - 1]]
         return found
+
+    def in_state(self, state: str) -> npt.NDArray[np.bool_]:
+        """For each stack, whether the core was in this one of SAMPLED_STATES."""
+        if state == "user":
+            return self.taken_in(("user", "jit"))
+        frames = zip(self.frames.kinds, self.frames.names, strict=True)
+        entries = [kind == "kernel" and name in SOFTIRQ_ENTRIES for kind, name in frames]
+        in_softirq = self._with_any(np.array(entries, np.int64))
+        return self.taken_in(("kernel",)) & (in_softirq if state == "softirq" else ~in_softirq)
 
     def _with_any(self, hits: Ints) -> npt.NDArray[np.bool_]:
         running = np.concatenate(([0], np.cumsum(hits[self.indexes])))

@@ -17,7 +17,7 @@ export function PanelHost(): JSX.Element {
   useEffect(
     () =>
       registerShortcuts(
-        { keys: ["/"], group: "Panels", title: "search frames", run: focusSearch },
+        { keys: ["/"], group: "Panels", title: "search frames (in Events: events)", run: focusSearch },
         ...PANELS.map((panel) => ({
           keys: [panel.key],
           group: "Panels" as const,

@@ -5,6 +5,7 @@ import type { Span, Subsecond } from "../wire";
 export const MOST_COLUMNS = 1800;
 const LEAST_COLUMN_MS = 100;
 const MOST_COLUMN_MS = 60_000;
+const MOST_TICKS = 6;
 
 export interface Cell {
   column: number;
@@ -37,7 +38,7 @@ export function cellAt(grid: Subsecond, right: number, down: number): Cell {
 /** From the earlier of two cells to the end of the later one, across the columns between. */
 export function spanOf(grid: Subsecond, one: Cell, other: Cell): Span {
   const [first, last] = startOf(grid, one) <= startOf(grid, other) ? [one, other] : [other, one];
-  const since = Math.max(grid.since, Math.floor(startOf(grid, first)));
+  const since = Math.max(grid.from, Math.floor(startOf(grid, first)));
   const until = Math.min(grid.until, Math.ceil(startOf(grid, last) + grid.column_ms / grid.rows));
   return { since, until: Math.max(until, since + 1) };
 }
@@ -57,6 +58,23 @@ export function covered(
       lastRow: column === last.column ? last.row : grid.rows - 1,
     };
   });
+}
+
+/** The first and the last cell that were asked for: their columns may reach beyond. */
+export function asked(grid: Subsecond): [Cell, Cell] {
+  const long = grid.column_ms / grid.rows;
+  const [first, last] = [Math.floor((grid.from - grid.since) / long), Math.ceil((grid.until - grid.since) / long) - 1];
+  const cell = (at: number): Cell => ({ column: Math.floor(at / grid.rows), row: at % grid.rows });
+  const most = grid.columns * grid.rows - 1;
+  return [cell(clamp(first, most)), cell(clamp(last, most))];
+}
+
+/** How far into a column the labels of its axis are: round, about five of them. */
+export function offsetTicks(columnMs: number): number[] {
+  const least = columnMs / MOST_TICKS;
+  const size = 10 ** Math.floor(Math.log10(least));
+  const step = size * ([1, 2, 5, 10].find((each) => each * size >= least) ?? 10);
+  return Array.from({ length: Math.floor(columnMs / step) + 1 }, (_, i) => i * step);
 }
 
 /** Whether a cell lies in a time that was not recorded. */

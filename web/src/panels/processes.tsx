@@ -7,11 +7,11 @@ import { Standby, useResource } from "../resource";
 import { change } from "../state";
 import type { ProcessUse } from "../wire";
 import type { Panel, PanelProps } from "./panel";
-import { Unasked, useUnasked } from "./unasked";
+import { blindWords, Unasked, useUnasked } from "./unasked";
 
 const LIMIT = 100;
 const SHOWN_CORES = 6;
-const NOBODY = "Nobody was seen running here: the cores idled, or a filter leaves nobody.";
+const NOBODY = "Nobody was seen running here: the cores idled or were offline, or a filter leaves nobody.";
 
 function ProcessesBody({ of }: PanelProps): JSX.Element {
   const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters });
@@ -21,7 +21,7 @@ function ProcessesBody({ of }: PanelProps): JSX.Element {
   if (long) return <Unasked of={of} onAsk={ask} />;
   return (
     <div data-testid="processes" aria-busy={read.loading}>
-      <Standby of={read} what="who ran" empty={found?.processes.length === 0 && NOBODY} />
+      <Standby of={read} what="who ran" empty={found?.processes.length === 0 && (blindWords(of) ?? NOBODY)} />
       {found && found.containers.length > 0 && (
         <>
           <h3>Containers</h3>
@@ -56,7 +56,7 @@ function Ranked(props: { rows: ProcessUse[]; caption: string; containers?: boole
               title="show only this, everywhere"
               onClick={() => change(props.containers ? { container: row.container ?? "" } : narrowed(row))}
             >
-              {row.comm}
+              <bdi>{row.comm}</bdi>
               {row.pid !== null && <span class="muted"> {row.pid}</span>}
             </button>
           ),
@@ -95,7 +95,11 @@ function Where({ of }: { of: ProcessUse }): JSX.Element {
   return (
     <span class="where">
       {of.cmdline && <code>{of.cmdline}</code>}
-      {container && <span>container {container}</span>}
+      {container && (
+        <span>
+          container <bdi>{container}</bdi>
+        </span>
+      )}
       {of.pod && <span>pod {of.pod}</span>}
       {!of.cmdline && !container && of.cgroup && <span class="muted">{of.cgroup}</span>}
     </span>

@@ -6,27 +6,20 @@ import { api, question } from "../api";
 import { count, duration, plural, range, time } from "../format";
 import { Standby, useResource } from "../resource";
 import { select, state, change, recording, type Analysed } from "../state";
-import { blend, css, rgb, theme, type Theme } from "../theme";
+import { theme } from "../theme";
+import { overviewGrid } from "../timeline/overview";
+import { partPicture } from "../timeline/picture";
 import type { Subsecond } from "../wire";
 import { savePicture } from "./export";
-import {
-  busiest,
-  cellAt,
-  countOf,
-  covered,
-  fitting,
-  isMissing,
-  spanOf,
-  startOf,
-  stepped,
-  type Cell,
-} from "./offsets";
+import { ColumnAxis, OffsetAxis, OffsetLegend, offsetTitle } from "./offsetaxes";
+import { drawCells, drawChosen } from "./offsetdraw";
+import { busiest, cellAt, countOf, fitting, spanOf, startOf, stepped, type Cell } from "./offsets";
 import type { Panel, PanelProps } from "./panel";
-import { Unasked, useUnasked } from "./unasked";
+import { blindWords, Unasked, useUnasked } from "./unasked";
+import { useWidth } from "./width";
 
-const HEIGHT = 300;
-const HUE = "#d55e00";
 const BUSIEST = 12;
+const NOTHING = "No stack was sampled here.";
 /** Columns and rows: time runs up in a column. */
 const STEPS: Record<string, [number, number]> = {
   ArrowLeft: [-1, 0],
@@ -46,11 +39,11 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
   return (
     <div data-testid="subsecond" aria-busy={read.loading}>
       <p class="muted">
-        Each column is {duration(columnMs)} of wall time, from its beginning (bottom) to its end (top); the stronger the
-        colour, the more samples. Drag over it to select that time.
+        Each column is {columnMs === 1000 ? "a second" : duration(columnMs)} of wall time, from its beginning (bottom)
+        to its end (top). Drag over it to select that time.
         {columnMs !== column && ` Columns of ${duration(column)} would be too many here.`}
       </p>
-      <Standby of={read} what="the samples" empty={grid !== null && grid.most === 0 && "No stack was sampled here."} />
+      <Standby of={read} what="the samples" empty={grid?.most === 0 && (blindWords(of) ?? NOTHING)} />
       {grid && grid.most > 0 && <Offsets grid={grid} of={of} />}
     </div>
   );
@@ -65,13 +58,18 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
   const look = theme.value;
   const top = useMemo(() => busiest(grid, BUSIEST), [grid]);
   // The many cells are drawn once; what moves over them is drawn on a copy.
+  const width = useWidth(canvas);
+  const gaps = useMemo(
+    () => (recording.peek()?.gaps ?? []).filter(([since, until]) => until > grid.from && since < grid.until),
+    [grid],
+  );
   const cells = useRef<HTMLCanvasElement | null>(null);
   useEffect(() => {
-    cells.current = canvas.current && drawCells(canvas.current.clientWidth, grid, recording.peek()?.gaps ?? [], look);
-  }, [grid, look]);
+    cells.current = drawCells(width, grid, gaps, look);
+  }, [grid, look, width]);
   useEffect(() => {
-    if (canvas.current && cells.current) draw(canvas.current, cells.current, grid, drag ?? cursor, look);
-  }, [grid, drag, cursor, look]);
+    if (canvas.current && cells.current) drawChosen(canvas.current, cells.current, grid, drag ?? cursor, look);
+  }, [grid, drag, cursor, look, width]);
   useEffect(() => setCursor(null), [grid]);
   const under = (event: PointerEvent): Cell => {
     const box = canvas.current!.getBoundingClientRect();
@@ -110,22 +108,27 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
   const shown = over ?? cursor?.to;
   return (
     <>
-      <canvas
-        ref={canvas}
-        class="offsets-canvas"
-        role="application"
-        aria-roledescription="heatmap"
-        tabIndex={0}
-        aria-label={`${spoken(grid)}. Arrows move a cell, Shift and arrows widen, Enter selects that time.`}
-        onKeyDown={onKeys}
-        onBlur={() => setCursor(null)}
-        data-testid="offsets"
-        onPointerDown={begin}
-        onPointerMove={move}
-        onPointerUp={end}
-        onPointerCancel={() => setDrag(null)}
-        onPointerLeave={() => setOver(null)}
-      />
+      <div class="offsets">
+        <OffsetAxis grid={grid} />
+        <canvas
+          ref={canvas}
+          class="offsets-canvas"
+          role="application"
+          aria-roledescription="heatmap"
+          tabIndex={0}
+          aria-label={`${spoken(grid)}. Arrows move a cell, Shift and arrows widen, Enter selects that time.`}
+          onKeyDown={onKeys}
+          onBlur={() => setCursor(null)}
+          data-testid="offsets"
+          onPointerDown={begin}
+          onPointerMove={move}
+          onPointerUp={end}
+          onPointerCancel={() => setDrag(null)}
+          onPointerLeave={() => setOver(null)}
+        />
+        <ColumnAxis grid={grid} width={width} />
+        <OffsetLegend grid={grid} gaps={gaps.length > 0} />
+      </div>
       <p class="offsets-words" data-testid="offsets-words">
         {shown ? words(grid, shown) : "\u00a0"}
       </p>
@@ -153,7 +156,8 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
 
 function spoken(grid: Subsecond): string {
   const columns = `${plural(grid.columns, "column")} of ${duration(grid.column_ms)}`;
-  return `sub-second heatmap: ${columns}, at most ${plural(grid.most, "sample")} in a cell`;
+  const rows = `${plural(grid.rows, "row")} by ${offsetTitle(grid)}`;
+  return `sub-second heatmap: ${columns}, ${rows}, at most ${plural(grid.most, "sample")} in a cell`;
 }
 
 /** Select the time from one cell to another. */
@@ -166,69 +170,14 @@ function take(grid: Subsecond, of: Analysed, one: Cell, other: Cell): void {
 function words(grid: Subsecond, cell: Cell): string {
   const at = startOf(grid, cell);
   const found = plural(countOf(grid, cell), "sample");
-  return `${time(at, state.peek().utc, true)}: ${found} in ${duration(grid.column_ms / grid.rows)}`;
-}
-
-/** Every cell, on a canvas of its own. */
-function drawCells(
-  width: number,
-  grid: Subsecond,
-  gaps: readonly [number, number][],
-  { ground, ink }: Theme,
-): HTMLCanvasElement {
-  const canvas = document.createElement("canvas");
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(HEIGHT * ratio);
-  const pen = canvas.getContext("2d");
-  if (!pen) return canvas;
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  pen.fillStyle = css(ground);
-  pen.fillRect(0, 0, width, HEIGHT);
-  const [wide, high] = [width / grid.columns, HEIGHT / grid.rows];
-  const hue = rgb(HUE);
-  const missing = gaps.filter(([since, until]) => until > grid.since && since < grid.until);
-  for (let column = 0; column < grid.columns; column++) {
-    for (let row = 0; row < grid.rows; row++) {
-      const found = grid.counts[column * grid.rows + row];
-      if (found === 0 && !(missing.length > 0 && isMissing(grid, { column, row }, missing))) continue;
-      // By the root, so that few samples beside many are still seen; what was not recorded is grey.
-      const strength = 0.15 + 0.85 * Math.sqrt(found / grid.most);
-      pen.fillStyle = css(found === 0 ? blend(ground, ink, 0.25) : blend(ground, hue, strength));
-      pen.fillRect(column * wide, HEIGHT - (row + 1) * high, Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));
-    }
-  }
-  return canvas;
-}
-
-function draw(
-  canvas: HTMLCanvasElement,
-  cells: HTMLCanvasElement,
-  grid: Subsecond,
-  chosen: { from: Cell; to: Cell } | null,
-  { ink }: Theme,
-): void {
-  const pen = canvas.getContext("2d");
-  if (!pen) return;
-  canvas.width = cells.width;
-  canvas.height = cells.height;
-  pen.drawImage(cells, 0, 0);
-  if (!chosen) return;
-  const [wide, high] = [cells.width / grid.columns, cells.height / grid.rows];
-  pen.fillStyle = "rgb(86 180 233 / 0.35)";
-  for (const { column, firstRow, lastRow } of covered(grid, chosen.from, chosen.to)) {
-    pen.fillRect(column * wide, cells.height - (lastRow + 1) * high, wide, (lastRow - firstRow + 1) * high);
-  }
-  pen.strokeStyle = css(ink);
-  pen.lineWidth = 2;
-  const bottom = cells.height - (chosen.to.row + 1) * high;
-  pen.strokeRect(chosen.to.column * wide, bottom, Math.max(wide, 4), Math.max(high, 4));
+  const offset = `${duration(at - grid.since - cell.column * grid.column_ms)} into the column`;
+  return `${time(at, state.peek().utc, true)} (${offset}): ${found} in ${duration(grid.column_ms / grid.rows)}`;
 }
 
 /** All of the cores that are looked at, or one: what one core does every second drowns in the sum of many. */
 function CoreChoice({ of }: PanelProps): JSX.Element {
   const filtered = state.value.cores;
-  const all = filtered ?? Array.from({ length: recording.value?.cores ?? 0 }, (_, cpu) => cpu);
+  const all = filtered ?? overviewGrid.value?.cpus ?? of.list ?? [];
   const one = of.list?.length === 1 ? String(of.list[0]) : "";
   const some = of.list !== null && of.list.length > 1 && of.list.length < all.length;
   const choose = (said: string): void =>
@@ -286,7 +235,12 @@ function SubsecondTools({ of }: PanelProps): JSX.Element {
           ))}
         </select>
       </label>
-      <button type="button" onClick={() => savePicture(document.querySelector<HTMLCanvasElement>(".offsets-canvas"))}>
+      <button
+        type="button"
+        title="save the drawing as a picture"
+        data-testid="offsets-png"
+        onClick={() => savePicture(partPicture(document.querySelector<HTMLElement>(".offsets"), of), "subsecond")}
+      >
         PNG
       </button>
     </>

@@ -1,9 +1,10 @@
-/** Hours of a large node are hundreds of millions of samples: they are read when somebody wants them. */
+/** Where nothing is drawn: hours that nobody asked for yet, and times that were not recorded. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { duration } from "../format";
-import type { Analysed } from "../state";
+import { recording, type Analysed } from "../state";
 
+/** Hours of a large node are hundreds of millions of samples: they are read when somebody wants them. */
 const LONGEST_UNASKED_MS = 3_600_000;
 
 /** Whether this is more than what is read without being asked for, and how to ask. */
@@ -21,4 +22,12 @@ export function Unasked({ of, onAsk }: { of: Analysed; onAsk: () => void }): JSX
       </button>
     </div>
   );
+}
+
+/** Why nothing can be said about what ran: no stacks are taken, or nothing was recorded then. Null where it can. */
+export function blindWords(of: Analysed): string | null {
+  const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
+  if (missing) return `There are no stacks: ${missing}`;
+  const inside = recording.value?.gaps.some(([since, until]) => since <= of.since && until >= of.until);
+  return inside ? "Nothing was recorded in this time." : null;
 }

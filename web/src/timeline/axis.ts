@@ -1,5 +1,5 @@
 /** The time axis: where a moment stands, which ticks it has, how time is pooled for the screen. Pure. */
-import { day, time } from "../format";
+import { day, offset, time, zone } from "../format";
 import type { Span } from "../wire";
 
 const S = 1000;
@@ -40,18 +40,36 @@ export interface Tick {
   day: boolean;
 }
 
-/** Ticks at round moments of the shown zone. */
-export function ticks(view: Span, width: number, utc: boolean): Tick[] {
-  const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), 100);
-  const shift = utc ? 0 : -new Date(view.since).getTimezoneOffset() * M;
+/**
+ * Ticks at round moments of the shown zone, not nearer than `least`; also after its clocks were changed: the first tick
+ * then says so.
+ */
+export function ticks(view: Span, width: number, utc: boolean, least = 100): Tick[] {
+  const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), least);
   const found: Tick[] = [];
-  for (let local = Math.ceil((view.since + shift) / step) * step; local - shift < view.until; local += step) {
-    const at = local - shift;
-    const isDay = local % D === 0;
+  const first = round(view.since, step, utc);
+  for (let at = first < view.since ? later(first, step, utc) : first; at < view.until; at = later(at, step, utc)) {
+    const last = found.at(-1);
+    const isDay = last ? day(at, utc) !== day(last.at, utc) : (at + offset(at, utc)) % D === 0;
+    const changed = last !== undefined && offset(at, utc) !== offset(last.at, utc);
     const clock = time(at, utc, true);
-    found.push({ at, day: isDay, label: isDay ? day(at, utc) : step >= M ? clock.slice(0, 5) : clock });
+    const label = isDay ? day(at, utc) : step >= M ? clock.slice(0, 5) : clock;
+    found.push({ at, day: isDay, label: changed ? `${label} ${zone(at, utc)}` : label });
   }
   return found;
+}
+
+/** The moment nearest to this one at which the shown clock is at a multiple of the step. */
+function round(at: number, step: number, utc: boolean): number {
+  const local = Math.round((at + offset(at, utc)) / step) * step;
+  const near = local - offset(at, utc);
+  // Clocks may be changed between the two.
+  return local - offset(near, utc);
+}
+
+function later(at: number, step: number, utc: boolean): number {
+  const next = round(at + step, step, utc);
+  return next > at ? next : at + step;
 }
 
 /** What to ask the server for: a window a little larger than the view, in cells of a round width. */

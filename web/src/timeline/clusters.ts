@@ -1,9 +1,12 @@
 /** Marks on a lane that would lie on each other become one; labels stand where there is room. Pure. */
 
-/** Where a mark stands, for its style. */
+/** A mark is at least this wide, so that it can be hit; nearer ones are one mark. */
+export const MARK_PX = 24;
+
+/** Where the middle of a mark stands, for its style. */
 export function standing(of: { x: number; room: number; left: boolean }, width: number): Record<string, string> {
   const side: Record<string, string> = of.left ? { right: `${width - of.x}px` } : { left: `${of.x}px` };
-  return { ...side, maxWidth: `${Math.max(14, of.room - 4)}px` };
+  return { ...side, maxWidth: `${Math.max(MARK_PX, of.room)}px` };
 }
 
 export interface Placed<Item> {
@@ -24,9 +27,11 @@ export interface Cluster<Item> {
 const TIGHT = 220;
 const FREE = 520;
 
+/** Marks that are nearer than `apart` become one; the last one does not leave the lane by more than half of that. */
 export function clusters<Item>(placed: Placed<Item>[], width: number, apart: number): Cluster<Item>[] {
   const found: Cluster<Item>[] = [];
-  for (const { x, item } of [...placed].sort((a, b) => a.x - b.x)) {
+  for (const { x: wanted, item } of [...placed].sort((a, b) => a.x - b.x)) {
+    const x = Math.min(wanted, width - apart / 2);
     const last = found.at(-1);
     if (last && x - last.x < apart) last.items.push(item);
     else found.push({ x, items: [item], room: 0, left: false });

@@ -3,6 +3,7 @@ import type { Theme } from "../theme";
 import { css } from "../theme";
 import type { CoreGrid, Span } from "../wire";
 import { position } from "./axis";
+import { hatching } from "./hatch";
 import { heatPixels, paintPixels, pooledHeat, type Rows } from "./heat";
 
 /** A grid as a picture with one pixel per cell. */
@@ -90,31 +91,9 @@ function stretch(
   context.drawImage(picture.image, left, 0, right - left, height);
 }
 
-let tile: { key: string; pattern: CanvasPattern } | null = null;
-
-/** What was not recorded is hatched, never the colour of idle. */
 function hatch(context: CanvasRenderingContext2D, look: Theme, width: number, height: number, ratio: number): void {
-  const key = `${look.dark} ${ratio}`;
-  if (tile?.key !== key) {
-    const size = Math.round(8 * ratio);
-    const image = document.createElement("canvas");
-    image.width = image.height = size;
-    const pen = image.getContext("2d");
-    if (!pen) return;
-    pen.fillStyle = css(look.ground);
-    pen.fillRect(0, 0, size, size);
-    pen.strokeStyle = look.hatch;
-    pen.lineWidth = ratio;
-    pen.beginPath();
-    for (const shift of [-size, 0, size]) {
-      pen.moveTo(shift - 1, size + 1);
-      pen.lineTo(shift + size + 1, -1);
-    }
-    pen.stroke();
-    const pattern = context.createPattern(image, "repeat");
-    if (!pattern) return;
-    tile = { key, pattern };
-  }
-  context.fillStyle = tile.pattern;
+  const pattern = hatching(context, look, ratio);
+  if (!pattern) return;
+  context.fillStyle = pattern;
   context.fillRect(0, 0, width, height);
 }

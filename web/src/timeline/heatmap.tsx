@@ -6,7 +6,7 @@ import { api } from "../api";
 import { coresInWords } from "../cpulist";
 import { Standby } from "../resource";
 import { useSettled } from "../settled";
-import { extent, filters, recording, state, view } from "../state";
+import { extent, filters, measured, recording, state, view } from "../state";
 import { theme } from "../theme";
 import type { CoreGrid } from "../wire";
 import { BaseBox, BoxFrame, SelectionBox } from "./boxes";
@@ -30,7 +30,8 @@ export function Heatmap(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [box, setBox] = useState<Box | null>(null);
   const [pointed, setPointed] = useState<Pointed | null>(null);
-  const { measure, cores } = state.value;
+  const { cores } = state.value;
+  const measure = measured.value;
   const wanted = filters.value;
   const filtered = isFiltered(wanted);
   const read = useCells(
@@ -39,9 +40,10 @@ export function Heatmap(): JSX.Element | null {
     { least: filtered ? LEAST_SAMPLE_MS : LEAST_COUNTER_MS },
   );
   const grid = read.value;
-  const coarse = filtered ? null : overviewGrid.value;
+  const seen = overviewGrid.value;
+  const coarse = filtered ? null : seen;
   const most = tallest.value;
-  const rows = useMemo(() => rowsFor(shownCpus(grid, coarse, cores), most), [grid, coarse, cores, most]);
+  const rows = useMemo(() => rowsFor(shownCpus(grid, seen, cores), most), [grid, seen, cores, most]);
   const paint = usePaint();
   const look = theme.value;
   const fine = useMemo(() => grid && pictureOf(grid, rows, look, "heat"), [grid, rows, look]);
@@ -57,6 +59,9 @@ export function Heatmap(): JSX.Element | null {
     const pictures = [rough, fine].filter((each) => each !== null);
     drawHeat(canvas.current, { width, height, view: shown, whole, look, pictures, paint: painted });
   }, [shown, width, height, fine, rough, painted, look]);
+
+  // The cell that was under the pointer is elsewhere now.
+  useEffect(() => setPointed(null), [shown?.since, shown?.until]);
 
   const latest = useRef({ grid, rows });
   latest.current = { grid, rows };

@@ -1,18 +1,25 @@
 /** The heatmap in words, for those who don't see it. */
 import { announce } from "../a11y";
+import { isFiltered } from "../address";
 import { coresInWords, printCpus } from "../cpulist";
 import { percent, range, time } from "../format";
-import { state } from "../state";
+import { filters, state } from "../state";
 import type { CoreGrid, Span } from "../wire";
 import { cellOf, worstCells, type Rows } from "./heat";
 import type { Box } from "./heatpointer";
+
+/** What a cell's share is of. */
+export function stateWords(state: string | null, filtered: boolean): string {
+  if (state === "matching") return "matches the filter";
+  return filtered ? `${state ?? ""}, of what matches the filter` : (state ?? "");
+}
 
 export function describeHeat(grid: CoreGrid | null, rows: Rows, shown: Span | null): string {
   if (!grid || !shown) return "cores by time, being read";
   const { utc } = state.value;
   const [worst] = worstCells(grid, shown, 1);
   const told = worst?.share
-    ? `; the worst: core ${worst.cpu}, ${percent(worst.share)} ${worst.state ?? ""} at ${time(worst.since, utc)}`
+    ? `; the worst: core ${worst.cpu}, ${percent(worst.share)} ${words(worst.state)} at ${time(worst.since, utc)}`
     : "";
   const cpus = printCpus(rows.cpus.flat());
   const when = range(shown.since, shown.until, utc);
@@ -23,6 +30,10 @@ export function sayBox(box: Box, rows: Rows, grid: CoreGrid | null): void {
   const { utc } = state.peek();
   const cpus = rows.cpus.slice(box.firstRow, box.lastRow + 1).flat();
   const cell = grid && cpus.length === 1 ? cellOf(grid, cpus[0], box.since) : null;
-  const told = cell?.share === null ? ", not recorded" : cell ? `, ${percent(cell.share)} ${cell.state ?? ""}` : "";
+  const told = cell?.share === null ? ", not recorded" : cell ? `, ${percent(cell.share)} ${words(cell.state)}` : "";
   announce(`${coresInWords(cpus)}, ${range(box.since, box.until, utc)}${told}`);
+}
+
+function words(of: string | null): string {
+  return stateWords(of, isFiltered(filters.peek()));
 }

@@ -1,14 +1,18 @@
 /** The moments that the recorder marked by itself, with their causes as they become known. */
 import type { JSX } from "preact";
+import { Unseen } from "../a11y";
 import { coresInWords } from "../cpulist";
 import { number, plural, time } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { recording, state, view } from "../state";
 import type { Incident } from "../wire";
-import { clusters, gravest, standing } from "./clusters";
+import { clusters, gravest, MARK_PX, standing } from "./clusters";
 import { Lane } from "./lane";
 import { incidentWords, openIncident } from "./moves";
 import { placeOf, plotWidth } from "./plot";
+
+/** With less room there is no label. */
+const LABEL_PX = 60;
 
 export function IncidentLane(): JSX.Element | null {
   const shown = view.value;
@@ -29,7 +33,7 @@ export function IncidentLane(): JSX.Element | null {
             {after > 0 && `, ${after} after`} (keys p and n)
           </span>
         )}
-        {clusters(placed, plotWidth.value, 14).map((cluster) => {
+        {clusters(placed, plotWidth.value, MARK_PX).map((cluster) => {
           const { items, room, left } = cluster;
           const worst = gravest(items);
           const words = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
@@ -40,12 +44,16 @@ export function IncidentLane(): JSX.Element | null {
               key={worst.id}
               class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
               style={standing(cluster, plotWidth.value)}
-              aria-label={`${words}${incidentWords(worst)}`}
               title={`${words}${incidentWords(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
               onClick={() => openIncident(worst)}
             >
               <i aria-hidden="true">▲</i>
-              {room > 60 && <span>{label(worst, items.length, utc)}</span>}
+              {room > LABEL_PX && <span class="label">{label(worst, items.length, utc)}</span>}
+              <Unseen>
+                {" "}
+                {words}
+                {incidentWords(worst)}
+              </Unseen>
             </button>
           );
         })}

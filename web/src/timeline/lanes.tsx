@@ -42,7 +42,8 @@ function LineLane({ name, answer }: { name: string; answer: LanesData | null }):
   const title = LANES.find((lane) => lane.name === name)?.title ?? name;
   const gaps = recording.value?.gaps;
   const lines = useMemo(() => (data && answer ? linesOf(data, answer, gaps ?? []) : null), [data, answer, gaps]);
-  const empty = lines !== null && lines.times.length === 0;
+  // The borders of gaps are in the lines, too.
+  const empty = lines !== null && lines.values.every((values) => values.every((value) => value === null));
   return (
     <Lane name={title} title={title} aside={data?.unit}>
       {data && lines && !empty && (

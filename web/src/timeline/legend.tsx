@@ -1,8 +1,8 @@
 /** What the colours mean: always there. And the switch between the measures of the heatmap. */
 import type { JSX } from "preact";
-import { MEASURES, type Measure } from "../address";
-import { isFiltered } from "../address";
-import { change, filters, state } from "../state";
+import { announce } from "../a11y";
+import { isFiltered, MEASURES, SAMPLED_MEASURES, type Measure } from "../address";
+import { change, filters, measured } from "../state";
 import { STATES } from "../theme";
 
 const NAMES: Record<Measure, string> = {
@@ -15,32 +15,46 @@ const NAMES: Record<Measure, string> = {
   wait: "run-queue wait",
 };
 
+const UNSAMPLED = "steal, iowait and waiting have no samples that a filter could look at";
+
 export function MeasureSwitch(): JSX.Element {
-  const { measure } = state.value;
+  const measure = measured.value;
+  const filtered = isFiltered(filters.value);
   return (
     <div class="measures" role="group" aria-label="what the heatmap shows">
-      {MEASURES.map((each) => (
-        <button
-          type="button"
-          key={each}
-          aria-pressed={each === measure}
-          onClick={() => change({ measure: each }, "replace")}
-        >
-          {NAMES[each]}
-        </button>
-      ))}
+      {MEASURES.map((each) => {
+        const untold = filtered && !SAMPLED_MEASURES.includes(each);
+        return (
+          <button
+            type="button"
+            key={each}
+            aria-pressed={each === measure}
+            // Still in the order of Tab: who hears the page has to meet the reason.
+            aria-disabled={untold}
+            aria-describedby={untold ? "unsampled" : undefined}
+            onClick={() => (untold ? announce(UNSAMPLED) : change({ measure: each }, "replace"))}
+          >
+            {NAMES[each]}
+          </button>
+        );
+      })}
+      {filtered && (
+        <p class="unsampled" id="unsampled">
+          {UNSAMPLED}
+        </p>
+      )}
     </div>
   );
 }
 
 export function Legend(): JSX.Element {
-  const { measure } = state.value;
+  const measure = measured.value;
   const filtered = isFiltered(filters.value);
   const states = measure === "busy" ? STATES.filter((each) => each.name !== "wait") : [];
   const one = STATES.find((each) => each.name === measure);
   return (
     <ul class="legend" aria-label="what the colours mean">
-      {filtered && (
+      {filtered && measure === "busy" && (
         <li title="the part of each core's time in samples that match the filter">
           <i class="swatch ramp ink" />
           time that matches the filter, 0 to 100 %
@@ -53,10 +67,11 @@ export function Legend(): JSX.Element {
             {each.name}
           </li>
         ))}
-      {!filtered && one && (
+      {one && (
         <li title={one.meaning}>
           <i class={`swatch ramp state-${one.name}`} />
-          {one.name}: {one.meaning}, {one.name === "wait" ? "0 to 1 s in each second" : "0 to 100 %"}
+          {one.name}: {one.meaning}
+          {filtered && " in what matches the filter"}, {one.name === "wait" ? "0 to 1 s in each second" : "0 to 100 %"}
         </li>
       )}
       {!filtered && measure === "busy" && (

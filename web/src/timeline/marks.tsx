@@ -1,5 +1,6 @@
 /** The lane of events: NIC resets, lockups, OOM, restarts, boots, failed jobs; and where nothing was recorded. */
 import type { JSX } from "preact";
+import { Unseen } from "../a11y";
 import { api } from "../api";
 import { printCpus } from "../cpulist";
 import { duration, moment, plural } from "../format";
@@ -7,14 +8,17 @@ import { Standby } from "../resource";
 import { change, extent, filters, recording, state, view, warm } from "../state";
 import type { Mark } from "../wire";
 import { centred } from "./axis";
-import { clusters, gravest, standing } from "./clusters";
+import { clusters, gravest, MARK_PX, standing } from "./clusters";
 import { Lane } from "./lane";
 import { placeOf, plotWidth, useCells } from "./plot";
 
 const GLYPHS: Record<string, string> = { critical: "◆", warning: "▲", info: "○" };
 /** What the recorder lost is drawn as such. */
 const LOST = { kind: "lost", glyph: "▒" };
-const APART = 11;
+/** How finely marks are asked for; those that can't be hit alone are drawn as one. */
+const ASKED_PX = 12;
+/** With less room there is no label. */
+const LABEL_PX = 90;
 /** One click on an event selects a little around it. */
 const AROUND_MS = 5_000;
 /** A longer view comes closer. */
@@ -25,7 +29,7 @@ export function EventLane(): JSX.Element | null {
   const read = useCells(
     warm.value ? JSON.stringify(["marks", wanted]) : null,
     (plan, signal) => api.marks({ ...plan, ...wanted }, plan.cells, signal),
-    { perPixel: 1 / APART },
+    { perPixel: 1 / ASKED_PX },
   );
   const shown = view.value;
   if (!shown) return null;
@@ -41,27 +45,23 @@ export function EventLane(): JSX.Element | null {
       <div class="marks" data-testid="marks">
         {read.error !== null && <Standby of={read} what="events" />}
         {read.value && seen.length === 0 && <span class="lane-empty">nothing was logged in view</span>}
-        {clusters(placed, plotWidth.value, APART).map((cluster) => {
+        {clusters(placed, plotWidth.value, MARK_PX).map((cluster) => {
           const { items, room, left } = cluster;
           const worst = gravest(items);
-          const words = `${moment(worst.at, utc)} ${worst.kind}: ${worst.text}${more(items)}`;
+          const text = `${worst.text}${total(items) > 1 ? ` ×${total(items)}` : ""}`;
           return (
             <button
               type="button"
               key={`${worst.at} ${worst.kind}`}
               class={`mark event ${worst.severity} ${left ? "left" : ""}`}
               style={standing(cluster, plotWidth.value)}
-              aria-label={words}
-              title={words}
+              title={`${moment(worst.at, utc)} ${worst.kind}: ${worst.text}${more(items)}`}
               onClick={() => openEvents(worst)}
             >
               <i aria-hidden="true">{worst.kind === LOST.kind ? LOST.glyph : (GLYPHS[worst.severity] ?? "○")}</i>
-              {room > 90 && (
-                <span>
-                  {worst.text}
-                  {total(items) > 1 && ` ×${total(items)}`}
-                </span>
-              )}
+              <Unseen>{worst.kind}: </Unseen>
+              {room > LABEL_PX ? <span class="label">{text}</span> : <Unseen>{text}</Unseen>}
+              <Unseen>, {moment(worst.at, utc)}</Unseen>
             </button>
           );
         })}

@@ -2,9 +2,10 @@
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { isFiltered } from "../address";
 import { api, NO_FILTERS } from "../api";
 import { duration } from "../format";
-import { change, extent, following, moveView, state, view, warm } from "../state";
+import { change, extent, filters, following, measured, moveView, view, warm } from "../state";
 import { blend, css, theme } from "../theme";
 import type { CoreGrid, Span } from "../wire";
 import { centred, momentAt, position } from "./axis";
@@ -22,7 +23,8 @@ const HEIGHT = 34;
 export function Overview(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
   const whole = extent.value;
-  const { measure } = state.value;
+  const measure = measured.value;
+  const core = measure === "busy" ? "busiest core" : "worst core";
   const read = useCells(
     `overview ${measure}`,
     (plan, signal) => api.cores({ ...plan, cpus: "", filters: NO_FILTERS }, plan.cells, measure, signal),
@@ -39,7 +41,7 @@ export function Overview(): JSX.Element | null {
   const shown = view.value;
   if (!whole || !shown) return null;
   return (
-    <Lane name="overview" title="overview" aside={measure === "busy" ? "busiest core" : "worst core"}>
+    <Lane name="overview" title="overview" aside={isFiltered(filters.value) ? `${core}, no filter` : core}>
       <canvas
         ref={canvas}
         class="strip"

@@ -1,6 +1,7 @@
-/** The timeline as one picture: its drawings and its words, where they stand on the screen. */
+/** A part of the page as one picture: its drawings and its words, where they stand on the screen. */
 import { moment, zone } from "../format";
 import { recording, state, view } from "../state";
+import type { Span } from "../wire";
 
 const HEAD = 34;
 const MARGIN = 12;
@@ -8,7 +9,11 @@ const MARGIN = 12;
 const TOOLS = ".timeline-tools, .lane-switch, details, .unseen, .standby, [role=tooltip]";
 
 export function timelinePicture(): HTMLCanvasElement | null {
-  const section = document.querySelector<HTMLElement>("section.timeline");
+  return partPicture(document.querySelector<HTMLElement>("section.timeline"), view.peek());
+}
+
+/** The part of the page that shows this time. */
+export function partPicture(section: HTMLElement | null, shown: Span | null): HTMLCanvasElement | null {
   if (!section) return null;
   const frame = section.getBoundingClientRect();
   const ratio = window.devicePixelRatio || 1;
@@ -24,7 +29,7 @@ export function timelinePicture(): HTMLCanvasElement | null {
   pen.fillStyle = page.color;
   pen.font = `600 14px ${page.fontFamily}`;
   pen.textBaseline = "middle";
-  pen.fillText(heading(), MARGIN, HEAD / 2);
+  pen.fillText(heading(shown), MARGIN, HEAD / 2);
   pen.translate(MARGIN - frame.left, HEAD - frame.top);
   for (const each of section.querySelectorAll<HTMLElement>("canvas, i, .box, .lane-plot")) drawElement(pen, each);
   drawWords(pen, section);
@@ -32,8 +37,7 @@ export function timelinePicture(): HTMLCanvasElement | null {
 }
 
 /** Which node and which time: a picture is looked at far from the page. */
-function heading(): string {
-  const shown = view.peek();
+function heading(shown: Span | null): string {
   const { utc } = state.peek();
   const node = recording.peek()?.node ?? "";
   if (!shown) return node;

@@ -1,10 +1,12 @@
 /** What a cell of the heatmap says when the pointer rests on it. */
 import type { JSX } from "preact";
+import { isFiltered } from "../address";
 import { api } from "../api";
 import { duration, percent, range, time } from "../format";
 import { useResource } from "../resource";
-import { state } from "../state";
+import { filters, measured, state } from "../state";
 import type { Cell } from "./heat";
+import { stateWords } from "./heatwords";
 
 export interface Pointed {
   cell: Cell;
@@ -17,7 +19,8 @@ const REST_MS = 70;
 
 export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
   const { cell } = on;
-  const { utc, measure } = state.value;
+  const { utc } = state.value;
+  const measure = measured.value;
   const recorded = cell.share !== null;
   const read = useResource(
     recorded ? `${cell.cpu} ${cell.since} ${cell.until} ${measure}` : null,
@@ -35,7 +38,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       {!recorded && <p>not recorded</p>}
       {recorded && cell.share !== null && (
         <p>
-          {cell.state === "matching" ? "matches the filter" : cell.state}{" "}
+          {stateWords(cell.state, isFiltered(filters.value))}{" "}
           <strong>{cell.state === "wait" ? `${Math.round(cell.share * 1000)} ms/s` : percent(cell.share)}</strong>
           {cell.until - cell.since > 1500 && " in the worst second"}
         </p>
@@ -69,7 +72,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
             {info.top.map((each) => (
               <div key={`${each.comm} ${each.pid}`}>
                 <dt>
-                  {each.comm} <span class="muted">{each.pid}</span>
+                  <bdi>{each.comm}</bdi> <span class="muted">{each.pid}</span>
                 </dt>
                 <dd>{percent(each.share)}</dd>
               </div>

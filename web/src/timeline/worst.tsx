@@ -2,10 +2,12 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { TableInstead } from "../a11y";
+import { isFiltered } from "../address";
 import { duration, moment, percent } from "../format";
-import { select, state } from "../state";
+import { filters, select, state } from "../state";
 import type { CoreGrid, Span } from "../wire";
 import { worstCells, type Cell } from "./heat";
+import { stateWords } from "./heatwords";
 
 const MOST = 20;
 
@@ -30,7 +32,7 @@ export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span
         },
         { title: "length", numeric: true, cell: (cell) => duration(cell.until - cell.since) },
         { title: "core", numeric: true, cell: (cell) => cell.cpu },
-        { title: "state", cell: (cell) => cell.state },
+        { title: "state", cell: (cell) => stateWords(cell.state, isFiltered(filters.value)) },
         { title: "share", numeric: true, cell: (cell) => percent(cell.share ?? 0) },
       ]}
     />

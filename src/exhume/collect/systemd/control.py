@@ -6,16 +6,20 @@ systemctl does the same.
 
 import hashlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, Self
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, UNIT, Bus, BusError, BusSilent, Call, get_all, properties
 from exhume.collect.systemd.systemctl import SystemctlOrders
+from exhume.collect.systemd.time_span import time_span_us
 
 _STOP_S = _START_S = 90.0
 # As systemd's own limit for a whole job with its dependencies on a slow node.
 _RELOAD_S = 90.0
+_ASK_EVERY_S = 1.0
+_NEVER_US = 2**64 - 1
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _JOB_REMOVED = (
     "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',"
@@ -38,10 +42,13 @@ _LISTS = (
 )
 
 
+GoOn = Callable[[float], bool]
+
+
 class Orders(Protocol):
     """What a way to command systemd has to offer; an order returns the result of its job ("done" when all is well)."""
 
-    def job(self, verb: str, name: str, timeout: float) -> str: ...
+    def job(self, verb: str, name: str, timeout: float, go_on: GoOn | None = None) -> str: ...
 
     def reload(self) -> None: ...
 
@@ -68,9 +75,10 @@ class SystemdControl:
     def close(self) -> None:
         self._orders.close()
 
-    def stop(self, name: str, timeout: float = _STOP_S) -> str:
-        """Stop it gracefully and wait for that; the result of the job ("done"; a unit that isn't loaded is stopped)."""
-        return self._orders.job("stop", name, timeout)
+    def stop(self, name: str, timeout: float = _STOP_S, go_on: GoOn | None = None) -> str:
+        """Stop it gracefully and wait for that; the result of the job ("done"; a unit that isn't loaded is stopped).
+        `go_on` is asked about each second with the seconds so far. Raises BusSilent when it is no longer waited for."""
+        return self._orders.job("stop", name, timeout, go_on)
 
     def start(self, name: str, timeout: float = _START_S) -> str:
         """Start it and wait for what comes of it: done, failed, dependency, skipped, timeout …"""
@@ -86,7 +94,7 @@ class SystemdControl:
 
     def unit_state(self, name: str) -> dict[str, str]:
         """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
-        static …), result, pid, cgroup, needs_reload, refuses_stop."""
+        static …), result, pid, cgroup, needs_reload, refuses_stop; stop_within: seconds that a stop may take."""
         known = self._orders.look(name)
         asked = {
             "id": "Id",
@@ -100,7 +108,7 @@ class SystemdControl:
             "needs_reload": "NeedDaemonReload",
             "refuses_stop": "RefuseManualStop",
         }
-        return {word: _word(known.get(key)) for word, key in asked.items()}
+        return {word: _word(known.get(key)) for word, key in asked.items()} | {"stop_within": stop_within(known)}
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
         """What it is, by words that stay the same until somebody changes it."""
@@ -129,8 +137,9 @@ class BusOrders:
     def close(self) -> None:
         self._bus.close()
 
-    def job(self, verb: str, name: str, timeout: float) -> str:
-        deadline = time.monotonic() + timeout
+    def job(self, verb: str, name: str, timeout: float, go_on: GoOn | None = None) -> str:
+        began = time.monotonic()
+        deadline = began + timeout
         self._bus.signals()
         try:
             (job,) = self._bus.call(
@@ -140,8 +149,9 @@ class BusOrders:
             if verb == "stop" and error.name == _NO_SUCH_UNIT:
                 return "done"
             raise
-        while (signal := self._bus.next_signal(deadline)) is not None:
-            if signal.member == "JobRemoved" and signal.body[1] == job:
+        while (now := time.monotonic()) < deadline and (go_on is None or go_on(now - began)):
+            signal = self._bus.next_signal(min(deadline, now + _ASK_EVERY_S))
+            if signal is not None and signal.member == "JobRemoved" and signal.body[1] == job:
                 return str(signal.body[3])
         raise BusSilent(f"{name} did not {verb} within {timeout:.0f} s; systemd goes on with it")
 
@@ -162,6 +172,20 @@ class BusOrders:
         if kind in ("service", "socket", "mount", "swap"):
             known |= properties(self._bus.call(get_all(path, f"org.freedesktop.systemd1.{kind.capitalize()}")))
         return known
+
+
+def stop_within(known: dict[str, object]) -> str:
+    """The seconds that a unit may take to stop by its own settings, before systemd has killed it: each command of its
+    stop has its time, and so has the unit itself. `infinity` where there is no end."""
+    told = known.get("TimeoutStopUSec", known.get("TimeoutUSec"))
+    if told is None:
+        return "0"
+    micros = told if isinstance(told, int) else time_span_us(str(told))
+    if micros is None or micros == _NEVER_US:
+        return "infinity"
+    commands = [known.get(key) for key in ("ExecStop", "ExecStopPost")]
+    turns = 1 + sum(len(each) if isinstance(each, list) else bool(each) for each in commands)
+    return f"{turns * micros / 1e6:g}"
 
 
 def _orders(root: NodeRoot) -> Orders:

@@ -6,12 +6,15 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from exhume.collect.systemd.time_span import time_span_us
 from exhume.model.audit import Condition, Exit
 
 _NEVER = 2**64 - 1
 # waitid's words for how a process ended.
 _EXITED = 1
-_COMMANDS = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecStop", "ExecStopPost")
+_COMMANDS = ("ExecStart", "ExecStop", "ExecStopPost")
+# Where one of these fails, the unit does, whatever became of its main process.
+AROUND_START = ("ExecCondition", "ExecStartPre", "ExecStartPost")
 _ARGUMENTS = re.compile(r"argv\[\]=(.*?) ; (?:ignore_errors|flags)=")
 
 
@@ -66,16 +69,52 @@ class UnitFacts:
 
     @property
     def last_exit(self) -> Exit | None:
-        """How its main process last ended; where none was started, how the last of its other commands did."""
+        """How its main process last ended; where a command around its start failed, or none was started, how that one
+        did."""
+        for key in AROUND_START:
+            for each in self._done(key):
+                if each[9] and not each[2]:
+                    return _exit(int(each[5]) * 1000, int(each[8]), int(each[9]), key)
         ended = self.moment("ExecMainExitTimestamp")
         code, status = self.number("ExecMainCode"), self.number("ExecMainStatus")
         if ended is not None and code and status is not None:
             return _exit(ended, code, status)
-        # A command: path, arguments, …, start and stop (real, monotonic), pid, code, status.
-        lists = [self.known.get(each) for each in _COMMANDS]
-        done = [each for known in lists if isinstance(known, list) for each in known if len(each) >= 10 and each[5]]
+        # A command before the program that went well, or that may fail, says nothing of how the last run ended.
+        done = [each for key in _COMMANDS for each in self._done(key)]
         last = max(done, key=lambda each: int(each[5]), default=None)
         return _exit(int(last[5]) * 1000, int(last[8]), int(last[9])) if last else None
+
+    def _done(self, key: str) -> list[Any]:
+        """The commands of a setting that ended: path, arguments, whether a failure of it is ignored, start and stop
+        (real, monotonic), pid, code, status."""
+        known = self.known.get(key)
+        return [each for each in known if len(each) >= 10 and each[5]] if isinstance(known, list) else []
+
+    @property
+    def start_limit(self) -> str:
+        """The limit of starts that it ran into, so that systemd gave up; empty where it didn't."""
+        burst, restarts = self.number("StartLimitBurst"), self.number("NRestarts") or 0
+        told = self.known.get("StartLimitIntervalUSec")
+        within = told if isinstance(told, int) else time_span_us(str(told))
+        if self.text("ActiveState") != "failed" or not burst or not within:
+            return ""
+        # systemd keeps the reason of the last end, and only tells of the limit where there is none.
+        if self.text("Result") == "start-limit-hit" or (self.text("Restart") != "no" and restarts >= burst):
+            return f"more than {burst} starts within {within / 1e6:,.0f} s"
+        return ""
+
+    @property
+    def named_files(self) -> list[tuple[str, str]]:
+        """Files that have to be there for it to start, each with the setting that names it."""
+        files = self.known.get("EnvironmentFiles")
+        found = [("EnvironmentFile", str(each[0])) for each in files if not each[1]] if isinstance(files, list) else []
+        for key in ("ExecStartPre", "ExecStart"):
+            commands = self.known.get(key)
+            found += [(key, str(each[0])) for each in commands if not each[2]] if isinstance(commands, list) else []
+        directory = self.text("WorkingDirectory")
+        if directory.startswith("/"):
+            found.append(("WorkingDirectory", directory))
+        return [(key, path) for key, path in found if path.startswith("/") and not set(path) & set("*?[%$")]
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -110,5 +149,7 @@ def _held(state: int, all_held: bool | None, of: int) -> bool | None:
     return all_held if all_held or of == 1 else None
 
 
-def _exit(moment: int, code: int, status: int) -> Exit:
-    return Exit(moment, code=status) if code == _EXITED else Exit(moment, signal=status)
+def _exit(moment: int, code: int, status: int, command: str = "") -> Exit:
+    if code == _EXITED:
+        return Exit(moment, code=status, command=command)
+    return Exit(moment, signal=status, command=command)

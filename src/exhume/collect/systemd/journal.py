@@ -7,11 +7,12 @@ as anybody may write into the journal.
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exhume.collect.ages import age_pattern
 from exhume.collect.node_root import NodeRoot
+from exhume.collect.systemd.facts import AROUND_START
 from exhume.collect.systemd.program import Said, run
 from exhume.model.audit import Exit, History
 
@@ -21,6 +22,7 @@ _MOST_BYTES = 48 << 20
 _LOG_BYTES = 1 << 20
 _HOUR_S = 3600.0
 _LAST_EXITS = 10
+_LAST_RESTARTS = 2000
 # Rates over less than this say nothing.
 _LEAST_HOURS = 1 / 60
 _LONGEST_LINE = 500
@@ -54,6 +56,8 @@ class Past:
     running_since: int | None = None
     is_starting: bool = False
     older_end: int | None = None
+    last_result: str = ""
+    restarted_at: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Journal:
             age_pattern=age_pattern(past.lasted_s),
             longest_s=self._longest_s(past),
             failing_s=round(time.time() - past.failed_at[0] / 1e9, 1) if past.failed_at else None,
+            last_result=past.last_result,
+            restarted_at=tuple(past.restarted_at[-_LAST_RESTARTS:]),
         )
 
     def _longest_s(self, past: Past) -> float | None:
@@ -121,7 +127,9 @@ def unit_history(root: NodeRoot, names: Collection[str], hours: float) -> dict[s
 
 def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
     """The last lines that it wrote itself; where there are none, what systemd last said of it."""
-    for match in ((f"_SYSTEMD_UNIT={name}",), (f"UNIT={name}", "_PID=1")):
+    said_of = (f"UNIT={name}", "_PID=1")
+    # What went wrong says more than that it was started once more.
+    for match in ((f"_SYSTEMD_UNIT={name}",), ("--priority=notice", *said_of), said_of):
         try:
             said = _ask(root, f"--lines={lines}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
         except FileNotFoundError:
@@ -196,16 +204,22 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
     elif kind == _FAILED:
         past.failures += 1
         past.failed_at.append(moment)
+        past.last_result = str(entry.get("UNIT_RESULT") or "")
         _ended(past, moment)
         past.is_starting = False
     elif kind == _EXITED:
-        if entry.get("COMMAND") in ("ExecStart", None):
+        command = entry.get("COMMAND")
+        if command in ("ExecStart", None):
             past.exits.append(_exit(entry, moment))
             _ended(past, moment)
+        elif command in AROUND_START:
+            end = replace(_exit(entry, moment), command=str(command))
+            past.exits += [end] if end.code or end.signal else []
     elif kind == _ENDED_WELL:
         _ended(past, moment)
     elif kind == _RESTARTS:
         past.restarts += 1
+        past.restarted_at.append(moment)
 
 
 def _ended(past: Past, moment: int) -> None:

@@ -3,7 +3,7 @@
 Names go after `--`, each as one word; no shell sees them.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from exhume.collect.systemd.asked import Listed, boot_ns
 from exhume.collect.systemd.bus import BusError, BusSilent
@@ -65,7 +65,8 @@ class SystemctlOrders:
     def close(self) -> None:
         """Nothing stays open."""
 
-    def job(self, verb: str, name: str, timeout: float) -> str:
+    def job(self, verb: str, name: str, timeout: float, go_on: Callable[[float], bool] | None = None) -> str:
+        """`go_on` is not asked: systemctl says nothing until it is over."""
         said = run([self._program, "--no-pager", "--no-ask-password", verb, "--", name], _MOST_BYTES, timeout)
         if not said.whole:
             raise BusSilent(f"{name} did not {verb} within {timeout:.0f} s; systemd goes on with it")

@@ -75,7 +75,8 @@ def _read(root: NodeRoot, units: Units, hours: float, blind_spots: list[str]) ->
         unit = known.get(name)
         # An alias of one that has its row already adds nothing.
         if unit is not None and unit.name not in rows and unit.text("LoadState") != "not-found":
-            rows[unit.name] = _service(unit, _conditions(root, unit), blame.chain(unit), journal)
+            row = _service(unit, _conditions(root, unit), blame.chain(unit), journal)
+            rows[unit.name] = replace(row, absent=_absent(root, unit)) if _is_troubled(row) else row
     return Seen(_with_logs(root, list(rows.values())), [*blind_spots, *journal.blind_spots])
 
 
@@ -89,6 +90,21 @@ def _is_told(row: Listed) -> bool:
 def _conditions(root: NodeRoot, unit: UnitFacts) -> tuple[Condition, ...]:
     # Where not even the unit's own file can be seen, the files that it asks for can't either.
     return looked_at(root if _sees_file(root, unit) else None, unit.conditions, unit.unmet)
+
+
+def _absent(root: NodeRoot, unit: UnitFacts) -> tuple[str, ...]:
+    """Files that it names and that are not there: only where its own file can be seen, and where it has no root of its
+    own to look for them in."""
+    if not _sees_file(root, unit) or unit.text("RootDirectory") or unit.text("RootImage"):
+        return ()
+    return tuple(dict.fromkeys(f"{key}={path}" for key, path in unit.named_files if not _is_there(root, path)))
+
+
+def _is_there(root: NodeRoot, path: str) -> bool:
+    try:
+        return root.file(path).exists()
+    except OSError:
+        return True
 
 
 def _sees_file(root: NodeRoot, unit: UnitFacts) -> bool:
@@ -134,9 +150,11 @@ def _service(unit: UnitFacts, conditions: tuple[Condition, ...], failed: tuple[s
             after=unit.words("After"),
             triggered_by=unit.words("TriggeredBy"),
             failed=failed,
+            triggers=unit.words("Triggers"),
         ),
         conditions=conditions,
         history=history,
+        start_limit=unit.start_limit,
     )
 
 

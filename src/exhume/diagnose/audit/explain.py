@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Mapping
 
-from exhume.diagnose.audit.traits import broken_conditions, pace_per_hour
+from exhume.diagnose.audit.traits import broken_conditions, is_triggered, pace_per_hour
 from exhume.model.audit import Condition, Exit, Manager, Service, Trait
 from exhume.model.words import count
 
@@ -35,8 +35,28 @@ _SYSTEMD_CODES = {
     242: "a limit of resources can't be set",
     243: "its credentials can't be read",
 }
+# What programs mean by these, where they keep to sysexits.h; systemd's own tools name them so, too.
+_COMMON_CODES = {
+    64: "by convention: it was called wrongly",
+    65: "by convention: its input is wrong",
+    66: "by convention: an input is missing",
+    67: "by convention: a user is not known",
+    68: "by convention: a host is not known",
+    69: "by convention: something that it needs is not available",
+    70: "by convention: an error inside the program",
+    71: "by convention: an error of the system",
+    72: "by convention: a file of the system is missing",
+    73: "by convention: it can't create a file",
+    74: "by convention: an error of input or output",
+    75: "by convention: it may work later",
+    76: "by convention: an error of a protocol",
+    77: "by convention: a permission is missing",
+    78: "by convention: its configuration is wrong",
+}
 _SHELL_CODES = {126: "the program may not be executed", 127: "the program was not found"}
 _RESULTS = {
+    "service-start-limit-hit": "what it starts was started too often in a short time, so systemd gave up on both",
+    "trigger-limit-hit": "it was triggered too often in a short time, so systemd gave up",
     "start-limit-hit": "it was started too often in a short time, so systemd gave up",
     "timeout": "it did not answer in time, so systemd killed it",
     "watchdog": "it stopped giving signs of life, so systemd killed it",
@@ -46,6 +66,7 @@ _RESULTS = {
     "protocol": "it did not start the way that its unit file promises",
     "exec-condition": "its own check said not to start",
 }
+_MISSES_A_FILE = "misses a file"
 # What a log says when the reason is outside of the program.
 _REASONS = (
     (r"nocredential|no credential|unable to locate credentials|invalidclienttoken|expiredtoken", "has no credentials"),
@@ -53,7 +74,7 @@ _REASONS = (
         r"access ?denied|not authorized|unauthorized|forbidden|\b401\b|\b403\b|invalid api key|api key is invalid",
         "is refused access",
     ),
-    (r"no such file or directory|file not found|cannot find|can't find|could not find|enoent", "misses a file"),
+    (r"no such file or directory|file not found|cannot find|can't find|could not find|enoent", _MISSES_A_FILE),
     (r"permission denied|operation not permitted|eacces|eperm", "lacks a permission"),
     (
         r"no such host|name or service not known|could not resolve|temporary failure in name resolution",
@@ -75,6 +96,7 @@ _REASONS = (
     ),
     (r"out of memory|cannot allocate memory|oomkilled", "runs out of memory"),
 )
+_SHOWN = 3
 _COMPILED = tuple((re.compile(pattern, re.IGNORECASE), said) for pattern, said in _REASONS)
 
 
@@ -84,7 +106,7 @@ def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Se
     if Trait.CRASH_LOOP in traits or Trait.FLAPPING in traits:
         said.append(_looping(service))
     elif Trait.FAILED in traits:
-        said.append(_failed(service))
+        said.append(_failed(service, others))
     if Trait.DEPENDENCY_FAILED in traits:
         said += [_dependency(name, others) for name in service.wants.failed]
     if Trait.CONDITION_FAILED in traits and service.held_back:
@@ -96,7 +118,7 @@ def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Se
         said += [condition_words(each) for each in broken_conditions(service)]
     if any(trait.troubled for trait in traits):
         reason = log_reason(service)
-        if reason:
+        if reason and not (service.absent and reason.endswith(_MISSES_A_FILE)):
             said.append(reason)
     return tuple(said)
 
@@ -114,10 +136,12 @@ def exit_words(last: Exit | None, manager: Manager = Manager.SYSTEMD) -> str:
     """How it ended: `ended with code 203 (the program can't be executed: is it there?)`."""
     if last is None or (last.code is None and last.signal is None):
         return ""
+    if last.signal == signal.SIGKILL and manager is Manager.SYSTEMD:
+        return "was killed by SIGKILL (by somebody, or by the kernel as memory ran out: see dmesg)"
     if last.signal:
         return f"was killed by {_signal_name(last.signal)}"
     code = last.code or 0
-    known = _SYSTEMD_CODES.get(code) if manager is Manager.SYSTEMD else None
+    known = (_SYSTEMD_CODES.get(code) or _COMMON_CODES.get(code)) if manager is Manager.SYSTEMD else None
     known = known or _SHELL_CODES.get(code)
     if known is None and manager is not Manager.SYSTEMD and 128 < code < 160:
         known = f"that is {_signal_name(code - 128)}"
@@ -151,32 +175,76 @@ def _looping(service: Service) -> str:
     else:
         parts.append("it is started again and again")
     if ended:
-        parts.append(f"the last {ended}")
+        parts.append(_before_the_program(service) or f"the last {ended}")
+    if service.absent:
+        parts.append(_absent(service))
+    result = service.result if service.result in _RESULTS else history.last_result if history is not None else ""
+    if result in _RESULTS and result != "core-dump":
+        parts.append(_RESULTS[result])
     if history is not None and history.age_pattern:
         parts.append(history.age_pattern)
-    if service.restart_policy:
+    if is_triggered(service):
+        parts.append(f"{', '.join(service.wants.triggered_by[:_SHOWN])} starts it again")
+    elif service.restart_policy:
         parts.append(_policy(service))
     return "; ".join(parts)
 
 
-def _failed(service: Service) -> str:
+def _failed(service: Service, others: Mapping[str, Service]) -> str:
     parts = []
     ended = exit_words(service.last_exit, service.manager)
     known = next((words for result, words in _RESULTS.items() if result in service.result), "")
     if ended:
-        parts.append(f"it {ended}")
-    if known:
+        parts.append(_before_the_program(service) or f"it {ended}")
+    if service.absent:
+        parts.append(_absent(service))
+    if known and not (service.absent and service.result == "resources"):
         parts.append(known)
     elif "oom" in service.result.lower():
         parts.append("memory ran out, and the kernel killed it")
-    elif not ended and service.result not in ("", "success"):
+    elif not parts and service.result not in ("", "success"):
         parts.append(f"{_manager(service)} says {service.result}")
     if not parts:
         parts.append("it failed")
     restarts = service.restarts or 0
-    if restarts and "start-limit-hit" not in service.result:
+    if service.start_limit and "start-limit-hit" not in service.result:
+        parts.append(f"systemd gave up on it: {service.start_limit}")
+    elif restarts and "start-limit-hit" not in service.result:
         parts.append(f"after {count(restarts, 'new start')}")
-    return "; ".join(parts) + ", and stays down"
+    return "; ".join(parts) + _and_now(service, others)
+
+
+def _absent(service: Service) -> str:
+    """`EnvironmentFile=/etc/x is not there`."""
+    names = service.absent[:_SHOWN]
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not there"
+
+
+def _before_the_program(service: Service) -> str:
+    """`its ExecStartPre= ended with code 78`: not the program, but a command around its start failed."""
+    last = service.last_exit
+    if last is None or not last.command:
+        return ""
+    then = ", so its program was not started" if last.command == "ExecStartPre" else ""
+    return f"its {last.command}= {exit_words(last, service.manager)}{then}"
+
+
+def _and_now(service: Service, others: Mapping[str, Service]) -> str:
+    """Whether something starts it again."""
+    if service.wants.triggers:
+        return f": {', '.join(service.wants.triggers[:_SHOWN])} is not started by it any more"
+    triggers = service.wants.triggered_by
+    down = [name for name in triggers if (other := others.get(name)) is not None and other.state == "failed"]
+    if down:
+        return f"; it stays down: {', '.join(down[:_SHOWN])}, which starts it, failed too"
+    if not triggers:
+        return "; it stays down"
+    history = service.history
+    fared = ""
+    if history is not None and history.starts > 1:
+        bad = "all" if history.failures >= history.starts else f"{history.failures:,} of"
+        fared = f" ({bad} {count(history.starts, 'start')} in {hours_words(history.hours)} ended badly)"
+    return f"; {', '.join(triggers[:_SHOWN])} starts it again{fared}"
 
 
 def _dependency(name: str, others: Mapping[str, Service]) -> str:
@@ -185,7 +253,8 @@ def _dependency(name: str, others: Mapping[str, Service]) -> str:
     if failed is not None:
         ended = exit_words(failed.last_exit, failed.manager)
         known = next((words for result, words in _RESULTS.items() if result in failed.result), "")
-        why = f": {name} {ended}" if ended else (f": {known}" if known else "")
+        told = f"{name} {ended}" if ended else _absent(failed) if failed.absent else known
+        why = f": {told}" if told else ""
     return f"it was not started, because {name}, which it requires, failed{why}"
 
 

@@ -1,5 +1,6 @@
 """The judge of an audit: rows of services and facts of the node in, judgements out. It touches no files."""
 
+from collections import Counter
 from dataclasses import replace
 
 from exhume.collect.seen import Seen
@@ -25,7 +26,8 @@ def audit(
     others = {service.key: service for service in seen.services}
     bill = Bill.read(recording) if recording is not None else None
     judged = [_judge(service, others, facts, bill) for service in seen.services]
-    judged.sort(key=_worst_first)
+    causes = Counter(name for each in seen.services for name in each.wants.failed[-1:])
+    judged.sort(key=lambda each: _worst_first(each, causes[each.service.key]))
     spoke = tuple(sorted({service.manager for service in seen.services})) if managers is None else managers
     return Audit(
         facts.node,
@@ -59,9 +61,11 @@ def _is_switched_on(service: Service) -> bool:
     return is_active(service) and service.restart_policy not in ("", "no")
 
 
-def _worst_first(judged: Judged) -> tuple[int, int, float, int, str, str]:
-    """The gravest trait; of those what nobody needs, what is started most often and leaks most."""
+def _worst_first(judged: Judged, keeps: int) -> tuple[int, int, int, float, int, str, str]:
+    """The gravest trait; of those what nobody needs, what `keeps` others from starting, what is started most often and
+    leaks most. How fast one that is down was started before says nothing any more."""
     worst = min((_RANK[trait] for trait in judged.traits), default=len(_RANK))
     service = judged.service
+    pace = pace_per_hour(service) if is_active(service) else 0.0
     leaked = (service.costs.cgroups_leaked or 0) if service.costs else 0
-    return worst, _NEEDED[judged.need.needed], -pace_per_hour(service), -leaked, service.key, service.id
+    return worst, _NEEDED[judged.need.needed], -keeps, -pace, -leaked, service.key, service.id

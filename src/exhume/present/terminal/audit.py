@@ -20,6 +20,7 @@ from exhume.present.audit_view import (
     headline,
     history_words,
     last_exit_words,
+    look_command,
     pace_words,
     plan_command,
     wanted_words,
@@ -63,7 +64,9 @@ def audit_lines(audit: Audit, zone: tzinfo | None, width: int, *, everything: bo
         yield from _paragraph(judged, f"{number}. " if len(troubled) > 1 else "", width)
     if len(troubled) > _SHOWN and not everything:
         yield Text()
-        yield Text(f"and {len(troubled) - _SHOWN:,} more in trouble; --all tells of them too", _DIM)
+        rest = [f"{visible(each.service.key)} ({TRAIT_WORDS[each.traits[0]]})" for each in troubled[_SHOWN:]]
+        more = f"and {len(rest):,} more in trouble; --all tells of them too: {_some(rest)}"
+        yield from _hung(Text(), more, width, _DIM)
     quiet = [each for each in audit.services if not each.troubled]
     if everything:
         if quiet:
@@ -165,7 +168,12 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
         room = width - _LABEL - 3
         yield _label("log" if place == 0 else "", colour).append(shortened(visible(line), room), _DIM)
     if judged.troubled:
-        yield _label("", colour).append("▶ ", Style(color=_GREEN)).append(visible(plan_command(judged)), _BOLD)
+        # What may be needed is to be mended, and what would stop it comes after that.
+        useless = judged.need.needed is Needed.NO
+        first = plan_command(judged) if useless else look_command(judged)
+        yield _label("", colour).append("▶ ", Style(color=_GREEN)).append(visible(first), _BOLD)
+        if not useless:
+            yield _label("", colour).append(f"  to stop it: {visible(plan_command(judged))}", _DIM)
 
 
 def _log(lines: Sequence[str]) -> list[str]:

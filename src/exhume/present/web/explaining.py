@@ -1,4 +1,5 @@
-"""Incidents get their causes in the background, the newest first, so that the page has them before anybody asks."""
+"""Incidents get their causes in the background, the newest first, so that the page has them before anybody asks. Files
+that can't be read are found there, too."""
 
 import threading
 from contextlib import suppress
@@ -61,6 +62,7 @@ class Explaining:
         while not self._stop.is_set():
             # Nothing is recorded yet, or it was removed: looked at again later.
             with suppress(ExhumeError):
+                self._opened.look_at_files()
                 self._look()
             self._stop.wait(LOOK_EVERY_S)
 

@@ -16,6 +16,7 @@ from exhume.present.web.seconds import SecondGrids
 from exhume.store.events import EventView, LossView
 from exhume.store.index import Segment
 from exhume.store.lock import being_recorded
+from exhume.store.names import SegmentName
 from exhume.store.query import Recording
 
 # Looking at the directory costs a listing: requests that come together share one.
@@ -33,6 +34,7 @@ class Opened:
         self._lock = threading.Lock()
         self._recording: Recording | None = None
         self._looked = 0.0
+        self._looked_at: set[SegmentName] = set()
 
     def recording(self) -> Recording:
         """Raises RecordingError, with a sentence, where there is nothing to show yet."""
@@ -59,6 +61,15 @@ class Opened:
         self.readers.start()
         with suppress(RecordingError):
             self.seconds.prepare(self.recording().segments, "busy")
+
+    def look_at_files(self) -> None:
+        """Find the files that can't be read. Each is looked at once."""
+        recording = self.recording()
+        sealed = [segment for segment in recording.segments if segment.sealed]
+        for segment in sealed:
+            if segment.name not in self._looked_at:
+                recording.look_at_files(segment)
+        self._looked_at = {segment.name for segment in sealed}
 
     def live(self) -> bool:
         return being_recorded(self.directory)

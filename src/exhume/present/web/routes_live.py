@@ -13,7 +13,7 @@ from exhume.model.errors import RecordingError
 from exhume.present.web.asking import ms
 from exhume.present.web.explaining import Explaining
 from exhume.present.web.opened import Opened
-from exhume.present.web.routes_recording import lost_count
+from exhume.present.web.routes_recording import lost_count, skipped_count
 from exhume.present.web.shapes import LiveShape, Problem
 
 router = APIRouter(tags=["live"], responses={403: {"model": Problem}})
@@ -70,5 +70,10 @@ def _look(here: Opened, explaining: Explaining) -> LiveShape:
     except RecordingError:
         moments = 0
     return LiveShape(
-        since=ms(span.since), until=ms(span.until), live=here.live(), lost=lost_count(here), incidents=moments
+        since=ms(span.since),
+        until=ms(span.until),
+        live=here.live(),
+        lost=lost_count(here),
+        skipped=skipped_count(here),
+        incidents=moments,
     )

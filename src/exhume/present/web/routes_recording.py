@@ -56,7 +56,9 @@ def recording(here: Here) -> RecordingShape:
         losses=list(losses.values()),
         gaps=[(ms(gap.since), ms(gap.until)) for gap in found.gaps(span)],
         missing=list(facts.sources_missing),
-        skipped=[f"{skipped.path.name}: {skipped.reason}" for skipped in found.skipped][:_NO_LIMIT],
+        skipped=[f"{skipped.path.relative_to(found.directory)}: {skipped.reason}" for skipped in found.skipped][
+            :_NO_LIMIT
+        ],
         measures=list(MEASURES),
         states=list(STATES),
         cost=_cost(found, span),
@@ -115,5 +117,13 @@ def lost_count(here: Opened) -> int:
     """How much was lost in all."""
     try:
         return sum(loss.count for loss in here.losses())
+    except RecordingError:
+        return 0
+
+
+def skipped_count(here: Opened) -> int:
+    """How many files are known that could not be read."""
+    try:
+        return min(len(here.recording().skipped), _NO_LIMIT)
     except RecordingError:
         return 0

@@ -190,25 +190,29 @@ async def subsecond(
     column_ms: Annotated[int, Query(ge=100, le=60_000, description="milliseconds of a column")] = 1000,
     rows: Annotated[int, Query(ge=1, le=1000, description="parts that a column is divided into")] = 50,
 ) -> Response:
-    """Samples by when in their second (or longer column) they were taken: column after column, its beginning first."""
+    """Samples by when in their second (or longer column) they were taken: column after column, its beginning first.
+    Columns begin at whole ones of the clock, the first at `since`; what is before `from` was not asked for."""
     return await answers.apart(request, _subsecond, question, column_ms, rows, long=_long(question, answers))
 
 
 def _subsecond(directory: FilePath, asking: Asking, column_ms: int, rows: int) -> Response:
     question = asking.of(opened_at(directory))
     window = question.window
-    columns = -(-window.nanos // (column_ms * MILLIS))
+    column = column_ms * MILLIS
+    first = window.since // column * column
+    columns = 0 if window.empty else -(-(window.until - first) // column)
     if columns > MOST_COLUMNS:
         raise refuse(
             413, f"this time has {columns:,} columns of {column_ms} ms; choose a shorter one, or wider columns"
         )
     check_samples(question.recording, window, "offsets look at every sample", MOST_SUBSECOND_SAMPLES)
     found = moments_of_samples(question.recording.selected(window, question.wanted, ["cpu", "weight_us"]))
-    since = found.walls - window.since
-    place = since // (column_ms * MILLIS) * rows + since % (column_ms * MILLIS) * rows // (column_ms * MILLIS)
+    since = found.walls - first
+    place = since // column * rows + since % column * rows // column
     counts = np.bincount(place, minlength=columns * rows)[: columns * rows].astype(np.uint32)
     header = {
-        "since": ms(window.since),
+        "since": ms(first),
+        "from": ms(window.since),
         "until": ms(window.until),
         "column_ms": column_ms,
         "rows": rows,

@@ -1,6 +1,8 @@
 """What lies over one time axis: cores, lines, events, incidents."""
 
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +16,25 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.incidents_view import Moment as Episode
 from exhume.present.web.answering import Answering
-from exhume.present.web.asking import LAST_MS, MOST_CORES, Answers, Asking, Cells, Moment, Question, Text, ms, window_of
+from exhume.present.web.asking import (
+    LAST_MS,
+    MOST_CORES,
+    Answers,
+    Asking,
+    Cells,
+    Moment,
+    Question,
+    Text,
+    ms,
+    refuse,
+    window_of,
+)
 from exhume.present.web.explaining import Explaining, moment_id
 from exhume.present.web.framed import MEDIA_TYPE, framed, modelled
 from exhume.present.web.lanes import LANES, points_of, pool
 from exhume.present.web.limits import check_samples
 from exhume.present.web.opened import Opened, opened_at
+from exhume.present.web.own_words import own_words
 from exhume.present.web.readers import Ask
 from exhume.present.web.seconds import Pooled
 from exhume.present.web.shapes import (
@@ -28,6 +43,7 @@ from exhume.present.web.shapes import (
     EventsShape,
     IncidentShape,
     IncidentsShape,
+    KindCount,
     LaneShape,
     LanesShape,
     Line,
@@ -39,6 +55,7 @@ from exhume.present.web.shapes import (
 )
 from exhume.store.cores import GAP, LONGEST_ROW_NS, MEASURES, STATES, columns_for
 from exhume.store.profile import ProfileFilter
+from exhume.store.stacks import SAMPLED_STATES
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (403, 404, 413, 422)}
 FRAMED: dict[int | str, dict[str, Any]] = {
@@ -49,7 +66,8 @@ router = APIRouter(tags=["timeline"], responses=PROBLEMS)
 FULL, UNRECORDED = 250, 255
 MOST_EVENTS = 5000
 TOP_THREADS = 5
-LOST = "lost"
+SAMPLED_MEASURES = ("busy", *SAMPLED_STATES)
+LONGEST_MARK, LONGEST_EVENT = 300, 4000
 _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
     *("wall", "kind", "severity", "source", "text", "cpu", "device", "value", "pid", "comm", "container"),
@@ -67,7 +85,7 @@ async def cores(
 ) -> Response:
     """Cores x time, each cell the worst second in it: bytes of 0 to 250 (all of the time; for `wait`, a second waited
     in each second), 255 where nothing was recorded, then the state that took most of it. With a filter, the part of
-    each core's time in the samples that match."""
+    each core's time in the samples that match and were taken in that state (`busy`: in any)."""
     return await heatmap_of(request, answers, question, cells, measure)
 
 
@@ -87,11 +105,14 @@ def _from_seconds(here: Opened, ask: Ask | None, asking: Asking, cells: int, mea
     question = asking.of(here)
     recording, window = question.recording, question.window
     if question.filtered:
+        if measure not in SAMPLED_MEASURES:
+            raise refuse(422, f"a filter looks at samples, which tell {', '.join(SAMPLED_MEASURES)}, not {measure}")
         check_samples(recording, window, "a filter looks at every sample")
-        pooled = here.seconds.matching(recording, window, cells, question.wanted, ask)
+        wanted = replace(question.wanted, state=None if measure == "busy" else measure)
+        pooled = here.seconds.matching(recording, window, cells, wanted, ask)
     else:
         pooled = here.seconds.measured(recording, window, cells, measure, ask)
-    return heatmap(pooled, cells, "matching" if question.filtered else measure, question.cpus)
+    return heatmap(pooled, cells, "matching" if question.filtered and measure == "busy" else measure, question.cpus)
 
 
 def heatmap(pooled: Pooled, cells: int, measure: str, cpus: frozenset[int] | None) -> Response:
@@ -226,31 +247,42 @@ async def events(  # noqa: PLR0917
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 500,
 ) -> Response:
     """What happened, in its order; the first `limit` of them. Filters leave out what names another core, process or
-    container; what names none happened to all."""
+    container; what names none happened to all. `kinds` counts every kind that has events with these words."""
     return await answers.apart(request, _events, question, kinds, text, limit)
 
 
 def _events(directory: Path, asking: Asking, kinds: str | None, text: str | None, limit: int) -> Response:
     question = asking.of(opened_at(directory))
-    every_row = question.recording.read("events", question.window, _EVENT_COLUMNS)
+    logged = question.recording.read("events", question.window, _EVENT_COLUMNS)
+    own = pa.Table.from_pylist(own_words(question.opened, question.window), schema=logged.schema)
+    every_row = pa.concat_tables([logged, own])
     rows = _concerning(every_row, question.wanted)
     elsewhere = every_row.num_rows - rows.num_rows
-    every = sorted(pc.unique(rows.column("kind")).to_pylist())
-    if kinds:
-        rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
     if text:
         rows = rows.filter(pc.match_substring(rows.column("text"), text, ignore_case=True))
+    every = sorted(Counter(rows.column("kind").to_pylist()).items())
+    if kinds:
+        rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
     rows = rows.sort_by("wall")
     shown = [_event(row) for row in rows.slice(0, limit).to_pylist()]
     return modelled(
         EventsShape(
-            events=shown, total=rows.num_rows, truncated=rows.num_rows > limit, kinds=every, elsewhere=elsewhere
+            events=shown,
+            total=rows.num_rows,
+            truncated=rows.num_rows > limit,
+            kinds=[KindCount(kind=kind, count=count) for kind, count in every],
+            elsewhere=elsewhere,
         )
     )
 
 
 def _event(row: dict[str, Any]) -> EventShape:
-    return EventShape(at=ms(row.pop("wall")), **row)
+    return EventShape(at=ms(row.pop("wall")), **row | {"text": _short(row["text"], LONGEST_EVENT)})
+
+
+def _short(text: str, most: int = LONGEST_MARK) -> str:
+    """A line that something wrote by the megabyte is not for reading whole."""
+    return text if len(text) <= most else f"{text[:most]} …"
 
 
 def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
@@ -276,8 +308,8 @@ def _numbers(cpus: Collection[int]) -> pa.Array:
 
 @router.get("/marks", responses={200: {"model": MarksShape}}, response_class=Response)
 async def marks(request: Request, answers: Answers, question: Question, cells: Cells = 400) -> Response:
-    """The lane of events: those of a kind that fall into the same cell are one mark. What was lost is a kind of its
-    own. Filters as for /api/events."""
+    """The lane of events: those of a kind that fall into the same cell are one mark. What was lost, and when the clock
+    was set, are kinds of their own. Filters as for /api/events."""
     return await answers.apart(request, _marks, question, cells)
 
 
@@ -286,22 +318,19 @@ def _marks(directory: Path, asking: Asking, cells: int) -> Response:
     window = question.window
     columns = ["wall", "kind", "severity", "text", "cpu", "comm", "pid", "container"]
     rows = _concerning(question.recording.read("events", window, columns), question.wanted)
-    lost = [
-        {"wall": loss.wall, "kind": LOST, "severity": "warning", "text": f"{loss.source}: {loss.count} {loss.kind}"}
-        for loss in question.recording.losses(window)
-    ]
+    own = own_words(question.opened, window)
     found: dict[tuple[int, str], Mark] = {}
-    for row in sorted([*rows.to_pylist(), *lost], key=lambda row: row["wall"]):
+    for row in sorted([*rows.to_pylist(), *own], key=lambda row: row["wall"]):
         at, place = row["wall"], (row["wall"] - window.since) * cells // max(1, window.nanos)
         mark = found.get((place, row["kind"]))
         if mark is None:
             found[place, row["kind"]] = Mark(
-                at=ms(at), until=ms(at), kind=row["kind"], severity=row["severity"], count=1, text=row["text"]
+                at=ms(at), until=ms(at), kind=row["kind"], severity=row["severity"], count=1, text=_short(row["text"])
             )
             continue
         mark.until, mark.count = ms(at), mark.count + 1
         if _gravity(row["severity"]) > _gravity(mark.severity):
-            mark.severity, mark.text = row["severity"], row["text"]
+            mark.severity, mark.text = row["severity"], _short(row["text"])
     return modelled(MarksShape(marks=list(found.values())))
 
 

@@ -98,9 +98,11 @@ class SecondGrids:
     ) -> Pooled:
         """The part of each core's time that is in samples which the filter leaves."""
         if window.nanos < cells * NANOS:
-            return _exact_samples(recording, window, cells, wanted)
-        make = partial(_matching_part, recording.directory, recording.facts.cores, wanted)
-        return self._pooled(recording.holding(window), window, cells, _Pieces(wanted, make, ask))
+            found = _exact_samples(recording, window, cells, wanted)
+        else:
+            make = partial(_matching_part, recording.directory, recording.facts.cores, wanted)
+            found = self._pooled(recording.holding(window), window, cells, _Pieces(wanted, make, ask))
+        return _of_cores_that_were_there(found, self.measured(recording, window, cells, "busy", ask))
 
     def _pooled(self, segments: list[Segment], window: Window, cells: int, wanted: "_Pieces") -> Pooled:
         pieces = self._pieces(segments, wanted)
@@ -212,6 +214,22 @@ def _permille(taken_us: npt.NDArray[Any], nanos: float) -> Scores:
     part = np.minimum(taken_us * 1e6 / nanos, 1000).astype(np.int16)
     scores: Scores = part << STATE_BITS
     return scores
+
+
+def _of_cores_that_were_there(found: Pooled, recorded: Pooled) -> Pooled:
+    """Samples don't tell whether a core without any was idle, offline, or never there: the cpu table does."""
+    matching = np.asarray(found.cpus, np.int64)[(found.values > 0).any(axis=1)]
+    cpus = sorted({*recorded.cpus, *matching.tolist()})
+    if not recorded.cpus or not cpus:
+        return found
+    values = np.full((len(cpus), found.values.shape[1]), GAP, np.int16)
+    place = {cpu: line for line, cpu in enumerate(cpus)}
+    there = [place[cpu] for cpu in recorded.cpus]
+    values[there] = np.where(recorded.values == GAP, GAP, 0)
+    mine = [i for i, cpu in enumerate(found.cpus) if cpu in place]
+    lines = [place[found.cpus[i]] for i in mine]
+    values[lines] = np.maximum(values[lines], np.where(found.values[mine] > 0, found.values[mine], GAP))
+    return Pooled(found.window, cpus, values, np.where(values == GAP, GAP, 0).astype(np.int16))
 
 
 def _exact(grid: CoreGrid) -> Pooled:

@@ -111,11 +111,18 @@ class EventShape(BaseModel):
     container_name: str | None
 
 
+class KindCount(BaseModel):
+    kind: str
+    count: int
+
+
 class EventsShape(BaseModel):
+    """`kinds` are all that the question's window, filters and words leave, whichever of them were asked for."""
+
     events: list[EventShape]
     total: int
     truncated: bool
-    kinds: list[str]
+    kinds: list[KindCount]
     elsewhere: int
 
 
@@ -218,4 +225,5 @@ class LiveShape(BaseModel):
     until: int
     live: bool
     lost: int
+    skipped: int
     incidents: int

@@ -8,22 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from exhume.collect.systemd.bus import BusSilent
 from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
 from exhume.remedy.services.controls import ActionFailed, ContainerControl, Controls, Kept, Left, UnitControl
 from exhume.remedy.services.names import check_container_id, check_unit_name
 from exhume.remedy.services.own_files import OwnFiles, drop_in_of
+from exhume.remedy.services.stopping import RUNS, STAYS_UP, Patience, stop_unit
 
 STOP_UNITS, HOLD_UNITS, MASK_UNITS = "stop-units", "hold-units", "mask-units"
 STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
 # Whoever ends a job of systemd in any of these ways has done what was asked.
 _DONE = ("done", "skipped")
-# What crash-loops is now and then on its way down.
-_STAYS_UP = ("active", "activating", "reloading", "refreshing")
-# One that is on its way down ran; but unless it is started, it is down in a moment.
-RUNS = (*_STAYS_UP, "deactivating")
-_STOP_S = 120.0
 _CONTAINER_GRACE_S = 30
 # Relations by which stopping one unit stops another, in the words of a fingerprint.
 _TAKEN_ALONG = ("required_by", "requisite_of", "bound_by", "consists_of", "propagates_stop_to")
@@ -45,12 +42,13 @@ class Action(Protocol):
         """Put back what was there. Raises Kept where that would harm, else ExhumeError."""
 
 
-def service_actions(controls: Controls, files: OwnFiles) -> dict[str, Action]:
+def service_actions(controls: Controls, files: OwnFiles, patience: Patience | None = None) -> dict[str, Action]:
     """The actions by the names that steps have for them."""
+    patience = patience or Patience()
     return {
-        STOP_UNITS: StopUnits(controls, files),
-        HOLD_UNITS: HoldUnits(controls, files),
-        MASK_UNITS: MaskUnits(controls, files),
+        STOP_UNITS: StopUnits(controls, files, patience),
+        HOLD_UNITS: HoldUnits(controls, files, patience),
+        MASK_UNITS: MaskUnits(controls, files, patience),
         STOP_CONTAINER: StopContainer(controls),
         RESTART_POLICY: ChangePolicy(controls),
     }
@@ -79,6 +77,7 @@ class StopUnits:
 
     controls: Controls
     files: OwnFiles
+    patience: Patience
 
     def look(self, step: Step) -> dict[str, Any]:
         control = self.controls.systemd()
@@ -88,7 +87,7 @@ class StopUnits:
     def do(self, step: Step, before: Before) -> str:
         control = self.controls.systemd()
         for name in step.targets:
-            result = _stop(control, check_unit_name(name))
+            result = stop_unit(control, check_unit_name(name), self.patience, before["along"])
             if result not in _DONE:
                 raise ActionFailed(f"{name} was not stopped: systemd's job ended with {result}")
         return ""
@@ -103,11 +102,8 @@ class StopUnits:
                 held.append(name)
             elif now["load"] in ("not-found", "masked"):
                 said.append(f"{name} is {now['load']}, so it was not started again")
-            elif now["active"] not in _STAYS_UP:
-                result = control.start(name)
-                # It ran before; whether it runs well was never ours to say.
-                if result not in _DONE:
-                    said.append(f"{name} was started again, and that ended with {result}")
+            elif now["active"] not in STAYS_UP:
+                said += _started(control, name, now["active"])
         if held:
             raise Kept(f"{', '.join(held)} can't be started while {drop_in_of(held[0])} is there")
         return "; ".join(said)
@@ -119,6 +115,7 @@ class HoldUnits:
 
     controls: Controls
     files: OwnFiles
+    patience: Patience
 
     def look(self, step: Step) -> dict[str, Any]:
         for name in step.targets:
@@ -134,7 +131,7 @@ class HoldUnits:
         for name in step.targets:
             if drop_in_of(name) not in control.unit_fingerprint(name).get("drop_ins", ""):
                 raise ActionFailed(f"systemd did not read {drop_in_of(name)}; is its unit directory another one?")
-        return _stopped_again(control, step.targets)
+        return _stopped_again(control, step.targets, self.patience)
 
     def undo(self, step: Step, before: Before) -> str:
         removals = (
@@ -150,6 +147,7 @@ class MaskUnits:
 
     controls: Controls
     files: OwnFiles
+    patience: Patience
 
     def look(self, step: Step) -> dict[str, Any]:
         for name in step.targets:
@@ -162,7 +160,7 @@ class MaskUnits:
         for name in step.targets:
             self.files.mask(name)
         control.daemon_reload()
-        return _stopped_again(control, step.targets)
+        return _stopped_again(control, step.targets, self.patience)
 
     def undo(self, step: Step, before: Before) -> str:
         return _take_back((partial(self.files.unmask, name) for name in reversed(before["free"])), self.controls)
@@ -255,20 +253,23 @@ def _texts(step: Step) -> dict[str, str]:
     return {name: named[path] for name, path in wanted.items()}
 
 
-def _stop(control: UnitControl, name: str) -> str:
-    """The result of the job. One that ended badly just then was stopped by order, and is no failed unit of the node."""
-    ran = control.unit_state(name)["active"] in RUNS
-    result = control.stop(name, _STOP_S)
-    if ran and control.unit_state(name)["active"] == "failed":
-        control.reset_failed(name)
-    return result
+def _started(control: UnitControl, name: str, was: str) -> list[str]:
+    """Start what ran before; what there is to say of it. Whether it runs well was never ours to say."""
+    try:
+        result = control.start(name)
+    except BusSilent:
+        if was != "deactivating":
+            raise
+        # The order stands: it takes the place of the one to stop.
+        return [f"{name} is still on its way down; systemd starts it as soon as it is"]
+    return [] if result in _DONE else [f"{name} was started again, and that ended with {result}"]
 
 
-def _stopped_again(control: UnitControl, units: Iterable[str]) -> str:
+def _stopped_again(control: UnitControl, units: Iterable[str], patience: Patience) -> str:
     """Stop what was started between its stop and now; from now on nothing can start it."""
     again = [name for name in units if control.unit_state(name)["active"] in RUNS]
     for name in again:
-        _stop(control, name)
+        stop_unit(control, name, patience)
     return f"{', '.join(again)} had been started again meanwhile, and was stopped" if again else ""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from exhume.model.audit import Audit, Judged, Manager, Needed, Service
 from exhume.model.errors import UsageError
+from exhume.model.remedy import Unasked
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.controls import Controls
 from exhume.remedy.services.names import STOPPABLE, check_unit_name, is_unit_name
@@ -12,13 +13,12 @@ from exhume.remedy.services.names import STOPPABLE, check_unit_name, is_unit_nam
 _SHORT_ID = 12
 
 
-def unneeded(audit: Audit) -> list[Chosen]:
-    """Every service that is in trouble and that nothing on the node needs, the worst first."""
-    return [
-        Chosen(judged.service, judged)
-        for judged in audit.services
-        if judged.troubled and judged.need.needed is Needed.NO
-    ]
+def unneeded(audit: Audit) -> tuple[list[Chosen], list[Unasked]]:
+    """What is done about when nothing is named, the worst first: services that are in trouble and that nothing on the
+    node needs, by more than that they never worked. The others have to be named, and are told with the reason."""
+    useless = [each for each in audit.services if each.troubled and each.need.needed is Needed.NO]
+    taken = [Chosen(each.service, each) for each in useless if each.surely_useless]
+    return taken, [Unasked(each.service.key, each.need.why) for each in useless if not each.surely_useless]
 
 
 def manager_of(target: str) -> Manager | None:

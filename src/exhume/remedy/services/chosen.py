@@ -25,9 +25,9 @@ class Chosen:
 
     @property
     def risk(self) -> Risk:
-        if self.judged is None or self.judged.need.needed is Needed.UNKNOWN:
-            return Risk.MEDIUM
-        return Risk.LOW if self.judged.need.needed is Needed.NO else Risk.HIGH
+        if self.judged is not None and self.judged.need.needed is Needed.YES:
+            return Risk.HIGH
+        return Risk.LOW if self.judged is not None and self.judged.surely_useless else Risk.MEDIUM
 
     @property
     def harm(self) -> str:

@@ -49,7 +49,8 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
                 commands=(f"{program} stop -t 30 {container}",),
                 risk=chosen.risk,
                 harm=chosen.harm,
-                undo=f"it is started again: {program} start {container}",
+                undo="it is started again",
+                undo_commands=(f"{program} start {container}",),
                 effects=chosen.effects,
             )
         )
@@ -65,7 +66,8 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
                 commands=(f"{program} update --restart=no {container}",),
                 risk=chosen.risk,
                 harm=chosen.harm,
-                undo=f"the policy is put back: {program} update --restart={policy.name}{retries} {container}",
+                undo="the policy is put back",
+                undo_commands=(f"{program} update --restart={policy.name}{retries} {container}",),
                 effects=chosen.effects,
             )
         )

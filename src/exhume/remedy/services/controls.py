@@ -1,6 +1,6 @@
 """Who carries out what a fix does to services, as far as it matters here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,9 +21,11 @@ class Kept(ExhumeError):
 
 
 class UnitControl(Protocol):
-    """systemd. Orders return the result of their job: `done` when all is well."""
+    """systemd. Orders return the result of their job: `done` when all is well. While a stop is waited for, `go_on` is
+    asked about each second, with the seconds so far. `stop_within` of a state are the seconds that a unit may take to
+    stop, or `infinity`."""
 
-    def stop(self, name: str, timeout: float = ...) -> str: ...
+    def stop(self, name: str, timeout: float = ..., go_on: Callable[[float], bool] | None = ...) -> str: ...
 
     def start(self, name: str, timeout: float = ...) -> str: ...
 

@@ -7,13 +7,14 @@ from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
 from exhume.model.words import listed
-from exhume.remedy.services.actions import RUNS, stopped_along
+from exhume.remedy.services.actions import stopped_along
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.container_steps import container_steps
 from exhume.remedy.services.controls import Controls, UnitControl
 from exhume.remedy.services.names import is_unit_name
 from exhume.remedy.services.own_files import OwnFiles
 from exhume.remedy.services.refuse import refusal, required_refusal, unit_refusal
+from exhume.remedy.services.stopping import RUNS
 from exhume.remedy.services.surroundings import Surroundings
 from exhume.remedy.services.unit_steps import UnitCase, hold_step, stop_for_good, stop_step
 

@@ -50,7 +50,8 @@ def stop_step(case: UnitCase, running: tuple[str, ...]) -> Step:
         commands=(f"systemctl stop -- {names}",),
         risk=Risk.HIGH if case.along else case.chosen.risk,
         harm=case.chosen.harm,
-        undo=f"it is started again: systemctl start -- {again}",
+        undo="it is started again",
+        undo_commands=(f"systemctl start -- {again}",),
         dependents=case.along,
         effects=case.chosen.effects,
     )
@@ -59,9 +60,8 @@ def stop_step(case: UnitCase, running: tuple[str, ...]) -> Step:
 def stop_for_good(step: Step) -> Step:
     """The same for a unit that was made at run time: it goes when it is stopped, and whoever made it has to make it
     anew."""
-    return replace(
-        step, reversible=False, undo="whoever made it at run time has to make it anew: it is gone when it ends"
-    )
+    undo = "whoever made it at run time has to make it anew: it is gone when it ends"
+    return replace(step, reversible=False, undo=undo, undo_commands=())
 
 
 def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> tuple[Step | None, str]:
@@ -95,7 +95,8 @@ def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> 
         commands=(*typed, "systemctl daemon-reload"),
         risk=case.chosen.risk,
         harm="units that want it start without it",
-        undo=f"the files are removed again: rm -- {files_words} && systemctl daemon-reload",
+        undo="the files are removed again",
+        undo_commands=(f"rm -- {files_words}", "systemctl daemon-reload"),
         dependents=case.along,
         files=texts,
         effects=case.chosen.effects,
@@ -118,7 +119,8 @@ def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | Non
         commands=(*(f"ln -s -- {NOWHERE} {shlex.quote(link)}" for link in links), "systemctl daemon-reload"),
         risk=case.chosen.risk,
         harm="units that require it can't be started",
-        undo=f"the links are removed again: rm -- {' '.join(map(shlex.quote, links))} && systemctl daemon-reload",
+        undo="the links are removed again",
+        undo_commands=(f"rm -- {' '.join(map(shlex.quote, links))}", "systemctl daemon-reload"),
         dependents=case.along,
         files=tuple((link, f"a link to {NOWHERE}") for link in links),
         effects=case.chosen.effects,

@@ -9,8 +9,9 @@ import { theme } from "../../theme";
 import { drawFlame, rowAt, rowTop } from "./draw";
 import { hit, indexOf, layOut, neighbour, ROW, type Layout } from "./layout";
 import { ACTIONS, focusOn, FrameMenu, type MenuAt } from "./menu";
-import { frameOf, growth, nameOf, nodeAt, search, type FlameModel } from "./model";
-import { describe, FrameTip } from "./tip";
+import { frameOf, growth, nameOf, nodeAt, search, type FlameModel, type Matches } from "./model";
+import { useWidth } from "../width";
+import { describe, FrameTip, wholeWords } from "./tip";
 
 /** What measurements read off a drawing: how long the last one took, and how many there were. */
 declare global {
@@ -29,7 +30,7 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
   const pixels = useWidth(canvas);
   const node = useMemo(() => nodeAt(model, root), [model, root.join("\u0000")]);
   const layout = useMemo(() => layOut(model, node, pixels), [model, node, pixels]);
-  const matches = useMemo(() => search(model, pattern), [model, pattern]);
+  const matches = useMemo(() => search(model, pattern, node), [model, pattern, node]);
   const [hovered, setHovered] = useState(-1);
   const [focused, setFocused] = useState(-1);
   const [menu, setMenu] = useState<MenuAt | null>(null);
@@ -116,18 +117,24 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
         onFocus={() => setFocused((old) => (old < 0 ? indexOf(layout, node) : old))}
       />
       {hovered >= 0 && hovered < layout.count && !menu && (
-        <FrameTip model={model} layout={layout} index={hovered} up={up} />
+        <FrameTip model={model} root={node} layout={layout} index={hovered} up={up} />
       )}
       {menu && <FrameMenu model={model} at={menu} onClose={() => closeMenu(setMenu, canvas.current)} />}
       {matches && (
         <p class="flame-found" role="status" data-testid="found">
-          {matches.nodes === 0
-            ? `nothing matches “${pattern}”`
-            : `${percent(matches.share)} of the time is in frames that match`}
+          {matches.nodes === 0 ? `nothing matches “${pattern}”` : foundWords(model, matches, node)}
         </p>
       )}
     </div>
   );
+}
+
+/** How much is in frames that match, and of what that is a share. */
+function foundWords(model: FlameModel, matches: Matches, root: number): string {
+  const parts = [`${percent(matches.share)} of ${wholeWords(model)} is in frames that match`];
+  if (matches.before !== null) parts.push(`${percent(matches.before)} of ${model.flame.baseline}`);
+  if (root !== 0) parts.push(`${percent(matches.zoomed)} of ${nameOf(model, root)}`);
+  return parts.join("; ");
 }
 
 function closeMenu(setMenu: (menu: MenuAt | null) => void, canvas: HTMLCanvasElement | null): void {
@@ -144,18 +151,4 @@ function directionOf(key: string, up: boolean): "in" | "out" | "before" | "after
 
 function setHeight(canvas: HTMLCanvasElement | null, layout: Layout): void {
   if (canvas) canvas.style.height = `${layout.rows * ROW}px`;
-}
-
-function useWidth(of: { current: HTMLElement | null }): number {
-  const [width, setWidth] = useState(1000);
-  useEffect(() => {
-    const element = of.current;
-    if (!element) return undefined;
-    const measure = (): void => setWidth(Math.max(200, element.clientWidth));
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
-  return width;
 }

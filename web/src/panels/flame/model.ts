@@ -5,6 +5,11 @@ import type { Flame } from "../../wire";
 export interface FlameModel {
   flame: Flame;
   size: number;
+  /** What is left of each side without what is hidden, node by node; the first is the whole that shares are of. */
+  now: Side;
+  /** Null without a baseline. */
+  base: Side | null;
+  samples: ArrayLike<number>;
   /** Share of the whole picture; with a baseline, the mean of both sides, the only width that adds up everywhere. */
   width: Float64Array;
   depth: Int32Array;
@@ -14,20 +19,21 @@ export interface FlameModel {
   deepest: number;
 }
 
+/** Microseconds of CPU time, inclusive. */
+export type Side = ArrayLike<number>;
+
 /** Hidden frames go with everything that they called; what called them shrinks. */
 export function modelOf(flame: Flame, hidden: readonly string[] = []): FlameModel {
   const size = flame.label.length;
   const gone = hiddenNodes(flame, hidden);
-  const [now, base] = sides(flame, gone);
+  const left = gone.includes(1) ? (sums: readonly number[]): Side => without(flame, sums, gone) : (sums: Side) => sums;
+  const now = left(flame.weight);
+  const base = flame.differential ? left(flame.base_weight) : null;
+  const sidesWithTime = Number(now[0] > 0) + Number(base !== null && base[0] > 0);
   const width = new Float64Array(size);
-  const total = now[0];
-  const baseTotal = base ? base[0] : 0;
-  const sidesWithTime = Number(total > 0) + Number(baseTotal > 0);
   for (let i = 0; i < size; i++) {
-    if (gone[i]) continue;
-    let share = total > 0 ? now[i] / total : 0;
-    if (base) share = (share + (baseTotal > 0 ? base[i] / baseTotal : 0)) / Math.max(1, sidesWithTime);
-    width[i] = share;
+    const both = shareOf(now, i) + (base ? shareOf(base, i) : 0);
+    width[i] = base ? both / Math.max(1, sidesWithTime) : both;
   }
   const depth = new Int32Array(size);
   let deepest = 0;
@@ -35,7 +41,13 @@ export function modelOf(flame: Flame, hidden: readonly string[] = []): FlameMode
     depth[i] = depth[flame.parent[i]] + 1;
     if (!gone[i] && depth[i] > deepest) deepest = depth[i];
   }
-  return { flame, size, width, depth, ...childrenOf(flame, width), deepest };
+  const samples = left(flame.samples_of);
+  return { flame, size, now, base, samples, width, depth, ...childrenOf(flame, width), deepest };
+}
+
+/** A node's part of another node (of the whole where none is given). */
+export function shareOf(side: Side, node: number, of = 0): number {
+  return side[of] > 0 ? side[node] / side[of] : 0;
 }
 
 function hiddenNodes(flame: Flame, hidden: readonly string[]): Uint8Array {
@@ -48,20 +60,15 @@ function hiddenNodes(flame: Flame, hidden: readonly string[]): Uint8Array {
   return gone;
 }
 
-/** The weights of both sides without what is hidden. */
-function sides(flame: Flame, gone: Uint8Array): [ArrayLike<number>, ArrayLike<number> | null] {
-  const base = flame.differential ? flame.base_weight : null;
-  if (!gone.includes(1)) return [flame.weight, base];
-  return [without(flame, flame.weight, gone), base && without(flame, base, gone)];
-}
-
-function without(flame: Flame, weight: readonly number[], gone: Uint8Array): Float64Array {
-  const left = Float64Array.from(weight);
+/** Sums without what is hidden: it is nothing, and what called it is smaller by it. */
+function without(flame: Flame, sums: readonly number[], gone: Uint8Array): Side {
+  const left = Float64Array.from(sums);
   for (let i = 1; i < left.length; i++) {
-    const topmost = gone[i] && !gone[flame.parent[i]];
-    if (!topmost) continue;
+    if (!gone[i]) continue;
+    left[i] = 0;
+    if (gone[flame.parent[i]]) continue;
     for (let above = flame.parent[i]; ; above = flame.parent[above]) {
-      left[above] -= weight[i];
+      left[above] -= sums[i];
       if (above === 0) break;
     }
   }
@@ -120,9 +127,13 @@ export function childNodes(model: FlameModel, node: number): number[] {
 export interface Matches {
   /** For each label, whether it matches. */
   labels: Uint8Array;
-  /** The part of the whole that is in matching frames, nested ones counted once. */
-  share: number;
   nodes: number;
+  /** The part of the time that is in matching frames, nested ones counted once. */
+  share: number;
+  /** The same of the baseline; null without one. */
+  before: number | null;
+  /** The same within the frame that fills the width. */
+  zoomed: number;
 }
 
 /** A pattern is a regular expression where it is one, else plain text; case doesn't matter. */
@@ -136,30 +147,35 @@ export function matcher(pattern: string): (name: string) => boolean {
   }
 }
 
-export function search(model: FlameModel, pattern: string): Matches | null {
+export function search(model: FlameModel, pattern: string, root = 0): Matches | null {
   if (pattern === "") return null;
-  const { flame, size, width } = model;
+  const { flame, size, width, now, base } = model;
   const matches = matcher(pattern);
   const labels = Uint8Array.from(flame.labels.name, (name) => (matches(name) ? 1 : 0));
   const inside = new Uint8Array(size);
-  let share = 0;
-  let nodes = 0;
+  const below = new Uint8Array(size);
+  below[root] = 1;
+  const found = { nodes: 0, share: 0, before: 0, zoomed: 0 };
   for (let i = 1; i < size; i++) {
     if (width[i] === 0) continue;
+    const above = flame.parent[i];
     const hit = labels[flame.label[i]] === 1;
-    if (hit) nodes++;
-    if (hit && !inside[flame.parent[i]]) share += width[i];
-    inside[i] = hit || inside[flame.parent[i]] ? 1 : 0;
+    if (below[above]) below[i] = 1;
+    if (hit) found.nodes++;
+    if (hit && !inside[above]) {
+      found.share += shareOf(now, i);
+      if (base) found.before += shareOf(base, i);
+      if (below[i]) found.zoomed += shareOf(now, i, root);
+    }
+    inside[i] = hit || inside[above] ? 1 : 0;
   }
-  return { labels, share, nodes };
+  // What is zoomed into may itself be part of a match.
+  return { labels, ...found, before: base && found.before, zoomed: inside[root] ? 1 : found.zoomed };
 }
 
 /** How much a node's share grew against the baseline; 0 without one. */
-export function growth({ flame }: FlameModel, node: number): number {
-  if (!flame.differential) return 0;
-  const now = flame.weight_us ? flame.weight[node] / flame.weight_us : 0;
-  const before = flame.base_weight_us ? flame.base_weight[node] / flame.base_weight_us : 0;
-  return now - before;
+export function growth({ now, base }: FlameModel, node: number): number {
+  return base ? shareOf(now, node) - shareOf(base, node) : 0;
 }
 
 export interface OwnTime {
@@ -169,48 +185,47 @@ export interface OwnTime {
   grown: number;
 }
 
-/** Functions by the time in themselves, the most first. */
+/** Functions by the time in themselves, the most first; shares are of what is not hidden. */
 export function topFunctions(model: FlameModel, most: number): OwnTime[] {
-  const { flame } = model;
+  const { flame, now, base } = model;
   const labels = flame.labels.name.length;
-  const [own, ownBase] = [ownSums(flame, flame.weight), ownSums(flame, flame.base_weight)];
-  const total = totals(flame);
+  const [own, ownBase] = [ownSums(flame, now), base && ownSums(flame, base)];
+  const total = totals(flame, now);
   const share = (value: number, of: number): number => (of > 0 ? value / of : 0);
   const rows: OwnTime[] = [];
   for (let label = 0; label < labels; label++) {
     if (!["kernel", "user", "jit"].includes(flame.labels.kind[label])) continue;
-    const now = share(own[label], flame.weight_us);
-    const before = share(ownBase[label], flame.base_weight_us);
-    if (now === 0 && before === 0) continue;
+    const after = share(own[label], now[0]);
+    const before = base && ownBase ? share(ownBase[label], base[0]) : 0;
+    if (after === 0 && before === 0) continue;
     rows.push({
       frame: { name: flame.labels.name[label], module: flame.labels.module[label], kind: flame.labels.kind[label] },
-      own: now,
-      total: share(total[label], flame.weight_us),
-      grown: now - before,
+      own: after,
+      total: share(total[label], now[0]),
+      grown: after - before,
     });
   }
   const rank = (row: OwnTime): number => (flame.differential ? Math.abs(row.grown) : row.own);
   return rows.sort((a, b) => rank(b) - rank(a)).slice(0, most);
 }
 
-function ownSums(flame: Flame, weight: readonly number[]): Float64Array {
+function ownSums(flame: Flame, side: Side): Float64Array {
   const sums = new Float64Array(flame.labels.name.length);
-  if (weight.length === 0) return sums;
-  for (let i = 0; i < weight.length; i++) {
-    sums[flame.label[i]] += weight[i];
-    if (i > 0) sums[flame.label[flame.parent[i]]] -= weight[i];
+  for (let i = 0; i < side.length; i++) {
+    sums[flame.label[i]] += side[i];
+    if (i > 0) sums[flame.label[flame.parent[i]]] -= side[i];
   }
   return sums;
 }
 
 /** Inclusive time by label; a function that calls itself counts once. */
-function totals(flame: Flame): Float64Array {
+function totals(flame: Flame, side: Side): Float64Array {
   const sums = new Float64Array(flame.labels.name.length);
   for (let i = 1; i < flame.label.length; i++) {
     const label = flame.label[i];
     let above = flame.parent[i];
     while (above !== 0 && flame.label[above] !== label) above = flame.parent[above];
-    if (above === 0) sums[label] += flame.weight[i];
+    if (above === 0) sums[label] += side[i];
   }
   return sums;
 }

@@ -4,15 +4,16 @@ import { useMemo } from "preact/hooks";
 import { announce, TableInstead } from "../../a11y";
 import { BASELINES, COLOURS, type FlameColour } from "../../address";
 import { api, flameQuestion, type Baseline } from "../../api";
-import { count, duration, percent, plural, range } from "../../format";
+import { duration, percent, plural, range } from "../../format";
 import { Standby, useResource } from "../../resource";
-import { change, flameScope, pickingBase, recording, state, type Analysed } from "../../state";
+import { change, flameScope, pickingBase, state, type Analysed } from "../../state";
+import type { Flame } from "../../wire";
 import { ExportMenu } from "../export";
 import type { Panel, PanelProps } from "../panel";
-import { Unasked, useUnasked } from "../unasked";
+import { blindWords, Unasked, useUnasked } from "../unasked";
 import { FlameCanvas } from "./canvas";
 import { modelOf, topFunctions, type FlameModel, type OwnTime } from "./model";
-import { points } from "./tip";
+import { points, wholeWords } from "./tip";
 
 const TOP = 40;
 const FIRST_WAIT_MS = 250;
@@ -52,10 +53,10 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   const { hide, colour } = state.value;
   const model = useMemo(() => flame && modelOf(flame, hide), [flame, hide.join("\u0000")]);
   if (long) return <Unasked of={of} onAsk={ask} />;
-  const drawn = model !== null && (flame!.weight_us > 0 || flame!.base_weight_us > 0);
+  const drawn = model !== null && (model.now[0] > 0 || (model.base?.[0] ?? 0) > 0);
   return (
     <div class="flame" aria-busy={read.loading} data-testid="flame" data-loading={read.loading}>
-      <Standby of={read} what="the stacks" empty={!drawn && emptyWords()} />
+      <Standby of={read} what="the stacks" empty={!drawn && emptyWords(of, flame)} />
       {drawn && (
         <>
           <FlameWords model={model} />
@@ -71,20 +72,23 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   );
 }
 
-function emptyWords(): string {
-  const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
-  if (missing) return `There are no stacks: ${missing}`;
-  return "No stack was sampled here: the cores idled, or a filter leaves nothing. Select more, or clear the filter.";
+function emptyWords(of: Analysed, flame: Flame | null): string {
+  if (flame && flame.weight_us > 0) return "All that ran here is hidden: show the hidden frames again.";
+  const idle = "the cores idled or were offline, or a filter leaves nothing. Select more, or clear the filter.";
+  // What could not be seen is told before anything is taken for idle.
+  return blindWords(of) ?? `No stack was sampled here: ${flame?.blind_spots.join("; ") || idle}`;
 }
 
 function FlameWords({ model }: { model: FlameModel }): JSX.Element {
-  const { flame } = model;
+  const { flame, now, samples } = model;
   const spots = flame.blind_spots.length;
+  const hidden = flame.weight[0] - now[0];
   return (
-    <p class="flame-words muted">
-      {plural(flame.samples, "sample")} · {duration(flame.weight_us / 1000)} of CPU time
+    <p class="flame-words muted" data-testid="flame-words">
+      {plural(samples[0], "sample")} · {duration(now[0] / 1000)} of CPU time
+      {hidden > 0 && ` without what is hidden (${duration(hidden / 1000)})`}
       {flame.differential && ` · against ${flame.baseline} (${plural(flame.base_samples, "sample")})`}
-      {flame.dropped > 0 && ` · ${count(flame.dropped)} frames too thin to draw`}
+      {flame.dropped > 0 && ` · ${plural(flame.dropped, "frame")} too thin to draw`}
       {spots > 0 && (
         <details class="spots">
           <summary>{plural(spots, "blind spot")}</summary>
@@ -101,8 +105,8 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
 
 function spokenSummary(model: FlameModel): string {
   const [top] = topFunctions(model, 1);
-  const most = top ? `; most time is in ${top.frame.name}, ${percent(top.own)}` : "";
-  return `Flame graph of ${plural(model.flame.samples, "sample")}${most}`;
+  const most = top ? `; most time is in ${top.frame.name}, ${percent(top.own)} of ${wholeWords(model)}` : "";
+  return `Flame graph of ${plural(model.samples[0], "sample")}${most}`;
 }
 
 function TopFunctions({ model }: { model: FlameModel }): JSX.Element {
@@ -110,8 +114,9 @@ function TopFunctions({ model }: { model: FlameModel }): JSX.Element {
   const { differential } = model.flame;
   return (
     <TableInstead<OwnTime>
-      summary={differential ? "The functions that changed most, as a table" : "The top functions, as a table"}
-      caption="functions by their own time"
+      summary={`${differential ? "The functions that changed most" : "The top functions"}, as a table`}
+      note={`Shares are of ${wholeWords(model)}.`}
+      caption={`functions by their own time, as shares of ${wholeWords(model)}`}
       rows={rows}
       keyOf={(row) => `${row.frame.kind} ${row.frame.module} ${row.frame.name}`}
       empty="no functions were sampled"
@@ -193,7 +198,6 @@ function FlameTools({ of }: PanelProps): JSX.Element {
     <>
       <input
         type="search"
-        class="flame-search"
         placeholder="search frames ( / )"
         aria-label="search frames: text or a regular expression"
         value={search}
@@ -237,10 +241,11 @@ function FlameTools({ of }: PanelProps): JSX.Element {
   );
 }
 
-/** `/` goes to the search, from anywhere. */
+/** `/` goes to the search, from anywhere: of the events where those are open, else of frames. */
 export function focusSearch(): void {
-  change({ tab: state.peek().tab === "difference" ? "difference" : "flame" }, "replace");
-  window.requestAnimationFrame(() => document.querySelector<HTMLInputElement>(".flame-search")?.focus());
+  const { tab } = state.peek();
+  if (tab !== "difference" && tab !== "events") change({ tab: "flame" }, "replace");
+  window.requestAnimationFrame(() => document.querySelector<HTMLInputElement>(".tab-tools [type=search]")?.focus());
 }
 
 export const flamePanel: Panel = { tab: "flame", title: "Flame", key: "1", Body: FlameBody, Tools: FlameTools };

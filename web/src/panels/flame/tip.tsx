@@ -4,14 +4,19 @@ import { useEffect, useRef } from "preact/hooks";
 import { count, duration, percent } from "../../format";
 import { rowTop } from "./draw";
 import { ROW, type Layout } from "./layout";
-import { frameOf, growth, type FlameModel } from "./model";
+import { frameOf, growth, nameOf, shareOf, type FlameModel } from "./model";
+
+/** What shares are of: the whole that is seen. */
+export function wholeWords({ flame, now }: FlameModel): string {
+  const hidden = now[0] < flame.weight[0] ? " without what is hidden" : "";
+  return `${flame.differential ? "the selected time" : "the time"}${hidden}`;
+}
 
 export function describe(model: FlameModel, node: number): string {
-  const { flame } = model;
-  const frame = frameOf(model, node);
-  const share = flame.weight_us ? flame.weight[node] / flame.weight_us : 0;
-  const parts = [`${frame.name}: ${percent(share)}`, `${count(flame.samples_of[node])} samples`];
-  if (flame.differential) parts.push(points(growth(model, node)));
+  const { now, samples, base } = model;
+  const share = `${percent(shareOf(now, node))} of ${wholeWords(model)}`;
+  const parts = [`${nameOf(model, node)}: ${share}`, `${count(samples[node])} samples`];
+  if (base) parts.push(points(growth(model, node)));
   return parts.join(", ");
 }
 
@@ -22,12 +27,20 @@ export function points(grown: number): string {
   return `${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(Math.abs(value) >= 10 ? 0 : 1)} points`;
 }
 
-export function FrameTip(props: { model: FlameModel; layout: Layout; index: number; up: boolean }): JSX.Element {
-  const { model, layout, index, up } = props;
+export function FrameTip(props: {
+  model: FlameModel;
+  /** The node that fills the width. */
+  root: number;
+  layout: Layout;
+  index: number;
+  up: boolean;
+}): JSX.Element {
+  const { model, root, layout, index, up } = props;
   const box = useRef<HTMLDivElement>(null);
   const node = layout.node[index];
-  const { flame } = model;
+  const { flame, now, base, samples } = model;
   const frame = frameOf(model, node);
+  const within = root !== 0 && index > layout.ancestors;
   useEffect(() => {
     const element = box.current;
     const room = element?.parentElement?.clientWidth ?? 0;
@@ -46,17 +59,20 @@ export function FrameTip(props: { model: FlameModel; layout: Layout; index: numb
     jit: "program, compiled at run time",
   };
   const where = [kinds[frame.kind] ?? frame.kind, frame.module].filter(Boolean).join(" · ");
-  const share = flame.weight_us ? flame.weight[node] / flame.weight_us : 0;
   return (
     <div class="tip flame-tip" ref={box} data-testid="flame-tip">
       <strong>{frame.name}</strong>
       {where && <span class="muted">{where}</span>}
       <span>
-        {percent(share)} · {count(flame.samples_of[node])} samples · {duration(flame.weight[node] / 1000)} of CPU time
+        {percent(shareOf(now, node))} of {wholeWords(model)}
+        {within && `, ${percent(shareOf(now, node, root))} of ${nameOf(model, root)}`}
       </span>
-      {flame.differential && (
+      <span>
+        {count(samples[node])} samples · {duration(now[node] / 1000)} of CPU time
+      </span>
+      {base && (
         <span>
-          {points(growth(model, node))} against {flame.baseline}
+          {points(growth(model, node))} against {flame.baseline}, where it has {percent(shareOf(base, node))}
         </span>
       )}
     </div>

@@ -1,0 +1,77 @@
+/** What the sub-second view is read by: the offset at its left, the time below it, what the colours mean. */
+import type { JSX } from "preact";
+import { count, duration, zone } from "../format";
+import { state } from "../state";
+import { position, ticks } from "../timeline/axis";
+import type { Subsecond } from "../wire";
+import { offsetTicks } from "./offsets";
+
+/** From this length on, offsets are told in seconds. */
+const LONG_COLUMN_MS = 10_000;
+/** A label that would reach beyond the drawing is left out. */
+const LABEL_PX = 56;
+
+function inSeconds(grid: Subsecond): boolean {
+  return grid.column_ms >= LONG_COLUMN_MS;
+}
+
+/** What the axis at the left counts. */
+export function offsetTitle(grid: Subsecond): string {
+  const unit = inSeconds(grid) ? "s" : "ms";
+  return `${unit} into the ${grid.column_ms === 1000 ? "second" : duration(grid.column_ms)}`;
+}
+
+export function OffsetAxis({ grid }: { grid: Subsecond }): JSX.Element {
+  return (
+    <div class="offset-axis" aria-hidden="true" data-testid="offset-axis">
+      {offsetTicks(grid.column_ms).map((at) => (
+        <span key={at} style={{ bottom: `${(100 * at) / grid.column_ms}%` }}>
+          {count(inSeconds(grid) ? at / 1000 : at)}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+export function ColumnAxis({ grid, width }: { grid: Subsecond; width: number }): JSX.Element {
+  const { utc } = state.value;
+  const span = { since: grid.since, until: grid.since + grid.columns * grid.column_ms };
+  const shown = ticks(span, width, utc, grid.column_ms)
+    .map((tick) => ({ ...tick, x: position(tick.at, span, width) }))
+    .filter(({ x }) => x <= width - LABEL_PX);
+  return (
+    <div class="ruler" aria-hidden="true" data-testid="column-axis">
+      {shown.map(({ at, x, label, day }) => (
+        <span key={at} class={day ? "tick day" : "tick"} style={{ left: `${x}px` }}>
+          {label}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+export function OffsetLegend({ grid, gaps }: { grid: Subsecond; gaps: boolean }): JSX.Element {
+  return (
+    <ul class="legend" aria-label="what the axes and colours mean" data-testid="offset-legend">
+      <li>up: {offsetTitle(grid)}</li>
+      <li>
+        across: time, {zone(grid.since, state.value.utc)}, a column each {duration(grid.column_ms)}
+      </li>
+      <li>
+        <i class="swatch samples-0" />
+        no sample
+      </li>
+      <li>
+        <i class="swatch ramp ink" />
+        {grid.most === 1 ? "1 sample in a cell" : `1 to ${count(grid.most)} samples in a cell`} of{" "}
+        {duration(grid.column_ms / grid.rows)}
+      </li>
+      {gaps && (
+        <li>
+          <i class="swatch hatched" />
+          not recorded
+        </li>
+      )}
+    </ul>
+  );
+}
