@@ -79,6 +79,7 @@ async def tell(opened: Opened) -> dict[str, Any]:
 def main() -> None:
     opened = Opened(Path(sys.argv[1]))
     opened.read_ahead()
+    opened.start_readers()
     print(json.dumps(asyncio.run(tell(opened))))
     opened.readers.stop()
 

@@ -83,7 +83,7 @@ class Serving:
 def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     """Serve until a signal comes."""
     listener = _listen(serving.host, serving.port)
-    # Before the readers are forked: they get the rights that are left.
+    # Before anything is forked: processes get the rights that are left.
     give_up_root(directory, [file for file in (serving.tls_cert, serving.tls_key) if file is not None])
     from exhume.present.web.opened import Opened
 
@@ -94,6 +94,7 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     from exhume.present.web.app import create_app
 
     app = create_app(directory, serving.rules(), opened=opened)
+    opened.start_readers()
     link = serving.link(listener.getsockname()[1])
     print(f"exhume: {link}", flush=True)
     if serving.token and not serving.secure:

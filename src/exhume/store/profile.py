@@ -20,7 +20,8 @@ from exhume.store.grouping import codes, grouped
 from exhume.store.index import Segment
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackMemory, StackNames
+from exhume.store.stack_memory import RememberedNames, StackMemory, names_with
+from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackNames
 
 # Segments from which on it pays to read them side by side.
 _MANY = 8
@@ -106,7 +107,7 @@ def build_profile(
 ) -> StackProfile:
     """Sum the samples of the window. Files that can't be read are noted, and their absence is a blind spot."""
     sums = _Sums()
-    names = StackNames(memory)
+    names = names_with(memory)
     blind: list[str] = []
     readings = [_Reading(segment, window, note, blind) for segment in segments]
     for reading, part in zip(readings, _parts(readings, wanted), strict=True):
@@ -248,7 +249,7 @@ class _Sums:
         )
 
 
-def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
+def _finish(sums: _Sums, names: StackNames | RememberedNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
     comm, stacks, stack_index, counts, weights = sums.total()
     resolved = names.resolve(stacks)
     if wanted.by_stack:

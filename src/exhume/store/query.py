@@ -29,7 +29,7 @@ from exhume.store.reader import (
 )
 from exhume.store.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
 from exhume.store.selected import selected_samples
-from exhume.store.stacks import StackMemory
+from exhume.store.stack_memory import StackMemory
 from exhume.store.stretches import Stretches
 
 # Segments from which on it pays to read them side by side.

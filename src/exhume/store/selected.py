@@ -16,7 +16,7 @@ from exhume.store.names import SegmentName
 from exhume.store.profile import Noter, ProfileFilter, select_rows
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.stacks import StackMemory, StackNames
+from exhume.store.stack_memory import RememberedNames, StackMemory
 
 Ints = npt.NDArray[np.int64]
 Read = Callable[[str, list[str] | None], pa.Table | None]
@@ -92,7 +92,7 @@ def _counting(stacks: pa.Array, wanted: ProfileFilter, read: Read, memory: Stack
     new = stacks.filter(pc.invert(pc.is_in(stacks, value_set=asked)))
     if not len(new):
         return kept
-    names = StackNames(memory)
+    names = RememberedNames(memory)
     names.add(new.to_numpy(), lambda table: read(table, None))
     resolved = names.resolve(new.to_numpy())
     more = new.filter(pa.array(wanted.keeps(resolved)))

@@ -56,11 +56,15 @@ class Opened:
             return Window(0, 0)
 
     def read_ahead(self) -> None:
-        """Fork the readers, and begin to read what the first view shows, while the server and the browser are still
-        starting. To be called while there are no other threads."""
-        self.readers.start()
+        """Begin to read what the first view shows, while the server and the browser are still starting. To be called
+        while there are no other threads; `start_readers` has to follow."""
         with suppress(RecordingError):
             self.seconds.prepare(self.recording().segments, "busy")
+
+    def start_readers(self) -> None:
+        """Fork the processes that answer: once everything that they need is loaded, and while there are no threads."""
+        self.readers.start()
+        self.memory.take_prepared()
 
     def look_at_files(self) -> None:
         """Find the files that can't be read. Each is looked at once."""

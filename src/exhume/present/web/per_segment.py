@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+from exhume.present.web.ahead import Ahead
 from exhume.present.web.readers import Ask, Readers
 from exhume.store.giving_up import GivenUp
 from exhume.store.index import Segment
@@ -33,6 +34,7 @@ class PerSegment:
         self._most = most_bytes
         self._lock = threading.Lock()
         self._nobodys = readers.ask()
+        self._prepared: list[Any] = []
 
     def answers(
         self,
@@ -58,8 +60,34 @@ class PerSegment:
     def prepare(
         self, segments: Sequence[Segment], question: Hashable, make: Callable[[Sequence[Segment]], list[Any]]
     ) -> None:
-        """Begin to find out the answers of sealed segments. Whoever asks for them meanwhile waits for them."""
-        self._begun([segment for segment in segments if segment.sealed], question, make, self._nobodys)
+        """Have processes of their own begin to find out the answers of sealed segments; `take_prepared` has to follow.
+        Whoever asks for them meanwhile waits for them."""
+        ahead = Ahead([segment for segment in segments if segment.sealed], make)
+        parts = [[(segment, Future[Any]()) for segment in part] for part in ahead.parts]
+        self._coming |= {(segment.name, question): future for part in parts for segment, future in part}
+        self._prepared.append((ahead, parts, question, make))
+
+    def take_prepared(self) -> None:
+        """Take what the processes find out, in a thread."""
+        for prepared in self._prepared:
+            threading.Thread(target=self._take, args=prepared, name="ahead", daemon=True).start()
+        self._prepared = []
+
+    def _take(
+        self,
+        ahead: Ahead,
+        parts: list[list[tuple[Segment, "Future[Any]"]]],
+        question: Hashable,
+        make: Callable[[Sequence[Segment]], list[Any]],
+    ) -> None:
+        for part, answers in zip(parts, ahead.found(), strict=True):
+            if answers is None:
+                working = self._readers.submit(self._nobodys, make, [segment for segment, _ in part])
+                working.add_done_callback(partial(self._arrived, part, question))
+                continue
+            done: Future[Any] = Future()
+            done.set_result(answers)
+            self._arrived(part, question, done)
 
     def _begun(
         self,

@@ -125,7 +125,8 @@ class Readers:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for piece in waiting:
-            piece.future.set_exception(GivenUp("the server ends"))
+            if piece.future.set_running_or_notify_cancel():
+                piece.future.set_exception(GivenUp("the server ends"))
 
     def stop(self) -> None:
         """Give everything up, and let the processes end."""
@@ -136,7 +137,10 @@ class Readers:
 
     def _go_on(self) -> None:
         while (piece := self._next()) is not None:
-            if piece.ask.given_up:
+            # Begun now: whoever waited can't take it back any more.
+            if not piece.future.set_running_or_notify_cancel():
+                self._freed(piece)
+            elif piece.ask.given_up:
                 self._finished(piece, None)
             else:
                 self._run(piece)
@@ -176,19 +180,29 @@ class Readers:
         working.add_done_callback(lambda done: self._finished(piece, done))
 
     def _finished(self, piece: _Piece, done: "Future[Any] | None") -> None:
+        self._freed(piece)
+        if done is None or done.cancelled():
+            piece.future.set_exception(GivenUp("nobody waits for this answer any more"))
+        elif isinstance(error := done.exception(), BrokenExecutor):
+            # Killed, or no memory for it: done again, by threads.
+            self._processes = None
+            self._again(piece)
+        elif error is not None:
+            piece.future.set_exception(error)
+        else:
+            piece.future.set_result(done.result())
+        self._go_on()
+
+    def _freed(self, piece: _Piece) -> None:
         with self._lock:
             self._busy -= 1
             self._busy_long -= piece.ask.long
-        error = GivenUp("nobody waits for this answer any more") if done is None else done.exception()
-        if isinstance(error, BrokenExecutor):
-            self._processes = None
-            with self._lock:
-                heapq.heappush(self._waiting, piece)
-        elif error is not None:
-            piece.future.set_exception(error)
-        elif done is not None:
-            piece.future.set_result(done.result())
-        self._go_on()
+
+    def _again(self, piece: _Piece) -> None:
+        with self._lock:
+            self._busy += 1
+            self._busy_long += piece.ask.long
+        self._run(piece)
 
 
 def _begin(parent: int, flags: mmap.mmap) -> None:
