@@ -1,21 +1,18 @@
 """How fast the page is, in a real browser over a long recording, and for twenty people at once."""
 
-import http.client
 import random
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from urllib.parse import urlsplit
 
 from playwright.sync_api import Error, Page, sync_playwright
 
 from bench.flame_query import p95
-from bench.processes import EXHUME, BenchError
+from bench.processes import BenchError
 from bench.report import Row, Section
+from bench.serving import ask, exhume_server
 from bench.synthetic import CORES, WINDOW_S, Synthetic, synthetic
 from exhume.model.clock import MILLIS
 
@@ -68,20 +65,20 @@ def measure(work: Path, quick: bool) -> Section:
             raise BenchError(f"chromium can't be started: {error.message.splitlines()[0]}") from None
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         starts, views = zip(*(_first_view(data, page) for _ in range(rounds)), strict=True)
-        with _server(data) as address:
-            page.goto(address)
+        with exhume_server(data.directory) as served:
+            page.goto(served.address)
             page.wait_for_function(DRAWN)
             page.wait_for_timeout(3000)
             five = [_selected(page, *each) for each in _selections(data, 10 if quick else 40)]
             hour = [_selected(page, data.span.since // MILLIS + i * 60_000, HOUR_MS, None) for i in range(rounds)]
             frames = _panned(page)
-            people = _people(address, data, LOOK_S)
-        with _server(data) as address:
-            page.goto(address)
+            people = _people(served.address, data, LOOK_S)
+        with exhume_server(data.directory) as served:
+            page.goto(served.address)
             page.wait_for_function(DRAWN)
             page.goto("about:blank")
-            impatient = _people(address, data, NO_LOOK_S)
-            memory = _memory_mb(address)
+            impatient = _people(served.address, data, NO_LOOK_S)
+            memory = _memory_mb(served.pid)
         browser.close()
     return Section(
         "The page",
@@ -119,51 +116,26 @@ def _first_view(data: Synthetic, page: Page) -> tuple[float, float]:
     """Seconds until the server answers, and until its page shows the recording."""
     page.goto("about:blank")
     began = time.perf_counter()
-    with _server(data) as address:
-        _ask(address, "/")
+    with exhume_server(data.directory) as served:
+        ask(served.address, "/")
         started = time.perf_counter() - began
-        page.goto(address, wait_until="commit")
+        page.goto(served.address, wait_until="commit")
         page.wait_for_function(DRAWN)
         shown = time.perf_counter() - began
         page.goto("about:blank")
     return started, shown
 
 
-class _Served(str):
-    """The address of a server, with its process."""
-
-    __slots__ = ("pid",)
-    pid: int
-
-
-def _memory_mb(served: _Served) -> float:
+def _memory_mb(server: int) -> float:
     """What a server and its readers hold, each shared page by its part."""
-    children = Path(f"/proc/{served.pid}/task/{served.pid}/children").read_text().split()
+    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
     sizes = [
         int(line.split()[1])
-        for pid in (served.pid, *children)
+        for pid in (server, *children)
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         if line.startswith("Pss:")
     ]
     return sum(sizes) / 1000
-
-
-@contextmanager
-def _server(data: Synthetic) -> Iterator[_Served]:
-    words = [str(EXHUME), "serve", "--dir", str(data.directory), "--listen", "127.0.0.1:0", "--no-open"]
-    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        line = server.stdout.readline()
-        if not line.startswith("exhume: http"):
-            raise BenchError(f"the server did not start: {line}")
-        served = _Served(line.removeprefix("exhume: ").strip())
-        served.pid = server.pid
-        yield served
-    finally:
-        server.terminate()
-        server.wait(30)
-        server.stdout.close()
 
 
 def _selections(data: Synthetic, count: int) -> Iterator[tuple[int, int, int]]:
@@ -197,7 +169,7 @@ def _people(address: str, data: Synthetic, look_s: tuple[float, float]) -> list[
         taken = []
         for _ in range(QUESTIONS):
             time.sleep(draw.uniform(*look_s))
-            taken.append(_ask(address, _question(draw, span)))
+            taken.append(ask(address, _question(draw, span)).seconds)
         return taken
 
     with ThreadPoolExecutor(PEOPLE) as people:
@@ -239,18 +211,3 @@ def _question(draw: random.Random, span: tuple[int, int]) -> str:
         near=min(CORES - 1, core + 7),
         measure=draw.choice(["busy", "system", "softirq", "wait"]),
     )
-
-
-def _ask(address: str, path: str) -> float:
-    place = urlsplit(address)
-    began = time.perf_counter()
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        answer.read()
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise BenchError(f"{path} was answered with {answer.status}")
-    return time.perf_counter() - began

@@ -17,6 +17,14 @@ class BenchError(Exception):
     """Something that keeps a measurement from being taken; told in one line."""
 
 
+class NotMeasured(BenchError):
+    """A peer that somebody has to bring along is not here: the rest is measured without it."""
+
+    def __init__(self, title: str, remedy: str) -> None:
+        super().__init__(remedy)
+        self.title = title
+
+
 @dataclass(slots=True)
 class Watched:
     """A process that is measured. CPU seconds include its threads and the children that it waited for."""
@@ -79,8 +87,8 @@ def start_exhume(directory: Path, rate: int, *more: str) -> Watched:
     return start("exhume record", words, directory.with_suffix(".log"))
 
 
-def start_perf(data: Path, rate: int) -> Watched:
-    words = ["perf", "record", "-F", str(rate), "-g", "-a", "-o", str(data)]
+def start_perf(data: Path, rate: int, *more: str) -> Watched:
+    words = ["perf", "record", "-F", str(rate), "-g", "-a", *more, "-o", str(data)]
     return start("perf record", words, data.with_suffix(".log"))
 
 

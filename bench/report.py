@@ -89,6 +89,7 @@ def as_document(sections: list[Section], quick: bool, busy: float) -> str:
     parts.append("\n".join(f"- {name}: {value}" for name, value in machine_facts().items()))
     parts += ["## All at once", as_table(bound)]
     for section in sections:
-        parts += [f"## {section.title}", " ".join(section.method.split()), as_table(section.rows)]
+        parts += [f"## {section.title}", " ".join(section.method.split())]
+        parts += [as_table(section.rows)] if section.rows else []
         parts += [f"- {row.measure}: {row.note}" for row in section.rows if row.note]
     return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"

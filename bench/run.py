@@ -12,8 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from bench import command_start, diagnose_speed, disk, flame_query, high_rate, page_speed, recorder_cost
-from bench.processes import EXHUME, BenchError
+from bench import command_start, diagnose_speed, disk, flame_query, flamescope, high_rate, page_speed, recorder_cost
+from bench.processes import EXHUME, BenchError, NotMeasured
 from bench.report import QUIET, RESULTS, Section, as_document, as_table
 from exhume.lab.machine import others_busy
 
@@ -24,6 +24,7 @@ BENCHMARKS = {
     "flame": flame_query.measure,
     "diagnose": diagnose_speed.measure,
     "page": page_speed.measure,
+    "flamescope": flamescope.measure,
     "command": command_start.measure,
 }
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,6 +61,11 @@ def _run(arguments: argparse.Namespace) -> int:
         busy = max(busy, others_busy())
         try:
             section = BENCHMARKS[name](WORK, arguments.quick)
+        except NotMeasured as error:
+            print(f"  not measured: {error}", file=sys.stderr)
+            sections.append(Section(error.title, f"Not measured: {error}.", []))
+            failed = failed or bool(arguments.only)
+            continue
         except BenchError as error:
             print(f"  could not be measured: {error}", file=sys.stderr)
             failed = True

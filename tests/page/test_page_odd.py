@@ -73,7 +73,7 @@ def test_a_clock_that_was_set_and_what_was_not_recorded_are_told(in_berlin: Page
     gap = place(in_berlin, 320, 64)
     in_berlin.keyboard.press("0")
     in_berlin.mouse.click(gap.x, gap.y)
-    for tab in ("Flame", "Sub-second", "Processes"):
+    for tab in ("Flame", "Sub-second", "Processes", "Events"):
         in_berlin.get_by_role("tab", name=tab).click()
         expect(in_berlin.get_by_role("tabpanel")).to_contain_text("Nothing was recorded in this time.")
 

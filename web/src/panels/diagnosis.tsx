@@ -181,7 +181,9 @@ function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {
   return (
     <>
       <details>
-        <summary>{of.ruled_out.length} other causes were ruled out</summary>
+        <summary>
+          {of.ruled_out.length} {of.findings.length > 0 && "other "}causes were ruled out
+        </summary>
         <dl class="ruled-out">
           {of.ruled_out.map((each) => (
             <div key={each.cause}>

@@ -67,7 +67,7 @@ FULL, UNRECORDED = 250, 255
 MOST_EVENTS = 5000
 TOP_THREADS = 5
 SAMPLED_MEASURES = ("busy", *SAMPLED_STATES)
-LONGEST_MARK, LONGEST_EVENT = 300, 4000
+LONGEST_MARK, LONGEST_EVENT = 300, 1000
 _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
     *("wall", "kind", "severity", "source", "text", "cpu", "device", "value", "pid", "comm", "container"),

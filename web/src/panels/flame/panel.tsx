@@ -88,6 +88,9 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
       {plural(samples[0], "sample")} · {duration(now[0] / 1000)} of CPU time
       {hidden > 0 && ` without what is hidden (${duration(hidden / 1000)})`}
       {flame.differential && ` · against ${flame.baseline} (${plural(flame.base_samples, "sample")})`}
+      {flame.differential && flame.base_weight_us === 0 && (
+        <span class="trouble"> · nothing to compare with: all of it looks as if it had grown</span>
+      )}
       {flame.dropped > 0 && ` · ${plural(flame.dropped, "frame")} too thin to draw`}
       {spots > 0 && (
         <details class="spots">
