@@ -21,7 +21,7 @@ function ProcessesBody({ of }: PanelProps): JSX.Element {
   const found = read.value;
   if (long) return <Unasked of={of} onAsk={ask} />;
   return (
-    <div data-testid="processes" aria-busy={read.loading}>
+    <div class="who-ran" data-testid="processes" aria-busy={read.loading}>
       <Standby of={read} what="who ran" empty={found?.processes.length === 0 && (blindWords(of) ?? NOBODY)} />
       {found && found.containers.length > 0 && (
         <>

@@ -60,6 +60,7 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
       {drawn && (
         <>
           <FlameWords model={model} />
+          {model.base && <DifferenceLegend />}
           <FlameCanvas
             model={model}
             colour={baseline === "none" ? (colour === "difference" ? "state" : colour) : "difference"}
@@ -103,6 +104,26 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
         </details>
       )}
     </p>
+  );
+}
+
+function DifferenceLegend(): JSX.Element {
+  return (
+    <ul class="legend" aria-label="what the colours of the difference mean">
+      <li>
+        <i class="swatch grew" />
+        has more of the time
+      </li>
+      <li>
+        <i class="swatch shrank" />
+        has less
+      </li>
+      <li>
+        <i class="swatch unchanged" />
+        the same
+      </li>
+      <li class="less">strongest from 25 points on; the width is the mean of both</li>
+    </ul>
   );
 }
 
