@@ -27,15 +27,15 @@ def test_a_crash_loop_that_is_stopped_is_proved(tree: Path):
         node = NodeRoot(machine.root)
         restarts = NodeRestarts(node)
         try:
-            baseline = take_baseline(node.host, [LOOPS], 10.0, restarts=restarts)
+            baseline = take_baseline(node.host, [LOOPS], 6.0, restarts=restarts)
             assert baseline.observed[0].amount >= 5
             began = SystemClock().wall_ns()
             goes_on = Claim("1", "node", "loops.service", (LOOPS,), began, began, baseline=baseline)
-            (still,) = verify(goes_on, node.host, 5.0, restarts=restarts).verification.measures
+            (still,) = verify(goes_on, node.host, 4.0, restarts=restarts).verification.measures
             assert still.change is not Change.IMPROVED
             with SystemdControl(node) as control:
                 assert control.stop("loops.service") == "done"
-            proof = verify(goes_on, node.host, 15.0, restarts=restarts)
+            proof = verify(goes_on, node.host, 8.0, restarts=restarts)
         finally:
             restarts.close()
     (measure,) = proof.verification.measures

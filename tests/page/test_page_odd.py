@@ -73,7 +73,7 @@ def test_a_clock_that_was_set_and_what_was_not_recorded_are_told(in_berlin: Page
     gap = place(in_berlin, 320, 64)
     in_berlin.keyboard.press("0")
     in_berlin.mouse.click(gap.x, gap.y)
-    for tab in ("Flame", "Sub-second", "Processes"):
+    for tab in ("Flame", "Sub-second", "Processes", "Events", "Diagnosis"):
         in_berlin.get_by_role("tab", name=tab).click()
         expect(in_berlin.get_by_role("tabpanel")).to_contain_text("Nothing was recorded in this time.")
 
@@ -126,6 +126,18 @@ def test_names_that_bite_are_only_names(in_berlin: Page):
     expect(in_berlin.get_by_test_id("painted")).to_contain_text(BITE)
     expect(in_berlin.get_by_role("combobox", name="filter")).to_have_value(re.compile(re.escape(BITE[:15])))
     assert in_berlin.locator("img").count() == 0
+
+
+def test_a_link_to_what_is_recorded_no_longer_says_so(new_page, odd):
+    page = new_page(f"{odd}#since=1600000000000&until=1600000060000&s0=1600000010000&s1=1600000020000")
+    drawn(page)
+    for place_of_words in (page.get_by_role("tabpanel"), page.get_by_test_id("aside")):
+        expect(place_of_words).to_contain_text(
+            "The recording does not hold this time; it goes from 2026-10-25 00:56:00"
+        )
+    page.keyboard.press("0")
+    page.keyboard.press("Escape")
+    expect(page.get_by_test_id("scope")).to_contain_text("9 m")
 
 
 def test_one_second_of_one_core_without_stacks(new_page, served, tmp_path):

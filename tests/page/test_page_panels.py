@@ -152,6 +152,7 @@ def test_a_difference_to_each_baseline(at_incident: Page, incident, baseline, wo
     at_incident.get_by_text("The functions that changed most, as a table").click()
     first = at_incident.get_by_test_id("flame").locator("tbody tr").first
     expect(first).to_contain_text("points")
+    expect(at_incident.get_by_role("list", name="what the colours of the difference mean")).to_contain_text("has less")
 
 
 def test_a_baseline_picked_by_hand(at_incident: Page, incident, written):

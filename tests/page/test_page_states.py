@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.diagnose.scenes import Scene
 from tests.page.conftest import drawn
-from tests.page.seeing import said, state
+from tests.page.seeing import box, said, state
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
@@ -95,6 +95,11 @@ def test_a_growing_recording_is_followed_until_touched(new_page, served, tmp_pat
             "before => document.querySelector('[data-testid=scope]').innerText !== before", arg=first
         )
         assert "since" not in state(page)
+        heat = box(page, "heatmap")
+        page.mouse.click(heat["x"] + 100, heat["y"] + 5)
+        said(page, "s0=", "since=", "until=")
+        page.get_by_role("button", name="follow it").click()
+        said(page, "!since=")
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("+")
         said(page, "since=")

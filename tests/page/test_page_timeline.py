@@ -188,6 +188,7 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     page.keyboard.press("Enter")
     expect(page.get_by_test_id("spoken")).to_contain_text("have no samples")
     assert state(page)["measure"] == "system"
+    expect(page.get_by_test_id("aside")).to_contain_text("The diagnosis looks at the whole node")
     page.get_by_role("tab", name="Processes").click()
     expect(page.get_by_test_id("processes").locator("tbody tr").first).to_contain_text(incident.comm)
     names = page.get_by_test_id("processes").locator("tbody tr td:first-child").all_inner_texts()

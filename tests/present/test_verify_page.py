@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exhume.model.clock import NANOS
-from exhume.model.remedy import Effect, Measure, Verification
+from exhume.model.remedy import Change, Effect, Measure, Verification
 from exhume.model.times import UTC
 from exhume.present.terminal.verify import verification_lines
 from exhume.present.verify_html import render_proof
@@ -49,6 +49,27 @@ def proof() -> Proof:
         pair(Measure.RECLAIM, rng.poisson(80, 60), rng.poisson(9000, 60), "stay"),
         pair(Measure.NIC_TIMEOUTS, np.zeros(60), ()),
     )
+
+
+def test_what_is_promised_is_proved_though_harm_elsewhere_can_t_be_ruled_out_yet():
+    stops = pair(Measure.RESTARTS, np.arange(60) % 2, np.zeros(60), "stop", "a.service")
+    noisy = pair(Measure.KERNEL_CORE, (0.1, 0.9, 0.2), (0.8, 0.1, 0.6, 0.3), "stay")
+    found = proof_of(stops, noisy).verification
+    assert found.measures[1].change is Change.UNPROVEN
+    assert verdict(found) == "proved"
+    assert (
+        "restarts of a.service improved; harm to kernel on its worst core is not seen, and not ruled out"
+        in sentence(found)
+    )
+    assert verification_json(found, UTC)["not_ruled_out"] == ["kernel-core"]
+    # Nor is it, where what was promised did not come.
+    goes_on = pair(Measure.RESTARTS, np.arange(60) % 2, np.arange(60) % 2, "stop", "a.service")
+    assert verdict(proof_of(goes_on, noisy).verification) == "unproven"
+    # Where nothing was promised but that all stays as it was, that has to be proved.
+    assert verdict(proof_of(noisy).verification) == "unproven"
+    assert verification_json(proof_of(noisy).verification, UTC)["not_ruled_out"] == []
+    harm = pair(Measure.RECLAIM, np.full(60, 10.0), np.full(60, 9000.0), "stay")
+    assert verdict(proof_of(stops, harm).verification) == "worse"
 
 
 def test_nothing_in_it_runs_or_leaves_it(proof):

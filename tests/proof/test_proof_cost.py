@@ -13,7 +13,7 @@ from side_by_side import recorder, stop
 from exhume.store.query import Recording
 
 RATE_HZ = 97
-# A whole minute, as the claim says: perf's cost grows with the run, and exhume pays a good part of its own at the start.
+# A whole minute, as the claim says: perf's cost grows with the run, and exhume pays much of its own at the start.
 SECONDS = 60
 LARGEST_RATIO = 1.0
 LARGEST_RSS = 150_000_000

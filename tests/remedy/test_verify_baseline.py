@@ -96,6 +96,9 @@ def test_no_start_is_no_news_where_nobody_listened(tmp_path):
     recorded = Recorded(recording, recording.span())
     assert "systemd" in recorded.observe(Effect(Measure.RESTARTS, "stop", "a.service")).missing
     assert recorded.observe(Effect(Measure.RESTARTS, "stop", "docker:c")).amount == 1
+    for subject in ("podman:c", "cri:c"):
+        deaf = recorded.observe(Effect(Measure.RESTARTS, "stop", subject))
+        assert not deaf.values and "does not listen" in deaf.missing
 
 
 def test_a_recording_that_goes_on_needs_no_look(recording):
@@ -142,7 +145,7 @@ def test_a_spoiled_baseline_is_one_sentence(recording, spoil):
 def test_the_manager_s_past_tells_of_rare_restarts():
     effect = Effect(Measure.RESTARTS, "stop", "agent.service")
     history = History("journal", 3.0, starts=37, failures=36, restarts_per_hour=12.0)
-    baseline = take_baseline(Host(), [effect], 1.0, histories={"agent.service": history})
+    baseline = take_baseline(Host(), [effect], 1.0, histories=lambda: {"agent.service": history})
     (observed,) = baseline.observed
     assert (observed.amount, observed.seconds, observed.source) == (36, 3 * 3600, "journal")
 
@@ -150,7 +153,7 @@ def test_the_manager_s_past_tells_of_rare_restarts():
 def test_a_fast_loop_is_better_seen_than_told():
     effect = Effect(Measure.RESTARTS, "stop", "agent.service")
     history = History("journal", 24.0, starts=37, failures=36, restarts_per_hour=1.5)
-    baseline = take_baseline(Host(), [effect], 1.0, restarts=Counts(3, 9), histories={"agent.service": history})
+    baseline = take_baseline(Host(), [effect], 1.0, restarts=Counts(3, 9), histories=lambda: {"agent.service": history})
     assert (baseline.observed[0].amount, baseline.observed[0].source) == (6, "live")
 
 

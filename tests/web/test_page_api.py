@@ -317,6 +317,31 @@ def test_exports_are_what_is_seen(client, around, incident):
     assert incident.function not in changed.text
 
 
+def test_the_other_cores_are_those_that_there_are(tmp_path):
+    """Cores whose numbers neither begin at 0 nor follow each other, as where some are offline."""
+    scene = Scene(cores=3, seconds=4)
+    for cpu, share in ((2, 0.5), (7, 0.25), (130, 1.0)):
+        scene.stack(cpu, 0, 4, share, f"on-{cpu}", cpu, ["entry", "work"])
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        told = client.get("/api/flame?cpus=7&baseline=others").json()
+        own = client.get("/api/flame?cpus=7").json()["samples"]
+        others = client.get("/api/flame?cpus=2,130").json()["samples"]
+    assert (told["samples"], told["base_samples"]) == (own, others)
+    assert others > 4 * own
+
+
+def test_a_file_that_can_not_be_read_is_told(tmp_path):
+    recording = Scene(cores=1, seconds=3).stack(0, 0, 3, 1.0, "busy", 9, ["entry"]).write(tmp_path / "r")
+    damaged = recording.segments[0].file("samples")
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        assert "damaged" in client.get("/api/flame").json()["blind_spots"][0]
+        assert client.get("/api/recording").json()["skipped"] == [
+            f"{damaged.relative_to(tmp_path / 'r')}: truncated or damaged"
+        ]
+
+
 def test_a_directory_without_a_recording_says_what_is_coming(tmp_path):
     with TestClient(create_app(tmp_path / "none", Rules(), tmp_path), base_url="http://localhost") as client:
         told = client.get("/api/recording").json()

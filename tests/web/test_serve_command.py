@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -183,3 +184,36 @@ def test_a_page_that_can_not_be_served_does_not_stop_the_recorder(tmp_path):
     assert recorder.returncode == 0
     assert "the page is not served" in said
     assert list((tmp_path / "r").glob("*_*"))
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+@pytest.mark.root
+def test_of_roots_rights_only_reading_is_left(small, tmp_path):
+    """In a directory that nobody else may enter: the server and its readers are nobody, who may read and no more."""
+    hidden = tmp_path / "hidden"
+    shutil.copytree(small, hidden / "r")
+    hidden.chmod(0o700)
+    words = ("serve", "--dir", str(hidden / "r"), "--listen", "127.0.0.1:0", "--no-open")
+    with started(*words, SUDO_UID="65534", SUDO_GID="65534") as server:
+        link = link_of(server)
+        told = asked(link, "/api/flame")
+        assert told["status"] == 200
+        readers = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        assert len(readers) >= 2
+        for pid in (server.pid, *map(int, readers)):
+            status = status_of(pid)
+            assert set(status["Uid"].split()) == {"65534" if may_keep_reading() else "0"}
+            if may_keep_reading():
+                assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 1 << 2
+        server.kill()
+        server.wait(10)
+        assert all(gone(int(pid)) for pid in readers)
+
+
+def may_keep_reading() -> bool:
+    """Whether root has the right to read everything here; some containers' root has not."""
+    return bool(int(status_of(os.getpid())["CapPrm"], 16) >> 2 & 1)

@@ -124,6 +124,8 @@ export function bytes(value: number): string {
 /** A number with the unit of a lane or a piece of evidence. */
 export function quantity(value: number, unit: string): string {
   if (unit === "bytes" || unit === "B") return bytes(value);
+  if (unit === "ns") return duration(value / 1e6);
+  if (unit === "permille") return percent(value / 1000);
   if (unit === "%") return `${number(value, value < 10 ? 1 : 0)} %`;
   const decimals = Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0;
   return unit ? `${number(value, decimals)} ${unit}` : number(value, decimals);

@@ -87,7 +87,7 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
       <div class="popover-body">
         <h2>What this recording holds</h2>
         <p>
-          Stacks at {number(of.rate_hz)} Hz ({of.event_source}), {plural(of.segments, "segment")} of a minute each
+          Stacks at {number(of.rate_hz)} Hz ({of.event_source}), in {plural(of.segments, "segment")}
           {of.cost &&
             `; the recorder takes ${number(of.cost.cpu_percent, 2)} % of one core and ` +
               `${number(of.cost.memory_mb, 0)} MB`}

@@ -5,8 +5,6 @@ import { duration } from "./format";
 import { trouble } from "./live";
 import { extent, recording } from "./state";
 
-/** A segment of the recording is sealed after a minute: from then on it survives anything. */
-const MINUTE_MS = 60_000;
 const YOUNG_MS = 180_000;
 /** What is off is told once a visit. */
 const DISMISSED = "told-what-is-off";
@@ -66,10 +64,8 @@ function Young(): JSX.Element | null {
   return (
     <section class="welcome" data-testid="young">
       <p>
-        {age < MINUTE_MS
-          ? `Recording since ${duration(age)}; the first minute seals in ${duration(MINUTE_MS - age)}.`
-          : `Recording since ${duration(age)}.`}{" "}
-        Incidents are marked by themselves; until then every cell below can be clicked.
+        Recording since {duration(age)}; each second appears as it is recorded. Incidents are marked by themselves;
+        until then every cell below can be clicked.
       </p>
       <TryTheLab />
     </section>

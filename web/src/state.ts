@@ -123,8 +123,14 @@ export function undo(): boolean {
 }
 
 export function select(span: Span | null, cpus: number[] | null): void {
-  if (span === null) change({ s0: null, s1: null, cpus: null, root: [] });
-  else change({ s0: Math.round(span.since), s1: Math.round(span.until), cpus, root: [] });
+  if (span === null) {
+    change({ s0: null, s1: null, cpus: null, root: [] });
+    return;
+  }
+  // Whoever selects has touched the view: it follows no longer, and what is selected stays where it is.
+  const shown = following.peek() ? view.peek() : null;
+  const held = shown && { since: shown.since, until: shown.until, last: null };
+  change({ ...held, s0: Math.round(span.since), s1: Math.round(span.until), cpus, root: [] });
 }
 
 /** Hold what is selected against this time. */

@@ -170,6 +170,7 @@ describe("marks", () => {
     expect(at(100, 1150)[1]).toMatchObject({ left: true, room: 525 });
     expect(at(100, 1000, 1150)[2]).toMatchObject({ left: false, room: 50 });
     expect(at(100)[0]).toMatchObject({ left: false, room: 1100 });
+    expect(at(900)[0]).toMatchObject({ left: true, room: 900 });
   });
 
   it("at the end of the lane are one with those that they would be moved onto", () => {

@@ -24,6 +24,8 @@ describe("numbers and times", () => {
     expect(percent(0.97)).toBe("97 %");
     expect(quantity(0.5, "s/s")).toBe("0.5 s/s");
     expect(quantity(5_000_000, "bytes")).toBe("5 MB");
+    expect(quantity(554_662_412, "ns")).toBe("555 ms");
+    expect(quantity(990, "permille")).toBe("99 %");
   });
 
   it("name durations with two units at most", () => {

@@ -1,6 +1,7 @@
 """The measures that a plan should change, as they are before anything is done."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def measured(
                 seconds,
                 _recording(node, directory),
                 restarts=restarts,
-                histories=_histories(node, effects),
+                histories=partial(_histories, node, effects),
                 stop=stop,
                 progress=bar,
             )

@@ -2,7 +2,8 @@
 not enough evidence, each with the reason. The report is fit to close a ticket with.
 
 Without an ID it is the newest fix that was applied. Time since the fix that a recording covers need not be waited for.
-Exits with 0 when all is as the plan promised, 1 when something is worse or not proved, 2 when it could not run.
+Exits with 0 when what the plan promised is proved and nothing is seen to be worse, 1 when something is worse or not
+proved, 2 when it could not run.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -158,13 +159,13 @@ def _write_page(proof: "Proof", target: Path, zone: "tzinfo | None") -> None:
 
 def _exit_code(proof: "Proof", fix: "Fix", where: str) -> int:
     from exhume.cli.speaking import suggest
-    from exhume.present.verify_view import verdict
+    from exhume.present.verify_view import not_ruled_out, verdict
 
     if proof.verification.interrupted:
         return exits.INTERRUPTED
     word = verdict(proof.verification)
     if word == "worse":
         suggest(f"exhume fix rollback {fix.id}{where}")
-    elif word == "unproven":
+    elif word == "unproven" or any(each.before.observations for each in not_ruled_out(proof.verification)):
         suggest(f"exhume fix verify {fix.id} --for 30m{where}")
     return exits.OK if word == "proved" else exits.NOTHING

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from exhume.cli.rights import become, become_reader
 from exhume.cli.speaking import say
 from exhume.model.errors import ExhumeError, UsageError
 
@@ -82,6 +83,8 @@ class Serving:
 def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     """Serve until a signal comes."""
     listener = _listen(serving.host, serving.port)
+    # Before anything is forked: processes get the rights that are left.
+    give_up_root(directory, [file for file in (serving.tls_cert, serving.tls_key) if file is not None])
     from exhume.present.web.opened import Opened
 
     opened = Opened(directory)
@@ -91,7 +94,7 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     from exhume.present.web.app import create_app
 
     app = create_app(directory, serving.rules(), opened=opened)
-    give_up_root(directory)
+    opened.start_readers()
     link = serving.link(listener.getsockname()[1])
     print(f"exhume: {link}", flush=True)
     if serving.token and not serving.secure:
@@ -121,32 +124,34 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
             self.force_exit = self.should_exit
             self.should_exit = True
 
-    Ending(config).run(sockets=[listener])
+    try:
+        Ending(config).run(sockets=[listener])
+    finally:
+        opened.readers.stop()
 
 
-def give_up_root(directory: Path) -> None:
+def give_up_root(directory: Path, files: Sequence[Path]) -> None:
     """A server needs no root: it goes on as whoever called sudo, else as nobody, if they may read the recording and the
-    program itself (parts of which are loaded when they are needed)."""
+    program itself (parts of which are loaded when they are needed). If they may not, it keeps one right of root's: to
+    read."""
     if os.geteuid() != 0:
         return
     user, group = (int(os.environ.get(name, NOBODY)) for name in ("SUDO_UID", "SUDO_GID"))
-    hidden = _hidden_from(user, group, directory) if user else directory
-    if hidden is not None:
+    hidden = _hidden_from(user, group, directory, files) if user else directory
+    if hidden is None:
+        become(user, group)
+    elif not user or not become_reader(user, group):
         say(f"exhume: the page is served as root, since user {user} may not read {hidden}")
-        return
-    os.setgroups([])
-    os.setresgid(group, group, group)
-    os.setresuid(user, user, user)
 
 
-def _hidden_from(user: int, group: int, directory: Path) -> Path | None:
+def _hidden_from(user: int, group: int, directory: Path, files: Sequence[Path]) -> Path | None:
     """The first of what the server reads that somebody may not; None where they may read all."""
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(group)
     os.seteuid(user)
     try:
-        needed = [Path(os.__file__), Path(__file__), directory]
+        needed = [Path(os.__file__), Path(__file__), *files, directory]
         with contextlib.suppress(OSError):
             needed += directory.iterdir()
         return next((path for path in needed if not os.access(path, os.R_OK, effective_ids=True)), None)

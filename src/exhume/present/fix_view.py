@@ -103,7 +103,6 @@ def plan_lines(plan: Plan, width: int | None = None) -> Iterator[str]:
         yield from _wrapped(f"{number}. {step.title}  [{step.id}]", width, "", "   ")
         for said in _said(step, frees=step.frees_at_most is not None or plan.target == _ZOMBIES):
             yield from _wrapped(said, width)
-        yield from (f"     $ {command}" for command in step.undo_commands)
         if step.files or step.commands:
             yield from _wrapped("by hand:" if step.automatic else "what to type:", width)
         for path, content in step.files:
@@ -114,6 +113,8 @@ def plan_lines(plan: Plan, width: int | None = None) -> Iterator[str]:
             yield f"     $ {command}"
         if len(step.commands) > len(shown):
             yield f"     … and {len(step.commands) - len(shown):,} more; --json has them all"
+        yield from _wrapped(f"{'undo' if step.reversible else 'not reversible'}: {step.undo}", width)
+        yield from (f"     $ {command}" for command in step.undo_commands)
     if plan.not_included:
         yield ""
         yield "not included; name it to include it:"
@@ -142,7 +143,6 @@ def _said(step: Step, *, frees: bool) -> Iterator[str]:
         yield f"may depend on it: {', '.join(step.dependents)}"
     if step.harm:
         yield f"harm: {step.harm}"
-    yield f"{'undo' if step.reversible else 'not reversible'}: {step.undo}"
 
 
 def _effects(step: Step) -> str:

@@ -20,10 +20,22 @@ _EXPECTED = {"fall": "to fall", "stop": "to stop", "stay": "to stay as it was", 
 
 
 def verdict(verification: Verification) -> str:
-    """proved, worse or unproven."""
-    if any(each.change is Change.WORSE and not each.as_expected for each in verification.measures):
+    """proved, worse or unproven. What was promised has to be proved; of what should stay as it was, only harm that is
+    seen speaks against it: to rule all harm out takes longer than to see that something stopped."""
+    measures = verification.measures
+    if any(each.change is Change.WORSE and not each.as_expected for each in measures):
         return "worse"
-    return "proved" if all(each.as_expected for each in verification.measures) else "unproven"
+    aims = [each for each in measures if each.effect.expected != "stay"] or measures
+    return "proved" if all(each.as_expected for each in aims) else "unproven"
+
+
+def not_ruled_out(verification: Verification) -> list[Verified]:
+    """What should stay as it was, and of which harm is neither seen nor ruled out; nothing, where that was all there
+    was to prove."""
+    measures = verification.measures
+    if all(each.effect.expected == "stay" for each in measures):
+        return []
+    return [each for each in measures if each.effect.expected == "stay" and each.change is Change.UNPROVEN]
 
 
 def sentence(verification: Verification) -> str:
@@ -31,12 +43,18 @@ def sentence(verification: Verification) -> str:
     measures = verification.measures
     improved = [each for each in measures if each.change is Change.IMPROVED]
     worse = [each for each in measures if each.change is Change.WORSE]
-    open_ = [each for each in measures if not each.as_expected and each.change is not Change.WORSE]
+    unclear = not_ruled_out(verification)
+    open_ = [
+        each for each in measures if not each.as_expected and each.change is not Change.WORSE and each not in unclear
+    ]
     if not worse and not open_:
-        if not improved:
-            return "nothing moved, and nothing was to move"
-        rest = len(measures) - len(improved)
-        return f"it helped: {_titles(improved)} improved" + (f", {count(rest, 'other')} as promised" if rest else "")
+        rest = len(measures) - len(improved) - len(unclear)
+        others = f", {count(rest, 'other')} as promised" if rest else ""
+        helped = f"it helped: {_titles(improved)} improved{others}" if improved else "nothing moved that was to move"
+        if not improved and not unclear:
+            helped = "nothing moved, and nothing was to move"
+        harm = f"; harm to {_titles(unclear)} is not seen, and not ruled out" if unclear else ""
+        return f"{helped}{harm}"
     parts = []
     if worse:
         parts.append(f"{_titles(worse)} got worse")
@@ -102,6 +120,7 @@ def verification_json(verification: Verification, zone: tzinfo | None) -> dict[s
         },
         "verdict": verdict(verification),
         "sentence": sentence(verification),
+        "not_ruled_out": [each.effect.measure.value for each in not_ruled_out(verification)],
         "measures": [_measure(each) for each in verification.measures],
         "done": list(verification.done),
         "interrupted": verification.interrupted,

@@ -1,10 +1,12 @@
 """What a recording consists of, read off the names in its directory: no file is opened."""
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError
 from exhume.store.live import DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX
 from exhume.store.lock import LOCK_NAME
@@ -12,6 +14,7 @@ from exhume.store.names import SegmentName
 from exhume.store.seal import PARQUET_SUFFIX
 
 FOREIGN = "not part of a recording"
+_SETTLED_NS = 2 * NANOS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,27 @@ class Listing:
 
     segments: list[Segment]
     skipped: list[Skipped]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """When something last came to or left a recording's directories: while that stays, a listing stays true."""
+
+    sealed_ns: int
+    live_ns: int
+
+    @classmethod
+    def of(cls, directory: Path) -> "Unchanged | None":
+        """None where it can't be told, or where it was just now: file systems stamp changes by ticks of their clock,
+        and another may come in the same one."""
+        try:
+            sealed = directory.stat().st_mtime_ns
+            live_directory = directory / LIVE_DIRECTORY
+            live = live_directory.stat().st_mtime_ns if live_directory.exists() else 0
+        except OSError:
+            return None
+        settled = max(sealed, live) < time.time_ns() - _SETTLED_NS
+        return cls(sealed, live) if settled else None
 
 
 def list_recording(directory: Path) -> Listing:

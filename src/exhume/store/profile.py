@@ -20,6 +20,7 @@ from exhume.store.grouping import codes, grouped
 from exhume.store.index import Segment
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
+from exhume.store.stack_memory import RememberedNames, StackMemory, names_with
 from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackNames
 
 # Segments from which on it pays to read them side by side.
@@ -51,6 +52,11 @@ class ProfileFilter:
     @property
     def by_stack(self) -> bool:
         return any(each is not None for each in (self.stack_regex, self.leaf, self.frame, self.state))
+
+    @property
+    def stack_question(self) -> tuple[str | None, str | None, tuple[str, str, str] | None, str | None]:
+        """What `keeps` goes by."""
+        return self.stack_regex, self.leaf, self.frame, self.state
 
     def keeps(self, stacks: ResolvedStacks) -> npt.NDArray[np.bool_]:
         """For each stack, whether it counts. Raises UsageError for what is not a regular expression."""
@@ -96,10 +102,12 @@ class StackProfile:
         return int(self.weights_us.sum())
 
 
-def build_profile(segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter) -> StackProfile:
+def build_profile(
+    segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter, memory: StackMemory | None = None
+) -> StackProfile:
     """Sum the samples of the window. Files that can't be read are noted, and their absence is a blind spot."""
     sums = _Sums()
-    names = StackNames()
+    names = names_with(memory)
     blind: list[str] = []
     readings = [_Reading(segment, window, note, blind) for segment in segments]
     for reading, part in zip(readings, _parts(readings, wanted), strict=True):
@@ -157,7 +165,8 @@ def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list
     if wanted.pid is not None:
         rows = rows.filter(pc.equal(rows.column("pid"), wanted.pid))
     if wanted.comm is not None:
-        rows = rows.filter(pc.equal(rows.column("comm"), wanted.comm))
+        names, values = codes(rows.column("comm"))
+        rows = rows.filter(pa.array(np.isin(values.to_numpy(zero_copy_only=False), [wanted.comm])[names]))
     for column, prefix in (("container", wanted.container), ("pod", wanted.pod)):
         if prefix is not None:
             processes = read("processes", ["pid", column])
@@ -240,7 +249,7 @@ class _Sums:
         )
 
 
-def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
+def _finish(sums: _Sums, names: StackNames | RememberedNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
     comm, stacks, stack_index, counts, weights = sums.total()
     resolved = names.resolve(stacks)
     if wanted.by_stack:

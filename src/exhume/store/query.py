@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from exhume.store.cores import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
 from exhume.store.coverage import gaps_between
 from exhume.store.dimensions import without_repeats
 from exhume.store.events import EventView, LossView, of_kinds, views
-from exhume.store.index import Segment, Skipped, list_recording
+from exhume.store.index import Segment, Skipped, Unchanged, list_recording
 from exhume.store.info import RecordingInfo, SelfCost, self_cost
 from exhume.store.names import SegmentName
 from exhume.store.profile import ProfileFilter, StackProfile, build_profile
@@ -28,6 +29,8 @@ from exhume.store.reader import (
 )
 from exhume.store.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
 from exhume.store.selected import selected_samples
+from exhume.store.stack_memory import StackMemory
+from exhume.store.stretches import Stretches
 
 # Segments from which on it pays to read them side by side.
 _MANY = 8
@@ -39,6 +42,9 @@ class Recording:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._damaged: dict[Path, Skipped] = {}
+        self._stretches = Stretches([])
+        self._unchanged: Unchanged | None = None
+        self._stacks: StackMemory | None = None
         self.refresh()
 
     @classmethod
@@ -48,14 +54,36 @@ class Recording:
 
     def refresh(self) -> None:
         """Look again at what is there (a recording may still be growing)."""
+        unchanged = Unchanged.of(self.directory)
+        if unchanged is not None and unchanged == self._unchanged:
+            return
         listing = list_recording(self.directory)
         self.segments = listing.segments
         self._foreign = listing.skipped
+        self._unchanged = unchanged
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nothing is being written, as far as was looked."""
+        return not self._stretched().unsealed
+
+    def remember_stacks(self) -> None:
+        """Remember the names of stacks between questions: for a reader that answers many."""
+        self._stacks = StackMemory()
 
     @property
     def skipped(self) -> list[Skipped]:
         """What lies in the directory and was not read, as far as it has been met."""
-        return [*self._foreign, *self._damaged.values()]
+        return [*self._foreign, *self.damaged]
+
+    @property
+    def damaged(self) -> list[Skipped]:
+        """The files that could not be read, as far as they have been met."""
+        return list(self._damaged.values())
+
+    def note_damaged(self, files: Collection[Skipped]) -> None:
+        """Files that somebody else met."""
+        self._damaged |= {file.path: file for file in files}
 
     @property
     def facts(self) -> RecordingFacts:
@@ -73,7 +101,10 @@ class Recording:
 
     def span(self) -> Window | None:
         """The wall time from the first to the last recorded moment; None where nothing is recorded yet."""
-        spans = [window for segment in self.segments if not (window := self._segment_span(segment)).empty]
+        known = self._stretched()
+        spans = [window for segment in known.unsealed if not (window := self._segment_span(segment)).empty]
+        if known.span is not None:
+            spans.append(known.span)
         if not spans:
             return None
         return Window(min(w.since for w in spans), max(w.until for w in spans))
@@ -115,7 +146,9 @@ class Recording:
 
     def profile(self, window: Window, wanted: ProfileFilter | None = None) -> StackProfile:
         """The stacks that were sampled in the window, summed."""
-        profile = build_profile(self.holding(window), window, wanted or ProfileFilter(), self.note_unreadable)
+        profile = build_profile(
+            self.holding(window), window, wanted or ProfileFilter(), self.note_unreadable, self._stacks
+        )
         missing = sum(gap.seconds for gap in self.gaps(window))
         if missing:
             profile.blind_spots.append(f"nothing was recorded in {missing:.0f} of the {window.seconds:.0f} seconds")
@@ -125,7 +158,13 @@ class Recording:
         self, window: Window, wanted: ProfileFilter, columns: Sequence[str]
     ) -> Iterator[tuple[SegmentName, pa.Table]]:
         """The single samples in the window that count, with `time_ms` and these columns, segment by segment."""
-        return selected_samples(self.holding(window), window, wanted, columns, self.note_unreadable)
+        return self.selected_in(self.holding(window), window, wanted, columns)
+
+    def selected_in(
+        self, segments: Sequence[Segment], window: Window, wanted: ProfileFilter, columns: Sequence[str]
+    ) -> Iterator[tuple[SegmentName, pa.Table]]:
+        """The same of some segments."""
+        return selected_samples(segments, window, wanted, columns, self.note_unreadable, self._stacks)
 
     def gaps(self, window: Window) -> list[Window]:
         """The parts of the window (clamped to what is recorded) in which nothing was recorded."""
@@ -209,7 +248,12 @@ class Recording:
             return self.segments
         if window.empty:
             return []
-        return [segment for segment in self.segments if segment.name.may_hold(window)]
+        return self._stretched().holding(window)
+
+    def _stretched(self) -> Stretches:
+        if self._stretches.segments is not self.segments:
+            self._stretches = Stretches(self.segments)
+        return self._stretches
 
     def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
         """The wanted rows of each segment that has any."""
@@ -245,3 +289,11 @@ class Recording:
 
 def _empty(table: str) -> pa.Table:
     return with_wall(schema_of(table).empty_table(), table, SegmentName(0, "", 0))
+
+
+@lru_cache(maxsize=8)
+def remembering(directory: Path) -> Recording:
+    """A recording that remembers the names of stacks, the same one for all of this process that read it by segments."""
+    recording = Recording.open(directory)
+    recording.remember_stacks()
+    return recording

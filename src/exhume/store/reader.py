@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from exhume.model.clock import MILLIS
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES
 from exhume.model.window import Window
+from exhume.store.giving_up import check_wanted
 from exhume.store.index import FOREIGN, Segment, Skipped
 from exhume.store.live import LiveStream
 from exhume.store.names import SegmentName
@@ -69,7 +71,9 @@ class Request:
 
 def read_segment(segment: Segment, request: Request) -> pa.Table | None:
     """The wanted rows; None where the segment has none. A segment that was sealed since it was listed is read where it
-    is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used."""
+    is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used, GivenUp
+    where nobody waits for the rows any more."""
+    check_wanted()
     clock, window = request.clock, request.window
     span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
     try:
@@ -81,12 +85,23 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
         raise UnreadableFile(FORBIDDEN) from None
     if rows is None:
         return None
+    kept = np.ones(rows.num_rows, np.bool_)
     if span is not None:
-        rows = _between(rows, clock, span)
+        times = rows.column(clock).to_numpy()
+        kept &= (times >= span.since) & (times < span.until)
     if request.cpus is not None and "cpu" in rows.schema.names:
-        wanted = pa.array(sorted(cpu for cpu in request.cpus if cpu in _CPU_NUMBERS), pa.uint16())
-        rows = rows.filter(pc.is_in(rows.column("cpu"), value_set=wanted))
+        kept &= _on(rows.column("cpu"), request.cpus)
+    rows = rows if bool(np.all(kept)) else rows.filter(pa.array(kept))
     return rows if rows.num_rows else None
+
+
+def _on(column: pa.ChunkedArray, cpus: Collection[int]) -> npt.NDArray[np.bool_]:
+    """Which rows are of these cores; one that names none is of none."""
+    wanted = np.zeros(len(_CPU_NUMBERS), np.bool_)
+    wanted[[cpu for cpu in cpus if cpu in _CPU_NUMBERS]] = True
+    known = column.is_valid().to_numpy() if column.null_count else True
+    found: npt.NDArray[np.bool_] = wanted[pc.fill_null(column, 0).to_numpy()] & known
+    return found
 
 
 def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
@@ -213,9 +228,3 @@ def _live(segment: Segment, request: Request) -> pa.Table | None:
         place = rows.schema.get_field_index(name)
         rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
     return rows
-
-
-def _between(rows: pa.Table, clock: str | None, span: TimeRange) -> pa.Table:
-    times = rows.column(clock).to_numpy()
-    inside = (times >= span.since) & (times < span.until)
-    return rows if bool(np.all(inside)) else rows.filter(pa.array(inside))

@@ -10,21 +10,28 @@ import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
+from exhume.store.grouping import codes
 from exhume.store.index import Segment
 from exhume.store.names import SegmentName
 from exhume.store.profile import Noter, ProfileFilter, select_rows
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.stacks import StackNames
+from exhume.store.stack_memory import RememberedNames, StackMemory
 
 Ints = npt.NDArray[np.int64]
 Read = Callable[[str, list[str] | None], pa.Table | None]
 
 
-def selected_samples(
-    segments: Sequence[Segment], window: Window, wanted: ProfileFilter, columns: Sequence[str], note: Noter
+def selected_samples(  # noqa: PLR0917
+    segments: Sequence[Segment],
+    window: Window,
+    wanted: ProfileFilter,
+    columns: Sequence[str],
+    note: Noter,
+    memory: StackMemory | None = None,
 ) -> Iterator[tuple[SegmentName, pa.Table]]:
     """The samples of the window that count, with these columns and `time_ms`, segment by segment."""
+    memory = memory or StackMemory()
     needed = list(dict.fromkeys(("time_ms", *columns, *_decided_by(wanted))))
     for segment in segments:
         rows = _read(segment, Request("samples", window, needed, wanted.cpus, _texts(needed)), note)
@@ -36,7 +43,7 @@ def selected_samples(
 
         rows = select_rows(rows, wanted, table)
         if wanted.by_stack and rows.num_rows:
-            rows = rows.filter(pc.is_in(rows.column("stack"), value_set=_kept(rows, wanted, table)))
+            rows = rows.filter(pa.array(_kept(rows, wanted, table, memory)))
         if rows.num_rows:
             yield segment.name, rows
 
@@ -70,12 +77,29 @@ def _texts(columns: Sequence[str]) -> list[str]:
     return [column for column in columns if column == "comm"]
 
 
-def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read) -> pa.Array:
-    """The stacks among those of the rows that count."""
-    stacks = pc.unique(rows.column("stack"))
-    names = StackNames()
-    names.add(stacks.to_numpy(), lambda table: read(table, None))
-    return stacks.filter(pa.array(wanted.keeps(names.resolve(stacks.to_numpy()))))
+def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read, memory: StackMemory) -> npt.NDArray[np.bool_]:
+    """Which rows count by their stack."""
+    places, stacks = codes(rows.column("stack"))
+    found = pc.is_in(stacks, value_set=_counting(stacks, wanted, read, memory)).to_numpy(zero_copy_only=False)
+    kept: npt.NDArray[np.bool_] = found[places]
+    return kept
+
+
+def _counting(stacks: pa.Array, wanted: ProfileFilter, read: Read, memory: StackMemory) -> pa.Array:
+    """Stacks that count, among them all of these that do. What a stack holds never changes: each is judged once."""
+    question = wanted.stack_question
+    asked, kept = memory.decided(question)
+    new = stacks.filter(pc.invert(pc.is_in(stacks, value_set=asked)))
+    if not len(new):
+        return kept
+    names = RememberedNames(memory)
+    names.add(new.to_numpy(), lambda table: read(table, None))
+    resolved = names.resolve(new.to_numpy())
+    more = new.filter(pa.array(wanted.keeps(resolved)))
+    # A stack that nobody told may be told yet.
+    if names.whole and not resolved.unknown:
+        memory.decide(question, new, more)
+    return pa.concat_arrays([kept, more])
 
 
 def _read(segment: Segment, request: Request, note: Noter) -> pa.Table | None:

@@ -123,7 +123,7 @@ class StackNames:
         offsets = np.concatenate(([0], np.cumsum(out_lengths)))
         starts = np.concatenate(([0], np.cumsum(lengths)))[:-1]
         indexes = np.full(int(offsets[-1]), len(frames.names), np.int64)
-        indexes[_ranges(offsets[:-1][told], lengths[rows])] = values[_ranges(starts[rows], lengths[rows])]
+        indexes[ranges(offsets[:-1][told], lengths[rows])] = values[ranges(starts[rows], lengths[rows])]
         unknown = int(len(stacks) - told.sum())
         if unknown:
             frames = FrameTable([*frames.kinds, ""], [*frames.modules, ""], [*frames.names, UNKNOWN_FRAME])
@@ -158,7 +158,7 @@ def _frame_table(frames: pa.Array, told: pa.Table | None) -> FrameTable:
     return FrameTable(kinds, modules, pc.fill_null(found.column("name"), UNKNOWN_FRAME).to_pylist())
 
 
-def _ranges(starts: Ints, lengths: Ints) -> Ints:
+def ranges(starts: Ints, lengths: Ints) -> Ints:
     """The numbers of all the ranges [start, start + length), one after the other."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0

@@ -1,12 +1,14 @@
 /** What starved the node: the chain from what was felt to what has to change, each piece a link to its evidence. */
 import type { JSX } from "preact";
+import { isFiltered } from "../address";
 import { api } from "../api";
 import { duration, number, range, time } from "../format";
 import { Standby, useResource } from "../resource";
-import { change, extent, state, type Analysed } from "../state";
+import { change, extent, filters, state, type Analysed } from "../state";
 import type { ChainLink, Diagnosis, Evidence, Finding, Span } from "../wire";
 import { chainOf, placeInWords, placeOf, shownValue } from "./chain";
 import type { Panel, PanelProps } from "./panel";
+import { unrecordedWords } from "./unasked";
 
 const ROLES: Record<string, string> = {
   symptom: "symptom",
@@ -22,8 +24,9 @@ const LONGEST_UNASKED_MS = 600_000;
 const SHOWN_EVIDENCE = 3;
 
 export function useDiagnosis(of: Analysed, longest = LONGEST_MS): ReturnType<typeof useResource<Diagnosis>> {
-  const tooLong = of.until - of.since > longest;
-  return useResource(tooLong ? null : `${of.since} ${of.until}`, (signal) => api.diagnosis(of, signal), {
+  // Nor is a time asked for that is not recorded.
+  const unasked = of.until - of.since > longest || unrecordedWords(of) !== null;
+  return useResource(unasked ? null : `${of.since} ${of.until}`, (signal) => api.diagnosis(of, signal), {
     delayMs: 150,
   });
 }
@@ -34,7 +37,7 @@ function DiagnosisBody({ of }: PanelProps): JSX.Element {
   if (of.until - of.since > LONGEST_MS) return <TooLong />;
   return (
     <div class="diagnosis" data-testid="diagnosis" aria-busy={read.loading}>
-      <Standby of={read} what="the evidence" />
+      <Standby of={read} what="the evidence" empty={unrecordedWords(of) ?? false} />
       {found && (
         <>
           <Verdict of={found} />
@@ -59,7 +62,7 @@ export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
         <TooLong />
       ) : (
         <>
-          <Standby of={read} what="the evidence" />
+          <Standby of={read} what="the evidence" empty={unrecordedWords(of) ?? false} />
           {found && <Verdict of={found} />}
           {found?.findings[0] && <FindingCard finding={found.findings[0]} said={found.sentence} open={false} />}
           {found && found.findings.length > 1 && (
@@ -84,9 +87,12 @@ function TooLong(): JSX.Element {
 
 function Verdict({ of }: { of: Diagnosis }): JSX.Element {
   return (
-    <p class={`verdict verdict-${of.verdict}`} data-testid="verdict">
-      <strong>{of.verdict}</strong> {of.sentence}
-    </p>
+    <>
+      <p class={`verdict verdict-${of.verdict}`} data-testid="verdict">
+        <strong>{of.verdict}</strong> {of.sentence}
+      </p>
+      {isFiltered(filters.value) && <p class="muted">The diagnosis looks at the whole node, whatever is filtered.</p>}
+    </>
   );
 }
 
@@ -181,7 +187,9 @@ function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {
   return (
     <>
       <details>
-        <summary>{of.ruled_out.length} other causes were ruled out</summary>
+        <summary>
+          {of.ruled_out.length} {of.findings.length > 0 && "other "}causes were ruled out
+        </summary>
         <dl class="ruled-out">
           {of.ruled_out.map((each) => (
             <div key={each.cause}>

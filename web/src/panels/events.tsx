@@ -7,6 +7,7 @@ import { Standby, useResource } from "../resource";
 import { change, moveView, state } from "../state";
 import type { Events, NodeEvent } from "../wire";
 import type { Panel, PanelProps } from "./panel";
+import { unrecordedWords } from "./unasked";
 
 const LIMIT = 500;
 const AROUND_MS = 30_000;
@@ -21,10 +22,11 @@ function EventsBody({ of }: PanelProps): JSX.Element {
     delayMs: find ? TYPING_MS : 0,
   });
   const events = read.value?.events ?? [];
+  const empty = events.length === 0 && (unrecordedWords(of) ?? emptyWords(read.value));
   return (
     <div data-testid="events" aria-busy={read.loading}>
       {read.value !== null && <Kinds told={read.value} />}
-      <Standby of={read} what="the events" empty={events.length === 0 && emptyWords(read.value)} />
+      <Standby of={read} what="the events" empty={empty} />
       {read.value !== null && read.value.elsewhere > 0 && (
         <p class="muted" data-testid="elsewhere">
           {plural(read.value.elsewhere, "event")} that {read.value.elsewhere === 1 ? "names" : "name"} another core,
@@ -55,7 +57,7 @@ function EventTable({ events }: { events: NodeEvent[] }): JSX.Element {
           cell: (event) => (
             <button
               type="button"
-              class="link"
+              class="link moment"
               onClick={() => moveView({ since: event.at - AROUND_MS, until: event.at + AROUND_MS }, "push")}
             >
               {moment(event.at, utc, true)}

@@ -2,15 +2,13 @@
 import type { JSX } from "preact";
 import { count, duration, zone } from "../format";
 import { state } from "../state";
-import { position, ticks } from "../timeline/axis";
+import { ticks } from "../timeline/axis";
+import { Ticks } from "../timeline/ruler";
 import type { Subsecond } from "../wire";
 import { offsetTicks } from "./offsets";
 
 /** From this length on, offsets are told in seconds. */
 const LONG_COLUMN_MS = 10_000;
-/** A label that would reach beyond the drawing is left out. */
-const LABEL_PX = 56;
-
 function inSeconds(grid: Subsecond): boolean {
   return grid.column_ms >= LONG_COLUMN_MS;
 }
@@ -36,16 +34,9 @@ export function OffsetAxis({ grid }: { grid: Subsecond }): JSX.Element {
 export function ColumnAxis({ grid, width }: { grid: Subsecond; width: number }): JSX.Element {
   const { utc } = state.value;
   const span = { since: grid.since, until: grid.since + grid.columns * grid.column_ms };
-  const shown = ticks(span, width, utc, grid.column_ms)
-    .map((tick) => ({ ...tick, x: position(tick.at, span, width) }))
-    .filter(({ x }) => x <= width - LABEL_PX);
   return (
     <div class="ruler" aria-hidden="true" data-testid="column-axis">
-      {shown.map(({ at, x, label, day }) => (
-        <span key={at} class={day ? "tick day" : "tick"} style={{ left: `${x}px` }}>
-          {label}
-        </span>
-      ))}
+      <Ticks ticks={ticks(span, width, utc, grid.column_ms)} shown={span} width={width} />
     </div>
   );
 }
@@ -55,14 +46,14 @@ export function OffsetLegend({ grid, gaps }: { grid: Subsecond; gaps: boolean })
     <ul class="legend" aria-label="what the axes and colours mean" data-testid="offset-legend">
       <li>up: {offsetTitle(grid)}</li>
       <li>
-        across: time, {zone(grid.since, state.value.utc)}, a column each {duration(grid.column_ms)}
+        across: time ({zone(grid.since, state.value.utc)}), {duration(grid.column_ms)} a column
       </li>
       <li>
         <i class="swatch samples-0" />
         no sample
       </li>
       <li>
-        <i class="swatch ramp ink" />
+        <i class="swatch ramp samples-most" />
         {grid.most === 1 ? "1 sample in a cell" : `1 to ${count(grid.most)} samples in a cell`} of{" "}
         {duration(grid.column_ms / grid.rows)}
       </li>

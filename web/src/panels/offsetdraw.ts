@@ -5,6 +5,8 @@ import type { Subsecond } from "../wire";
 import { asked, countOf, covered, isMissing, type Cell } from "./offsets";
 
 const HEIGHT = 300;
+const FAINTEST = 0.15;
+const STRONGEST = 0.8;
 
 /** A stretch without a recording: from, until. */
 export type Gap = [number, number];
@@ -28,7 +30,8 @@ export function drawCells(width: number, grid: Subsecond, missing: readonly Gap[
       const found = countOf(grid, { column, row });
       if (found > 0) {
         // By the root, so that few samples beside many are still seen.
-        pen.fillStyle = css(blend(look.ground, look.ink, 0.15 + 0.85 * Math.sqrt(found / grid.most)));
+        const strength = FAINTEST + (STRONGEST - FAINTEST) * Math.sqrt(found / grid.most);
+        pen.fillStyle = css(blend(look.ground, look.ink, strength));
         pen.fillRect(column * wide, bottom(row), Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));
       } else if (hatches && isMissing(grid, { column, row }, missing)) {
         pen.fillStyle = hatches;

@@ -11,6 +11,7 @@ import { blindWords, Unasked, useUnasked } from "./unasked";
 
 const LIMIT = 100;
 const SHOWN_CORES = 6;
+const LONGEST_TITLE = 2000;
 const NOBODY = "Nobody was seen running here: the cores idled or were offline, or a filter leaves nobody.";
 
 function ProcessesBody({ of }: PanelProps): JSX.Element {
@@ -20,7 +21,7 @@ function ProcessesBody({ of }: PanelProps): JSX.Element {
   const found = read.value;
   if (long) return <Unasked of={of} onAsk={ask} />;
   return (
-    <div data-testid="processes" aria-busy={read.loading}>
+    <div class="who-ran" data-testid="processes" aria-busy={read.loading}>
       <Standby of={read} what="who ran" empty={found?.processes.length === 0 && (blindWords(of) ?? NOBODY)} />
       {found && found.containers.length > 0 && (
         <>
@@ -94,7 +95,7 @@ function Where({ of }: { of: ProcessUse }): JSX.Element {
   const container = of.container_name ?? of.container?.slice(0, 12);
   return (
     <span class="where">
-      {of.cmdline && <code>{of.cmdline}</code>}
+      {of.cmdline && <code title={of.cmdline.slice(0, LONGEST_TITLE)}>{of.cmdline}</code>}
       {container && (
         <span>
           container <bdi>{container}</bdi>

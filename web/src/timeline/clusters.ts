@@ -23,8 +23,8 @@ export interface Cluster<Item> {
   left: boolean;
 }
 
-/** With less room than this at the right a label looks to the left, if there is this much more. */
-const TIGHT = 220;
+/** With less room than this at the right a label looks to the left, if the mark before is as far as this. */
+const TIGHT = 330;
 const FREE = 520;
 
 /** Marks that are nearer than `apart` become one; the last one does not leave the lane by more than half of that. */
@@ -38,10 +38,12 @@ export function clusters<Item>(placed: Placed<Item>[], width: number, apart: num
   }
   found.forEach((cluster, i) => {
     cluster.room = (i + 1 < found.length ? found[i + 1].x : width) - cluster.x;
-    const before = cluster.x - (i > 0 ? found[i - 1].x : 0);
-    if (i + 1 === found.length && cluster.room < TIGHT && before > FREE) {
+    const before = i > 0 ? cluster.x - found[i - 1].x : 0;
+    // The label of the mark before may fill half of what is between; before the first there is nothing.
+    const free = i > 0 ? (before > FREE ? before / 2 : 0) : cluster.x;
+    if (i + 1 === found.length && cluster.room < TIGHT && free > cluster.room) {
       cluster.left = true;
-      cluster.room = before / 2;
+      cluster.room = free;
     }
   });
   return found;

@@ -111,10 +111,13 @@ export function Heatmap(): JSX.Element | null {
   );
 }
 
-/** The cores that were seen; before anything is, as many as the node says it has: so that nothing jumps. */
+/**
+ * The cores that were seen; before anything is, or where this was not measured, as many as the node says it has: so
+ * that nothing jumps, or goes away.
+ */
 function shownCpus(grid: CoreGrid | null, coarse: CoreGrid | null, cores: number[] | null): number[] {
-  if (!grid && !coarse) return cores ?? Array.from({ length: recording.peek()?.cores ?? 0 }, (_, cpu) => cpu);
   const all = [...new Set([...(grid?.cpus ?? []), ...(coarse?.cpus ?? [])])].sort((a, b) => a - b);
+  if (all.length === 0) return cores ?? Array.from({ length: recording.peek()?.cores ?? 0 }, (_, cpu) => cpu);
   return cores ? all.filter((cpu) => cores.includes(cpu)) : all;
 }
 

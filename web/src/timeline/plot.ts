@@ -23,7 +23,9 @@ export function useMeasuredWidth(): { current: HTMLDivElement | null } {
     const element = place.current;
     if (!element) return undefined;
     const measure = (): void => {
-      plotWidth.value = Math.floor(element.getBoundingClientRect().width);
+      const wide = Math.floor(element.getBoundingClientRect().width);
+      // While the page is not shown it has no width: what was drawn stays for when it is.
+      if (wide > 0) plotWidth.value = wide;
       tallest.value = window.innerHeight < LOW_SCREEN_PX ? LOW_PX : TALL_PX;
     };
     measure();

@@ -2,9 +2,10 @@
 import type { JSX } from "preact";
 import { day, range } from "../format";
 import { state, view } from "../state";
-import { ticks } from "./axis";
+import type { Span } from "../wire";
+import { position, ticks, type Tick } from "./axis";
 import { Lane } from "./lane";
-import { placeOf, plotWidth } from "./plot";
+import { plotWidth } from "./plot";
 
 export function Ruler(): JSX.Element | null {
   const shown = view.value;
@@ -13,12 +14,26 @@ export function Ruler(): JSX.Element | null {
   return (
     <Lane name="time" title={day(shown.since, utc)}>
       <div class="ruler" role="img" aria-label={range(shown.since, shown.until, utc)} data-testid="ruler">
-        {ticks(shown, plotWidth.value, utc).map((tick) => (
-          <span key={tick.at} class={tick.day ? "tick day" : "tick"} style={{ left: `${placeOf(tick.at, shown)}px` }}>
-            {tick.label}
-          </span>
-        ))}
+        <Ticks ticks={ticks(shown, plotWidth.value, utc)} shown={shown} width={plotWidth.value} />
       </div>
     </Lane>
+  );
+}
+
+/** About a letter's width: a label that would be cut off at the end is left out, its line stays. */
+const LETTER_PX = 6.5;
+
+export function Ticks(props: { ticks: Tick[]; shown: Span; width: number }): JSX.Element {
+  return (
+    <>
+      {props.ticks.map(({ at, day, label }) => {
+        const x = position(at, props.shown, props.width);
+        return (
+          <span key={at} class={day ? "tick day" : "tick"} style={{ left: `${x}px` }}>
+            {x + 4 + label.length * LETTER_PX <= props.width ? label : "\u00a0"}
+          </span>
+        );
+      })}
+    </>
   );
 }

@@ -21,6 +21,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
   const { cell } = on;
   const { utc } = state.value;
   const measure = measured.value;
+  const filtered = isFiltered(filters.value);
   const recorded = cell.share !== null;
   const read = useResource(
     recorded ? `${cell.cpu} ${cell.since} ${cell.until} ${measure}` : null,
@@ -38,11 +39,12 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       {!recorded && <p>not recorded</p>}
       {recorded && cell.share !== null && (
         <p>
-          {stateWords(cell.state, isFiltered(filters.value))}{" "}
+          {stateWords(cell.state, filtered)}{" "}
           <strong>{cell.state === "wait" ? `${Math.round(cell.share * 1000)} ms/s` : percent(cell.share)}</strong>
           {cell.until - cell.since > 1500 && " in the worst second"}
         </p>
       )}
+      {info && filtered && <p class="muted">the core as a whole, in its busiest second:</p>}
       {info && states.length > 0 && (
         <dl class="states">
           {states.map((each) => (

@@ -1,6 +1,5 @@
 """The server: routes over one recording, with the page's files beside them."""
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from starlette.exceptions import HTTPException
 from exhume import __version__
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
 from exhume.present.web import routes_diagnosis, routes_live, routes_recording, routes_stacks, routes_timeline
+from exhume.present.web.answering import Answering
 from exhume.present.web.explaining import Explaining
 from exhume.present.web.guard import Guard, Rules
 from exhume.present.web.opened import Opened
@@ -28,11 +28,13 @@ def create_app(directory: Path, rules: Rules, static: Path = STATIC, opened: Ope
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        opened.readers.want_all()
         explaining = Explaining(opened)
         app.state.explaining = explaining
         app.state.pulse = routes_live.Pulse(opened, explaining)
         explaining.start()
         yield
+        opened.readers.give_up_all()
         explaining.stop()
 
     app = FastAPI(
@@ -44,8 +46,8 @@ def create_app(directory: Path, rules: Rules, static: Path = STATIC, opened: Ope
         lifespan=lifespan,
     )
     app.state.opened = opened
+    app.state.answering = Answering(opened)
     app.state.stopping = threading.Event()
-    app.state.diagnosing = asyncio.Semaphore(routes_diagnosis.AT_ONCE)
     for routes in (routes_recording, routes_timeline, routes_stacks, routes_diagnosis, routes_live):
         app.include_router(routes.router, prefix="/api")
     app.add_exception_handler(HTTPException, _refused)

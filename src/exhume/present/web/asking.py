@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
+from exhume.present.web.answering import Answering
 from exhume.present.web.opened import Opened
 from exhume.store.profile import ProfileFilter, check_stack_regex
 from exhume.store.query import Recording
@@ -24,7 +25,7 @@ Text = Annotated[str | None, Query(max_length=MOST_TEXT)]
 Cells = Annotated[int, Query(ge=1, le=MOST_CELLS, description="columns to pool the time into")]
 
 
-def opened(request: Request) -> Opened:
+async def opened(request: Request) -> Opened:
     """The recording of this server."""
     found: Opened = request.app.state.opened
     return found
@@ -33,8 +34,37 @@ def opened(request: Request) -> Opened:
 Here = Annotated[Opened, Depends(opened)]
 
 
+async def answering(request: Request) -> Answering:
+    """What has answers worked out."""
+    found: Answering = request.app.state.answering
+    return found
+
+
+Answers = Annotated[Answering, Depends(answering)]
+
+
 def refuse(status: int, sentence: str) -> HTTPException:
     return HTTPException(status, sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What a request says: plain values, which can be compared and sent to another process."""
+
+    since: int | None
+    until: int | None
+    wanted: ProfileFilter
+
+    def of(self, here: Opened) -> "Asked":
+        """Raises RecordingError where there is no recording."""
+        cpus = self.wanted.cpus
+        return Asked(
+            here,
+            here.recording(),
+            window_of(here, self.since, self.until),
+            None if cpus is None else frozenset(cpus),
+            self.wanted,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +93,7 @@ def window_of(here: Opened, since: int | None, until: int | None) -> Window:
     return Window(first, max(first, last))
 
 
-def asked(  # noqa: PLR0917
-    here: Here,
+async def asking(  # noqa: PLR0917
     since: Moment = None,
     until: Moment = None,
     cpus: Annotated[Text, Query(pattern=CORES, description="cores, such as 0,3-7; all where it is left out")] = None,
@@ -80,7 +109,7 @@ def asked(  # noqa: PLR0917
         ),
     ] = None,
     kind: Annotated[str | None, Query(pattern="^(kernel|user)$", description="where the sample was taken")] = None,
-) -> Asked:
+) -> Asking:
     """The part of the recording that a request is about."""
     numbers = None if not cpus else core_numbers(cpus)
     if stack:
@@ -88,10 +117,10 @@ def asked(  # noqa: PLR0917
     wanted = ProfileFilter(
         numbers, comm or None, pid, stack or None, container or None, pod or None, kind if kind else None
     )
-    return Asked(here, here.recording(), window_of(here, since, until), numbers, wanted)
+    return Asking(since, until, wanted)
 
 
-Question = Annotated[Asked, Depends(asked)]
+Question = Annotated[Asking, Depends(asking)]
 
 
 def core_numbers(text: str) -> frozenset[int]:

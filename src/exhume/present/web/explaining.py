@@ -4,11 +4,13 @@ that can't be read are found there, too."""
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from exhume.model.errors import ExhumeError
 from exhume.model.finding import Finding
+from exhume.model.window import Window
 from exhume.present.incidents_view import Moment, moments_of
-from exhume.present.web.opened import Opened
+from exhume.present.web.opened import Opened, opened_at
 from exhume.store.remembered import Remembered
 
 LOOK_EVERY_S = 2.0
@@ -68,14 +70,27 @@ class Explaining:
         waiting = [moment for moment in self.moments() if self.known(moment) is None]
         if not waiting:
             return
-        # Loaded when there is something to explain: the first view does not wait for it.
-        from exhume.diagnose.engine import diagnose
-
-        recording = Remembered(self._opened.recording())
         span = self._opened.span()
         for moment in reversed(waiting):
             if self._stop.is_set():
                 return
             window = moment.window.clamp(span)
-            findings = [] if window.empty else diagnose(recording, window, at=moment.at).findings
-            self._known[moment_id(moment)] = Known(len(moment.marks), findings[0] if findings else None)
+            finding = None if window.empty else self._explained(window, moment.at)
+            self._known[moment_id(moment)] = Known(len(moment.marks), finding)
+
+    def _explained(self, window: Window, at: int) -> Finding | None:
+        readers = self._opened.readers
+        ask = readers.ask(long=True)
+        try:
+            finding: Finding | None = readers.submit(ask, _cause_of, self._opened.directory, window, at).result()
+            return finding
+        finally:
+            readers.end(ask)
+
+
+def _cause_of(directory: Path, window: Window, at: int) -> Finding | None:
+    # Loaded when there is something to explain: the first view does not wait for it.
+    from exhume.diagnose.engine import diagnose
+
+    findings = diagnose(Remembered(opened_at(directory).recording()), window, at=at).findings
+    return findings[0] if findings else None

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel
 from starlette.responses import Response
 
 MEDIA_TYPE = "application/octet-stream"
@@ -20,3 +23,19 @@ def framed(header: Mapping[str, Any], *arrays: npt.NDArray[Any]) -> Response:
     words += b" " * (-(4 + len(words)) % 4)
     parts = [struct.pack("<I", len(words)), words, *(array.tobytes() for array in arrays)]
     return Response(b"".join(parts), media_type=MEDIA_TYPE)
+
+
+def modelled(shape: BaseModel) -> Response:
+    """What a model describes, as JSON."""
+    return Response(shape.model_dump_json(), media_type="application/json")
+
+
+def with_columns(words: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """An object in JSON with columns of whole numbers beside its words; Arrow writes numbers several times as fast as
+    Python."""
+    parts = [json.dumps(words, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")[:-1]]
+    for name, values in columns.items():
+        texts = pa.array(values).cast(pa.string())
+        whole = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), ",")[0]
+        parts += [b',"', name.encode(), b'":[', whole.as_buffer().to_pybytes(), b"]"]
+    return b"".join([*parts, b"}"])

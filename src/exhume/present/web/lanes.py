@@ -1,7 +1,8 @@
 """The lines above the stacks: counts and pressures of the node by the second, pooled into maxima."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
+from exhume.present.web.readers import Ask
 from exhume.store.index import Segment
 from exhume.store.query import Recording
 from exhume.store.reader import Request, read_segment
@@ -42,21 +44,51 @@ class Points:
 
     lines: Mapping[str, tuple[Ints, Floats]]
 
+
+@dataclass(frozen=True, slots=True)
+class TablePoints:
+    """Points of one segment for every lane of a table: it is read once for all of them."""
+
+    lanes: Mapping[str, Points]
+
     @property
     def nbytes(self) -> int:
-        return sum(times.nbytes + values.nbytes for times, values in self.lines.values())
+        return sum(a.nbytes + b.nbytes for points in self.lanes.values() for a, b in points.lines.values())
 
 
-def read_points(segment: Segment, lane: Lane) -> Points:
-    """Raises nothing: what can't be read is left out, and the recording tells of it elsewhere."""
+def points_of(
+    memory: PerSegment, recording: Recording, window: Window, lanes: Sequence[Lane], ask: Ask | None
+) -> dict[str, list[Points]]:
+    """The points of each lane in the segments of a window."""
+    segments = recording.holding(window)
+    found: dict[str, list[Points]] = {}
+    for table in dict.fromkeys(lane.table for lane in lanes):
+        read = memory.answers(segments, ("lanes", table), partial(_read_part, table), ask)
+        found |= {lane.name: [each.lanes[lane.name] for each in read] for lane in lanes if lane.table == table}
+    return found
+
+
+def _read_part(table: str, segments: Sequence[Segment]) -> list[TablePoints]:
+    return [_read(segment, table) for segment in segments]
+
+
+def _read(segment: Segment, table: str) -> TablePoints:
+    """What can't be read is left out, and the recording tells of it elsewhere."""
+    lanes = [lane for lane in LANES.values() if lane.table == table]
+    columns = list(dict.fromkeys(["time", *(column for lane in lanes for column in lane.columns)]))
     try:
-        rows = read_segment(segment, Request(lane.table, None, ["time", *lane.columns]))
+        rows = read_segment(segment, Request(table, None, columns))
     except UnreadableFile:
         rows = None
     if rows is None:
-        return Points({})
-    found = lane.points(rows)
-    return Points({name: (times + segment.name.offset, values) for name, (times, values) in found.items()})
+        return TablePoints({lane.name: Points({}) for lane in lanes})
+    offset = segment.name.offset
+    return TablePoints(
+        {
+            lane.name: Points({line: (times + offset, values) for line, (times, values) in lane.points(rows).items()})
+            for lane in lanes
+        }
+    )
 
 
 def pool(points: list[Points], lane: Lane, window: Window, cells: int) -> dict[str, list[float | None]]:
@@ -110,8 +142,12 @@ def _reclaim(rows: pa.Table) -> Series:
 
 def _wait(rows: pa.Table) -> Series:
     waited = _numbers(rows, "wait_ns") / (np.maximum(_numbers(rows, "span_ms"), 1) * MILLIS)
-    times = _times(rows)
-    return {"worst": (times, waited)}
+    # Of all cores at a moment only the worst is drawn.
+    times, place = np.unique(_times(rows), return_inverse=True)
+    worst = np.full(len(times), -np.inf)
+    known = ~np.isnan(waited)
+    np.maximum.at(worst, place[known], waited[known])
+    return {"worst": (times, np.where(worst == -np.inf, np.nan, worst))}
 
 
 def _throttling(rows: pa.Table) -> Series:
@@ -170,8 +206,3 @@ LANES: dict[str, Lane] = {
         ),
     )
 }
-
-
-def lane_points(memory: PerSegment, recording: Recording, window: Window, lane: Lane) -> list[Points]:
-    """The points of the segments of a window."""
-    return memory.answers(recording.holding(window), ("lane", lane.name), lambda segment: read_points(segment, lane))

@@ -2,15 +2,19 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 
 from exhume.model.errors import RecordingError
 from exhume.model.events import INCIDENT
 from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
+from exhume.present.web.readers import Readers
 from exhume.present.web.seconds import SecondGrids
 from exhume.store.events import EventView, LossView
+from exhume.store.index import Segment
 from exhume.store.lock import being_recorded
 from exhume.store.names import SegmentName
 from exhume.store.query import Recording
@@ -24,7 +28,8 @@ class Opened:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.memory = PerSegment()
+        self.readers = Readers()
+        self.memory = PerSegment(self.readers)
         self.seconds = SecondGrids(self.memory)
         self._lock = threading.Lock()
         self._recording: Recording | None = None
@@ -36,6 +41,7 @@ class Opened:
         with self._lock:
             if self._recording is None:
                 self._recording = Recording.open(self.directory)
+                self._recording.remember_stacks()
                 self._looked = time.monotonic()
             elif time.monotonic() - self._looked >= LOOK_EVERY_S:
                 self._recording.refresh()
@@ -50,9 +56,15 @@ class Opened:
             return Window(0, 0)
 
     def read_ahead(self) -> None:
-        """Begin to read what the first view shows, while the server and the browser are still starting."""
+        """Begin to read what the first view shows, while the server and the browser are still starting. To be called
+        while there are no other threads; `start_readers` has to follow."""
         with suppress(RecordingError):
             self.seconds.prepare(self.recording().segments, "busy")
+
+    def start_readers(self) -> None:
+        """Fork the processes that answer: once everything that they need is loaded, and while there are no threads."""
+        self.readers.start()
+        self.memory.take_prepared()
 
     def look_at_files(self) -> None:
         """Find the files that can't be read. Each is looked at once."""
@@ -68,14 +80,26 @@ class Opened:
 
     def marks(self) -> list[EventView]:
         """The moments that the recorder marked, in their order."""
-        recording = self.recording()
-        every = self.memory.answers(
-            recording.segments, "marks", lambda segment: recording.events_of(segment, [INCIDENT])
-        )
+        every = self.memory.answers(self.recording().segments, "marks", partial(_marks_of, self.directory))
         return [mark for marks in every for mark in marks]
 
     def losses(self) -> list[LossView]:
         """Everything that was lost."""
-        recording = self.recording()
-        every = self.memory.answers(recording.segments, "losses", recording.losses_of)
+        every = self.memory.answers(self.recording().segments, "losses", partial(_losses_of, self.directory))
         return [loss for losses in every for loss in losses]
+
+
+@lru_cache(maxsize=8)
+def opened_at(directory: Path) -> Opened:
+    """The recording as the process that is asked sees it: what it has read once it remembers."""
+    return Opened(directory)
+
+
+def _marks_of(directory: Path, segments: Sequence[Segment]) -> list[list[EventView]]:
+    recording = opened_at(directory).recording()
+    return [recording.events_of(segment, [INCIDENT]) for segment in segments]
+
+
+def _losses_of(directory: Path, segments: Sequence[Segment]) -> list[list[LossView]]:
+    recording = opened_at(directory).recording()
+    return [recording.losses_of(segment) for segment in segments]

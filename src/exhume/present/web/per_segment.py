@@ -3,104 +3,144 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
+from exhume.present.web.ahead import Ahead
+from exhume.present.web.readers import Ask, Readers
+from exhume.store.giving_up import GivenUp
 from exhume.store.index import Segment
 from exhume.store.names import SegmentName
 
 MOST_BYTES = 256 << 20
 # What is counted for an answer that does not say how large it is.
 _SMALL = 1000
-# Decoding leaves Python's lock for most of its time, and a node that is looked at may be busy: two threads.
-_THREADS = 2
-# From so many segments on, processes read ahead, so many segments at a time.
-_WORTH_PROCESSES = 60
-_PART = 30
-
+# So many segments are read by one piece of work: enough to be worth sending, few enough to take turns.
+_LEAST, _MOST, _PIECES = 3, 20, 6
 
 _Answer = TypeVar("_Answer")
+Key = tuple[SegmentName, Hashable]
 
 
 class PerSegment:
-    """The longest unused answers go first."""
+    """What readers found out about segments. The longest unused answers go first."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._held: OrderedDict[tuple[SegmentName, Hashable], Any] = OrderedDict()
+    def __init__(self, readers: Readers, most_bytes: int = MOST_BYTES) -> None:
+        self._readers = readers
+        self._held: OrderedDict[Key, Any] = OrderedDict()
+        self._coming: dict[Key, Future[Any]] = {}
         self._bytes = 0
         self._most = most_bytes
         self._lock = threading.Lock()
-        self._turns: dict[Hashable, threading.Lock] = {}
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="segments")
+        self._nobodys = readers.ask()
+        self._prepared: list[Any] = []
 
     def answers(
-        self, segments: Sequence[Segment], question: Hashable, make: Callable[[Segment], _Answer]
+        self,
+        segments: Sequence[Segment],
+        question: Hashable,
+        make: Callable[[Sequence[Segment]], list[_Answer]],
+        ask: Ask | None = None,
     ) -> list[_Answer]:
-        """What each segment answers. One that is still being written is asked anew every time."""
-        # Two who ask the same at the same time don't read it twice: the second waits, and finds it.
-        with self._turn(question):
-            return self._answered(segments, question, make)
+        """What each segment answers, as `make` (which other processes can be sent) finds out for some at a time. One
+        that is still being written is asked anew every time. Raises GivenUp where `ask` was given up."""
+        ask = ask or self._nobodys
+        while True:
+            try:
+                return [
+                    found.result() if isinstance(found, Future) else found
+                    for found in self._begun(segments, question, make, ask)
+                ]
+            except GivenUp:
+                # Two who ask the same don't read it twice; where the first goes away, the second goes on.
+                if ask.given_up:
+                    raise
 
     def prepare(
         self, segments: Sequence[Segment], question: Hashable, make: Callable[[Sequence[Segment]], list[Any]]
     ) -> None:
-        """Begin to read the answers of sealed segments in processes of their own, by `make`, which is given some at a
-        time. Few segments are not worth it."""
-        sealed = [segment for segment in segments if segment.sealed]
-        if len(sealed) < _WORTH_PROCESSES:
-            return
-        # Forked while this process has no other threads yet: nothing of what they read is needed twice.
-        workers = ProcessPoolExecutor(_THREADS, mp_context=get_context("fork"))
-        parts = [sealed[place : place + _PART] for place in range(0, len(sealed), _PART)]
-        futures = [workers.submit(make, part) for part in parts]
-        turn = self._turn(question)
-        turn.acquire()
+        """Have processes of their own begin to find out the answers of sealed segments; `take_prepared` has to follow.
+        Whoever asks for them meanwhile waits for them."""
+        ahead = Ahead([segment for segment in segments if segment.sealed], make)
+        parts = [[(segment, Future[Any]()) for segment in part] for part in ahead.parts]
+        self._coming |= {(segment.name, question): future for part in parts for segment, future in part}
+        self._prepared.append((ahead, parts, question, make))
 
-        def take() -> None:
-            try:
-                for part, future in zip(parts, futures, strict=True):
-                    for segment, answer in zip(part, future.result(), strict=True):
+    def take_prepared(self) -> None:
+        """Take what the processes find out, in a thread."""
+        for prepared in self._prepared:
+            threading.Thread(target=self._take, args=prepared, name="ahead", daemon=True).start()
+        self._prepared = []
+
+    def _take(
+        self,
+        ahead: Ahead,
+        parts: list[list[tuple[Segment, "Future[Any]"]]],
+        question: Hashable,
+        make: Callable[[Sequence[Segment]], list[Any]],
+    ) -> None:
+        for part, answers in zip(parts, ahead.found(), strict=True):
+            if answers is None:
+                working = self._readers.submit(self._nobodys, make, [segment for segment, _ in part])
+                working.add_done_callback(partial(self._arrived, part, question))
+                continue
+            done: Future[Any] = Future()
+            done.set_result(answers)
+            self._arrived(part, question, done)
+
+    def _begun(
+        self,
+        segments: Sequence[Segment],
+        question: Hashable,
+        make: Callable[[Sequence[Segment]], list[Any]],
+        ask: Ask,
+    ) -> list[Any]:
+        """The answer of each segment, or its future."""
+        found: list[Any] = []
+        missing: list[tuple[Segment, Future[Any]]] = []
+        with self._lock:
+            for segment in segments:
+                key = (segment.name, question)
+                if key in self._held:
+                    self._held.move_to_end(key)
+                    found.append(self._held[key])
+                    continue
+                future = self._coming.get(key)
+                if future is None:
+                    future = Future()
+                    missing.append((segment, future))
+                    if segment.sealed:
+                        self._coming[key] = future
+                found.append(future)
+        size = min(_MOST, max(_LEAST, -(-len(missing) // _PIECES)))
+        for place in range(0, len(missing), size):
+            part = missing[place : place + size]
+            working = self._readers.submit(ask, make, [segment for segment, _ in part])
+            working.add_done_callback(partial(self._arrived, part, question))
+        return found
+
+    def _arrived(self, part: list[tuple[Segment, "Future[Any]"]], question: Hashable, done: "Future[Any]") -> None:
+        error = done.exception()
+        answers = [None] * len(part) if error is not None else done.result()
+        with self._lock:
+            for (segment, _), answer in zip(part, answers, strict=True):
+                if segment.sealed:
+                    del self._coming[segment.name, question]
+                    if error is None:
                         self._remember((segment.name, question), answer)
-            except BrokenExecutor:
-                # Killed, or no memory for it: what is missing is read when it is asked for.
-                return
-            finally:
-                turn.release()
-                workers.shutdown(wait=False)
+        for (_, future), answer in zip(part, answers, strict=True):
+            if error is None:
+                future.set_result(answer)
+            else:
+                future.set_exception(error)
 
-        threading.Thread(target=take, name="read-ahead", daemon=True).start()
-
-    def _turn(self, question: Hashable) -> threading.Lock:
-        with self._lock:
-            return self._turns.setdefault(question, threading.Lock())
-
-    def _answered(
-        self, segments: Sequence[Segment], question: Hashable, make: Callable[[Segment], _Answer]
-    ) -> list[_Answer]:
-        keys = [(segment.name, question) for segment in segments]
-        with self._lock:
-            known = {key: self._held[key] for key in keys if key in self._held}
-            for key in known:
-                self._held.move_to_end(key)
-        missing = [segment for segment, key in zip(segments, keys, strict=True) if key not in known]
-        for segment, answer in zip(missing, self._threads.map(make, missing), strict=True):
-            key = (segment.name, question)
-            known[key] = answer
-            if segment.sealed:
-                self._remember(key, answer)
-        return [known[key] for key in keys]
-
-    def _remember(self, key: tuple[SegmentName, Hashable], answer: object) -> None:
-        with self._lock:
-            if key in self._held:
-                return
-            self._held[key] = answer
-            self._bytes += _size(answer)
-            while self._bytes > self._most and len(self._held) > 1:
-                (_, question), gone = self._held.popitem(last=False)
-                self._bytes -= _size(gone)
-                self._turns.pop(question, None)
+    def _remember(self, key: Key, answer: object) -> None:
+        self._held[key] = answer
+        self._bytes += _size(answer)
+        while self._bytes > self._most and len(self._held) > 1:
+            _, gone = self._held.popitem(last=False)
+            self._bytes -= _size(gone)
 
 
 def _size(answer: object) -> int:

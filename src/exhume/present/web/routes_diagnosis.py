@@ -1,43 +1,37 @@
 """What starved the node in a window, as `exhume diagnose` tells it."""
 
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from exhume.model.clock import MILLIS
 from exhume.model.finding import Diagnosis, Link
 from exhume.model.window import Window
 from exhume.present.diagnosis_json import diagnosis_json
-from exhume.present.web.asking import Here, Moment, ms, refuse, window_of
-from exhume.present.web.opened import Opened
+from exhume.present.web.asking import Answers, Moment, ms, refuse, window_of
+from exhume.present.web.opened import opened_at
 from exhume.present.web.routes_timeline import PROBLEMS
 from exhume.store.remembered import Remembered
 
 router = APIRouter(tags=["diagnosis"], responses=PROBLEMS)
 AROUND_MS = 120_000
 LONGEST_MS = 24 * 3_600_000
-# The node that is looked at may be a busy one.
-AT_ONCE = 2
-NOBODY_WAITS = 499
 
 
 @router.get("/diagnosis", responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}})
 async def diagnosis(
-    request: Request, here: Here, since: Moment = None, until: Moment = None, at: Moment = None
+    request: Request, answers: Answers, since: Moment = None, until: Moment = None, at: Moment = None
 ) -> Response:
     """The diagnosis of a window, or of what is nearest to a moment. Its shape is that of `exhume diagnose --json`, with
     every time in milliseconds beside it (`at_ms`, `since_ms`, `until_ms`)."""
-    # Who moves the view asks again before the last answer is there: what nobody waits for any more is not worked out.
-    async with request.app.state.diagnosing:
-        if await request.is_disconnected():
-            return Response(status_code=NOBODY_WAITS)
-        return await run_in_threadpool(_diagnosed, here, since, until, at)
+    return await answers.apart(request, _diagnosed, since, until, at, long=True)
 
 
-def _diagnosed(here: Opened, since: int | None, until: int | None, at: int | None) -> Response:
+def _diagnosed(directory: Path, since: int | None, until: int | None, at: int | None) -> Response:
+    here = opened_at(directory)
     recording = here.recording()
     if at is not None and since is None and until is None:
         since, until = max(0, at - AROUND_MS), at + AROUND_MS

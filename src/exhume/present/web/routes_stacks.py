@@ -1,22 +1,37 @@
 """What ran: flame graphs, sub-second offsets, processes, and when a frame was on a core."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import StringConstraints
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.differential import largest_changes
 from exhume.present.flame import NODE_STATES, FlameTree, build_tree
-from exhume.present.web.asking import Asked, Cells, Moment, Question, Text, ms, refuse, window_of
+from exhume.present.web.answering import Answering
+from exhume.present.web.asking import (
+    MOST_CORES,
+    Answers,
+    Asked,
+    Asking,
+    Cells,
+    Moment,
+    Question,
+    Text,
+    ms,
+    refuse,
+    window_of,
+)
 from exhume.present.web.exports import FORMATS, render
-from exhume.present.web.framed import framed
+from exhume.present.web.framed import framed, modelled, with_columns
 from exhume.present.web.limits import check_samples
-from exhume.present.web.routes_timeline import FRAMED, PROBLEMS, heatmap
+from exhume.present.web.opened import opened_at
+from exhume.present.web.routes_timeline import FRAMED, PROBLEMS, heatmap_of
 from exhume.present.web.running import who_ran
 from exhume.present.web.seen import as_seen
 from exhume.present.web.shapes import FlameShape, ProcessesShape
@@ -28,6 +43,7 @@ router = APIRouter(tags=["stacks"], responses=PROBLEMS)
 BEFORE_S = 60
 MOST_COLUMNS = 20_000
 MOST_SUBSECOND_SAMPLES = 30_000_000
+EVERY_CORE = frozenset(range(MOST_CORES))
 BASELINES = "^(none|before|others|window)$"
 
 FILES: dict[int | str, dict[str, Any]] = {
@@ -45,8 +61,10 @@ Frame = Annotated[str, StringConstraints(max_length=4000)]
 Least = Annotated[float, Query(ge=0, le=1, description="thinner frames are left out: a part of the whole")]
 
 
-@router.get("/flame", responses={200: {"model": FlameShape}})
-def flame(
+@router.get("/flame", responses={200: {"model": FlameShape}}, response_class=Response)
+async def flame(  # noqa: PLR0917
+    request: Request,
+    answers: Answers,
     question: Question,
     baseline: Baseline = "none",
     base_since: Moment = None,
@@ -54,10 +72,25 @@ def flame(
     least: Least = 1 / 20_000,
 ) -> Response:
     """The stacks of a time and cores as one tree; with a baseline, both sides in the same tree."""
-    sides = _sides(question, baseline, base_since, base_until)
+    against = _Against(baseline, base_since, base_until)
+    return await answers.apart(request, _flame, question, against, least, long=_long(question, answers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Against:
+    """What a flame graph is held against."""
+
+    baseline: str
+    since: int | None
+    until: int | None
+
+
+def _flame(directory: FilePath, asking: Asking, against: _Against, least: float) -> Response:
+    question = asking.of(opened_at(directory))
+    sides = _sides(question, against)
     tree = build_tree(sides.current, sides.reference)
     kept = thinned(tree, least)
-    return JSONResponse(_flame_json(question, sides, kept.tree, kept.dropped))
+    return Response(_flame_json(question, sides, kept.tree, kept.dropped), media_type="application/json")
 
 
 class _Sides:
@@ -70,7 +103,8 @@ class _Sides:
         self.words = words
 
 
-def _sides(question: Asked, baseline: str, base_since: int | None, base_until: int | None) -> _Sides:
+def _sides(question: Asked, against: _Against) -> _Sides:
+    baseline = against.baseline
     recording, window, wanted = question.recording, question.window, question.wanted
     check_samples(recording, window, "a flame graph adds up every sample")
     current = recording.profile(window, wanted)
@@ -82,18 +116,18 @@ def _sides(question: Asked, baseline: str, base_since: int | None, base_until: i
         return _Sides(current, recording.profile(base, wanted), base, "the same cores before")
     if baseline == "others":
         # Without a selection of cores there are no other ones: nothing to compare with, and the page says so.
-        every = question.opened.seconds.cores(recording, window)
-        others = every - (question.cpus or every)
+        # Cores are whatever numbers were sampled: those of a node need not begin at 0, nor follow each other.
+        others = frozenset() if question.cpus is None else EVERY_CORE - question.cpus
         reference = recording.profile(window, replace(wanted, cpus=others))
         return _Sides(current, reference, window, "the other cores")
-    base = window_of(question.opened, base_since, base_until)
+    base = window_of(question.opened, against.since, against.until)
     return _Sides(current, recording.profile(base, wanted), base, "the window picked by hand")
 
 
-def _flame_json(question: Asked, sides: _Sides, tree: FlameTree, dropped: int) -> dict[str, Any]:
+def _flame_json(question: Asked, sides: _Sides, tree: FlameTree, dropped: int) -> bytes:
     base = sides.base
     spots = [*sides.current.blind_spots, *(sides.reference.blind_spots if sides.reference else [])]
-    return {
+    words = {
         "since": ms(question.window.since),
         "until": ms(question.window.until),
         "base_since": ms(base.since) if base else None,
@@ -107,19 +141,24 @@ def _flame_json(question: Asked, sides: _Sides, tree: FlameTree, dropped: int) -
         "blind_spots": list(dict.fromkeys(spots)),
         "states": list(NODE_STATES),
         "labels": {"name": tree.labels.names, "module": tree.labels.modules, "kind": tree.labels.kinds},
-        "label": tree.label.tolist(),
-        "parent": tree.parent.tolist(),
-        "weight": tree.weight.tolist(),
-        "samples_of": tree.samples.tolist(),
-        "base_weight": tree.base_weight.tolist() if tree.differential else [],
-        "state": tree.state.tolist(),
         "dropped": dropped,
         "changes": largest_changes(tree, 5),
     }
+    columns = {
+        "label": tree.label,
+        "parent": tree.parent,
+        "weight": tree.weight,
+        "samples_of": tree.samples,
+        "base_weight": tree.base_weight if tree.differential else tree.base_weight[:0],
+        "state": tree.state,
+    }
+    return with_columns(words, columns)
 
 
 @router.get("/export/{form}", responses=FILES, response_class=Response)
-def export(  # noqa: PLR0917
+async def export(  # noqa: PLR0917
+    request: Request,
+    answers: Answers,
     question: Question,
     form: Annotated[str, Path(pattern=f"^({'|'.join(FORMATS)})$")],
     baseline: Baseline = "none",
@@ -129,19 +168,35 @@ def export(  # noqa: PLR0917
     hide: Annotated[list[Frame], Query(max_length=100, description="frames to leave out, with what they call")] = [],  # noqa: B006
 ) -> Response:
     """The same flame graph as a file for other tools, as it is seen on the page."""
-    sides = _sides(question, baseline, base_since, base_until)
+    against = _Against(baseline, base_since, base_until)
+    long = _long(question, answers)
+    return await answers.apart(request, _export, question, against, form, tuple(root), tuple(hide), long=long)
+
+
+def _export(  # noqa: PLR0917
+    directory: FilePath, asking: Asking, against: _Against, form: str, root: tuple[str, ...], hide: tuple[str, ...]
+) -> Response:
+    question = asking.of(opened_at(directory))
+    sides = _sides(question, against)
     tree = as_seen(build_tree(sides.current, sides.reference), root, hide)
     return render(form, question, tree, sides.base, sides.current)
 
 
 @router.get("/subsecond", responses=FRAMED, response_class=Response)
-def subsecond(
+async def subsecond(
+    request: Request,
+    answers: Answers,
     question: Question,
     column_ms: Annotated[int, Query(ge=100, le=60_000, description="milliseconds of a column")] = 1000,
     rows: Annotated[int, Query(ge=1, le=1000, description="parts that a column is divided into")] = 50,
 ) -> Response:
     """Samples by when in their second (or longer column) they were taken: column after column, its beginning first.
     Columns begin at whole ones of the clock, the first at `since`; what is before `from` was not asked for."""
+    return await answers.apart(request, _subsecond, question, column_ms, rows, long=_long(question, answers))
+
+
+def _subsecond(directory: FilePath, asking: Asking, column_ms: int, rows: int) -> Response:
+    question = asking.of(opened_at(directory))
     window = question.window
     column = column_ms * MILLIS
     first = window.since // column * column
@@ -168,15 +223,24 @@ def subsecond(
     return framed(header, counts)
 
 
-@router.get("/processes")
-def processes(question: Question, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> ProcessesShape:
+@router.get("/processes", responses={200: {"model": ProcessesShape}}, response_class=Response)
+async def processes(
+    request: Request, answers: Answers, question: Question, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Response:
     """Who ran, the most first, with the cores that they ran on; and the same for containers."""
+    return await answers.apart(request, _processes, question, limit, long=_long(question, answers))
+
+
+def _processes(directory: FilePath, asking: Asking, limit: int) -> Response:
+    question = asking.of(opened_at(directory))
     check_samples(question.recording, question.window, "ranking looks at every sample")
-    return who_ran(question.recording, question.window, question.wanted, limit)
+    return modelled(who_ran(question.recording, question.window, question.wanted, limit))
 
 
 @router.get("/frame-times", responses=FRAMED, response_class=Response)
-def frame_times(
+async def frame_times(  # noqa: PLR0917
+    request: Request,
+    answers: Answers,
     question: Question,
     name: Annotated[str, Query(max_length=4000)],
     module: Text = None,
@@ -184,10 +248,12 @@ def frame_times(
     cells: Cells = 1000,
 ) -> Response:
     """When a frame was on a core: the part of each core's time in stacks that hold it, as in /api/cores."""
-    check_samples(question.recording, question.window, "finding a frame looks at every sample")
     if kind_of_frame == "comm":
         wanted = replace(question.wanted, comm=name)
     else:
         wanted = replace(question.wanted, frame=(kind_of_frame, module or "", name))
-    pooled = question.opened.seconds.matching(question.recording, question.window, cells, wanted)
-    return heatmap(pooled, cells, "matching", question.cpus)
+    return await heatmap_of(request, answers, replace(question, wanted=wanted), cells, "busy")
+
+
+def _long(question: Asking, answers: Answering) -> bool:
+    return answers.is_long(question.since, question.until)

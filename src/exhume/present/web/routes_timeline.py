@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,12 +15,27 @@ from starlette.responses import Response
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.incidents_view import Moment as Episode
-from exhume.present.web.asking import LAST_MS, MOST_CORES, Cells, Here, Moment, Question, Text, ms, refuse, window_of
+from exhume.present.web.answering import Answering
+from exhume.present.web.asking import (
+    LAST_MS,
+    MOST_CORES,
+    Answers,
+    Asking,
+    Cells,
+    Moment,
+    Question,
+    Text,
+    ms,
+    refuse,
+    window_of,
+)
 from exhume.present.web.explaining import Explaining, moment_id
-from exhume.present.web.framed import MEDIA_TYPE, framed
-from exhume.present.web.lanes import LANES, lane_points, pool
+from exhume.present.web.framed import MEDIA_TYPE, framed, modelled
+from exhume.present.web.lanes import LANES, points_of, pool
 from exhume.present.web.limits import check_samples
+from exhume.present.web.opened import Opened, opened_at
 from exhume.present.web.own_words import own_words
+from exhume.present.web.readers import Ask
 from exhume.present.web.seconds import Pooled
 from exhume.present.web.shapes import (
     CellShape,
@@ -51,7 +67,7 @@ FULL, UNRECORDED = 250, 255
 MOST_EVENTS = 5000
 TOP_THREADS = 5
 SAMPLED_MEASURES = ("busy", *SAMPLED_STATES)
-LONGEST_MARK, LONGEST_EVENT = 300, 4000
+LONGEST_MARK, LONGEST_EVENT = 300, 1000
 _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
     *("wall", "kind", "severity", "source", "text", "cpu", "device", "value", "pid", "comm", "container"),
@@ -60,7 +76,9 @@ _EVENT_COLUMNS = [
 
 
 @router.get("/cores", responses=FRAMED, response_class=Response)
-def cores(
+async def cores(
+    request: Request,
+    answers: Answers,
     question: Question,
     cells: Cells = 1000,
     measure: Annotated[str, Query(pattern=f"^({'|'.join(MEASURES)})$")] = "busy",
@@ -68,15 +86,32 @@ def cores(
     """Cores x time, each cell the worst second in it: bytes of 0 to 250 (all of the time; for `wait`, a second waited
     in each second), 255 where nothing was recorded, then the state that took most of it. With a filter, the part of
     each core's time in the samples that match and were taken in that state (`busy`: in any)."""
-    here, recording, window = question.opened, question.recording, question.window
+    return await heatmap_of(request, answers, question, cells, measure)
+
+
+async def heatmap_of(request: Request, answers: Answering, question: Asking, cells: int, measure: str) -> Response:
+    """Cores x time: put together here from what is remembered of whole seconds, else worked out by a process."""
+    since, until = question.since, question.until
+    if since is not None and until is not None and until - since < cells * 1000:
+        return await answers.apart(request, _closely, question, cells, measure)
+    return await answers.here(request, _from_seconds, question, cells, measure)
+
+
+def _closely(directory: Path, asking: Asking, cells: int, measure: str) -> Response:
+    return _from_seconds(opened_at(directory), None, asking, cells, measure)
+
+
+def _from_seconds(here: Opened, ask: Ask | None, asking: Asking, cells: int, measure: str) -> Response:
+    question = asking.of(here)
+    recording, window = question.recording, question.window
     if question.filtered:
         if measure not in SAMPLED_MEASURES:
             raise refuse(422, f"a filter looks at samples, which tell {', '.join(SAMPLED_MEASURES)}, not {measure}")
         check_samples(recording, window, "a filter looks at every sample")
         wanted = replace(question.wanted, state=None if measure == "busy" else measure)
-        pooled = here.seconds.matching(recording, window, cells, wanted)
+        pooled = here.seconds.matching(recording, window, cells, wanted, ask)
     else:
-        pooled = here.seconds.measured(recording, window, cells, measure)
+        pooled = here.seconds.measured(recording, window, cells, measure, ask)
     return heatmap(pooled, cells, "matching" if question.filtered and measure == "busy" else measure, question.cpus)
 
 
@@ -104,15 +139,24 @@ def heatmap(pooled: Pooled, cells: int, measure: str, cpus: frozenset[int] | Non
     )
 
 
-@router.get("/cell")
-def cell(
-    here: Here,
+@router.get("/cell", responses={200: {"model": CellShape}}, response_class=Response)
+async def cell(  # noqa: PLR0917
+    request: Request,
+    answers: Answers,
     at: Annotated[int, Query(ge=0, le=LAST_MS)],
     cpu: Annotated[int, Query(ge=0, lt=MOST_CORES)],
     span: Annotated[int, Query(ge=1, le=86_400_000, description="milliseconds from `at` on")] = 1000,
     measure: Annotated[str, Query(pattern=f"^({'|'.join(MEASURES)})$")] = "busy",
-) -> CellShape:
+) -> Response:
     """One cell of the heatmap: all states of its worst second, and who ran then."""
+    return await answers.apart(request, _cell, at, cpu, span, measure)
+
+
+def _cell(directory: Path, at: int, cpu: int, span: int, measure: str) -> Response:
+    return modelled(_cell_shape(opened_at(directory), at, cpu, span, measure))
+
+
+def _cell_shape(here: Opened, at: int, cpu: int, span: int, measure: str) -> CellShape:
     recording = here.recording()
     window = window_of(here, at, at + span)
     reaching = Window(window.since - LONGEST_ROW_NS, window.until)
@@ -165,35 +209,50 @@ def _top(found: Any) -> list[TopThread]:
     return [TopThread(comm=comm, pid=pid, share=round(weight / total, 4)) for (comm, pid), weight in ranked]
 
 
-@router.get("/lanes")
-def lanes(
-    here: Here,
+@router.get("/lanes", responses={200: {"model": LanesShape}}, response_class=Response)
+async def lanes(  # noqa: PLR0917
+    request: Request,
+    answers: Answers,
     since: Moment = None,
     until: Moment = None,
     cells: Cells = 1000,
     names: Annotated[Text, Query(description=f"some of {','.join(LANES)}; all where it is left out")] = None,
-) -> LanesShape:
+) -> Response:
     """Lines over time, each point the greatest value in its cell."""
+    chosen = tuple(name for name in (names.split(",") if names else LANES) if name in LANES)
+    return await answers.here(request, _lanes, since, until, cells, chosen)
+
+
+def _lanes(  # noqa: PLR0917
+    here: Opened, ask: Ask, since: int | None, until: int | None, cells: int, names: tuple[str, ...]
+) -> Response:
     window = window_of(here, since, until)
-    chosen = [LANES[name] for name in (names.split(",") if names else LANES) if name in LANES]
-    recording = here.recording()
+    chosen = [LANES[name] for name in names]
+    points = points_of(here.memory, here.recording(), window, chosen, ask)
     found = []
     for lane in chosen:
-        pooled = pool(lane_points(here.memory, recording, window, lane), lane, window, cells)
+        pooled = pool(points[lane.name], lane, window, cells)
         series = [Line(name=name, title=title, values=pooled[name]) for name, title in lane.lines.items()]
         found.append(LaneShape(name=lane.name, title=lane.title, unit=lane.unit, series=series))
-    return LanesShape(since=ms(window.since), until=ms(window.until), cells=cells, lanes=found)
+    return modelled(LanesShape(since=ms(window.since), until=ms(window.until), cells=cells, lanes=found))
 
 
-@router.get("/events")
-def events(
+@router.get("/events", responses={200: {"model": EventsShape}}, response_class=Response)
+async def events(  # noqa: PLR0917
+    request: Request,
+    answers: Answers,
     question: Question,
     kinds: Annotated[Text, Query(description="kinds, divided by commas; all where it is left out")] = None,
     text: Annotated[Text, Query(description="only events with these words in their text")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 500,
-) -> EventsShape:
+) -> Response:
     """What happened, in its order; the first `limit` of them. Filters leave out what names another core, process or
     container; what names none happened to all. `kinds` counts every kind that has events with these words."""
+    return await answers.apart(request, _events, question, kinds, text, limit)
+
+
+def _events(directory: Path, asking: Asking, kinds: str | None, text: str | None, limit: int) -> Response:
+    question = asking.of(opened_at(directory))
     logged = question.recording.read("events", question.window, _EVENT_COLUMNS)
     own = pa.Table.from_pylist(own_words(question.opened, question.window), schema=logged.schema)
     every_row = pa.concat_tables([logged, own])
@@ -206,12 +265,14 @@ def events(
         rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
     rows = rows.sort_by("wall")
     shown = [_event(row) for row in rows.slice(0, limit).to_pylist()]
-    return EventsShape(
-        events=shown,
-        total=rows.num_rows,
-        truncated=rows.num_rows > limit,
-        kinds=[KindCount(kind=kind, count=count) for kind, count in every],
-        elsewhere=elsewhere,
+    return modelled(
+        EventsShape(
+            events=shown,
+            total=rows.num_rows,
+            truncated=rows.num_rows > limit,
+            kinds=[KindCount(kind=kind, count=count) for kind, count in every],
+            elsewhere=elsewhere,
+        )
     )
 
 
@@ -245,10 +306,15 @@ def _numbers(cpus: Collection[int]) -> pa.Array:
     return pa.array(sorted(cpus), pa.int64())
 
 
-@router.get("/marks")
-def marks(question: Question, cells: Cells = 400) -> MarksShape:
+@router.get("/marks", responses={200: {"model": MarksShape}}, response_class=Response)
+async def marks(request: Request, answers: Answers, question: Question, cells: Cells = 400) -> Response:
     """The lane of events: those of a kind that fall into the same cell are one mark. What was lost, and when the clock
     was set, are kinds of their own. Filters as for /api/events."""
+    return await answers.apart(request, _marks, question, cells)
+
+
+def _marks(directory: Path, asking: Asking, cells: int) -> Response:
+    question = asking.of(opened_at(directory))
     window = question.window
     columns = ["wall", "kind", "severity", "text", "cpu", "comm", "pid", "container"]
     rows = _concerning(question.recording.read("events", window, columns), question.wanted)
@@ -265,7 +331,7 @@ def marks(question: Question, cells: Cells = 400) -> MarksShape:
         mark.until, mark.count = ms(at), mark.count + 1
         if _gravity(row["severity"]) > _gravity(mark.severity):
             mark.severity, mark.text = row["severity"], _short(row["text"])
-    return MarksShape(marks=list(found.values()))
+    return modelled(MarksShape(marks=list(found.values())))
 
 
 def _gravity(severity: str) -> int:

@@ -88,7 +88,7 @@ def _containers(
     for (_, pid), cores in ranked:
         told = known.get(pid, {})
         container = told.get("container")
-        if container is None:
+        if not container:
             continue
         facts.setdefault(container, told | {"cmdline": None})
         into = sums.setdefault(container, {})

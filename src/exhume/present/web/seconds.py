@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,15 @@ import numpy.typing as npt
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
+from exhume.present.web.readers import Ask
 from exhume.store.cores import GAP, CoreGrid, columns_for, grid_of_rows
 from exhume.store.index import Segment
 from exhume.store.names import SegmentName
 from exhume.store.profile import ProfileFilter
-from exhume.store.query import Recording
+from exhume.store.query import Recording, remembering
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
-from exhume.store.selected import moments_of_samples, selected_samples
+from exhume.store.selected import moments_of_samples
 
 # Below the value there is room for the state that took most, so that one maximum finds both.
 STATE_BITS = 3
@@ -61,7 +63,16 @@ class Pooled:
     states: npt.NDArray[np.int16]
 
 
-Make = Callable[[Segment], Piece | None]
+Make = Callable[[Sequence[Segment]], list[Piece | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """What is wanted of segments, and for whom."""
+
+    question: Hashable
+    make: Make
+    ask: Ask | None
 
 
 class SecondGrids:
@@ -72,37 +83,38 @@ class SecondGrids:
         self._joined: OrderedDict[Hashable, tuple[frozenset[SegmentName], Piece]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def measured(self, recording: Recording, window: Window, cells: int, measure: str) -> Pooled:
+    def measured(
+        self, recording: Recording, window: Window, cells: int, measure: str, ask: Ask | None = None
+    ) -> Pooled:
         """A measure of the cpu table."""
-        columns = columns_for(measure)
         if window.nanos < cells * NANOS:
             return _exact(recording.cores(window, cells, measure))
-        return self._pooled(recording, window, cells, measure, lambda segment: _measured(segment, measure, columns))
+        return self._pooled(
+            recording.holding(window), window, cells, _Pieces(measure, partial(_measured_part, measure), ask)
+        )
 
-    def matching(self, recording: Recording, window: Window, cells: int, wanted: ProfileFilter) -> Pooled:
+    def matching(
+        self, recording: Recording, window: Window, cells: int, wanted: ProfileFilter, ask: Ask | None = None
+    ) -> Pooled:
         """The part of each core's time that is in samples which the filter leaves."""
         if window.nanos < cells * NANOS:
             found = _exact_samples(recording, window, cells, wanted)
         else:
-            found = self._pooled(
-                recording, window, cells, wanted, lambda segment: _matching(segment, wanted, recording)
-            )
-        return _of_cores_that_were_there(found, self.measured(recording, window, cells, "busy"))
+            make = partial(_matching_part, recording.directory, recording.facts.cores, wanted)
+            found = self._pooled(recording.holding(window), window, cells, _Pieces(wanted, make, ask))
+        return _of_cores_that_were_there(found, self.measured(recording, window, cells, "busy", ask))
 
-    def cores(self, recording: Recording, window: Window) -> frozenset[int]:
-        """The cores that were there: their numbers may have holes."""
-        return frozenset(self.measured(recording, window, 1, "busy").cpus) or frozenset(range(recording.facts.cores))
-
-    def _pooled(self, recording: Recording, window: Window, cells: int, question: Hashable, make: Make) -> Pooled:
-        pieces = self._pieces(recording.holding(window), question, make)
+    def _pooled(self, segments: list[Segment], window: Window, cells: int, wanted: "_Pieces") -> Pooled:
+        pieces = self._pieces(segments, wanted)
         cores = max((len(piece.scores) for piece in pieces), default=0)
         pooled = np.full((cores, cells), GAP, np.int16)
         for piece in pieces:
             _pool_into(pooled, piece, window)
         return _split(window, pooled)
 
-    def _pieces(self, segments: list[Segment], question: Hashable, make: Make) -> list[Piece]:
+    def _pieces(self, segments: list[Segment], wanted: "_Pieces") -> list[Piece]:
         """The pieces of segments. Many that were asked for before come as one: pooling one is quicker than hundreds."""
+        question = wanted.question
         sealed = frozenset(segment.name for segment in segments if segment.sealed)
         with self._lock:
             names, whole = self._joined.get(question, (frozenset[SegmentName](), None))
@@ -110,7 +122,9 @@ class SecondGrids:
             segments = [segment for segment in segments if not segment.sealed]
         else:
             whole = None
-        found = [piece for piece in self._memory.answers(segments, question, make) if piece is not None]
+        found = [
+            piece for piece in self._memory.answers(segments, question, wanted.make, wanted.ask) if piece is not None
+        ]
         if whole is not None:
             return [whole, *found]
         if len(found) < _MANY or len(sealed) < len(segments) or (joined := join(found)) is None:
@@ -170,15 +184,22 @@ def _whole(grid: CoreGrid) -> Scores:
     return lines
 
 
-def _matching(segment: Segment, wanted: ProfileFilter, recording: Recording) -> Piece | None:
+def _matching_part(
+    directory: Path, cores: int, wanted: ProfileFilter, segments: Sequence[Segment]
+) -> list[Piece | None]:
+    recording = remembering(directory)
+    return [_matching(segment, wanted, recording, cores) for segment in segments]
+
+
+def _matching(segment: Segment, wanted: ProfileFilter, recording: Recording, least_cores: int) -> Piece | None:
     columns = ["cpu", "weight_us"]
-    found = moments_of_samples(selected_samples([segment], _ALWAYS, wanted, columns, recording.note_unreadable))
+    found = moments_of_samples(recording.selected_in([segment], _ALWAYS, wanted, columns))
     span = segment.name.span
     moments = [*([span.since, span.until - 1] if not span.empty else []), *_ends(found.walls)]
     if not moments:
         return None
     first, seconds = min(moments) // NANOS, max(moments) // NANOS - min(moments) // NANOS + 1
-    cores = max(recording.facts.cores, int(found.cpus.max(initial=-1)) + 1)
+    cores = max(least_cores, int(found.cpus.max(initial=-1)) + 1)
     place = found.cpus * seconds + (found.walls // NANOS - first)
     taken = np.bincount(place, found.weights_us, cores * seconds).reshape(cores, seconds)
     return Piece(first, _permille(taken, NANOS))

@@ -1,6 +1,6 @@
 """How things stood before a fix: taken before anything is done, and kept with what was done."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from exhume.remedy.verify.live import LiveSampler, Progress, RestartCounts, samp
 from exhume.remedy.verify.measures import promised
 from exhume.remedy.verify.observed import LIVE, RECORDING, Observed
 from exhume.remedy.verify.recorded import Recorded
+from exhume.remedy.verify.told import ENOUGH, told_restarts
 from exhume.store.query import Recording
 
 BASELINE_VERSION = 1
@@ -22,8 +23,6 @@ LIVE_S = 15.0
 # So much of a recording is looked at; and it has to reach as near to now as this.
 RECORDED_S = 600.0
 _FRESH_S = 10.0
-# So many restarts that were seen are worth more than any that are told.
-_ENOUGH = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def take_baseline(
     recording: Recording | None = None,
     *,
     restarts: RestartCounts | None = None,
-    histories: Mapping[str, History] | None = None,
+    histories: Callable[[], Mapping[str, History]] | None = None,
     stop: Stop | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
@@ -85,7 +84,8 @@ def take_baseline(
     """Measure what a plan's effects are about, before anything is done.
 
     What a recording that is going on covers comes from there at once, up to ten minutes of it; for the rest it looks
-    itself for some seconds. `histories` (by subject) tell of restarts further back than either can.
+    itself for some seconds. `histories` (by subject) tell of restarts further back than either can; they are asked for
+    at the end, so that they reach up to it.
     """
     clock = clock or SystemClock()
     wanted = promised(tuple(effects))
@@ -99,10 +99,11 @@ def take_baseline(
             found |= {each.effect: each for each in sampler.observed()}
         finally:
             sampler.close()
+    pasts = histories() if histories is not None else {}
     for effect in wanted:
-        history = (histories or {}).get(effect.subject)
+        history = pasts.get(effect.subject)
         if effect.measure is Measure.RESTARTS and history is not None:
-            found[effect] = _better(found[effect], _told(effect, history, clock.wall_ns()))
+            found[effect] = _better(found[effect], told_restarts(effect, history, clock.wall_ns()))
     observed = tuple(found[effect] for effect in wanted)
     sources = {RECORDING if each.source == RECORDING else LIVE for each in observed}
     return Baseline(
@@ -125,21 +126,12 @@ def _recorded(
     return {effect: each for effect, each in seen.items() if each.seconds >= seconds}
 
 
-def _told(effect: Effect, history: History, now: int) -> Observed | None:
-    """Restarts as the manager's own records tell of them, evened out over their time: only the count matters."""
-    if not history.restarts_per_hour or history.hours <= 0:
-        return None
-    seconds = history.hours * 3600.0
-    since = now - round(seconds * NANOS)
-    restarts = float(round(history.restarts_per_hour * history.hours))
-    return Observed(effect, history.source, since, now, (restarts,), (seconds,))
-
-
 def _better(seen: Observed, told: Observed | None) -> Observed:
-    """What goes on now, where enough of it was seen; else what is known for longer."""
-    if told is None or seen.amount >= _ENOUGH or seen.seconds >= told.seconds:
+    """What is known for longer. Where it is only told how many there were, and not when, what goes on now is worth more
+    as soon as enough of it was seen."""
+    if told is None or seen.seconds >= told.seconds:
         return seen
-    return told
+    return seen if len(told.values) == 1 and seen.amount >= ENOUGH else told
 
 
 def _key(effect: Effect) -> tuple[Measure, str]:

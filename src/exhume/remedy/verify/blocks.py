@@ -97,6 +97,15 @@ def bursts(observed: Observed, least: float, apart_s: float) -> int:
     return count
 
 
+def longest_pause_s(observed: Observed) -> float:
+    """The longest time without any, up to the end; 0 where it is only known how many there were, and not when."""
+    longest = quiet = 0.0
+    for value, span in zip(observed.values, observed.spans, strict=True):
+        quiet = 0.0 if value else quiet + span
+        longest = max(longest, quiet)
+    return longest if len(observed.values) > 1 else 0.0
+
+
 def share_above(observed: Observed, least: float) -> float:
     """The share of the time in which it was at `least`."""
     spans = np.array(observed.spans)

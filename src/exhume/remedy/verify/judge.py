@@ -8,8 +8,8 @@ been seen. All else is not enough evidence, and says how much longer it would ta
 import math
 from statistics import median
 
-from exhume.model.remedy import Change, Effect, Verified
-from exhume.remedy.verify.blocks import crowding
+from exhume.model.remedy import Change, Effect, Measure, Verified
+from exhume.remedy.verify.blocks import crowding, longest_pause_s
 from exhume.remedy.verify.judge_levels import judge_levels
 from exhume.remedy.verify.lasting import lasting, longer, times
 from exhume.remedy.verify.measures import MEANINGS, Kind, Meaning, number
@@ -18,6 +18,9 @@ from exhume.remedy.verify.poisson import chance_of_as_few, chance_of_as_many, ra
 from exhume.remedy.verify.verdict import DOUBT, FACTOR, LONG_S, SURE, Judged
 
 _LEAST_COUNTS = 3
+# Managers wait longer and longer before they start something again, up to twice as long each time: only a pause that is
+# well above twice the longest is news.
+_PAUSES = 2.5
 # What was to stop goes on where it still comes this often, as a share of before.
 _GOES_ON = 0.2
 
@@ -75,6 +78,10 @@ def _events(before: Observed, after: Observed) -> Judged:
             return Judged(Change.UNCHANGED, f"never in {lasting(first)} before, nor since", gone=True, never=True)
         return Judged(Change.UNPROVEN, f"never in the {lasting(first)} before: there is nothing to compare with")
     if chance_of_as_few(counts[0], first, counts[1], length) <= DOUBT:
+        apart = longest_pause_s(before) if after.effect.measure is Measure.RESTARTS else 0.0
+        if (needed := _PAUSES * apart * (since + 1)) > length:
+            wait = f"before, up to {lasting(apart)} passed between two, and such pauses may grow"
+            return Judged(Change.UNPROVEN, f"{both}; {wait}: {longer(needed - length)}")
         goes_on = "" if not since else ", but it goes on"
         return Judged(Change.IMPROVED, f"{both}: less often ({SURE}){goes_on}", gone=not since)
     if chance_of_as_many(counts[0], first, counts[1], length) <= DOUBT:

@@ -148,7 +148,9 @@ def _timeouts(recorded: Recorded, effect: Effect) -> "Read":
 def _restarts(recorded: Recorded, effect: Effect) -> "Read":
     """Starts after the first: units by their name, containers with their manager before it."""
     manager, colon, container = effect.subject.partition(":")
-    # Without its source, no start is no news.
+    # Without its source, no start is no news. Podman's socket is not held open, as that would keep its service up.
+    if colon and manager != "docker":
+        return _nothing(f"the recorder does not listen to {manager}")
     if recorded.did_without(manager if colon else "systemd"):
         return _nothing(f"the recorder did not hear of starts from {manager if colon else 'systemd'}")
 

@@ -60,6 +60,7 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
       {drawn && (
         <>
           <FlameWords model={model} />
+          {model.base && <DifferenceLegend />}
           <FlameCanvas
             model={model}
             colour={baseline === "none" ? (colour === "difference" ? "state" : colour) : "difference"}
@@ -88,6 +89,9 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
       {plural(samples[0], "sample")} · {duration(now[0] / 1000)} of CPU time
       {hidden > 0 && ` without what is hidden (${duration(hidden / 1000)})`}
       {flame.differential && ` · against ${flame.baseline} (${plural(flame.base_samples, "sample")})`}
+      {flame.differential && flame.base_weight_us === 0 && (
+        <span class="trouble"> · nothing to compare with: all of it looks as if it had grown</span>
+      )}
       {flame.dropped > 0 && ` · ${plural(flame.dropped, "frame")} too thin to draw`}
       {spots > 0 && (
         <details class="spots">
@@ -100,6 +104,26 @@ function FlameWords({ model }: { model: FlameModel }): JSX.Element {
         </details>
       )}
     </p>
+  );
+}
+
+function DifferenceLegend(): JSX.Element {
+  return (
+    <ul class="legend" aria-label="what the colours of the difference mean">
+      <li>
+        <i class="swatch grew" />
+        has more of the time
+      </li>
+      <li>
+        <i class="swatch shrank" />
+        has less
+      </li>
+      <li>
+        <i class="swatch unchanged" />
+        the same
+      </li>
+      <li class="less">strongest from 25 points on; the width is the mean of both</li>
+    </ul>
   );
 }
 

@@ -1,0 +1,88 @@
+"""Readers at work in processes of their own, told as JSON: a program, since forking wants a process with one thread."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from exhume.present.web.answering import Answering
+from exhume.present.web.opened import Opened, opened_at
+from exhume.store.giving_up import GivenUp
+from exhume.store.reader import Request as Rows
+from exhume.store.reader import read_segment
+
+PATIENCE_S = 20.0
+
+
+def read_for_long(directory: Path) -> Response:
+    """Far more files than anybody would wait for."""
+    segment = opened_at(directory).recording().segments[0]
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        read_segment(segment, Rows("cpu"))
+    return PlainTextResponse("to the end")
+
+
+def whose(_: Path) -> Response:
+    time.sleep(0.3)
+    return PlainTextResponse(str(os.getpid()))
+
+
+def asking(stays_s: float) -> Request:
+    """A request of somebody who waits for so long."""
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(stays_s)
+        return {"type": "http.disconnect"}
+
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}, receive)
+
+
+async def tell(opened: Opened) -> dict[str, Any]:
+    answering = Answering(opened)
+    began = time.monotonic()
+    short = answering.apart(asking(0.3), read_for_long)
+    # Somebody else asks the same, and stays a little longer: it is given up when the last one went.
+    statuses = [
+        answer.status_code for answer in await asyncio.gather(short, answering.apart(asking(1.0), read_for_long))
+    ]
+    left_after = time.monotonic() - began
+    # Not a single process is still busy with it: as many questions as there are processes are answered by all of them.
+    count = len(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
+    asks = [opened.readers.ask() for _ in range(count)]
+    futures = [opened.readers.submit(ask, whose, opened.directory) for ask in asks]
+    pids = {int(future.result(PATIENCE_S / 2).body) for future in futures}
+    ask = opened.readers.ask()
+    ask.give_up()
+    never = opened.readers.submit(ask, whose, opened.directory)
+    told = {
+        "statuses": statuses,
+        "left_after": left_after,
+        "processes": count,
+        "answered_by": len(pids - {os.getpid()}),
+        "freed_after": time.monotonic() - began,
+        "never_begun": isinstance(never.exception(PATIENCE_S), GivenUp),
+    }
+    os.kill(min(pids), signal.SIGKILL)
+    answer = await answering.apart(asking(PATIENCE_S), whose)
+    told["answered_after_a_kill"] = int(answer.body) > 0
+    return told
+
+
+def main() -> None:
+    opened = Opened(Path(sys.argv[1]))
+    opened.read_ahead()
+    opened.start_readers()
+    print(json.dumps(asyncio.run(tell(opened))))
+    opened.readers.stop()
+
+
+if __name__ == "__main__":
+    main()

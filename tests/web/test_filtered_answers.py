@@ -1,0 +1,52 @@
+"""What filters leave of a recording whose every sample and event is known."""
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from tests.diagnose.scenes import Scene
+from tests.web.wire import heat
+
+from exhume.present.web.app import create_app
+from exhume.present.web.guard import Rules
+
+
+def test_a_measure_of_what_a_filter_leaves(tmp_path):
+    scene = Scene(cores=1, seconds=10)
+    # Of app's half second: 0.2 in a program, 0.2 in a system call, 0.1 interrupted; somebody else fills the rest.
+    scene.stack(0, 0, 10, 0.2, "app", 7, ["app:work"])
+    scene.stack(0, 0, 10, 0.2, "app", 7, ["entry_SYSCALL_64", "vfs_read"])
+    scene.stack(0, 0, 10, 0.1, "app", 7, ["asm_common_interrupt", "__do_softirq", "net_rx_action"])
+    scene.stack(0, 0, 10, 0.4, "other", 8, ["entry_SYSCALL_64", "vfs_read"])
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        for measure, part in (("busy", 0.5), ("user", 0.2), ("system", 0.2), ("softirq", 0.1)):
+            for cells in (5, 20):
+                header, values, _ = heat(client.get(f"/api/cores?cells={cells}&comm=app&measure={measure}"))
+                assert header["measure"] == ("matching" if measure == "busy" else measure)
+                assert np.median(values[values != 255]) / 250 == pytest.approx(part, abs=0.03)
+        refused = client.get("/api/cores?comm=app&measure=steal")
+        assert refused.status_code == 422
+        assert "busy, user, system, softirq, not steal" in refused.json()["detail"]
+
+
+def test_filters_act_on_events_that_name_somebody(tmp_path):
+    scene = Scene(cores=4, seconds=20)
+    scene.event(3, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
+    scene.event(4, "soft-lockup", "CPU#2 stuck", cpu=2, comm="kubelet", pid=9)
+    scene.event(5, "nic-reset", "eth0: reset")
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+
+        def told(words: str) -> list[str]:
+            answer = client.get(f"/api/events?{words}").json()
+            kinds = [event["kind"] for event in answer["events"]]
+            marks = client.get(f"/api/marks?{words}").json()["marks"]
+            assert [mark["kind"] for mark in marks] == kinds
+            assert answer["elsewhere"] == 3 - len(kinds)
+            return kinds
+
+        assert told("") == ["oom", "soft-lockup", "nic-reset"]
+        assert told("comm=app") == ["oom", "nic-reset"]
+        assert told("pid=9") == ["soft-lockup", "nic-reset"]
+        assert told("cpus=0,1") == ["oom", "nic-reset"]
+        assert told("cpus=0-60000") == ["oom", "soft-lockup", "nic-reset"]
