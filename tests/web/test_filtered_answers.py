@@ -50,3 +50,33 @@ def test_filters_act_on_events_that_name_somebody(tmp_path):
         assert told("pid=9") == ["soft-lockup", "nic-reset"]
         assert told("cpus=0,1") == ["oom", "nic-reset"]
         assert told("cpus=0-60000") == ["oom", "soft-lockup", "nic-reset"]
+
+
+def test_a_container_goes_by_the_name_that_was_told_before_the_window(tmp_path):
+    scene = Scene(cores=1, seconds=20)
+    first, second = "ab12" * 16, "cd34" * 16
+    scene.event(1, "container-seen", "noisy runs", container=first, container_name="noisy-agent")
+    scene.event(1, "container-seen", "quiet runs", container=second, container_name="quiet")
+    scene.event(12, "container-oom", "noisy ran out of memory", container=first)
+    for pid, comm, share, container in ((7, "app", 0.5, first), (8, "other", 0.2, second), (9, "host", 0.1, None)):
+        scene.stack(0, 0, 20, share, comm, pid, [f"{comm}:work"])
+        scene.row("processes", 0, pid=pid, comm=comm, container=container)
+    span = scene.write(tmp_path / "r").span()
+    assert span is not None
+    later = f"since={span.since // 10**6 + 10_000}"
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+
+        def ran(words: str) -> list[tuple[str, str | None]]:
+            found = client.get(f"/api/processes?{later}&{words}").json()["processes"]
+            return [(each["comm"], each["container_name"]) for each in found]
+
+        assert ran("") == [("app", "noisy-agent"), ("other", "quiet"), ("host", None)]
+        # The start of a name as well as the start of an id; what begins like neither is nobody.
+        assert ran("container=noisy") == ran(f"container={first[:6]}") == [("app", "noisy-agent")]
+        assert ran("container=agent") == []
+        _, values, _ = heat(client.get(f"/api/cores?{later}&cells=5&container=noisy"))
+        assert np.median(values[values != 255]) / 250 == pytest.approx(0.5, abs=0.03)
+        for words in ("container=noisy", f"container={first[:6]}"):
+            kinds = [event["kind"] for event in client.get(f"/api/events?{later}&{words}").json()["events"]]
+            assert kinds == ["container-oom"]
+        assert client.get(f"/api/events?{later}&container=quiet").json()["events"] == []

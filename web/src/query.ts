@@ -10,7 +10,7 @@ export interface Query {
 export const FILTER_WORDS: Record<string, string> = {
   comm: "process name",
   pid: "process number",
-  container: "container, by the start of its id",
+  container: "container, by the start of its id or name",
   pod: "pod, by the start of its id",
   cpu: "cores, such as 0,3-7",
   stack: "regular expression over the frames",

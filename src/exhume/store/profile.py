@@ -33,7 +33,8 @@ Noter = Callable[[Segment, str, UnreadableFile], None]
 class ProfileFilter:
     """Which samples count. `stack_regex` is searched in the names of a stack's frames, `frame` (kind, module, name) has
     to be one of them, `leaf` (kernel or user) is where the sample was taken, and `state` what the core was in (one of
-    SAMPLED_STATES); `container` and `pod` match the beginning of the id of the process's container and pod."""
+    SAMPLED_STATES); `container` and `pod` match the beginning of the id of the process's container and pod. Names of
+    containers are not with the samples: `container_ids` are those that are meant by one, too."""
 
     cpus: Collection[int] | None = None
     comm: str | None = None
@@ -44,6 +45,7 @@ class ProfileFilter:
     leaf: str | None = None
     frame: tuple[str, str, str] | None = None
     state: str | None = None
+    container_ids: tuple[str, ...] = ()
 
     @property
     def by_process(self) -> bool:
@@ -167,15 +169,20 @@ def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list
     if wanted.comm is not None:
         names, values = codes(rows.column("comm"))
         rows = rows.filter(pa.array(np.isin(values.to_numpy(zero_copy_only=False), [wanted.comm])[names]))
-    for column, prefix in (("container", wanted.container), ("pod", wanted.pod)):
+    for column, prefix, ids in (("container", wanted.container, wanted.container_ids), ("pod", wanted.pod, ())):
         if prefix is not None:
             processes = read("processes", ["pid", column])
             pids = pa.array([], pa.int32())
             if processes is not None:
-                members = processes.filter(pc.starts_with(processes.column(column), prefix))
+                members = processes.filter(meant_by(processes.column(column), prefix, ids))
                 pids = members.column("pid").combine_chunks()
             rows = rows.filter(pc.is_in(rows.column("pid"), value_set=pids))
     return rows
+
+
+def meant_by(column: pa.ChunkedArray, prefix: str, ids: Collection[str]) -> pa.ChunkedArray:
+    """Which of these ids begin like that, or are among some."""
+    return pc.or_(pc.starts_with(column, prefix), pc.is_in(column, pa.array(ids, column.type)))
 
 
 def _losses(reading: _Reading) -> list[str]:

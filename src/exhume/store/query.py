@@ -196,6 +196,12 @@ class Recording:
         rows = self._read(segment, Request("events"))
         return [] if rows is None else of_kinds(views(EventView, [(segment.name, rows)]), kinds)
 
+    def container_names_of(self, segment: Segment) -> dict[str, str]:
+        """The names of containers that were told in one segment, by the containers' ids."""
+        rows = self._read(segment, Request("events", None, ["container", "container_name"]))
+        told = [] if rows is None else rows.to_pylist()
+        return {row["container"]: row["container_name"] for row in told if row["container_name"]}
+
     def losses_of(self, segment: Segment) -> list[LossView]:
         """What was not recorded in one segment, and why."""
         rows = self._read(segment, Request("losses"))

@@ -1,6 +1,6 @@
 """What a request asks about: a stretch of time, cores, filters. Bad input becomes a sentence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
@@ -57,13 +57,16 @@ class Asking:
 
     def of(self, here: Opened) -> "Asked":
         """Raises RecordingError where there is no recording."""
-        cpus = self.wanted.cpus
+        wanted = self.wanted
+        if wanted.container is not None:
+            wanted = replace(wanted, container_ids=here.containers_named(wanted.container))
+        cpus = wanted.cpus
         return Asked(
             here,
             here.recording(),
             window_of(here, self.since, self.until),
             None if cpus is None else frozenset(cpus),
-            self.wanted,
+            wanted,
         )
 
 
@@ -99,7 +102,7 @@ async def asking(  # noqa: PLR0917
     cpus: Annotated[Text, Query(pattern=CORES, description="cores, such as 0,3-7; all where it is left out")] = None,
     comm: Annotated[Text, Query(description="only threads of this name")] = None,
     pid: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
-    container: Annotated[Text, Query(description="only containers whose id begins like this")] = None,
+    container: Annotated[Text, Query(description="only containers whose id or name begins like this")] = None,
     pod: Annotated[Text, Query(description="only pods whose id begins like this")] = None,
     stack: Annotated[
         Text,

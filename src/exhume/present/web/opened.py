@@ -78,6 +78,16 @@ class Opened:
     def live(self) -> bool:
         return being_recorded(self.directory)
 
+    def container_names(self) -> dict[str, str]:
+        """The name of each container that ever had one told, by its id: that may have been hours before."""
+        segments = self.recording().segments
+        every = self.memory.answers(segments, "container names", partial(_container_names_of, self.directory))
+        return {number: name for names in every for number, name in names.items()}
+
+    def containers_named(self, beginning: str) -> tuple[str, ...]:
+        """The ids of the containers whose name begins like that."""
+        return tuple(sorted(number for number, name in self.container_names().items() if name.startswith(beginning)))
+
     def marks(self) -> list[EventView]:
         """The moments that the recorder marked, in their order."""
         every = self.memory.answers(self.recording().segments, "marks", partial(_marks_of, self.directory))
@@ -103,3 +113,8 @@ def _marks_of(directory: Path, segments: Sequence[Segment]) -> list[list[EventVi
 def _losses_of(directory: Path, segments: Sequence[Segment]) -> list[list[LossView]]:
     recording = opened_at(directory).recording()
     return [recording.losses_of(segment) for segment in segments]
+
+
+def _container_names_of(directory: Path, segments: Sequence[Segment]) -> list[dict[str, str]]:
+    recording = opened_at(directory).recording()
+    return [recording.container_names_of(segment) for segment in segments]

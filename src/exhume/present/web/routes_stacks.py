@@ -234,7 +234,8 @@ async def processes(
 def _processes(directory: FilePath, asking: Asking, limit: int) -> Response:
     question = asking.of(opened_at(directory))
     check_samples(question.recording, question.window, "ranking looks at every sample")
-    return modelled(who_ran(question.recording, question.window, question.wanted, limit))
+    names = question.opened.container_names
+    return modelled(who_ran(question.recording, question.window, question.wanted, limit, names))
 
 
 @router.get("/frame-times", responses=FRAMED, response_class=Response)

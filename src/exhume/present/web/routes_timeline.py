@@ -54,7 +54,7 @@ from exhume.present.web.shapes import (
     TopThread,
 )
 from exhume.store.cores import GAP, LONGEST_ROW_NS, MEASURES, STATES, columns_for
-from exhume.store.profile import ProfileFilter
+from exhume.store.profile import ProfileFilter, meant_by
 from exhume.store.stacks import SAMPLED_STATES
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (403, 404, 413, 422)}
@@ -293,7 +293,8 @@ def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
         "cpu": wanted.cpus is not None and pc.is_in(column("cpu").cast(pa.int64()), _numbers(wanted.cpus)),
         "comm": wanted.comm is not None and pc.equal(column("comm"), wanted.comm),
         "pid": wanted.pid is not None and pc.equal(column("pid"), wanted.pid),
-        "container": wanted.container is not None and pc.starts_with(column("container"), wanted.container),
+        "container": wanted.container is not None
+        and meant_by(column("container"), wanted.container, wanted.container_ids),
     }
     for name, matching in matches.items():
         if matching is not False:

@@ -1,9 +1,9 @@
 """Who ran in a stretch of time: processes and containers, ranked, with the cores that they ran on."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from exhume.model.window import Window
 from exhume.present.web.shapes import ProcessesShape, ProcessShape
@@ -11,14 +11,21 @@ from exhume.store.grouping import codes, grouped
 from exhume.store.profile import ProfileFilter
 from exhume.store.query import Recording
 
+NamesById = Callable[[], Mapping[str, str]]
 Sums = dict[tuple[str, int], dict[int, int]]
 _PID_BITS, _CPU_BITS = 31, 16
 
 
-def who_ran(recording: Recording, window: Window, wanted: ProfileFilter, limit: int) -> ProcessesShape:
+def who_ran(
+    recording: Recording,
+    window: Window,
+    wanted: ProfileFilter,
+    limit: int,
+    container_names: NamesById,
+) -> ProcessesShape:
     """CPU time by process and by container."""
     sums = _sums(recording, window, wanted)
-    known = _known(recording, window)
+    known = _known(recording, window, container_names)
     total = sum(weight for cores in sums.values() for weight in cores.values())
     ranked = sorted(sums.items(), key=lambda each: -sum(each[1].values()))
     processes = [_shape(comm, pid, cores, known.get(pid, {}), total) for (comm, pid), cores in ranked[:limit]]
@@ -46,22 +53,17 @@ def _sums(recording: Recording, window: Window, wanted: ProfileFilter) -> Sums:
     return sums
 
 
-def _known(recording: Recording, window: Window) -> dict[int, dict[str, Any]]:
+def _known(recording: Recording, window: Window, container_names: NamesById) -> dict[int, dict[str, Any]]:
     """What is known of each process; the last word counts, as a number is used again."""
     columns = ["time", "pid", "cmdline", "cgroup", "container", "pod"]
     rows = recording.read("processes", window, columns).sort_by("time")
-    names = _container_names(recording, window)
-    known = {}
-    for row in rows.to_pylist():
+    known = {row["pid"]: row for row in rows.to_pylist()}
+    inside = [row for row in known.values() if row["container"]]
+    # Names may have been told long before this window: not every node has any to look for.
+    names = container_names() if inside else {}
+    for row in inside:
         row["container_name"] = names.get(row["container"])
-        known[row["pid"]] = row
     return known
-
-
-def _container_names(recording: Recording, window: Window) -> dict[str, str]:
-    rows = recording.read("events", window, ["container", "container_name"])
-    told = rows.filter(pc.is_valid(rows.column("container_name")))
-    return dict(zip(told.column("container").to_pylist(), told.column("container_name").to_pylist(), strict=True))
 
 
 def _shape(comm: str, pid: int | None, cores: dict[int, int], known: dict[str, Any], total: int) -> ProcessShape:
