@@ -148,6 +148,21 @@ def test_what_is_there_when_a_stop_is_asked_for_is_recorded() -> None:
     assert len(made.sink.rows("anchors")) == 1
 
 
+def test_what_comes_while_the_last_turn_is_taken_is_recorded_too() -> None:
+    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+
+    def starved(tick: Tick):
+        if tick.index == 1:
+            made.stop.now()
+            made.clock.pass_ns(20 * NANOS)
+        return {}
+
+    made.sources.others.append(MadeUpSource("starved", starved))
+    made.run(10)
+    assert len(made.sink.rows("anchors")) == 3
+    assert made.sink.ticks[-1][0].end == made.clock.monotonic
+
+
 def test_it_accounts_for_itself() -> None:
     made = MadeUpRecorder(sampler=MadeUpSampler(rows=samples(11)))
     summary = made.run(3)

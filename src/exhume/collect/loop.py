@@ -72,8 +72,11 @@ class Recorder:
         self._prime(start)
         totals = _Totals()
         index = 0
-        while not stop.is_set():
+        stopped = stop.is_set()
+        while not stopped:
             stop.wait(self._to_next_second(start))
+            # Whoever says stop while a turn is taken is heard after one more: what came meanwhile is still to be read.
+            stopped = stop.is_set()
             now = self._clock.monotonic_ns()
             tick = Tick(index, start, now, self._clock.wall_ns())
             summary = self._turn(tick, sink)
