@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from exhume.present.web.answering import Answering
 from exhume.present.web.opened import Opened, opened_at
 from exhume.store.giving_up import GivenUp
+from exhume.store.index import Segment
 from exhume.store.reader import Request as Rows
 from exhume.store.reader import read_segment
 
@@ -27,6 +29,18 @@ def read_for_long(directory: Path) -> Response:
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         read_segment(segment, Rows("cpu"))
+    return PlainTextResponse("to the end")
+
+
+def remember_for_long(directory: Path) -> Response:
+    """The same for what is remembered by segment, which threads of the process read."""
+    opened = opened_at(directory)
+
+    def read(segments: Sequence[Segment]) -> list[int]:
+        read_for_long(directory)
+        return [0] * len(segments)
+
+    opened.memory.answers(opened.recording().segments, "for long", read)
     return PlainTextResponse("to the end")
 
 
@@ -49,9 +63,11 @@ async def tell(opened: Opened) -> dict[str, Any]:
     answering = Answering(opened)
     began = time.monotonic()
     short = answering.apart(asking(0.3), read_for_long)
+    remembering = answering.apart(asking(0.5), remember_for_long)
     # Somebody else asks the same, and stays a little longer: it is given up when the last one went.
     statuses = [
-        answer.status_code for answer in await asyncio.gather(short, answering.apart(asking(1.0), read_for_long))
+        answer.status_code
+        for answer in await asyncio.gather(short, answering.apart(asking(1.0), read_for_long), remembering)
     ]
     left_after = time.monotonic() - began
     # Not a single process is still busy with it: as many questions as there are processes are answered by all of them.

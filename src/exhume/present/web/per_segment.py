@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from exhume.present.web.ahead import Ahead
 from exhume.present.web.readers import Ask, Readers
-from exhume.store.giving_up import GivenUp
+from exhume.store.giving_up import GivenUp, check_wanted
 from exhume.store.index import Segment
 from exhume.store.names import SegmentName
 
@@ -56,6 +56,8 @@ class PerSegment:
                 # Two who ask the same don't read it twice; where the first goes away, the second goes on.
                 if ask.given_up:
                     raise
+                # In a process that reads for one question everything is given up with that question.
+                check_wanted()
 
     def prepare(
         self, segments: Sequence[Segment], question: Hashable, make: Callable[[Sequence[Segment]], list[Any]]

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
 from exhume.store.giving_up import GivenUp, ask_before_each_file
@@ -129,10 +129,12 @@ class Readers:
                 piece.future.set_exception(GivenUp("the server ends"))
 
     def stop(self) -> None:
-        """Give everything up, and let the processes end."""
+        """Give everything up, and end the processes: they only read, and nobody waits for what they read."""
         self.give_up_all()
         if self._processes is not None:
             self._processes.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _go_on(self) -> None:
