@@ -35,6 +35,7 @@ class Opened:
         self._recording: Recording | None = None
         self._looked = 0.0
         self._looked_at: set[SegmentName] = set()
+        self._losses: dict[SegmentName, list[LossView]] = {}
 
     def recording(self) -> Recording:
         """Raises RecordingError, with a sentence, where there is nothing to show yet."""
@@ -94,9 +95,16 @@ class Opened:
         return [mark for marks in every for mark in marks]
 
     def losses(self) -> list[LossView]:
-        """Everything that was lost."""
-        every = self.memory.answers(self.recording().segments, "losses", partial(_losses_of, self.directory))
-        return [loss for losses in every for loss in losses]
+        """Everything that was lost. Few segments have anything to tell, so that no other process is asked: the first
+        view waits for this."""
+        recording = self.recording()
+        known = self._losses
+        every = {
+            segment: known[segment.name] if segment.name in known else recording.losses_of(segment)
+            for segment in recording.segments
+        }
+        self._losses = {segment.name: losses for segment, losses in every.items() if segment.sealed}
+        return [loss for losses in every.values() for loss in losses]
 
 
 @lru_cache(maxsize=8)
@@ -108,11 +116,6 @@ def opened_at(directory: Path) -> Opened:
 def _marks_of(directory: Path, segments: Sequence[Segment]) -> list[list[EventView]]:
     recording = opened_at(directory).recording()
     return [recording.events_of(segment, [INCIDENT]) for segment in segments]
-
-
-def _losses_of(directory: Path, segments: Sequence[Segment]) -> list[list[LossView]]:
-    recording = opened_at(directory).recording()
-    return [recording.losses_of(segment) for segment in segments]
 
 
 def _container_names_of(directory: Path, segments: Sequence[Segment]) -> list[dict[str, str]]:
