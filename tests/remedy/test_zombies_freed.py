@@ -46,7 +46,9 @@ def test_the_right_remedy_is_planned_and_frees_them(pin, lab_of, fix):
         assert str(lab.parent) in plan["summary"]
         assert plan["count"] >= COUNT
         assert plan["applied"] is None
-        assert pages_held(lab) == held >= COUNT, "a plan changes nothing"
+        # A plan changes nothing; only the filesystem's journal lets go of a page when it likes.
+        assert lab.pinned() == COUNT
+        assert pages_held(lab) == held >= COUNT or (pin == "metadata" and pages_held(lab) >= COUNT)
         applied = run("--apply")["applied"]
         assert_freed(lab, least)
         assert applied["before"] - applied["after"] >= least

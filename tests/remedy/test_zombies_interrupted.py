@@ -79,7 +79,7 @@ def applied(tmp_path, monkeypatch):
     """Apply steps whose batches are given, as often as they are asked for; what came of them."""
     monkeypatch.setattr(apply, "spare_core", lambda host: None)
     monkeypatch.setattr(apply, "REST_S", 0.01)
-    monkeypatch.setattr(Applier, "count", lambda self: 700)
+    monkeypatch.setattr(Applier, "count", lambda self, still_s=0.0: 700)
     monkeypatch.setattr(Watch, "residuals", lambda self: [])
     monkeypatch.setattr(apply, "why_left", lambda situation, outcomes: ())
     monkeypatch.setattr(Watch, "situation", lambda self: None)

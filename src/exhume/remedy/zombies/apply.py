@@ -19,8 +19,10 @@ from exhume.remedy.zombies.still_held import still_held, why_left
 
 # Between batches the core is left to others.
 REST_S = 0.2
-# Released cgroups take a moment to go, thousands of them some seconds.
+# Released cgroups take a moment to go, thousands of them some seconds. What is told for good waits for the last one,
+# which may rest for half a second before it goes.
 _SETTLE_LOOK_S = 0.15
+_FOR_GOOD_S = 0.9
 _SETTLE_AT_MOST_S = 10.0
 
 
@@ -56,30 +58,30 @@ class Applier:
 
     def apply(self, plan: Plan, wishes: Wishes) -> Report:
         """Take the steps in their order. A stop that is asked for ends it between two batches, with nothing lost."""
-        before = self.count()
+        before = after = self.count(_FOR_GOOD_S)
         outcomes: list[Outcome] = []
         for step in plan.steps:
-            outcome = self._take(step, wishes)
+            outcome = self._take(step, wishes, after)
+            after = outcome.after
             outcomes.append(outcome)
             self.tell.ended(outcome)
-        after = self.count()
         left = why_left(self.watch.situation(), outcomes) if after is None or after > 0 else ()
         return Report(plan, before, after, tuple(outcomes), left, self.stop.is_set())
 
-    def count(self) -> int | None:
-        """Zombies now, once the count stands still."""
-        until = time.monotonic() + _SETTLE_AT_MOST_S
-        last = take_census(self.host).dying
-        while time.monotonic() < until:
+    def count(self, still_s: float = _SETTLE_LOOK_S) -> int | None:
+        """Zombies now, once they have not become fewer for so long."""
+        least = now = take_census(self.host).dying
+        fell = began = time.monotonic()
+        while now is not None and least is not None and time.monotonic() - began < _SETTLE_AT_MOST_S:
             time.sleep(_SETTLE_LOOK_S)
             now = take_census(self.host).dying
-            if now is None or last is None or now >= last:
-                return now
-            last = now
-        return last
+            if now is not None and now < least:
+                least, fell = now, time.monotonic()
+            elif time.monotonic() - fell >= still_s:
+                break
+        return now
 
-    def _take(self, step: Step, wishes: Wishes) -> Outcome:
-        count = self.count()
+    def _take(self, step: Step, wishes: Wishes, count: int | None) -> Outcome:
         if (refusal := self._refusal(step, wishes)) is not None:
             status, why = refusal
             return Outcome(step, status, count, count, why=why)
@@ -105,7 +107,7 @@ class Applier:
         except JobFailed as error:
             status, why = Status.FAILED, str(error)
         seconds = time.monotonic() - began
-        return Outcome(step, status, count, self.count(), seconds, cpu, core, why)
+        return Outcome(step, status, count, self.count(_FOR_GOOD_S), seconds, cpu, core, why)
 
     def _refusal(self, step: Step, wishes: Wishes) -> tuple[Status, str] | None:
         """Why a step is not taken; None when it is."""
