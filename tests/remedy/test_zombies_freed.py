@@ -1,13 +1,17 @@
-"""On the real kernel, for each kind of pin: 500 made, the right remedy planned, applied, and as many freed as are known
-to be possible."""
+"""On the real kernel, for each kind of pin: 500 made, the right remedy planned, applied, and no more left than is known
+to be unavoidable. Some kernels page out what is cold (DAMON), so that zombies also go by themselves: what is left is
+held against a bound, not how many went in one second."""
 
 import hashlib
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exhume.collect.host import Host
+from exhume.collect.memcg.census import take_census
 from exhume.collect.memcg.residuals import residuals
 from exhume.lab.maker import CONTENT
 from exhume.lab.zombies import ZombieLab
@@ -16,6 +20,7 @@ from exhume.remedy.swaps import swaps
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4"), pytest.mark.alone]
 COUNT = 500
+TRIES = 3
 
 # Pin -> the steps of its plan, what holds it in words, and how many have to be freed when it is applied.
 EXPECTED = {
@@ -33,26 +38,24 @@ ALONE = [("ext4", "fadvise", 479), ("ext4", "reclaim", 498), ("ext4", "drop-cach
 @pytest.mark.parametrize("pin", EXPECTED)
 def test_the_right_remedy_is_planned_and_frees_them(pin, lab_of, fix):
     steps, words, least = EXPECTED[pin]
+    others = take_census(Host()).dying
+    assert others is not None
     with lab_of(COUNT, pin) as lab:
         assert lab.made == COUNT
         # Reading a file brings its pages back from swap, so those can't be read before.
         before = digests(lab.files) if pin == "tmpfs" else {}
-        held = pages_held(lab)
         swaps_before = [(swap.path, swap.priority) for swap in swaps(Host())]
         run = fix(lab)
-        plan = run()
+        plan = unchanged_by_planning(lab, run)
         assert [step["id"] for step in plan["steps"]] == steps
         assert words in plan["summary"]
         assert str(lab.parent) in plan["summary"]
-        assert plan["count"] >= COUNT
+        assert plan["count"] >= lab.pinned()
         assert plan["applied"] is None
-        # A plan changes nothing; only the filesystem's journal lets go of a page when it likes.
-        assert lab.pinned() == COUNT
-        assert pages_held(lab) == held >= COUNT or (pin == "metadata" and pages_held(lab) >= COUNT)
         applied = run("--apply")["applied"]
         assert_freed(lab, least)
-        assert applied["before"] - applied["after"] >= least
-        assert sum(outcome["freed"] for outcome in applied["outcomes"]) >= least
+        assert applied["after"] <= others + COUNT - least
+        assert sum(outcome["freed"] for outcome in applied["outcomes"]) >= applied["before"] - applied["after"] > 0
         assert {outcome["status"] for outcome in applied["outcomes"]} <= {"done", "not-needed"}
         assert [(swap.path, swap.priority) for swap in swaps(Host())] == swaps_before
         assert list(run.work_dir.iterdir()) == []
@@ -108,6 +111,17 @@ def test_live_neighbours_keep_their_memory_and_settings(lab_of, fix):
                 assert (lab.parent / "memory.swappiness").read_text() == "60\n"
         finally:
             neighbour.rmdir()
+
+
+def unchanged_by_planning(lab: ZombieLab, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """A plan that left every page where it was. What a plan takes it takes every time; what the kernel takes it does
+    not."""
+    for _ in range(TRIES):
+        held = pages_held(lab)
+        plan = run()
+        if pages_held(lab) == held > 0:
+            return plan
+    pytest.fail("a plan changed what is held")
 
 
 def pages_held(lab: ZombieLab) -> int:
