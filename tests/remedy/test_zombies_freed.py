@@ -1,6 +1,6 @@
 """On the real kernel, for each kind of pin: 500 made, the right remedy planned, applied, and no more left than is known
-to be unavoidable. Some kernels page out what is cold (DAMON), so that zombies also go by themselves: what is left is
-held against a bound, not how many went in one second."""
+to be unavoidable. Now and then a few of the 500 are gone before the remedy begins, and it is not known what lets them
+go: so what is left is held against the bound, not how many went meanwhile."""
 
 import hashlib
 import time
@@ -114,8 +114,7 @@ def test_live_neighbours_keep_their_memory_and_settings(lab_of, fix):
 
 
 def unchanged_by_planning(lab: ZombieLab, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """A plan that left every page where it was. What a plan takes it takes every time; what the kernel takes it does
-    not."""
+    """A plan that left every page where it was. What a plan takes it takes every time; what goes by itself does not."""
     for _ in range(TRIES):
         held = pages_held(lab)
         plan = run()
