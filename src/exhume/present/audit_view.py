@@ -116,6 +116,7 @@ def wanted_words(service: Service) -> str:
             ("by", wants.wanted_by),
             ("required by", wants.required_by),
             ("started by", wants.triggered_by),
+            ("started again by", wants.restarted_by),
             ("requires", _of_interest(wants.requires)),
         )
         if names
@@ -221,6 +222,7 @@ def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
             "requires": list(wants.requires),
             "after": list(wants.after),
             "triggered_by": list(wants.triggered_by),
+            "restarted_by": list(wants.restarted_by),
             "failed": list(wants.failed),
             "triggers": list(wants.triggers),
         },

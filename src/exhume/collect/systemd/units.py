@@ -151,6 +151,7 @@ def _service(unit: UnitFacts, conditions: tuple[Condition, ...], failed: tuple[s
             triggered_by=unit.words("TriggeredBy"),
             failed=failed,
             triggers=unit.words("Triggers"),
+            restarted_by=unit.words("UpheldBy", "OnFailureOf", "OnSuccessOf"),
         ),
         conditions=conditions,
         history=history,
