@@ -169,6 +169,13 @@ def test_a_container_whose_order_to_start_again_was_taken_away_does_not_loop():
     assert trouble(but(stopped, restart_policy="no")) == [Trait.FAILED]
 
 
+def test_a_container_that_is_up_and_fails_its_own_check_is_unhealthy():
+    sick = container(detail="unhealthy", log=("health check ended with code 7, and said: connection refused",))
+    assert trouble(sick) == [Trait.UNHEALTHY] and judged(sick).troubled
+    assert judged(sick).explained[1] == "its log says that it can't reach its peer"
+    assert trouble(container(detail="healthy")) == [] and trouble(container(detail="starting")) == []
+
+
 def test_a_container_that_docker_gave_up_on_failed_and_does_not_loop():
     tried = container(state="exited", restart_policy="on-failure:5", restarts=5, last_exit=Exit(NOW, 3))
     tried = but(tried, history=history(6, 6, every_s=1))

@@ -25,13 +25,14 @@ class Trait(StrEnum):
     FLAPPING = "flapping"
     FAILED = "failed"
     DEPENDENCY_FAILED = "dependency-failed"
+    UNHEALTHY = "unhealthy"
     CONDITION_FAILED = "condition-failed"
     DEFAULT_ON = "default-on"
 
     @property
     def troubled(self) -> bool:
         """Whether something is wrong with it; being started by the image's default alone is not."""
-        return self in (Trait.CRASH_LOOP, Trait.FLAPPING, Trait.FAILED, Trait.DEPENDENCY_FAILED)
+        return self not in (Trait.CONDITION_FAILED, Trait.DEFAULT_ON)
 
 
 @dataclass(frozen=True, slots=True)

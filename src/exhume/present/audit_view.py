@@ -17,6 +17,7 @@ TRAIT_WORDS = {
     Trait.FLAPPING: "flapping",
     Trait.FAILED: "failed",
     Trait.DEPENDENCY_FAILED: "not started",
+    Trait.UNHEALTHY: "unhealthy",
     Trait.CONDITION_FAILED: "condition",
     Trait.DEFAULT_ON: "on by default",
 }
@@ -36,6 +37,7 @@ _VERBS = {
     Trait.FLAPPING: "comes and goes",
     Trait.FAILED: "failed",
     Trait.DEPENDENCY_FAILED: "was not started",
+    Trait.UNHEALTHY: "fails its health check",
 }
 
 
@@ -59,7 +61,7 @@ def _brief(judged: Judged) -> str:
     if trait in (Trait.CRASH_LOOP, Trait.FLAPPING):
         pace = pace_per_hour(service)
         return f" ({pace:,.0f} starts an hour)" if pace >= 1 else ""
-    words = exit_words(service.last_exit, service.manager)
+    words = "" if trait is Trait.UNHEALTHY else exit_words(service.last_exit, service.manager)
     return f" (it {words})" if words else ""
 
 

@@ -107,6 +107,8 @@ def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Se
         said.append(_looping(service))
     elif Trait.FAILED in traits:
         said.append(_failed(service, others))
+    if Trait.UNHEALTHY in traits:
+        said.append("it is up, but the health check that it came with fails; its log ends with what that said")
     if Trait.DEPENDENCY_FAILED in traits:
         said += [_dependency(name, others) for name in service.wants.failed]
     if Trait.CONDITION_FAILED in traits and service.held_back:
