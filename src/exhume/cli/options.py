@@ -22,7 +22,7 @@ class Parser(ArgumentParser):
         # `--for -5s` is a value that makes no sense, and is told as one; not a flag that nobody knows.
         self._negative_number_matcher = re.compile(r"-\d")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """What a command doesn't know is told by that command, with its own help; not by the one above it."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
