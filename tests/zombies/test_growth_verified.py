@@ -29,12 +29,15 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 PROGRAM = (sys.executable, "-m", "exhume.cli.main")
 GROWTH = Effect(Measure.ZOMBIE_GROWTH, "fall")
-# A page of a file in memory outlives whoever wrote it, and pins its cgroup. It ends by itself, whatever becomes of us.
+# A page of a file in memory outlives whoever wrote it, and pins its cgroup. Ten a second, however long each of them
+# takes: a rate that comes and goes with the machine's speed takes longer to tell from chance. It ends by itself,
+# whatever becomes of us.
 LEAKER = """
 for number in $(seq 250); do
+    sleep 0.1 &
     mkdir "$1/$number" && sh -c 'echo $$ > "$1/cgroup.procs"; head -c 4096 /dev/zero > "$2"' - "$1/$number" "$2/$number"
     rmdir "$1/$number"
-    sleep 0.1
+    wait
 done
 """
 
