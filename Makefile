@@ -19,7 +19,7 @@ QUICK ?=
 .PHONY: help setup web run test test-vm machine lint lint-python lint-page test-page format bench soak score messages lock clean
 
 help: ## what can be made
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: web ## put the program with its locked dependencies at .venv/bin/exhume
 
@@ -42,19 +42,19 @@ machine: $(VENV)/.installed-dev ## boot a machine of the tests to try things in;
 	@tools/system-packages test
 	@PYTHONPATH=. $(BIN)/python tests/machines/boot_machine.py $(ARGS)
 
-lint: setup ## ruff, mypy and the direction of imports; the types and rules of the page
+lint: setup ## what the next two check, side by side
 	@$(SIDE_BY_SIDE) lint-python lint-page
 
-lint-python: $(VENV)/.installed-dev
+lint-python: $(VENV)/.installed-dev ## ruff, mypy and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-lint-page: web
+lint-page: web ## the types and rules of the page
 	@$(BIN)/python tools/page.py lint
 
-test-page: lint-page
+test-page: lint-page ## the same, then the unit tests of the page
 	@$(BIN)/python tools/page.py test
 
 format: $(VENV)/.installed-dev ## rewrite the code in the house style
