@@ -87,12 +87,16 @@ def test_the_measure_is_switched(page: Page, span, when, incident):
 
 def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Page, when, incident):
     expect(page.get_by_test_id("incidents")).to_contain_text(re.compile("zombie", re.IGNORECASE), timeout=30_000)
+    marked = page.request.get(page.url.partition("#")[0] + "api/incidents").json()["incidents"][0]
     page.get_by_test_id("incidents").get_by_role("button").first.click()
     chosen = said(page, "s0=")
     assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
     assert chosen["cpus"] == str(incident.cpu)
     aside = page.get_by_test_id("aside")
     expect(aside).to_contain_text("Zombie memory cgroups", timeout=20_000)
+    # What the mark says, the chain says, too: it is the incident's own, not that of the few seconds selected.
+    expect(aside).to_contain_text(f"{marked['confidence']:.2f} sure")
+    expect(aside).to_contain_text(marked["summary"])
     for role in ("symptom", "mechanism", "culprit", "root cause", "remedy"):
         expect(aside.locator(".role", has_text=role).first).to_be_visible()
     expect(page.get_by_test_id("flame-canvas")).to_be_visible()
@@ -248,6 +252,15 @@ def test_it_can_be_read_on_a_phone(new_page, address):
     page = new_page(address, viewport={"width": 390, "height": 844})
     drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_test_id("incidents").get_by_role("button").first.click()
+    for panel in ("processes", "events"):
+        page.locator(f"#tab-{panel}").click()
+        rows = page.get_by_test_id(panel).get_by_role("row")
+        expect(rows.nth(1)).to_be_visible()
+        # No column is squeezed to the width of a letter, and none is beside the screen.
+        heights = [row.bounding_box()["height"] for row in rows.all()[1:]]
+        assert max(heights) < 260
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.get_by_test_id("heatmap")).to_be_visible()
     page.get_by_role("tab", name="Diagnosis").click()
     expect(page.get_by_role("tabpanel")).to_be_visible()

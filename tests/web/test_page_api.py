@@ -113,6 +113,19 @@ def test_lanes_hold_the_greatest_value_of_each_cell(client, recording):
     assert all(len(values) == 12 for lane in lanes.values() for values in lane.values())
 
 
+def test_a_view_of_a_second_has_what_was_measured_beside_it(client, recording):
+    rows = recording.read("cgroups", None, ["wall", "parent", "kernel"]).to_pylist()
+    first, second = [row for row in rows if row["parent"] == "" and row["kernel"] is not None][3:5]
+    assert second["wall"] - first["wall"] > 3 * NANOS
+    told = client.get(f"/api/lanes?since={ms(first['wall']) + 1000}&until={ms(first['wall']) + 2000}&cells=5").json()
+    kernel = {line["name"]: line for lane in told["lanes"] if lane["name"] == "memcgs" for line in lane["series"]}[
+        "kernel"
+    ]
+    assert kernel["values"] == [None] * 5
+    assert kernel["before"] == [ms(first["wall"]), first["kernel"]]
+    assert kernel["after"] == [ms(second["wall"]), second["kernel"]]
+
+
 def test_events_and_their_marks(client, recording):
     told = client.get("/api/events?limit=5000").json()
     assert told["total"] == len(recording.events())
@@ -278,6 +291,24 @@ def test_a_diagnosis_with_times_to_jump_to(client, incident):
     evidence = [each for link in finding["chain"] for each in link["evidence"]]
     assert all(each["since_ms"] <= each["until_ms"] for each in evidence)
     assert client.get("/api/diagnosis?since=5&until=6").status_code == 404
+
+
+def test_an_incident_has_one_diagnosis_wherever_it_is_told(client, recording):
+    marked = client.get("/api/incidents").json()["incidents"][0]
+    explaining = client.app.state.explaining
+    moment = explaining.moment(marked["id"])
+    worked_out = client.get(f"/api/diagnosis?incident={marked['id']}").json()
+    assert worked_out["window"]["since_ms"] == ms(moment.window.clamp(recording.span()).since)
+    until = time.monotonic() + 60
+    while explaining.known(moment) is None and time.monotonic() < until:
+        time.sleep(0.1)
+    # From here on it is answered as it was found in the background.
+    assert explaining.known(moment).told is not None
+    kept = client.get(f"/api/diagnosis?incident={marked['id']}").json()
+    assert kept["findings"] == worked_out["findings"]
+    again = next(each for each in client.get("/api/incidents").json()["incidents"] if each["id"] == marked["id"])
+    assert (again["cause"], again["confidence"]) == (kept["findings"][0]["cause"], kept["findings"][0]["confidence"])
+    assert client.get("/api/diagnosis?incident=nobody").status_code == 404
 
 
 def test_exports_for_people_and_other_tools(client, around, incident):

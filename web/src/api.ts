@@ -174,8 +174,9 @@ export const api = {
   diagnosis: (window: Span, signal?: AbortSignal): Promise<Diagnosis> =>
     json(`diagnosis${question(span(window))}`, signal),
 
-  diagnosisAt: (at: number, signal?: AbortSignal): Promise<Diagnosis> =>
-    json(`diagnosis${question({ at: Math.round(at) })}`, signal),
+  /** Of an incident, as its mark on the timeline tells it. */
+  diagnosisOf: (incident: string, signal?: AbortSignal): Promise<Diagnosis> =>
+    json(`diagnosis${question({ incident })}`, signal),
 
   /** The address of a file to save: a plain link, so that the browser streams it to disk. */
   exportAddress(format: "folded" | "pprof" | "speedscope" | "svg" | "html", scope: FlameScope, seen: Seen): string {

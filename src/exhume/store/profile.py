@@ -275,8 +275,10 @@ def check_stack_regex(text: str) -> str:
     try:
         pc.match_substring_regex(pa.array([""]), text)
     except pa.ArrowInvalid as error:
-        why = str(error).removeprefix("Invalid regular expression: ")
+        # RE2 tells what is wrong, then where: "missing ): (".
+        why, _, where = str(error).removeprefix("Invalid regular expression: ").rpartition(": ")
+        told = f"{why} in {where!r}" if why else where
         raise UsageError(
-            f"{text!r} is not a regular expression ({why}); put \\ before what is meant literally"
+            f"{text!r} is not a regular expression: {told}; put \\ before what is meant literally"
         ) from None
     return text

@@ -39,7 +39,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       {!recorded && <p>not recorded</p>}
       {recorded && cell.share !== null && (
         <p>
-          {stateWords(cell.state, filtered)}{" "}
+          {measure === "busy" && !filtered ? "busy" : stateWords(cell.state, filtered)}{" "}
           <strong>{cell.state === "wait" ? `${Math.round(cell.share * 1000)} ms/s` : percent(cell.share)}</strong>
           {cell.until - cell.since > 1500 && " in the worst second"}
         </p>

@@ -1,33 +1,49 @@
 """What starved the node in a window, as `exhume diagnose` tells it."""
 
-from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 
 from exhume.model.clock import MILLIS
-from exhume.model.finding import Diagnosis, Link
 from exhume.model.window import Window
-from exhume.present.diagnosis_json import diagnosis_json
-from exhume.present.web.asking import Answers, Moment, ms, refuse, window_of
+from exhume.present.web.asking import Answers, Moment, Text, refuse, window_of
+from exhume.present.web.diagnosed import diagnosed, told
+from exhume.present.web.explaining import Explaining
 from exhume.present.web.opened import opened_at
 from exhume.present.web.routes_timeline import PROBLEMS
-from exhume.store.remembered import Remembered
 
 router = APIRouter(tags=["diagnosis"], responses=PROBLEMS)
 AROUND_MS = 120_000
 LONGEST_MS = 24 * 3_600_000
+_JSON = "application/json"
 
 
-@router.get("/diagnosis", responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}})
-async def diagnosis(
-    request: Request, answers: Answers, since: Moment = None, until: Moment = None, at: Moment = None
+@router.get(
+    "/diagnosis", responses={200: {"content": {_JSON: {"schema": {"type": "object"}}}}}, response_class=Response
+)
+async def diagnosis(  # noqa: PLR0917
+    request: Request,
+    answers: Answers,
+    since: Moment = None,
+    until: Moment = None,
+    at: Moment = None,
+    incident: Annotated[Text, Query(description="the id of an incident: its own diagnosis, whatever the times")] = None,
 ) -> Response:
-    """The diagnosis of a window, or of what is nearest to a moment. Its shape is that of `exhume diagnose --json`, with
-    every time in milliseconds beside it (`at_ms`, `since_ms`, `until_ms`)."""
-    return await answers.apart(request, _diagnosed, since, until, at, long=True)
+    """The diagnosis of a window, of what is nearest to a moment, or of an incident. Its shape is that of `exhume
+    diagnose --json`, with every time in milliseconds beside it (`at_ms`, `since_ms`, `until_ms`)."""
+    if incident is None:
+        return await answers.apart(request, _diagnosed, since, until, at, long=True)
+    explaining: Explaining = request.app.state.explaining
+    moment = await run_in_threadpool(explaining.moment, incident)
+    if moment is None:
+        raise refuse(404, "no incident of that name is marked in this recording")
+    known = explaining.known(moment)
+    if known is not None and known.told is not None:
+        return Response(known.told, media_type=_JSON)
+    return await answers.apart(request, _explained, moment.window, moment.at, long=True)
 
 
 def _diagnosed(directory: Path, since: int | None, until: int | None, at: int | None) -> Response:
@@ -40,32 +56,13 @@ def _diagnosed(directory: Path, since: int | None, until: int | None, at: int | 
         raise refuse(413, "a diagnosis looks at a day at most: choose a shorter time")
     if window.empty:
         raise refuse(404, "nothing was recorded in that time: choose another")
-    # Loaded when it is asked for: the first view does not wait for it.
-    from exhume.diagnose.engine import diagnose
-
-    found = diagnose(Remembered(recording), window, at=None if at is None else at * MILLIS)
-    return JSONResponse(with_numbers(found))
+    found = diagnosed(recording, window, None if at is None else at * MILLIS)
+    return Response(told(found), media_type=_JSON)
 
 
-def with_numbers(found: Diagnosis) -> dict[str, Any]:
-    """The diagnosis with its times as numbers too."""
-    told = diagnosis_json(found, UTC)
-    for name, span in (("window", found.window), ("focus", found.focus), ("baseline", found.baseline)):
-        if told[name] is not None:
-            told[name] |= _span(Window(*span))
-    for finding, shape in zip(found.findings, told["findings"], strict=True):
-        _number_links(finding.chain, shape["chain"])
-    _number_links(found.symptoms, told["symptoms"])
-    return told
-
-
-def _number_links(links: Any, shapes: list[dict[str, Any]]) -> None:
-    link: Link
-    for link, shape in zip(links, shapes, strict=True):
-        shape["at_ms"] = ms(link.at)
-        for evidence, told in zip(link.evidence, shape["evidence"], strict=True):
-            told.update(_span(Window(evidence.since, evidence.until)))
-
-
-def _span(window: Window) -> dict[str, int]:
-    return {"since_ms": ms(window.since), "until_ms": ms(window.until)}
+def _explained(directory: Path, window: Window, at: int) -> Response:
+    here = opened_at(directory)
+    clamped = window.clamp(here.span())
+    if clamped.empty:
+        raise refuse(404, "nothing was recorded in that time: choose another")
+    return Response(told(diagnosed(here.recording(), clamped, at)), media_type=_JSON)

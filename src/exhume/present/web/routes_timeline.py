@@ -31,7 +31,7 @@ from exhume.present.web.asking import (
 )
 from exhume.present.web.explaining import Explaining, moment_id
 from exhume.present.web.framed import MEDIA_TYPE, framed, modelled
-from exhume.present.web.lanes import LANES, points_of, pool
+from exhume.present.web.lanes import LANES, beside, points_of, pool
 from exhume.present.web.limits import check_samples
 from exhume.present.web.opened import Opened, opened_at
 from exhume.present.web.own_words import own_words
@@ -218,7 +218,7 @@ async def lanes(  # noqa: PLR0917
     cells: Cells = 1000,
     names: Annotated[Text, Query(description=f"some of {','.join(LANES)}; all where it is left out")] = None,
 ) -> Response:
-    """Lines over time, each point the greatest value in its cell."""
+    """Lines over time, each point the greatest value in its cell; and the nearest points before and after."""
     chosen = tuple(name for name in (names.split(",") if names else LANES) if name in LANES)
     return await answers.here(request, _lanes, since, until, cells, chosen)
 
@@ -232,7 +232,11 @@ def _lanes(  # noqa: PLR0917
     found = []
     for lane in chosen:
         pooled = pool(points[lane.name], lane, window, cells)
-        series = [Line(name=name, title=title, values=pooled[name]) for name, title in lane.lines.items()]
+        outside = beside(points[lane.name], lane, window)
+        series = [
+            Line(name=name, title=title, values=pooled[name], before=outside[name][0], after=outside[name][1])
+            for name, title in lane.lines.items()
+        ]
         found.append(LaneShape(name=lane.name, title=lane.title, unit=lane.unit, series=series))
     return modelled(LanesShape(since=ms(window.since), until=ms(window.until), cells=cells, lanes=found))
 

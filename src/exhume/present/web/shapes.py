@@ -80,6 +80,9 @@ class Line(BaseModel):
     name: str
     title: str
     values: list[float | None]
+    #: The nearest measured points outside of the window: milliseconds and value.
+    before: tuple[int, float] | None = None
+    after: tuple[int, float] | None = None
 
 
 class LaneShape(BaseModel):
