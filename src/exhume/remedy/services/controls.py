@@ -80,7 +80,8 @@ class Controls:
 
     def systemd(self) -> UnitControl:
         if self.units is None:
-            raise ActionFailed(self._why(Manager.SYSTEMD, "systemd can't be reached here"))
+            why = self._why(Manager.SYSTEMD, "systemd can't be reached here")
+            raise ActionFailed(f"{why}; go where systemd runs, or name the node's root directory with --root")
         return self.units
 
     def engine(self, manager: Manager) -> ContainerControl:
