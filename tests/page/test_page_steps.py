@@ -1,13 +1,12 @@
 """One thing after the other, as people do: keys after the mouse, a baseline beside the selection, one step back."""
 
 import base64
-import time
 
 import pytest
 from playwright.sync_api import Page, expect
 from tests.diagnose.scenes import Scene
 from tests.page.axe import violations
-from tests.page.seeing import CORES, box, drag, said, spot, state
+from tests.page.seeing import CORES, box, drag, said, spot, state, until
 
 from exhume.model.clock import MILLIS
 
@@ -92,9 +91,7 @@ def test_a_flame_graph_that_nobody_waits_for_is_given_up(at_incident: Page):
         assert f"cpus={row}&" in asked[-1]
     # The first is given up for the second, the second for another panel.
     at_incident.keyboard.press("5")
-    until = time.monotonic() + 10
-    while not given_up.keys() >= set(asked) and time.monotonic() < until:
-        at_incident.wait_for_timeout(50)
+    until(at_incident, lambda: given_up.keys() >= set(asked))
     assert [given_up.get(url) for url in asked] == ["net::ERR_ABORTED"] * 2
     at_incident.unroute("**/api/flame?*")
 

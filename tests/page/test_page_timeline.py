@@ -1,13 +1,12 @@
 """The timeline as a person uses it: looking, dragging, clicking, typing, pressing keys, pasting a link."""
 
 import re
-import time
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 from tests.page.conftest import drawn
-from tests.page.seeing import Spot, blue, box, colour, drag, orange, said, spot, state
+from tests.page.seeing import Spot, blue, box, colour, drag, orange, said, spot, state, until
 
 from exhume.model.clock import MILLIS
 from exhume.store.query import Recording
@@ -77,12 +76,14 @@ def test_clicking_one_cell_selects_it(page: Page, span, when):
 
 def test_the_measure_is_switched(page: Page, span, when, incident):
     idle_core = (incident.cpu + 5) % 16
+    picture = "document.querySelector('[data-testid=heatmap]').toDataURL()"
+    before = page.evaluate(picture)
     page.get_by_role("button", name="system", exact=True).click()
     said(page, "measure=system")
-    page.wait_for_timeout(800)
+    until(page, lambda: page.evaluate(picture) != before)
     middle = (when[0] + when[1]) / 2
-    assert orange(colour(page, "heatmap", spot(page, span, middle, incident.cpu)))
-    assert not blue(colour(page, "heatmap", spot(page, span, middle, idle_core)))
+    wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
+    wait_for_colour(page, spot(page, span, middle, idle_core), lambda seen: not blue(seen))
 
 
 def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Page, when, incident):
@@ -149,9 +150,11 @@ def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address,
     page.get_by_role("tab", name="Difference").click()
     expect(page.get_by_test_id("flame")).to_contain_text("against")
     page.get_by_test_id("flame-search").fill("cgroup")
-    page.wait_for_timeout(500)
+    said(page, "search=cgroup")
     page.get_by_role("button", name="share").click()
-    link = page.evaluate("navigator.clipboard.readText()")
+    read = "navigator.clipboard.readText()"
+    until(page, lambda: page.evaluate(read).endswith(page.evaluate("location.hash")))
+    link = page.evaluate(read)
     other = new_page(link)
     drawn(other)
     assert state(other) == state(page)
@@ -163,10 +166,7 @@ def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address,
 
 def wait_for_colour(page: Page, at: Spot, wanted: Callable[[tuple[int, int, int]], bool]) -> None:
     """Until the heatmap has such a colour at a place."""
-    until = time.monotonic() + 5
-    while not wanted(seen := colour(page, "heatmap", at)):
-        assert time.monotonic() < until, seen
-        page.wait_for_timeout(50)
+    until(page, lambda: wanted(colour(page, "heatmap", at)))
 
 
 def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, incident):
@@ -174,11 +174,15 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     field.fill(f"comm:{incident.comm}")
     field.press("Enter")
     said(page, f"comm={incident.comm}")
-    page.wait_for_timeout(800)
+    expect(page.get_by_role("list", name="what the colours mean")).to_contain_text("matches the filter")
     middle = (when[0] + when[1]) / 2
-    ran = colour(page, "heatmap", spot(page, span, middle, incident.cpu))
-    calm = colour(page, "heatmap", spot(page, span, when[0] - 90_000, incident.cpu))
-    assert sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
+
+    def is_told_apart() -> bool:
+        ran = colour(page, "heatmap", spot(page, span, middle, incident.cpu))
+        calm = colour(page, "heatmap", spot(page, span, when[0] - 90_000, incident.cpu))
+        return sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
+
+    until(page, is_told_apart)
     measures = page.get_by_role("group", name="what the heatmap shows")
     measures.get_by_role("button", name="system").click()
     said(page, "measure=system")
