@@ -76,6 +76,11 @@ def test_many_followers_cost_one_look_a_second(written, monkeypatch):
     assert len(looks) == 1
 
 
+def test_how_far_a_question_is_that_nobody_asked(client):
+    assert client.get("/api/progress?asks=one,two").json() == {"asks": {}}
+    assert client.get(f"/api/progress?asks={'x' * 2000}").status_code == 422
+
+
 def test_every_endpoint_is_on_its_page(client):
     page = (ROOT / "docs" / "page.md").read_text()
     told = set(re.findall(r"`/api/([\w{}/-]+)`", page))
