@@ -150,6 +150,10 @@ def test_what_runs_in_a_unit_tells_too_and_the_port_of_ssh():
     within = unit("plum.service", command="/opt/start", cgroup=home)
     assert "sshd runs in plum.service" in refusal(within, Surroundings(programs=frozenset({(f"{home}/a", "sshd")})))
     assert refusal(within, Surroundings(programs=frozenset({("/system.slice/fig.service", "sshd")}))) == ""
+    forked = frozenset({(home, "systemd"), (home, "(start)")})
+    assert refusal(within, Surroundings(programs=forked)) == "", (
+        "systemd forks, and the child is about to be the program"
+    )
     assert "port 22" in refusal(within, Surroundings(doors=frozenset({home})))
     sockets = unit("plum.socket")
     assert "port 22" in refusal(sockets, Surroundings(), listens="/run/x 0.0.0.0:22")

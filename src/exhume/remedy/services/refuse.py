@@ -52,6 +52,8 @@ _LAUNCHING = (
     "dumb-init catatonit runuser su sudo systemd-cat chroot nsenter unshare ip"
 )
 _LAUNCHERS = frozenset(_LAUNCHING.split())
+# Whatever a unit starts is a copy of systemd for a moment.
+_BEGINS_ALL = frozenset({"systemd", "init"})
 _PLACES = frozenset({"bin", "sbin", "libexec", "systemd"})
 _GIVES_WAY = frozenset({"exec", "-c"})
 _APART = re.compile(r"[\s;&|()\"'`$={}]+")
@@ -131,7 +133,7 @@ def _by_evidence(service: Service, around: Surroundings) -> str:
     if any(is_within(cgroup, service.cgroup) for cgroup in around.doors):
         return f"{service.key} listens on port {SSH_PORT}: it is {_WAY_IN}"
     for cgroup, program in sorted(around.programs):
-        if program in _PROGRAM and is_within(cgroup, service.cgroup):
+        if program in _PROGRAM and program not in _BEGINS_ALL and is_within(cgroup, service.cgroup):
             return f"{program} runs in {service.key}: it is {_PROGRAM[program]}"
     return ""
 
