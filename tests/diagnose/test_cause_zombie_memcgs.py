@@ -75,6 +75,19 @@ def test_a_walker_on_one_core_is_named(tmp_path: Path, frames: list[str]) -> Non
     assert "68,680 tracked, 240 visible" in found.summary
 
 
+@pytest.mark.parametrize("dying", [3, 9_000])
+def test_where_v1_has_the_memory_controller_the_dying_of_v2_are_others(tmp_path: Path, dying: int) -> None:
+    """A tree of v1 that was too large to be walked at once: its visible ones are not known."""
+    scene = hot(Scene())
+    for second in range(0, 40, 10):
+        scene.row("cgroups", second, hierarchy="memory", parent="", kernel=68_680)
+        counts = {"kernel": 200 + dying, "visible": 200, "dying": dying}
+        scene.row("cgroups", second, hierarchy="unified", parent="", **counts)
+    _, found = the_finding(scene, tmp_path)
+    assert (found.severity, found.culprit.cpu) == ("critical", 2)
+    assert any("68,680 memory cgroups, but how many of them are visible" in why for why in found.why_not_sure)
+
+
 def test_one_core_of_96_is_enough(tmp_path: Path) -> None:
     scene = zombies(hot(Scene(cores=96), cpu=39), 68_680, 240)
     for cpu in range(96):

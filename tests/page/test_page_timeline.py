@@ -169,6 +169,25 @@ def wait_for_colour(page: Page, at: Spot, wanted: Callable[[tuple[int, int, int]
     until(page, lambda: wanted(colour(page, "heatmap", at)))
 
 
+def filled(page: Page, share: float) -> float:
+    """How much of the overview's height is drawn on, at a part of its width."""
+    found = page.evaluate(
+        """share => {
+            const drawing = document.querySelector('[data-testid=overview]');
+            const { width, height } = drawing;
+            const { data } = drawing.getContext('2d').getImageData(Math.floor(share * width), 0, 1, height);
+            const at = row => [...data.subarray(4 * row, 4 * row + 3)].join();
+            const foot = at(height - 1);
+            let top = height;
+            while (top > 0 && at(top - 1) === foot) top--;
+            // Where nothing is drawn, all of it is ground.
+            return top === 0 && data[0] > 230 ? 0 : (height - top) / height;
+        }""",
+        share,
+    )
+    return float(found)
+
+
 def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, incident):
     field = page.get_by_role("combobox", name="filter")
     field.fill(f"comm:{incident.comm}")
@@ -183,6 +202,16 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
         return sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
 
     until(page, is_told_apart)
+    # The overview, too, and what hovering tells.
+    overview = page.get_by_test_id("overview")
+    expect(overview).to_have_attribute("data-filtered", "true", timeout=15_000)
+    then, before = (filled(page, (at - span[0]) / (span[1] - span[0])) for at in (middle, when[0] - 90_000))
+    assert then > 0.8
+    assert before < then - 0.2
+    page.mouse.move(*spot(page, span, middle, incident.cpu).pair)
+    tip = page.get_by_test_id("tooltip")
+    expect(tip).to_contain_text("what matches here")
+    assert incident.comm in tip.inner_text()
     measures = page.get_by_role("group", name="what the heatmap shows")
     measures.get_by_role("button", name="system").click()
     said(page, "measure=system")

@@ -115,6 +115,7 @@ class PerSegment:
                     if segment.sealed:
                         self._coming[key] = future
                 found.append(future)
+        ask.wait_for([each for each in found if isinstance(each, Future)])
         size = min(_MOST, max(_LEAST, -(-len(missing) // _PIECES)))
         for place in range(0, len(missing), size):
             part = missing[place : place + size]

@@ -94,7 +94,9 @@ async def heatmap_of(request: Request, answers: Answering, question: Asking, cel
     since, until = question.since, question.until
     if since is not None and until is not None and until - since < cells * 1000:
         return await answers.apart(request, _closely, question, cells, measure)
-    return await answers.here(request, _from_seconds, question, cells, measure)
+    # What looks at every sample of hours lets what reads seconds go first.
+    long = question.wanted.looks_at_samples and answers.is_long(since, until)
+    return await answers.here(request, _from_seconds, question, cells, measure, long=long)
 
 
 def _closely(directory: Path, asking: Asking, cells: int, measure: str) -> Response:

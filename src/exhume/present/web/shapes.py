@@ -230,3 +230,14 @@ class LiveShape(BaseModel):
     lost: int
     skipped: int
     incidents: int
+
+
+class Reading(BaseModel):
+    """How far a question is: segments that were read, of how many."""
+
+    done: int
+    of: int
+
+
+class ProgressShape(BaseModel):
+    asks: dict[str, Reading]
