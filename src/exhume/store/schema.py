@@ -76,7 +76,7 @@ def conform(found: pa.Table, table: str, columns: Sequence[str] | None = None) -
     ones are left out."""
     wanted = _schema_of_columns(table, None if columns is None else tuple(columns))
     if found.schema.equals(wanted):
-        return found.replace_schema_metadata(None)
+        return pa.Table.from_arrays(found.columns, names=wanted.names)
     return pa.table({field.name: _filled(found, field) for field in wanted})
 
 
