@@ -10,13 +10,16 @@ PYTHON ?= $(shell tools/find-python)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 # Extra words for the program (make run ARGS="record --for 60s") or for pytest (make test ARGS="-k ring").
 ARGS ?=
+# What checks Python and what checks the page have nothing to do with each other, and neither keeps two cores busy. What
+# each says is told when it is done.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 # QUICK=1 takes the benchmarks' short road: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
 
-.PHONY: help setup web run test test-vm machine lint format bench soak score messages lock clean
+.PHONY: help setup web run test test-vm machine lint lint-python lint-page test-page format bench soak score messages lock clean
 
 help: ## what can be made
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: web ## put the program with its locked dependencies at .venv/bin/exhume
 
@@ -26,9 +29,9 @@ web: $(VENV)/.installed ## build the page of the browser into the program, if it
 run: setup ## record this node (ARGS="..." passes other words to the program)
 	@$(BIN)/exhume $(ARGS)
 
-test: lint ## everything that has to pass: the linters, then the tests (ARGS="-k ring" goes to pytest)
+test: setup ## everything that has to pass: the linters, then the tests (ARGS="-k ring" goes to pytest)
+	@$(SIDE_BY_SIDE) lint-python test-page
 	@tools/system-packages test
-	@$(BIN)/python tools/page.py test
 	@tools/run-tests $(ARGS)
 
 test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, in a virtual machine (ARGS="-k swap")
@@ -39,12 +42,20 @@ machine: $(VENV)/.installed-dev ## boot a machine of the tests to try things in;
 	@tools/system-packages test
 	@PYTHONPATH=. $(BIN)/python tests/machines/boot_machine.py $(ARGS)
 
-lint: web $(VENV)/.installed-dev ## ruff, mypy and the direction of imports; the types and rules of the page
+lint: setup ## what the next two check, side by side
+	@$(SIDE_BY_SIDE) lint-python lint-page
+
+lint-python: $(VENV)/.installed-dev ## ruff, mypy and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+lint-page: web ## the types and rules of the page
 	@$(BIN)/python tools/page.py lint
+
+test-page: lint-page ## the same, then the unit tests of the page
+	@$(BIN)/python tools/page.py test
 
 format: $(VENV)/.installed-dev ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix .

@@ -40,7 +40,8 @@ def unit(name: str = "thing.service", state: str = "active", detail: str = "runn
 def container(name: str = "web", state: str = "running", **more) -> Service:
     known = {"restart_policy": "always", "restarts": 0, "created": SINCE, "image": "registry.example/acme/web:3"}
     known |= {"age_s": 7200.0 if state == "running" else None}
-    return Service(Manager.DOCKER, "ab" * 32, name, state=state, **{**known, **more})
+    manager = more.pop("manager", Manager.DOCKER)
+    return Service(manager, "ab" * 32, name, state=state, **{**known, **more})
 
 
 def history(

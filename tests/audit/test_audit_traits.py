@@ -169,6 +169,33 @@ def test_a_container_whose_order_to_start_again_was_taken_away_does_not_loop():
     assert trouble(but(stopped, restart_policy="no")) == [Trait.FAILED]
 
 
+def test_a_container_that_is_up_and_fails_its_own_check_is_unhealthy():
+    sick = container(detail="unhealthy", log=("health check ended with code 7, and said: connection refused",))
+    assert trouble(sick) == [Trait.UNHEALTHY] and judged(sick).troubled
+    assert judged(sick).explained[1] == "its log says that it can't reach its peer"
+    assert trouble(container(detail="healthy")) == [] and trouble(container(detail="starting")) == []
+
+
+def test_a_container_that_docker_gave_up_on_failed_and_does_not_loop():
+    tried = container(state="exited", restart_policy="on-failure:5", restarts=5, last_exit=Exit(NOW, 3))
+    tried = but(tried, history=history(6, 6, every_s=1))
+    assert trouble(tried) == [Trait.FAILED]
+    assert "Docker gave up on it: its restart policy is on-failure:5" in judged(tried).explained[0]
+    assert trouble(but(tried, restarts=4)) == [Trait.CRASH_LOOP]
+
+
+def test_a_unit_that_another_has_started_again_and_again_loops_also_while_it_is_down():
+    """As two do of which each is the other's OnFailure=, and one that an active unit upholds."""
+    down = unit(state="failed", detail="failed", restart_policy="no", last_exit=Exit(NOW, 1))
+    down = but(down, history=history(40, 40, every_s=1.5))
+    assert trouble(down) == [Trait.FAILED] and "it stays down" in judged(down).explained[0]
+    again = but(down, wants=Wants(restarted_by=("other.service",)))
+    assert trouble(again) == [Trait.CRASH_LOOP]
+    assert "other.service has it started again" in judged(again).explained[0]
+    past = but(again, history=history(40, 40, every_s=1.5, ago_s=600))
+    assert trouble(past) == [Trait.FAILED] and "stays down" not in judged(past).explained[0]
+
+
 def test_a_container_that_somebody_else_makes_anew_each_time_loops_whatever_its_policy():
     anew = container(state="exited", restart_policy="no", restarts=0, last_exit=Exit(NOW, 1))
     assert trouble(but(anew, history=history(50, 50, every_s=4))) == [Trait.CRASH_LOOP]

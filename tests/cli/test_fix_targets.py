@@ -64,6 +64,7 @@ def test_a_node_without_a_bus_is_told(exhume, tmp_path):
     told = exhume("fix", "plan", "a.service", "--root", str(tmp_path), check=False)
     assert told.returncode == 2
     assert "systemd can't be reached: there is no D-Bus at" in told.stderr
+    assert told.stderr.count("\n") == 1 and told.stderr.endswith("name the node's root directory with --root\n")
 
 
 @pytest.mark.root

@@ -48,7 +48,6 @@ def before(effect: Effect, value: float, count: int = 60) -> Observed:
     return Observed(effect, "live", 0, count * NANOS, (value,) * count, (1.0,) * count)
 
 
-@pytest.mark.alone
 def test_it_proves_what_it_can(exhume, tmp_path):
     """A storm of a million forks a second is surely over here, and no card timed out."""
     kept(tmp_path, before(FORKS, 1e6), before(TIMEOUTS, 0.0))

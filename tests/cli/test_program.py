@@ -27,10 +27,12 @@ def test_help_and_version():
 
 
 def test_an_unknown_command_or_flag_is_an_error():
-    for words in (("recrod",), ("info", "--frobnicate")):
+    known = {("recrod",): "exhume", ("info", "--frobnicate"): "exhume info", ("fix", "list", "-9"): "exhume fix list"}
+    for words, command in known.items():
         result = run(*words)
         assert result.returncode == 2
         assert result.stderr.startswith("exhume: ")
+        assert result.stderr.endswith(f"; see {command} --help\n")
         assert result.stderr.count("\n") == 1
 
 

@@ -1,14 +1,14 @@
 """What commands say beside their output: to people on a terminal, and not before it takes long."""
 
 import io
+import re
 import time
+from collections.abc import Callable
 from contextlib import contextmanager, redirect_stderr
 
 import pytest
 
 from exhume.cli import speaking
-
-pytestmark = pytest.mark.alone
 
 
 class Terminal(io.StringIO):
@@ -19,6 +19,13 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(speaking, "PATIENCE", 0.05)
+
+
+def until(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -36,8 +43,8 @@ def test_the_next_command_is_named_to_people_only():
 
 def test_what_takes_long_is_said_and_wiped_away():
     with on(Terminal()) as terminal, speaking.patience("reading stacks"):
-        time.sleep(0.2)
-    assert "reading stacks … 0 s" in terminal.getvalue()
+        until(terminal.getvalue)
+    assert re.match("\r\x1b\\[Kreading stacks … \\d+ s", terminal.getvalue())
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 

@@ -52,7 +52,7 @@ def test_the_environment_speaks_only_of_this_very_place(node: NodeRoot, monkeypa
         (Path("/here/cri.sock"),),
     )
     assert node.bus == node.path / "run/dbus/system_bus_socket"
-    assert (node.docker, node.podman, node.containerd) == (None, None, None)
+    assert (node.docker, node.podman, node.cri) == (None, None, ())
 
 
 def test_sockets_that_are_there_are_found(node: NodeRoot) -> None:

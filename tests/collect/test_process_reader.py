@@ -66,8 +66,8 @@ def test_a_stat_that_was_cut_short(node: MadeUpNode) -> None:
 
 
 def test_which_hierarchy_tells_the_cgroup() -> None:
-    v1 = b"9:name=systemd:/\n8:pids:/\n4:memory:/process_api/abc\n1:cpu,cpuacct:/x\n0::/\n"
-    assert cgroup_path(v1) == "/process_api/abc"
+    v1 = b"9:name=systemd:/\n8:pids:/\n4:memory:/sandboxes/abc\n1:cpu,cpuacct:/x\n0::/\n"
+    assert cgroup_path(v1) == "/sandboxes/abc"
     assert cgroup_path(b"0::/system.slice/sshd.service\n") == "/system.slice/sshd.service"
     hybrid = b"2:memory:/\n1:name=systemd:/system.slice/a.service\n0::/system.slice/a.service\n"
     assert cgroup_path(hybrid) == "/system.slice/a.service"

@@ -68,6 +68,9 @@ def test_a_container_that_is_made_again_and_again_is_a_loop(tmp_path: Path, path
     assert (top.culprit.comm, top.culprit.cmdline) == ("agent", "/agent --join")
     assert "2.5 s" in top.summary
     assert top.confidence >= 0.75
+    # No command takes the pattern of many containers, nor is one of systemd's about a container.
+    assert not any("*" in remedy.command or "systemctl" in remedy.command for remedy in top.remedies)
+    assert top.remedies[0].command.split()[1:4] == ["logs", "--tail", "100"]
     assert untrue(recording, found) == []
 
 
@@ -99,6 +102,8 @@ def test_a_supervised_program_that_fails_and_costs_something_is_a_warning(tmp_pa
     assert (top.cause, top.severity, top.culprit.comm) == ("crash-loop", "warning", "ingest")
     assert top.culprit.cgroup == "/app"
     assert "1.0 s" in top.summary
+    # Neither a unit nor a container: there is no log of it to name.
+    assert [remedy.command for remedy in top.remedies] == ["exhume events --kind restart"]
 
 
 def test_one_that_costs_nothing_is_worth_knowing(tmp_path: Path) -> None:
@@ -195,7 +200,10 @@ def test_a_container_that_docker_saw_die_again_and_again_is_named(tmp_path: Path
     top = diagnose(scene.write(tmp_path), scene.window).findings[0]
     assert (top.cause, top.severity, top.culprit.container) == ("crash-loop", "warning", "ecs-agent")
     assert "ecs-agent is started every 2.5 s, and fails each time" in top.summary
-    assert any(remedy.command == "exhume fix apply docker:ecs-agent" for remedy in top.remedies)
+    assert [remedy.command for remedy in top.remedies] == [
+        "docker logs --tail 100 ecs-agent",
+        "exhume fix apply docker:ecs-agent",
+    ]
 
 
 def test_dockers_word_alone_is_enough(tmp_path: Path) -> None:
@@ -234,6 +242,7 @@ def test_a_unit_that_systemd_saw_fail_again_and_again_is_named(tmp_path: Path) -
     assert "ecs.service is started every 2.5 s, and fails each time" in top.summary
     assert (top.culprit.comm, top.culprit.cgroup) == ("agent", "/system.slice/ecs.service")
     assert all(remedy.target == "ecs.service" for remedy in top.remedies)
+    assert [remedy.id for remedy in top.remedies] == ["see-unit-log", "disable-unit", "slow-restarts"]
     assert any("of 14 runs that ended none went well" in link.text for link in top.chain)
     assert untrue(recording, found) == []
 

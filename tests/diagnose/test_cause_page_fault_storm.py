@@ -135,6 +135,17 @@ def test_a_program_that_comes_up_is_no_trouble(tmp_path: Path) -> None:
     assert [(each.cause, each.severity) for each in found.findings] == [("page-fault-storm", "info")]
 
 
+def test_how_much_is_touched_goes_by_the_size_of_a_page(tmp_path: Path) -> None:
+    """60,000 faults of 64 KiB a second while memory grows by 200 MB: a fortieth of what is touched stays."""
+    for pages, severity in ((None, "info"), (65_536, "critical")):
+        scene = Scene(cores=4, page_bytes=pages).node(0, 40, pgfault=2_000, mem_available=64_000_000)
+        for second in range(20, 30):
+            scene.node(second, second + 1, pgfault=60_000, mem_available=64_000_000 - (second - 19) * 200_000)
+        scene.core(2, 20, 30, system=960, user=30).stack(2, 20, 30, 0.95, "refiller", 4711, CLEAR_ARM)
+        found = of(judged(scene, tmp_path / str(pages)))
+        assert found is not None and found.severity == severity
+
+
 def test_a_second_of_it_is_worth_knowing_at_most(tmp_path: Path) -> None:
     scene = Scene(cores=4).node(0, 40, pgfault=2_000).node(20, 21, pgfault=400_000).core(2, 20, 21, system=900)
     scene.stack(2, 20, 21, 0.9, "java", 8, CLEAR)

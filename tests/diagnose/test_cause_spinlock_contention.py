@@ -12,6 +12,10 @@ from exhume.model.finding import Diagnosis, Finding
 CALL = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64", "do_fcntl", "fcntl_getlk", "posix_test_lock"]
 SPINNING = [*CALL, "_raw_spin_lock", "native_queued_spin_lock_slowpath"]
 PARAVIRTUAL = [*CALL, "_raw_spin_lock", "__raw_callee_save___pv_queued_spin_lock_slowpath", "pv_wait_node"]
+# Of 4.18, with a part in assembly between the semaphore's functions.
+SEMAPHORE = ["do_syscall_64", "zorp_ioctl", "down_write", "call_rwsem_down_write_failed", "rwsem_down_write_failed"]
+XEN = ["do_syscall_64", "zorp_ioctl", "_raw_spin_lock", "__pv_queued_spin_lock_slowpath", "xen_qlock_wait"]
+ARM = ["el0_svc", "zorp_ioctl", "_raw_spin_lock_irqsave", "queued_spin_lock_slowpath"]
 MUTEX = ["do_syscall_64", "zorp_ioctl", "mutex_lock", "__mutex_lock.constprop.0", "osq_lock"]
 
 
@@ -40,11 +44,11 @@ def test_two_cores_that_spin_for_one_lock(tmp_path: Path) -> None:
 
 
 def test_other_ways_to_spin(tmp_path: Path) -> None:
-    for number, path in enumerate((PARAVIRTUAL, MUTEX)):
+    for number, path in enumerate((PARAVIRTUAL, MUTEX, [*SEMAPHORE, "osq_lock"], XEN, ARM)):
         scene = Scene(cores=4, seconds=40).core(1, 20, 30, system=980).stack(1, 20, 30, 0.9, "locker", 7, path)
         told = finding(diagnose(scene.write(tmp_path / str(number)), scene.window))
         assert told is not None
-        assert told.culprit.function == ("posix_test_lock", "zorp_ioctl")[number]
+        assert told.culprit.function == ("posix_test_lock" if path is PARAVIRTUAL else "zorp_ioctl")
 
 
 def test_one_core_of_96(tmp_path: Path) -> None:

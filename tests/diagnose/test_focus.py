@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pytest
 from scenes import Scene, at
 
 from exhume.diagnose.focus import find_foci
@@ -58,3 +59,26 @@ def test_of_two_alike_the_nearer_one(tmp_path: Path) -> None:
     recording = scene.write(tmp_path)
     assert begins(recording, scene.window, at(40)) == [30]
     assert begins(recording, scene.window, at(74))[0] in (79, 80)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.25])
+def test_what_a_large_node_counts_hides_no_core(tmp_path: Path, spread: float) -> None:
+    scene, dice = chatter(cores=96, seconds=200).core(70, 150, 156, user=0, system=1000), random.Random(7)
+    for second in range(200):
+        life = max(0.0, dice.gauss(1, spread))
+        scene.node(
+            second, second + 1, pgfault=round(3e6 * life), forks=round(3000 * life), pgscan_kswapd=round(5e5 * life)
+        )
+    recording = scene.write(tmp_path)
+    assert begins(recording, scene.window)[0] == 150
+    # Who asks a little later means the core, not the faults of that very second.
+    assert begins(recording, scene.window, at(160)) == [150]
+
+
+def test_a_storm_over_all_cores_of_a_large_node_stands_out_of_what_it_usually_counts(tmp_path: Path) -> None:
+    scene, dice = chatter(cores=96, seconds=200), random.Random(7)
+    for second in range(200):
+        usual = max(0.0, dice.gauss(1, 0.1))
+        scene.node(second, second + 1, forks=round(3000 * usual) + 9_000 * (140 <= second < 170))
+    found = find_foci(scene.write(tmp_path), scene.window)[0]
+    assert (found.window, found.measure) == (Window(at(140), at(170)), "forks")

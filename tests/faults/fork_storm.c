@@ -1,4 +1,5 @@
-/* Forks a given number of children in a given time. Usage: fork_storm fork|exec COUNT SECONDS */
+/* Forks a given number of children in a given time, fewer where that would take twice as long.
+   Usage: fork_storm fork|exec COUNT SECONDS */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,10 @@ int main(int argc, char **argv) {
     int exec = !strcmp(argv[1], "exec");
     long count = atol(argv[2]), done = 0;
     double seconds = atof(argv[3]), began = now();
-    while (done < count && now() - began < 2 * seconds) {
+    double end = began + 2 * seconds;
+    while (done < count && now() < end) {
         long due = (now() - began) / seconds * count + 1;
-        for (; done < due && done < count; done++) {
+        for (; done < due && done < count && now() < end; done++) {
             pid_t child = exec ? vfork() : fork();
             if (child == 0) {
                 if (exec) execl("/proc/self/exe", "storm-child", (char *)0);

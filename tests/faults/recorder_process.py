@@ -84,6 +84,11 @@ class RecorderProcess:
     def wait(self, patience: float = PATIENCE_S) -> int:
         return self.process.wait(timeout=patience)
 
+    @property
+    def kept_waiting(self) -> int:
+        """Nanoseconds, since it began, in which it could have run and others had the cores."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1])
+
     def kill(self) -> None:
         """Whatever state it is in, it ends."""
         if self.process.poll() is None:

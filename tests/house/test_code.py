@@ -7,6 +7,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src/exhume").rglob("*.py"))
+# Whatever else is written by hand: one test looks at all of it.
+WRITTEN = sorted(
+    path
+    for place, kinds in {"tests": ["py"], "bench": ["py"], "tools": ["py"], "web/src": ["ts", "tsx", "css"]}.items()
+    for kind in kinds
+    for path in (ROOT / place).rglob(f"*.{kind}")
+)
 LONGEST_FILE = 400
 # One source that breaks must not stop the others: the edge of the tick is the one place that may catch everything.
 EDGE_OF_THE_TICK = {"src/exhume/collect/loop.py"}
@@ -26,6 +33,13 @@ def test_a_file_is_one_idea(path: Path):
     lines = len(path.read_text().splitlines())
     assert lines <= LONGEST_FILE, f"{name_of(path)} has {lines} lines: split it by idea"
     assert path.stem not in JUNK_DRAWERS, f"{name_of(path)}: name it by what it does"
+
+
+def test_tests_tools_and_the_page_are_of_one_idea_each():
+    assert len(WRITTEN) > 300
+    long = {name_of(path): lines for path in WRITTEN if (lines := len(path.read_text().splitlines())) > LONGEST_FILE}
+    assert not long, f"split them by idea: {long}"
+    assert not [name_of(path) for path in WRITTEN if path.stem in JUNK_DRAWERS]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

@@ -1,9 +1,9 @@
-"""Scenarios of page faults, writeback and compaction do what they say for a second, and leave nothing behind."""
+"""Scenarios of page faults, writeback and compaction do what they say, and leave nothing behind."""
 
-import resource
 from pathlib import Path
 
 import pytest
+from lab_program import PATIENCE_S, play_until, spent
 
 from exhume.collect.host import Host
 from exhume.lab.mounts import is_mounted
@@ -21,12 +21,12 @@ def vmstat(name: str) -> int:
 
 
 def test_page_faults_are_made_by_the_ten_thousand(work: Path) -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with stage("page-fault-storm", seconds=1.0, work=work) as playing:
-        SCENARIOS["page-fault-storm"].play(playing)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_minflt - before.ru_minflt > 30_000
-    assert after.ru_stime - before.ru_stime > after.ru_utime - before.ru_utime
+    def stormed() -> bool:
+        faults, user, system = spent(playing.running[0].pid)
+        return faults > 30_000 and system > user
+
+    with stage("page-fault-storm", seconds=PATIENCE_S, work=work) as playing:
+        assert play_until(playing, SCENARIOS["page-fault-storm"].play, stormed)
     assert not list(work.iterdir())
 
 
@@ -35,15 +35,16 @@ def test_page_faults_are_made_by_the_ten_thousand(work: Path) -> None:
 def test_writes_go_to_a_file_system_of_its_own(work: Path) -> None:
     scenario = SCENARIOS["writeback-storm"]
     assert scenario.prepare is not None
-    with stage("writeback-storm", seconds=1.0, work=work) as playing:
+    with stage("writeback-storm", seconds=PATIENCE_S, work=work) as playing:
         scenario.prepare(playing)
         place = playing.directory / "disk"
         assert is_mounted(place)
-        scenario.play(playing)
-        playing.stop()
-        written = [path for path in place.iterdir() if path.is_file()]
-        assert len(written) >= 10
-        assert sum(path.stat().st_size for path in written) > 1 << 20
+
+        def written() -> bool:
+            sizes = [path.stat().st_size for path in place.iterdir() if path.is_file()]
+            return len(sizes) >= 10 and sum(sizes) > 1 << 20
+
+        assert play_until(playing, scenario.play, written)
     assert not is_mounted(place)
     assert not list(work.iterdir())
 
@@ -55,10 +56,9 @@ def test_without_a_loop_device_it_plays_on_the_disk_that_there_is(work: Path, mo
 
     monkeypatch.setattr(writeback_storm, "mount_ext4", missing)
     monkeypatch.setattr(writeback_storm, "make_ext4", missing)
-    with stage("writeback-storm", seconds=0.5, work=work) as playing:
+    with stage("writeback-storm", seconds=PATIENCE_S, work=work) as playing:
         writeback_storm.prepare(playing)
-        writeback_storm.play(playing)
-        assert any((playing.directory / "disk").iterdir())
+        assert play_until(playing, writeback_storm.play, lambda: any((playing.directory / "disk").iterdir()))
     assert not list(work.iterdir())
 
 
@@ -75,6 +75,6 @@ def test_what_is_written_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.root
 def test_the_kernel_compacts(work: Path) -> None:
     before = vmstat("compact_migrate_scanned")
-    with stage("compaction-thp", seconds=1.5, work=work) as playing:
-        SCENARIOS["compaction-thp"].play(playing)
-    assert vmstat("compact_migrate_scanned") - before > 10_000
+    with stage("compaction-thp", seconds=PATIENCE_S, work=work) as playing:
+        play = SCENARIOS["compaction-thp"].play
+        assert play_until(playing, play, lambda: vmstat("compact_migrate_scanned") - before > 10_000)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
 from exhume.collect.host import Host
@@ -32,14 +33,13 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 COUNT = 400
 
 
-def played(name: str, work: Path, seen: Callable[[Stage], None], seconds: float = 2.0) -> None:
-    """Play a scenario, look at it while its stage stands, and see that it goes."""
+def played(name: str, work: Path, seen: Callable[[Stage], bool]) -> None:
+    """Play a scenario until that is seen while its stage stands, and see that it goes."""
     scenario = SCENARIOS[name]
-    with stage(name, seconds=seconds, work=work) as playing:
+    with stage(name, seconds=PATIENCE_S, work=work) as playing:
         if scenario.prepare is not None:
             scenario.prepare(playing)
-        scenario.play(playing)
-        seen(playing)
+        assert play_until(playing, scenario.play, lambda: seen(playing))
         cgroup = own_cgroup(playing)
         assert cgroup.is_dir()
     assert not cgroup.exists()
@@ -63,32 +63,28 @@ def test_zombies_are_there_while_it_is_played(work: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(zombie_memcgs, "MOST", COUNT)
     hierarchy = find_memory_hierarchy(Host())
 
-    def seen(playing: Stage) -> None:
+    def seen(playing: Stage) -> bool:
         pages = hierarchy.residual_pages(own_cgroup(playing))
-        assert (hierarchy.dying(own_cgroup(playing)) if pages is None else pages) >= COUNT
+        return (hierarchy.dying(own_cgroup(playing)) if pages is None else pages) >= COUNT
 
-    played("zombie-memcgs", work, seen, seconds=1.0)
+    played("zombie-memcgs", work, seen)
 
 
 def test_live_cgroups_are_there_while_it_is_played(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup_excess, "FEWEST", COUNT)
     monkeypatch.setattr(cgroup_excess, "MOST", COUNT)
 
-    def seen(playing: Stage) -> None:
+    def seen(playing: Stage) -> bool:
         found = [path for path in own_cgroup(playing).rglob("*") if path.is_dir()]
-        assert len([path for path in found if path.name != "maker"]) == COUNT
+        return len([path for path in found if path.name != "maker"]) == COUNT
 
-    played("cgroup-excess", work, seen, seconds=1.0)
+    played("cgroup-excess", work, seen)
 
 
 def test_a_limit_is_hit_again_and_again(work: Path) -> None:
-    def seen(playing: Stage) -> None:
-        assert times_at_limit(own_cgroup(playing)) >= COUNT
-
-    played("memory-reclaim", work, seen)
+    played("memory-reclaim", work, lambda playing: times_at_limit(own_cgroup(playing)) >= COUNT)
 
 
 def test_the_kernel_kills_more_than_once(work: Path) -> None:
     before = vmstat("oom_kill")
-    played("oom-thrash", work, lambda playing: None, seconds=3.0)
-    assert vmstat("oom_kill") - before >= 2
+    played("oom-thrash", work, lambda playing: vmstat("oom_kill") - before >= 2)

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+from lab_program import PATIENCE_S, play_until, spent
 
 from exhume.collect.cgroup_layout import hierarchies
 from exhume.collect.host import Host
@@ -71,21 +71,17 @@ def alive(playing: Stage) -> list[subprocess.Popen[bytes]]:
     return [each for each in playing.running if each.poll() is None]
 
 
-def seconds_of(pid: int) -> tuple[float, float]:
-    """What a process has spent in user mode and in the kernel."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = os.sysconf("SC_CLK_TCK")
-    return int(fields[11]) / ticks, int(fields[12]) / ticks
-
-
 @pytest.mark.root
 def test_a_quota_stops_its_processes_and_is_gone_after(tmp_path: Path) -> None:
-    with stage("quota", seconds=1.5, work=tmp_path) as playing:
+    with stage("quota", seconds=PATIENCE_S, work=tmp_path) as playing:
         prepared("cfs-throttling", playing)
         groups = find_cpu_hierarchy(Host()).directories(f"exhume-lab-{playing.directory.name}")
-        SCENARIOS["cfs-throttling"].play(playing)
-        told = dict(line.split() for line in (groups[0] / "cpu.stat").read_text().splitlines())
-        assert int(told["nr_throttled"]) >= 5
+
+        def throttled() -> bool:
+            told = dict(line.split() for line in (groups[0] / "cpu.stat").read_text().splitlines())
+            return int(told["nr_throttled"]) >= 5
+
+        assert play_until(playing, SCENARIOS["cfs-throttling"].play, throttled)
     assert not any(group.exists() for group in groups)
 
 
@@ -103,25 +99,23 @@ def test_a_real_time_thread_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_processes_wait_in_the_kernel_for_one_lock(tmp_path: Path) -> None:
-    spent: dict[int, tuple[float, float]] = {}
-    with stage("locks", seconds=1.5, work=tmp_path) as playing:
+    with stage("locks", seconds=PATIENCE_S, work=tmp_path) as playing:
         prepared("spinlock-contention", playing)
         (owner,) = playing.running
-        time.sleep(1.0)
-        playing.progress = lambda done: spent.update(
-            (each.pid, seconds_of(each.pid)) for each in alive(playing) if each is not owner
-        )
-        SCENARIOS["spinlock-contention"].play(playing)
-        assert len(spent) >= 2
-        user, system = (sum(each[i] for each in spent.values()) for i in range(2))
-        assert system > 3 * user
+
+        def waiting() -> bool:
+            asking = [spent(each.pid) for each in alive(playing) if each is not owner]
+            user, system = (sum(each[i] for each in asking) for i in (1, 2))
+            return len(asking) >= 2 and system > max(0.5, 3 * user)
+
+        assert play_until(playing, SCENARIOS["spinlock-contention"].play, waiting)
 
 
 @pytest.mark.root
 def test_a_hog_and_its_peers_share_a_core(tmp_path: Path) -> None:
     cores: set[int] = set()
     began: dict[int, float] = {}
-    spent: dict[int, float] = {}
+    since: dict[int, float] = {}
     with stage("hog", seconds=2.0, work=tmp_path) as playing:
         prepared("user-hog", playing)
         peers = len(playing.running)
@@ -129,12 +123,12 @@ def test_a_hog_and_its_peers_share_a_core(tmp_path: Path) -> None:
         def look(done: float) -> None:
             for each in alive(playing):
                 cores.update(os.sched_getaffinity(each.pid))
-                used = sum(seconds_of(each.pid))
-                spent[each.pid] = used - began.setdefault(each.pid, used)
+                used = sum(spent(each.pid)[1:])
+                since[each.pid] = used - began.setdefault(each.pid, used)
 
         playing.progress = look
         SCENARIOS["user-hog"].play(playing)
-        shares = [spent[each.pid] for each in playing.running]
+        shares = [since[each.pid] for each in playing.running]
         assert len(playing.running) == peers + 1 >= 2
         assert shares[-1] > sum(shares[:-1])
         assert cores == {playing.core}

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
 from exhume.collect.exit_codes import ExitCodes
@@ -31,11 +32,11 @@ def test_names_that_do_not_exist_are_remembered_and_forgotten(tmp_path: Path) ->
     if dentries_negative() == 0:
         missing("a kernel that counts negative dentries")
     before = dentries_negative()
-    began = time.monotonic()
-    with stage("names", seconds=1.0, work=tmp_path) as playing:
-        SCENARIOS["negative-dentries"].play(playing)
-        assert dentries_negative() - before > 20_000
+    with stage("names", seconds=PATIENCE_S, work=tmp_path) as playing:
+        play = SCENARIOS["negative-dentries"].play
+        assert play_until(playing, play, lambda: dentries_negative() - before > 100_000)
         directory = playing.directory
+        began = time.monotonic()
     assert not directory.exists()
     assert dentries_negative() - before < 20_000
     assert time.monotonic() - began < 10
@@ -58,9 +59,8 @@ def test_mounts_are_many_while_it_plays_and_gone_at_once(tmp_path: Path) -> None
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_processes_are_started_by_the_hundred(tmp_path: Path, seed: int) -> None:
     before = forks()
-    with stage("forks", seconds=1.0, seed=seed, work=tmp_path) as playing:
-        SCENARIOS["fork-storm"].play(playing)
-        assert forks() - before > 200
+    with stage("forks", seconds=PATIENCE_S, seed=seed, work=tmp_path) as playing:
+        assert play_until(playing, SCENARIOS["fork-storm"].play, lambda: forks() - before > 200)
         pids = [process.pid for process in playing.running]
     assert pids
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -73,13 +73,17 @@ def test_a_service_fails_and_is_started_again(tmp_path: Path, seed: int) -> None
         codes = ExitCodes()
     except OSError as error:
         missing(f"the kernel's process connector ({error})")
-    with stage("loop", seconds=2.5, seed=seed, work=tmp_path) as playing:
-        SCENARIOS["crash-loop"].play(playing)
+    failures: list[int] = []
+
+    def failed_twice() -> bool:
+        failures.extend(status for status in codes.drain().values() if status == 1 << 8)
+        return len(failures) >= 2
+
+    with stage("loop", seconds=PATIENCE_S, seed=seed, work=tmp_path) as playing:
+        assert play_until(playing, SCENARIOS["crash-loop"].play, failed_twice)
         cgroups = [Path(str(entry["path"])) for entry in playing.leftovers.entries if entry["kind"] == "cgroup"]
         supervisor = playing.running[0].pid
-        failures = [status for status in codes.drain().values() if status == 1 << 8]
     codes.close()
-    assert len(failures) >= 2
     assert not any(cgroup.exists() for cgroup in cgroups)
     assert not Path(f"/proc/{supervisor}").exists()
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _is_of(pid, tmp_path)]  # noqa: PTH208

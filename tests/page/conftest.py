@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from tests.page.seeing import PATIENCE_S
 from tests.parts import missing, need
 
 from exhume.lab.synth import write_synthetic
@@ -23,6 +24,7 @@ ARGUMENTS = [
     *("--disable-component-update", "--disable-sync"),
 ]
 SIZE = {"width": 1440, "height": 1800}
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """What a person would see: places on the heatmap, colours of cells, the state in the address bar."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -7,6 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 from playwright.sync_api import Page
 
 CORES = 16
+# For how long something may take to be seen, on a machine that is busy with other tests.
+PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,17 @@ def said(page: Page, *words: str) -> dict[str, str]:
         """words => words.every(word => word.startsWith('!')
             ? !location.hash.includes(word.slice(1)) : location.hash.includes(word))""",
         arg=list(words),
-        timeout=5000,
+        timeout=PATIENCE_S * 1000,
     )
     return state(page)
+
+
+def until(page: Page, happened: Callable[[], object]) -> None:
+    """Wait until that is seen."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, f"not seen within {PATIENCE_S:.0f} s"
+        page.wait_for_timeout(50)
 
 
 def box(page: Page, testid: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.page.axe import violations
 from tests.page.conftest import drawn
-from tests.page.seeing import said, state
+from tests.page.seeing import said, state, until
 
 from exhume.model.clock import MILLIS
 
@@ -98,10 +98,10 @@ def test_an_incident_from_the_first_view_to_a_saved_file_by_keyboard_alone(page:
     page.keyboard.press("Enter")
     assert said(page, f"!s0={selected['s0']}")["s0"] != selected["s0"]
     for _ in range(5):
-        if state(page).get("s0") == selected["s0"]:
+        if (here := state(page)).get("s0") == selected["s0"]:
             break
         page.keyboard.press("Backspace")
-        page.wait_for_timeout(200)
+        until(page, lambda here=here: state(page) != here)
     assert state(page)["s0"] == selected["s0"]
 
     page.keyboard.press("1")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.page.conftest import drawn, serving
 from tests.page.odd_recordings import BITE, CPUS, START, odd_node, one_second
-from tests.page.seeing import Spot, box, colour, drag, orange, said, spot
+from tests.page.seeing import Spot, box, colour, drag, orange, said, spot, until
 
 from exhume.model.clock import MILLIS
 
@@ -98,8 +98,7 @@ def test_cores_with_holes_in_their_numbers(in_berlin: Page):
     in_berlin.keyboard.type("comm:spinner")
     in_berlin.keyboard.press("Enter")
     expect(in_berlin.get_by_role("list", name="what the colours mean")).to_contain_text("matches the filter")
-    in_berlin.wait_for_timeout(500)
-    assert max(colour(in_berlin, "heatmap", place(in_berlin, 505.25, 130))) < 60
+    until(in_berlin, lambda: max(colour(in_berlin, "heatmap", place(in_berlin, 505.25, 130))) < 60)
     assert not hatched(in_berlin, 505.25, 0)
     assert hatched(in_berlin, 90, 66)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 from tests.diagnose.scenes import Scene
-from tests.page.seeing import Spot, box, colour, drag, orange, said, state
+from tests.page.seeing import Spot, box, colour, drag, orange, said, state, until
 
 from exhume.model.clock import MILLIS
 
@@ -57,7 +57,9 @@ def test_clicking_a_frame_zooms_and_the_way_back(at_incident: Page):
 
 def test_searching_tells_the_share_that_matches(at_incident: Page, incident):
     at_incident.keyboard.press("/")
+    expect(at_incident.get_by_test_id("flame-search")).to_be_focused()
     at_incident.keyboard.type(incident.function[:12])
+    said(at_incident, f"search={incident.function[:12]}")
     found = at_incident.get_by_test_id("found")
     expect(found).to_contain_text("% of the time")
     assert int(re.findall(r"\d+", found.inner_text())[0]) > 50
@@ -116,8 +118,9 @@ def test_the_menu_hides_a_frame(at_incident: Page, incident):
 def test_the_menu_copies_the_stack(at_incident: Page, incident):
     open_menu(at_incident, 5)
     at_incident.get_by_role("menuitem", name=re.compile("Copy")).click()
-    at_incident.wait_for_timeout(200)
-    copied = at_incident.evaluate("navigator.clipboard.readText()").splitlines()
+    read = "navigator.clipboard.readText()"
+    until(at_incident, lambda: at_incident.evaluate(read).startswith(f"{incident.comm}\n"))
+    copied = at_incident.evaluate(read).splitlines()
     assert copied[0] == incident.comm
     assert len(copied) == 5
 
@@ -214,10 +217,9 @@ def test_the_chain_and_its_evidence_move_the_timeline(at_incident: Page, inciden
     order = ["symptom", "mechanism", "culprit", "root cause", "remedy"]
     assert [role for role in order if role in roles] == order
     assert roles == sorted(roles, key=order.index)
-    before = state(at_incident)
+    before = {k: v for k, v in state(at_incident).items() if k != "tab"}
     finding.get_by_test_id("evidence").last.click()
-    at_incident.wait_for_timeout(300)
-    assert {k: v for k, v in state(at_incident).items() if k != "tab"} != before
+    until(at_incident, lambda: {k: v for k, v in state(at_incident).items() if k != "tab"} != before)
     at_incident.get_by_text("other causes were ruled out").click()
     expect(at_incident.get_by_text("negative-dentries").first).to_be_visible()
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.diagnose.scenes import Scene
 from tests.page.conftest import drawn
-from tests.page.seeing import box, said, state
+from tests.page.seeing import PATIENCE_S, box, said, state, until
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
@@ -63,17 +63,19 @@ def test_a_gap_is_drawn_as_one(new_page, served, tmp_path):
     address = served(tmp_path / "r")
     page = new_page(address)
     drawn(page)
-    page.wait_for_timeout(300)
-    row = page.evaluate(
-        """() => {
-            const heat = document.querySelector('[data-testid=heatmap]');
-            const pen = heat.getContext('2d');
-            const at = share => [...pen.getImageData(Math.floor(share * heat.width), heat.height >> 1, 1, 1).data];
-            return [at(0.1), at(0.5), at(0.9)];
-        }"""
-    )
-    assert row[0] == row[2]
-    assert row[0] != row[1]
+
+    def a_gap_is_drawn() -> bool:
+        before, between, after = page.evaluate(
+            """() => {
+                const heat = document.querySelector('[data-testid=heatmap]');
+                const pen = heat.getContext('2d');
+                const at = share => [...pen.getImageData(Math.floor(share * heat.width), heat.height >> 1, 1, 1).data];
+                return [at(0.1), at(0.5), at(0.9)];
+            }"""
+        )
+        return before == after != between
+
+    until(page, a_gap_is_drawn)
     expect(page.get_by_role("list", name="the recording")).to_contain_text("1 gap")
 
 
@@ -82,8 +84,8 @@ def test_a_growing_recording_is_followed_until_touched(new_page, served, tmp_pat
     command = [sys.executable, "-m", "exhume.cli.main", "record", "--dir", str(tmp_path / "r"), "--for", "60s"]
     recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 20
-        while not list((tmp_path / "r").glob("live/*/cpu*")) and time.monotonic() < until:
+        deadline = time.monotonic() + PATIENCE_S
+        while not list((tmp_path / "r").glob("live/*/cpu*")) and time.monotonic() < deadline:
             time.sleep(0.1)
         address = served(tmp_path / "r")
         page = new_page(address)
@@ -103,9 +105,11 @@ def test_a_growing_recording_is_followed_until_touched(new_page, served, tmp_pat
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("+")
         said(page, "since=")
-        held = scope.inner_text()
+        # What is shown is held once what the keys asked for is shown.
+        seen = [scope.inner_text()]
+        until(page, lambda: seen.append(scope.inner_text()) or (len(seen) > 20 and len(set(seen[-20:])) == 1))
         page.wait_for_timeout(2500)
-        assert scope.inner_text() == held
+        assert scope.inner_text() == seen[-1]
     finally:
         recorder.terminate()
         recorder.wait(30)

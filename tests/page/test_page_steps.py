@@ -1,13 +1,12 @@
 """One thing after the other, as people do: keys after the mouse, a baseline beside the selection, one step back."""
 
 import base64
-import time
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.diagnose.scenes import Scene
 from tests.page.axe import violations
-from tests.page.seeing import CORES, box, drag, said, spot, state
+from tests.page.seeing import CORES, box, drag, said, spot, state, until
 
 from exhume.model.clock import MILLIS
 
@@ -92,11 +91,37 @@ def test_a_flame_graph_that_nobody_waits_for_is_given_up(at_incident: Page):
         assert f"cpus={row}&" in asked[-1]
     # The first is given up for the second, the second for another panel.
     at_incident.keyboard.press("5")
-    until = time.monotonic() + 10
-    while not given_up.keys() >= set(asked) and time.monotonic() < until:
-        at_incident.wait_for_timeout(50)
+    until(at_incident, lambda: given_up.keys() >= set(asked))
     assert [given_up.get(url) for url in asked] == ["net::ERR_ABORTED"] * 2
     at_incident.unroute("**/api/flame?*")
+
+
+def test_what_takes_long_tells_how_far_it_is_and_can_be_stopped(at_incident: Page):
+    asked: list[str] = []
+
+    def hold(route: Route) -> None:
+        asked.append(route.request.headers["x-exhume-ask"])
+
+    # The server's answer is held back; what it says meanwhile is put into its mouth.
+    at_incident.route("**/api/flame?*", hold)
+    at_incident.route(
+        "**/api/progress?*",
+        lambda route: route.fulfill(json={"asks": {asked[-1]: {"done": 3, "of": 1200}}}),
+    )
+    heat = box(at_incident, "heatmap")
+    at_incident.mouse.click(heat["x"] + 0.2 * heat["width"], heat["y"] + 2.5 * heat["height"] / CORES)
+    flame = at_incident.get_by_test_id("flame")
+    expect(flame).to_contain_text("reading the stacks … 3 of 1,200 segments")
+    expect(flame.get_by_role("progressbar", name="reading the stacks")).to_have_attribute("value", "3")
+    with at_incident.expect_event("requestfailed", lambda request: "/api/flame?" in request.url):
+        flame.get_by_role("button", name="stop").click()
+    # What was there before is no answer to this.
+    expect(flame).to_contain_text("Stopped before it was read.")
+    expect(at_incident.get_by_test_id("flame-canvas")).to_have_count(0)
+    at_incident.unroute("**/api/flame?*")
+    at_incident.unroute("**/api/progress?*")
+    flame.get_by_role("button", name="read the stacks").click()
+    expect(at_incident.get_by_test_id("flame-canvas")).to_be_visible(timeout=15_000)
 
 
 def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_path):

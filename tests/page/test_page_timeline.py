@@ -1,13 +1,12 @@
 """The timeline as a person uses it: looking, dragging, clicking, typing, pressing keys, pasting a link."""
 
 import re
-import time
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 from tests.page.conftest import drawn
-from tests.page.seeing import Spot, blue, box, colour, drag, orange, said, spot, state
+from tests.page.seeing import Spot, blue, box, colour, drag, orange, said, spot, state, until
 
 from exhume.model.clock import MILLIS
 from exhume.store.query import Recording
@@ -77,22 +76,28 @@ def test_clicking_one_cell_selects_it(page: Page, span, when):
 
 def test_the_measure_is_switched(page: Page, span, when, incident):
     idle_core = (incident.cpu + 5) % 16
+    picture = "document.querySelector('[data-testid=heatmap]').toDataURL()"
+    before = page.evaluate(picture)
     page.get_by_role("button", name="system", exact=True).click()
     said(page, "measure=system")
-    page.wait_for_timeout(800)
+    until(page, lambda: page.evaluate(picture) != before)
     middle = (when[0] + when[1]) / 2
-    assert orange(colour(page, "heatmap", spot(page, span, middle, incident.cpu)))
-    assert not blue(colour(page, "heatmap", spot(page, span, middle, idle_core)))
+    wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
+    wait_for_colour(page, spot(page, span, middle, idle_core), lambda seen: not blue(seen))
 
 
 def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Page, when, incident):
     expect(page.get_by_test_id("incidents")).to_contain_text(re.compile("zombie", re.IGNORECASE), timeout=30_000)
+    marked = page.request.get(page.url.partition("#")[0] + "api/incidents").json()["incidents"][0]
     page.get_by_test_id("incidents").get_by_role("button").first.click()
     chosen = said(page, "s0=")
     assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
     assert chosen["cpus"] == str(incident.cpu)
     aside = page.get_by_test_id("aside")
     expect(aside).to_contain_text("Zombie memory cgroups", timeout=20_000)
+    # What the mark says, the chain says, too: it is the incident's own, not that of the few seconds selected.
+    expect(aside).to_contain_text(f"{marked['confidence']:.2f} sure")
+    expect(aside).to_contain_text(marked["summary"])
     for role in ("symptom", "mechanism", "culprit", "root cause", "remedy"):
         expect(aside.locator(".role", has_text=role).first).to_be_visible()
     expect(page.get_by_test_id("flame-canvas")).to_be_visible()
@@ -145,9 +150,11 @@ def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address,
     page.get_by_role("tab", name="Difference").click()
     expect(page.get_by_test_id("flame")).to_contain_text("against")
     page.get_by_test_id("flame-search").fill("cgroup")
-    page.wait_for_timeout(500)
+    said(page, "search=cgroup")
     page.get_by_role("button", name="share").click()
-    link = page.evaluate("navigator.clipboard.readText()")
+    read = "navigator.clipboard.readText()"
+    until(page, lambda: page.evaluate(read).endswith(page.evaluate("location.hash")))
+    link = page.evaluate(read)
     other = new_page(link)
     drawn(other)
     assert state(other) == state(page)
@@ -159,10 +166,26 @@ def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address,
 
 def wait_for_colour(page: Page, at: Spot, wanted: Callable[[tuple[int, int, int]], bool]) -> None:
     """Until the heatmap has such a colour at a place."""
-    until = time.monotonic() + 5
-    while not wanted(seen := colour(page, "heatmap", at)):
-        assert time.monotonic() < until, seen
-        page.wait_for_timeout(50)
+    until(page, lambda: wanted(colour(page, "heatmap", at)))
+
+
+def filled(page: Page, share: float) -> float:
+    """How much of the overview's height is drawn on, at a part of its width."""
+    found = page.evaluate(
+        """share => {
+            const drawing = document.querySelector('[data-testid=overview]');
+            const { width, height } = drawing;
+            const { data } = drawing.getContext('2d').getImageData(Math.floor(share * width), 0, 1, height);
+            const at = row => [...data.subarray(4 * row, 4 * row + 3)].join();
+            const foot = at(height - 1);
+            let top = height;
+            while (top > 0 && at(top - 1) === foot) top--;
+            // Where nothing is drawn, all of it is ground.
+            return top === 0 && data[0] > 230 ? 0 : (height - top) / height;
+        }""",
+        share,
+    )
+    return float(found)
 
 
 def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, incident):
@@ -170,11 +193,25 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     field.fill(f"comm:{incident.comm}")
     field.press("Enter")
     said(page, f"comm={incident.comm}")
-    page.wait_for_timeout(800)
+    expect(page.get_by_role("list", name="what the colours mean")).to_contain_text("matches the filter")
     middle = (when[0] + when[1]) / 2
-    ran = colour(page, "heatmap", spot(page, span, middle, incident.cpu))
-    calm = colour(page, "heatmap", spot(page, span, when[0] - 90_000, incident.cpu))
-    assert sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
+
+    def is_told_apart() -> bool:
+        ran = colour(page, "heatmap", spot(page, span, middle, incident.cpu))
+        calm = colour(page, "heatmap", spot(page, span, when[0] - 90_000, incident.cpu))
+        return sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
+
+    until(page, is_told_apart)
+    # The overview, too, and what hovering tells.
+    overview = page.get_by_test_id("overview")
+    expect(overview).to_have_attribute("data-filtered", "true", timeout=15_000)
+    then, before = (filled(page, (at - span[0]) / (span[1] - span[0])) for at in (middle, when[0] - 90_000))
+    assert then > 0.8
+    assert before < then - 0.2
+    page.mouse.move(*spot(page, span, middle, incident.cpu).pair)
+    tip = page.get_by_test_id("tooltip")
+    expect(tip).to_contain_text("what matches here")
+    assert incident.comm in tip.inner_text()
     measures = page.get_by_role("group", name="what the heatmap shows")
     measures.get_by_role("button", name="system").click()
     said(page, "measure=system")
@@ -248,6 +285,15 @@ def test_it_can_be_read_on_a_phone(new_page, address):
     page = new_page(address, viewport={"width": 390, "height": 844})
     drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_test_id("incidents").get_by_role("button").first.click()
+    for panel in ("processes", "events"):
+        page.locator(f"#tab-{panel}").click()
+        rows = page.get_by_test_id(panel).get_by_role("row")
+        expect(rows.nth(1)).to_be_visible()
+        # No column is squeezed to the width of a letter, and none is beside the screen.
+        heights = [row.bounding_box()["height"] for row in rows.all()[1:]]
+        assert max(heights) < 260
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.get_by_test_id("heatmap")).to_be_visible()
     page.get_by_role("tab", name="Diagnosis").click()
     expect(page.get_by_role("tabpanel")).to_be_visible()

@@ -9,6 +9,7 @@ from exhume.collect.container_names import ContainerName
 from exhume.diagnose.leakers import Leaker, LeakReport, Life
 from exhume.diagnose.zombies import RECORDING, SAMPLING, Growth, judge
 from exhume.model.clock import NANOS
+from exhume.model.times import format_moment
 from exhume.model.window import Window
 from exhume.model.zombies import (
     Census,
@@ -55,6 +56,21 @@ def shown(what: ZombieReport) -> str:
     output = io.StringIO()
     print_zombies(Console(file=output, width=200, soft_wrap=True, highlight=False, markup=False), what, None)
     return output.getvalue()
+
+
+def test_words_fit_a_narrow_terminal_and_tables_stay_whole() -> None:
+    output = io.StringIO()
+    terminal = Console(file=output, width=80, soft_wrap=True, highlight=False, force_terminal=True, color_system=None)
+    print_zombies(terminal, report(), None)
+    lines = output.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(output.getvalue().split()) == " ".join(shown(report()).split())
+    assert sum(line.startswith("  memory, v1") for line in lines) == 1
+
+
+def test_growth_is_told_with_the_times_of_both_counts() -> None:
+    since, until = (format_moment(wall, None, digits=0) for wall in (WALL - 3600 * NANOS, WALL))
+    assert f"68,271 at {since}, 68,680 at {until}\n" in shown(report())
 
 
 def test_files_that_differ_in_numbers_are_one_pattern() -> None:

@@ -1,13 +1,15 @@
 """What recording costs, beside perf in the same minute under the same load."""
 
+import multiprocessing
+import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench.load import load
-from bench.processes import start_exhume, start_perf, watch
+from bench.load import FORKS_PER_SECOND, load
+from bench.processes import TICKS, start_exhume, start_perf, watch
 from side_by_side import recorder, stop
 
 from exhume.store.query import Recording
@@ -17,6 +19,10 @@ RATE_HZ = 97
 SECONDS = 60
 LARGEST_RATIO = 1.0
 LARGEST_RSS = 150_000_000
+# The claim is about that load. Where other work takes part of the machine there are fewer forks and other programs to
+# learn about, which is another load: what is too dear beside that is measured again.
+ATTEMPTS = 3
+LEAST_FORKS, MOST_OF_OTHERS = 0.95 * FORKS_PER_SECOND, 0.1
 
 
 def compile_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,11 +35,37 @@ def compile_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one run took: CPU seconds of both, and the most memory that exhume held."""
+    """What one run took: CPU seconds of both, and the most memory that exhume held. And what it was measured beside:
+    forks a second of the whole machine, and the share of its cores that work of others took."""
 
     ours: float
     theirs: float
     largest_rss: int
+    forks: float
+    others: float
+
+    @property
+    def of_that_load(self) -> bool:
+        return self.forks >= LEAST_FORKS and self.others <= MOST_OF_OTHERS
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Counters of a moment: seconds in which cores did not idle, seconds of the load, and forks."""
+
+    busy: float
+    loading: float
+    forks: int
+
+    @classmethod
+    def now(cls) -> "Machine":
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        user, nice, system, _, _, *interrupts = map(int, lines[0][1:9])
+        forks = next(int(line[1]) for line in lines if line[0] == "processes")
+        workers = [Path(f"/proc/{child.pid}/stat").read_text() for child in multiprocessing.active_children()]
+        # Of each worker, and of the short-lived ones that it waited for.
+        loading = sum(int(ticks) for stat in workers for ticks in stat.rpartition(") ")[2].split()[11:15])
+        return cls((user + nice + system + sum(interrupts)) / TICKS, loading / TICKS, forks)
 
 
 def cost_of_both(work: Path) -> Cost:
@@ -45,7 +77,9 @@ def cost_of_both(work: Path) -> Cost:
         perf = start_perf(work / "perf.data", RATE_HZ)
         try:
             time.sleep(0.5)
-            watch(SECONDS, exhume, perf)
+            before, began = Machine.now(), time.monotonic()
+            measured = watch(SECONDS, exhume, perf)
+            after, lasted = Machine.now(), time.monotonic() - began
             # Both end without the load: perf, with everything still to read, would take minutes beside it.
             loaded.close()
             ours, theirs = exhume.finish(), perf.finish()
@@ -57,7 +91,9 @@ def cost_of_both(work: Path) -> Cost:
     # It did what it was asked to: neither fewer samples nor fewer seconds.
     assert set(recording.read("self")["rate_hz"].to_pylist()) == {RATE_HZ}
     assert recording.info().recorded_seconds >= SECONDS - 3
-    return Cost(ours, theirs, max(exhume.rss))
+    others = after.busy - before.busy - (after.loading - before.loading) - sum(measured)
+    share = others / (lasted * len(os.sched_getaffinity(0)))
+    return Cost(ours, theirs, max(exhume.rss), (after.forks - before.forks) / lasted, share)
 
 
 @pytest.mark.root
@@ -68,7 +104,12 @@ def test_it_takes_no_more_cpu_than_perf_and_little_memory(tmp_path: Path, monkey
     """CPU from start to exit as the kernel counts it, of both: imports and symbol tables of the one, the last pass over
     its data of the other."""
     compile_once(tmp_path, monkeypatch)
-    cost = cost_of_both(tmp_path)
-    print(cost)
+    for attempt in range(ATTEMPTS):
+        work = tmp_path / f"attempt-{attempt}"
+        work.mkdir()
+        cost = cost_of_both(work)
+        print(cost)
+        if cost.ours <= LARGEST_RATIO * cost.theirs or cost.of_that_load:
+            break
     assert cost.ours <= LARGEST_RATIO * cost.theirs
     assert cost.largest_rss <= LARGEST_RSS

@@ -60,11 +60,13 @@ class PretendSystemd:
     def unit_state(self, name: str) -> dict[str, str]:
         known = self.units().get(name, {"active": "inactive", "load": "not-found"})
         told = {"id": name, "load": known.get("load", "loaded"), "active": known["active"], "pid": "0", "cgroup": ""}
-        return told | {"refuses_stop": known.get("refuses_stop", "no")}
+        told["refuses_stop"] = known.get("refuses_stop", "no")
+        return told | {word: known.get(word, "") for word in ("names", "listens", "needs_reload")}
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
         known = self.units()[name]
-        words = ("drop_ins", "required_by", "triggered_by", "upheld_by", "unit_file_state", "fragment")
+        words = ("drop_ins", "required_by", "triggered_by", "triggers", "wanted_by", "upheld_by")
+        words += ("unit_file_state", "fragment")
         return {word: known.get(word, "") for word in words}
 
     def _save(self, units: Mapping[str, Mapping[str, str]]) -> None:

@@ -43,6 +43,7 @@ class Engine:
     policy: Policy
     up: bool = True
     goes: bool = False
+    paused: bool = False
 
     def goes_when_stopped(self, container: str) -> bool:
         return self.goes
@@ -52,6 +53,9 @@ class Engine:
 
     def runs(self, container: str) -> bool:
         return self.up
+
+    def is_paused(self, container: str) -> bool:
+        return self.paused
 
 
 def controls(policy: Policy, *, up: bool = True) -> Controls:
@@ -73,6 +77,18 @@ def test_what_docker_starts_again_is_stopped_and_its_policy_changed_by_id():
     assert [step.commands for step in steps] == [(f"docker stop -t 30 {ID}",), (f"docker update --restart=no {ID}",)]
     assert f"docker update --restart=on-failure:4 {ID}" in steps[1].undo_commands
     assert all(step.targets == (f"docker:{ID}",) for step in steps)
+
+
+def test_the_plan_says_that_compose_brings_it_back():
+    made = Service(Manager.DOCKER, ID, "web", owner="compose project shop, service web", fragment="/srv/shop.yaml")
+    steps, _ = container_steps(Chosen(made), controls(Policy("always")))
+    assert all("next docker compose up starts it again" in step.harm for step in steps)
+    assert "/srv/shop.yaml" in steps[0].harm
+
+
+def test_how_often_it_may_be_tried_is_part_of_the_policy():
+    steps, _ = container_steps(Chosen(Service(Manager.DOCKER, ID, "a")), controls(Policy("on-failure", 5)))
+    assert "restart policy on-failure:5 -> no" in steps[1].title
 
 
 def test_only_what_is_to_be_done_is_planned():

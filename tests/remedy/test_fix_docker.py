@@ -18,6 +18,7 @@ from tests.zombies.own_docker import OwnDocker, own_docker, until
 
 from exhume.collect.docker_control import DockerControl
 from exhume.collect.host import Host
+from exhume.collect.node_root import NodeRoot
 from exhume.lab.own_docker import docker_missing
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Plan
@@ -32,6 +33,7 @@ from exhume.remedy.services.controls import Controls
 from exhume.remedy.services.own_files import OwnFiles
 from exhume.remedy.services.plan import Planner
 from exhume.remedy.services.surroundings import Surroundings
+from exhume.remedy.verify.restarts import NodeRestarts
 
 pytestmark = [pytest.mark.root]
 IMAGE = "plain.test/fixing:1"
@@ -128,6 +130,29 @@ def test_what_ran_well_runs_again_with_its_own_policy(docker, fix, lasting):
     assert "nothing starts it again" in fix("apply", "docker:neighbour", "--yes", code=2)["said"]
     fix("rollback")
     assert state(docker, lasting) == ("on-failure:4", True)
+
+
+def test_what_was_paused_is_paused_again_and_the_plan_says_what_is_lost(docker, fix, lasting):
+    docker("pause", lasting)
+    stop, _ = fix("plan", "docker:neighbour")["steps"]
+    assert "memory is lost" in stop["harm"] and stop["undo_commands"][-1] == f"docker pause {lasting}"
+    fix("apply", "--yes", "--baseline", "0s")
+    assert state(docker, lasting) == ("no:0", False)
+    fix("rollback")
+    assert docker("inspect", "-f", "{{.State.Paused}}", lasting) == "true"
+    assert state(docker, lasting) == ("on-failure:4", True)
+
+
+def test_an_engine_says_what_it_does_not_start_again(docker, looping, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{docker.socket}")
+    restarts = NodeRestarts(NodeRoot())
+    assert restarts.settled("docker:stray-agent.7") == "", "it is started again"
+    docker("stop", "-t", "0", looping)
+    assert restarts.settled("docker:stray-agent.7") == "", "by its policy it comes back with the engine"
+    docker("update", "--restart=no", looping)
+    assert restarts.settled("docker:stray-agent.7") == "docker has it exited, with restart policy no"
+    assert restarts.settled("docker:nobody") == "docker has it no more"
+    assert restarts.settled("loops.service") == restarts.settled("cri:pod/app") == ""
 
 
 def test_a_plan_that_is_older_than_the_container_is_refused(docker, fix, lasting):

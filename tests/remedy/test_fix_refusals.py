@@ -118,6 +118,63 @@ def test_the_program_tells_whatever_the_unit_is_called(command):
     assert refusal(unit("plum.service", command="/opt/run kubelet"), Surroundings()) == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("/bin/sh -c 'exec /usr/sbin/sshd -D'", "sshd"),
+        ("/usr/bin/env TERM=xterm /usr/sbin/sshd -D", "sshd"),
+        ("/bin/bash -c 'sleep 1; exec kubelet'", "kubelet"),
+        ("/usr/bin/nice -n -5 /opt/k3s/bin/k3s server", "k3s"),
+        ("/usr/sbin/ip netns exec mgmt /usr/sbin/sshd -D", "sshd"),
+    ],
+)
+def test_a_program_that_another_one_starts_is_seen(command, program):
+    assert f"runs {program}" in refusal(unit("plum.service", command=command), Surroundings())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/bin/sh -c 'rm -rf /var/lib/containerd'",
+        "/bin/sh -c 'systemctl is-active kubelet || reboot'",
+        "/usr/bin/env MODE=init /opt/agent --like sshd",
+        "/usr/bin/tool /usr/sbin/sshd",
+    ],
+)
+def test_a_command_that_only_speaks_of_it_does_not_run_it(command):
+    assert refusal(unit("plum.service", command=command), Surroundings()) == ""
+
+
+def test_what_runs_in_a_unit_tells_too_and_the_port_of_ssh():
+    home = "/system.slice/plum.service"
+    within = unit("plum.service", command="/opt/start", cgroup=home)
+    assert "sshd runs in plum.service" in refusal(within, Surroundings(programs=frozenset({(f"{home}/a", "sshd")})))
+    assert refusal(within, Surroundings(programs=frozenset({("/system.slice/fig.service", "sshd")}))) == ""
+    assert "port 22" in refusal(within, Surroundings(doors=frozenset({home})))
+    sockets = unit("plum.socket")
+    assert "port 22" in refusal(sockets, Surroundings(), listens="/run/x 0.0.0.0:22")
+    assert "port 22" in refusal(sockets, Surroundings(), listens="[::]:22")
+    assert refusal(sockets, Surroundings(), listens="0.0.0.0:2222 /run/22") == ""
+
+
+def test_a_unit_that_goes_by_a_protected_name_is_protected(tmp_path):
+    units = {"corp.service": {"active": "active", "names": "corp.service sshd.service"}}
+    steps, refused = plan(tmp_path, units, "corp.service")
+    assert not steps and "goes by the name of sshd.service too" in refused[0]
+
+
+def test_what_starts_a_protected_unit_is_protected(tmp_path):
+    units = {"api.socket": {"active": "active", "triggers": "docker.service"}, "docker.service": {}}
+    steps, refused = plan(tmp_path, units, "api.socket")
+    assert not steps and "starts docker.service" in refused[0]
+
+
+def test_who_wants_it_and_what_a_reload_brings_are_told(tmp_path):
+    units = {"a.service": {"active": "failed", "wanted_by": "b.service multi-user.target", "needs_reload": "yes"}}
+    (step,), _ = plan(tmp_path, units, "a.service")
+    assert step.harm.startswith("b.service and multi-user.target want it, and start without it; files of a.service")
+
+
 def test_an_entry_of_the_catalogue_protects():
     agent = Agent("x", "the proxy of the cluster", "it routes to services", protected=True)
     assert "proxy of the cluster" in refusal(unit("plum.service"), Surroundings(), agent)
@@ -179,6 +236,26 @@ def test_on_a_node_of_which_we_are_no_process_nothing_is_ours(tmp_path):
         frozenset(),
         {"/system.slice/boats.service"},
     )
+
+
+def test_what_runs_is_told_by_file_and_name_but_not_in_containers(tmp_path):
+    """As the kernel shows it: the unit's script became sshd; a container has an init of its own."""
+
+    def process(pid: int, cgroup: str, exe: str, comm: str, space: str = "pid:[1]") -> None:
+        home = tmp_path / str(pid)
+        (home / "ns").mkdir(parents=True)
+        (home / "ns/pid").symlink_to(space)
+        (home / "exe").symlink_to(exe)
+        (home / "comm").write_text(f"{comm}\n")
+        (home / "cgroup").write_text(f"1:name=systemd:{cgroup}\n")
+
+    process(1, "/box/init.scope", "/usr/lib/systemd/systemd", "systemd")
+    process(40, "/box/system.slice/door.service", "/opt/accessd (deleted)", "sshd")
+    process(41, "/box/system.slice/cage.service/payload", "/usr/lib/systemd/systemd", "systemd", "pid:[2]")
+    around = look_around(Host(proc=tmp_path))
+    assert ("/system.slice/door.service", "accessd") in around.programs
+    assert "sshd runs in" in refusal(unit("door.service", cgroup="/system.slice/door.service"), around)
+    assert refusal(unit("cage.service", cgroup="/system.slice/cage.service"), around) == ""
 
 
 def plan(tmp_path: Path, units: dict[str, dict[str, str]], name: str, *, force: bool = False):

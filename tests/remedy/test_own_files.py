@@ -1,5 +1,7 @@
 """Our files in the node's unit directory: nothing of others is ever touched, whatever a unit is called."""
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from exhume.remedy.services.controls import ActionFailed, Kept
 from exhume.remedy.services.own_files import OwnFiles, directory_of, drop_in_of, drop_in_text, has_room_for_drop_in
 
 UNITS = "etc/systemd/system"
+MOUNT = ("mount", "-t", "tmpfs", "-o", "size=64k", "exhume-test")
 HOSTILE = [
     "../../x.service",
     "a/../../b.service",
@@ -121,3 +124,28 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path):
         files.write_drop_in("a.service", "ours\n")
     assert not files.remove_drop_in("a.service", "ours\n", {})
     assert drop_in_of("a.service").endswith("/a.service.d/90-exhume.conf")
+
+
+@pytest.fixture
+def read_only(tmp_path) -> Iterator[OwnFiles]:
+    """A node whose /etc can't be written to, as it is after an error of its disk."""
+    (tmp_path / "etc").mkdir()
+    subprocess.run([*MOUNT, tmp_path / "etc"], check=True)
+    try:
+        (tmp_path / UNITS).mkdir(parents=True)
+        subprocess.run(["mount", "-o", "remount,ro", tmp_path / "etc"], check=True)
+        yield OwnFiles(lambda name: tmp_path / name.lstrip("/"))
+    finally:
+        subprocess.run(["umount", tmp_path / "etc"], check=True)
+
+
+@pytest.mark.root
+def test_a_read_only_disk_is_told_before_anything_is_stopped_and_keeps_nothing_from_being_undone(read_only):
+    assert "read-only" in read_only.drop_in_obstacle("a.service")
+    assert "read-only" in read_only.mask_obstacle("a.service")
+    text = drop_in_text("a.service", "f", "now")
+    with pytest.raises(ActionFailed, match="Read-only"):
+        read_only.write_drop_in("a.service", text)
+    # Nothing is there, so there is nothing to remove: what was stopped before it can be started again.
+    assert read_only.remove_drop_in("a.service", text, {"directory": False, "units": True}) is False
+    assert read_only.unmask("a.service") is False

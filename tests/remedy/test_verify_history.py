@@ -2,6 +2,7 @@
 where nothing was stopped, however the restarts are spread."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,3 +123,20 @@ def test_when_they_came_is_told_not_only_how_many():
     rare = told([100.0, 1300.0, 2500.0], 3600)
     assert rare.amount == 2 and rare.seconds == pytest.approx(3500)
     assert told_restarts(STOP, History("journal", 1.0), NOW) is None
+
+
+@pytest.mark.parametrize("age_s", [90, 400, 1500])
+def test_the_word_of_the_engine_proves_a_stop_as_soon_as_no_pause_was_as_long(age_s):
+    """Docker waits for up to a minute between two starts: to wait for twice the longest pause takes minutes."""
+    at = moments(growing(np.random.default_rng(3), 0.1, 60.0), 3600)
+    before = told(at, age_s)
+    word = "docker has it exited, with restart policy no"
+    after = [replace(since([], age_s, seconds), settled=said) for seconds in (20, 80) for said in ("", word)]
+    short, short_settled, quiet, settled = (judge(before, each) for each in after)
+    assert [each.change for each in (short, short_settled, quiet)] == [Change.UNPROVEN] * 3
+    assert settled.change is Change.IMPROVED and settled.as_expected and word in settled.why
+    # Its word alone is not enough: it was started once more, or there was no loop that could have ended.
+    again = replace(since([age_s + 5.0], age_s, 80), settled=word)
+    assert judge(before, again).change is not Change.IMPROVED or not judge(before, again).as_expected
+    never = Observed(STOP, "runtime", 0, 0, (1.0, *[0.0] * 59), (1.0,) * 60)
+    assert judge(never, replace(since([], 0, 80), settled=word)).change is Change.UNPROVEN

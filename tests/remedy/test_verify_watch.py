@@ -85,16 +85,22 @@ def test_an_interrupted_watch_tells_what_it_saw():
 def test_a_real_storm_of_forks_that_stops_is_proved():
     """The lab's own program, on this machine: measured, ended, measured again. Forks are counted for the whole node, so
     others' storms must not be among them."""
-    if take_baseline(Host(), [FORKS], 3.0).observed[0].stretch.value > 100:
+    # Whatever ran before may still be ending.
+    if not any(take_baseline(Host(), [FORKS], 3.0).observed[0].stretch.value <= 100 for _ in range(5)):
         missing("a machine on which nothing else forks more than 100 times a second")
     storm = subprocess.Popen([sys.executable, "-I", "-S", breed.__file__, "120", "fork"], start_new_session=True)
     try:
         time.sleep(0.5)
-        baseline = take_baseline(Host(), [FORKS], 15.0)
+        baseline = take_baseline(Host(), [FORKS], 10.0)
     finally:
         os.killpg(storm.pid, signal.SIGKILL)
         storm.wait()
     now = SystemClock().wall_ns()
-    proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), 20.0)
-    (forks,) = proof.verification.measures
+    # Where the storm came and went in long waves, a short look may not be enough to be sure; that is said, and a longer
+    # one is.
+    for seconds in (10.0, 40.0):
+        proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), seconds)
+        (forks,) = proof.verification.measures
+        if forks.change is not Change.UNPROVEN:
+            break
     assert (forks.change, forks.as_expected) == (Change.IMPROVED, True), (forks, proof.before, proof.after)

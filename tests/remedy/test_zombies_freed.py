@@ -1,17 +1,15 @@
-"""On the real kernel, for each kind of pin: 500 made, the right remedy planned, applied, and no more left than is known
-to be unavoidable. Now and then a few of the 500 are gone before the remedy begins, and it is not known what lets them
-go: so what is left is held against the bound, not how many went meanwhile."""
+"""On the real kernel, for each kind of pin: 500 made, the right remedy planned, applied, and as many freed as are known
+to be possible. Where the kernel itself reclaims meanwhile, so many may be missing as it is seen to take, and no more
+(see `tests/page_removals.py`)."""
 
 import hashlib
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.page_removals import traced_removals
 
 from exhume.collect.host import Host
-from exhume.collect.memcg.census import take_census
 from exhume.collect.memcg.residuals import residuals
 from exhume.lab.maker import CONTENT
 from exhume.lab.zombies import ZombieLab
@@ -20,7 +18,6 @@ from exhume.remedy.swaps import swaps
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4"), pytest.mark.alone]
 COUNT = 500
-TRIES = 3
 
 # Pin -> the steps of its plan, what holds it in words, and how many have to be freed when it is applied.
 EXPECTED = {
@@ -31,6 +28,7 @@ EXPECTED = {
     "tmpfs": (["swap-through"], "shared memory", 496),
     "swap": (["swapoff"], "swap", 500),
 }
+IN_PAGE_CACHE = ("ext4", "shared", "mapped", "metadata")
 # Single steps, as far as they get alone.
 ALONE = [("ext4", "fadvise", 479), ("ext4", "reclaim", 498), ("ext4", "drop-caches", 499), ("shared", "reclaim", 500)]
 
@@ -38,24 +36,33 @@ ALONE = [("ext4", "fadvise", 479), ("ext4", "reclaim", 498), ("ext4", "drop-cach
 @pytest.mark.parametrize("pin", EXPECTED)
 def test_the_right_remedy_is_planned_and_frees_them(pin, lab_of, fix):
     steps, words, least = EXPECTED[pin]
-    others = take_census(Host()).dying
-    assert others is not None
-    with lab_of(COUNT, pin) as lab:
+    with traced_removals() as removals, lab_of(COUNT, pin) as lab:
         assert lab.made == COUNT
         # Reading a file brings its pages back from swap, so those can't be read before.
         before = digests(lab.files) if pin == "tmpfs" else {}
         swaps_before = [(swap.path, swap.priority) for swap in swaps(Host())]
         run = fix(lab)
-        plan = unchanged_by_planning(lab, run)
+        removed, held = removals.of(lab), pages_held(lab)
+        plan = run()
+        pinned, still_held = lab.pinned(), pages_held(lab)
+        planned = removals.of(lab)
+        assert planned.by_processes == removed.by_processes, "a plan changes nothing"
+        assert COUNT - planned.by_kernel <= pinned <= COUNT
+        assert held - (planned.by_kernel - removed.by_kernel) <= still_held <= held
         assert [step["id"] for step in plan["steps"]] == steps
         assert words in plan["summary"]
         assert str(lab.parent) in plan["summary"]
-        assert plan["count"] >= lab.pinned()
+        assert plan["count"] >= COUNT - planned.by_kernel
         assert plan["applied"] is None
         applied = run("--apply")["applied"]
         assert_freed(lab, least)
-        assert applied["after"] <= others + COUNT - least
-        assert sum(outcome["freed"] for outcome in applied["outcomes"]) >= applied["before"] - applied["after"] > 0
+        done = removals.of(lab)
+        # What the kernel took while the remedy was at work may have gone before it was counted, too.
+        freed = max(1, least - done.by_kernel)
+        assert applied["before"] - applied["after"] >= freed
+        assert sum(outcome["freed"] for outcome in applied["outcomes"]) >= freed
+        if pin in IN_PAGE_CACHE:
+            assert done.by_processes - planned.by_processes >= freed, "it is the remedy that frees them"
         assert {outcome["status"] for outcome in applied["outcomes"]} <= {"done", "not-needed"}
         assert [(swap.path, swap.priority) for swap in swaps(Host())] == swaps_before
         assert list(run.work_dir.iterdir()) == []
@@ -111,16 +118,6 @@ def test_live_neighbours_keep_their_memory_and_settings(lab_of, fix):
                 assert (lab.parent / "memory.swappiness").read_text() == "60\n"
         finally:
             neighbour.rmdir()
-
-
-def unchanged_by_planning(lab: ZombieLab, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """A plan that left every page where it was. What a plan takes it takes every time; what goes by itself does not."""
-    for _ in range(TRIES):
-        held = pages_held(lab)
-        plan = run()
-        if pages_held(lab) == held > 0:
-            return plan
-    pytest.fail("a plan changed what is held")
 
 
 def pages_held(lab: ZombieLab) -> int:

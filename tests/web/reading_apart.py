@@ -19,6 +19,7 @@ from exhume.store.giving_up import GivenUp
 from exhume.store.index import Segment
 from exhume.store.reader import Request as Rows
 from exhume.store.reader import read_segment
+from exhume.store.reading import counted
 
 PATIENCE_S = 20.0
 
@@ -49,14 +50,40 @@ def whose(_: Path) -> Response:
     return PlainTextResponse(str(os.getpid()))
 
 
-def asking(stays_s: float) -> Request:
-    """A request of somebody who waits for so long."""
+def stop_after_three(go_on: Path) -> Response:
+    """Three of five are read; the rest when this file is there."""
+    for number in counted(range(5)):
+        while number == 3 and not go_on.exists():
+            time.sleep(0.01)
+    return PlainTextResponse("to the end")
+
+
+def stopping(_: Path, go_on: Path) -> Response:
+    return stop_after_three(go_on)
+
+
+async def how_far(answering: Answering, go_on: Path) -> list[Any]:
+    """What is told of a question while it is being worked at, and afterwards."""
+    answer = asyncio.ensure_future(answering.apart(asking(PATIENCE_S, name=b"mine"), stopping, go_on))
+    until = time.monotonic() + PATIENCE_S
+    told: dict[str, tuple[int, int]] = {}
+    while told.get("mine") != (3, 5) and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+        told = answering.progress(["mine", "of nobody"])
+    go_on.touch()
+    return [told, (await answer).body.decode(), answering.progress(["mine"])]
+
+
+def asking(stays_s: float, name: bytes = b"") -> Request:
+    """A request of somebody who waits for so long, and gives it a name."""
+
+    headers = [(b"x-exhume-ask", name)] if name else []
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(stays_s)
         return {"type": "http.disconnect"}
 
-    return Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}, receive)
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""}, receive)
 
 
 async def tell(opened: Opened) -> dict[str, Any]:
@@ -86,6 +113,7 @@ async def tell(opened: Opened) -> dict[str, Any]:
         "freed_after": time.monotonic() - began,
         "never_begun": isinstance(never.exception(PATIENCE_S), GivenUp),
     }
+    told["how_far"] = await how_far(answering, Path(sys.argv[2]))
     os.kill(min(pids), signal.SIGKILL)
     answer = await answering.apart(asking(PATIENCE_S), whose)
     told["answered_after_a_kill"] = int(answer.body) > 0

@@ -1,11 +1,8 @@
 """Every answer of the page's server is what the store says, at every zoom and under every filter."""
 
 import gzip
-import json
-import re
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +14,7 @@ from tests.web.wire import counts, heat
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.app import create_app
-from exhume.present.web.explaining import Explaining
 from exhume.present.web.guard import Rules
-from exhume.present.web.opened import Opened
-from exhume.present.web.routes_live import Pulse
 from exhume.store.profile import ProfileFilter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +105,19 @@ def test_lanes_hold_the_greatest_value_of_each_cell(client, recording):
     most = max(row["psi_cpu_some"] / row["span_ms"] / 10 for row in node if row["psi_cpu_some"] is not None)
     assert max(v for v in lanes["pressure"]["cpu"] if v is not None) == pytest.approx(most, rel=1e-3)
     assert all(len(values) == 12 for lane in lanes.values() for values in lane.values())
+
+
+def test_a_view_of_a_second_has_what_was_measured_beside_it(client, recording):
+    rows = recording.read("cgroups", None, ["wall", "parent", "kernel"]).to_pylist()
+    first, second = [row for row in rows if row["parent"] == "" and row["kernel"] is not None][3:5]
+    assert second["wall"] - first["wall"] > 3 * NANOS
+    told = client.get(f"/api/lanes?since={ms(first['wall']) + 1000}&until={ms(first['wall']) + 2000}&cells=5").json()
+    kernel = {line["name"]: line for lane in told["lanes"] if lane["name"] == "memcgs" for line in lane["series"]}[
+        "kernel"
+    ]
+    assert kernel["values"] == [None] * 5
+    assert kernel["before"] == [ms(first["wall"]), first["kernel"]]
+    assert kernel["after"] == [ms(second["wall"]), second["kernel"]]
 
 
 def test_events_and_their_marks(client, recording):
@@ -280,6 +287,24 @@ def test_a_diagnosis_with_times_to_jump_to(client, incident):
     assert client.get("/api/diagnosis?since=5&until=6").status_code == 404
 
 
+def test_an_incident_has_one_diagnosis_wherever_it_is_told(client, recording):
+    marked = client.get("/api/incidents").json()["incidents"][0]
+    explaining = client.app.state.explaining
+    moment = explaining.moment(marked["id"])
+    worked_out = client.get(f"/api/diagnosis?incident={marked['id']}").json()
+    assert worked_out["window"]["since_ms"] == ms(moment.window.clamp(recording.span()).since)
+    until = time.monotonic() + 60
+    while explaining.known(moment) is None and time.monotonic() < until:
+        time.sleep(0.1)
+    # From here on it is answered as it was found in the background.
+    assert explaining.known(moment).told is not None
+    kept = client.get(f"/api/diagnosis?incident={marked['id']}").json()
+    assert kept["findings"] == worked_out["findings"]
+    again = next(each for each in client.get("/api/incidents").json()["incidents"] if each["id"] == marked["id"])
+    assert (again["cause"], again["confidence"]) == (kept["findings"][0]["cause"], kept["findings"][0]["confidence"])
+    assert client.get("/api/diagnosis?incident=nobody").status_code == 404
+
+
 def test_exports_for_people_and_other_tools(client, around, incident):
     folded = client.get(f"/api/export/folded?{around}")
     assert folded.headers["content-disposition"].endswith('.folded.txt"')
@@ -340,72 +365,3 @@ def test_a_file_that_can_not_be_read_is_told(tmp_path):
         assert client.get("/api/recording").json()["skipped"] == [
             f"{damaged.relative_to(tmp_path / 'r')}: truncated or damaged"
         ]
-
-
-def test_a_directory_without_a_recording_says_what_is_coming(tmp_path):
-    with TestClient(create_app(tmp_path / "none", Rules(), tmp_path), base_url="http://localhost") as client:
-        told = client.get("/api/recording").json()
-        assert told["state"] == "empty"
-        assert "record" in told["hint"]
-        assert client.get("/api/flame").status_code == 404
-        assert "record" in client.get("/api/flame").json()["detail"]
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "cores?cells=0", "cores?cells=4001", "cores?measure=mood", "cores?cpus=a", "cores?since=-1",
-        "flame?stack=((", "flame?kind=moon", "flame?least=2", "subsecond?rows=0", "subsecond?column_ms=5", "cell",
-        "events?limit=0", "export/zip", "cell?at=1&cpu=-1", "frame-times",
-    ],
-)  # fmt: skip
-def test_bad_input_is_a_sentence(client, question):
-    answer = client.get(f"/api/{question}")
-    assert answer.status_code == 422
-    assert isinstance(answer.json()["detail"], str)
-    assert len(answer.json()["detail"]) > 10
-
-
-def test_too_many_columns_are_refused_with_what_to_do(client, tmp_path):
-    Scene(cores=1, seconds=2100).write(tmp_path / "r")
-    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as long:
-        answer = long.get("/api/subsecond?column_ms=100")
-        assert answer.status_code == 413
-        assert "shorter" in answer.json()["detail"]
-
-
-def test_what_is_live_is_followed(tmp_path):
-    scene = Scene(cores=2, seconds=5)
-    scene.write(tmp_path / "r")
-    app = create_app(tmp_path / "r", Rules(), tmp_path)
-    with TestClient(app, base_url="http://localhost") as client:
-        # The stream would go on: one look is what its first event tells.
-        app.state.stopping.set()
-        assert client.get("/api/live").status_code == 200
-        app.state.stopping.clear()
-        before = client.get("/api/recording").json()
-    assert before["until"] - before["since"] == 5 * NANOS // MILLIS
-
-
-def test_many_followers_cost_one_look_a_second(written, monkeypatch):
-    opened = Opened(written[0])
-    looks = []
-    losses = opened.losses
-    monkeypatch.setattr(opened, "losses", lambda: looks.append(1) or losses())
-    pulse = Pulse(opened, Explaining(opened))
-    with ThreadPoolExecutor(8) as people:
-        said = set(people.map(lambda _: pulse.said(), range(50)))
-    assert len(said) == 1
-    assert len(looks) == 1
-
-
-def test_every_endpoint_is_on_its_page(client):
-    page = (ROOT / "docs" / "page.md").read_text()
-    told = set(re.findall(r"`/api/([\w{}/-]+)`", page))
-    existing = {path.removeprefix("/api/") for path in client.get("/api/openapi.json").json()["paths"]}
-    assert existing <= told
-    assert told - existing <= {"openapi.json"}
-
-
-def test_the_document_is_json_of_its_version(client):
-    assert json.loads(client.get("/api/openapi.json").text)["openapi"].startswith("3.")

@@ -17,8 +17,8 @@ from exhume.store.giving_up import GivenUp
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_work_ends_when_the_last_who_waited_went_away(written):
-    words = [sys.executable, "-m", "tests.web.reading_apart", str(written[0])]
+def test_work_ends_when_the_last_who_waited_went_away(written, tmp_path):
+    words = [sys.executable, "-m", "tests.web.reading_apart", str(written[0]), str(tmp_path / "go-on")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -26,6 +26,8 @@ def test_work_ends_when_the_last_who_waited_went_away(written):
     assert 0.9 < told["left_after"] < told["freed_after"] < 10
     assert told["answered_by"] == told["processes"] >= 2
     assert told["never_begun"]
+    # Who waits is told how far it is, until it is answered.
+    assert told["how_far"] == [{"mine": [3, 5]}, "to the end", {}]
     assert told["answered_after_a_kill"]
 
 
@@ -60,6 +62,31 @@ def test_what_is_asked_at_the_same_time_is_read_once(recording):
         every = list(people.map(lambda _: memory.answers(recording.segments, "names", make), range(12)))
     assert all(answers == [str(segment.name) for segment in recording.segments] for answers in every)
     assert sorted(read) == sorted(str(segment.name) for segment in recording.segments)
+
+
+def test_segments_that_are_read_for_a_question_are_counted(recording):
+    readers = Readers()
+    memory = PerSegment(readers)
+    ask, again = readers.ask(), readers.ask()
+    assert ask.progress == (0, 0)
+    go_on = threading.Event()
+
+    def make(segments):
+        go_on.wait(10)
+        return [0] * len(segments)
+
+    with ThreadPoolExecutor(1) as people:
+        answers = people.submit(memory.answers, recording.segments, "how far", make, ask)
+        until = time.monotonic() + 10
+        while ask.progress[1] == 0 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert ask.progress == (0, len(recording.segments))
+        go_on.set()
+        answers.result(10)
+    assert ask.progress == (len(recording.segments), len(recording.segments))
+    # What is remembered has not to be read.
+    memory.answers(recording.segments, "how far", make, again)
+    assert again.progress == (0, sum(not segment.sealed for segment in recording.segments))
 
 
 def test_who_stays_gets_an_answer_where_the_first_gave_up(recording):

@@ -1,5 +1,6 @@
 /** The typed client of the server: one function per endpoint, every one can be aborted, every error is a sentence. */
 import { readCores, readSubsecond } from "./framed";
+import { nameQuestion } from "./progress";
 import { Shared } from "./shared";
 import type {
   CellInfo,
@@ -78,7 +79,8 @@ export function question(parameters: Record<string, Value>): string {
 async function ask(path: string, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(`./api/${path}`, { signal, headers: { Accept: "application/json" } });
+    const headers = { Accept: "application/json", "X-Exhume-Ask": nameQuestion(path, signal) };
+    response = await fetch(`./api/${path}`, { signal, headers });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ServerError(0, "The server doesn't answer. Is “exhume serve” still running?");
@@ -127,6 +129,7 @@ const grids = new Shared<CoreGrid>(12);
 
 /** Overview and heatmap often want the same, and undo wants what was just there. */
 function grid(path: string, signal?: AbortSignal): Promise<CoreGrid> {
+  nameQuestion(path, signal);
   return grids.read(path, async (whole) => readCores(await (await ask(path, whole)).arrayBuffer()), signal);
 }
 
@@ -174,8 +177,9 @@ export const api = {
   diagnosis: (window: Span, signal?: AbortSignal): Promise<Diagnosis> =>
     json(`diagnosis${question(span(window))}`, signal),
 
-  diagnosisAt: (at: number, signal?: AbortSignal): Promise<Diagnosis> =>
-    json(`diagnosis${question({ at: Math.round(at) })}`, signal),
+  /** Of an incident, as its mark on the timeline tells it. */
+  diagnosisOf: (incident: string, signal?: AbortSignal): Promise<Diagnosis> =>
+    json(`diagnosis${question({ incident })}`, signal),
 
   /** The address of a file to save: a plain link, so that the browser streams it to disk. */
   exportAddress(format: "folded" | "pprof" | "speedscope" | "svg" | "html", scope: FlameScope, seen: Seen): string {

@@ -34,15 +34,19 @@ function Facts({ of }: { of: RecordingInfo }): JSX.Element {
   const whole = extent.value;
   return (
     <ul class="facts" aria-label="the recording">
-      <li>
-        <strong>{of.node}</strong>
-      </li>
-      <li>{plural(of.cores, "core")}</li>
-      <li class="less">Linux {of.kernel}</li>
+      {of.node && (
+        <li>
+          <strong>{of.node}</strong>
+        </li>
+      )}
+      {of.cores > 0 && <li>{plural(of.cores, "core")}</li>}
+      {of.kernel && <li class="less">Linux {of.kernel}</li>}
       <li>{whole ? recordedInWords(whole, of.gaps) : "nothing recorded yet"}</li>
-      <li>
-        <Losses of={of} />
-      </li>
+      {whole && (
+        <li>
+          <Losses of={of} />
+        </li>
+      )}
       <li>
         <LiveSign of={of} />
       </li>

@@ -118,8 +118,13 @@ export function KeyboardHelp(): preact.JSX.Element {
         ))}
       </div>
       <p class="muted">
-        In the heatmap (Tab to it): arrows move a cell, Shift and arrows select, Enter takes it, Escape leaves. With the
-        mouse: drag selects time × cores, click selects one cell, the wheel zooms, Shift and drag pans.
+        In the heatmap and the sub-second view (Tab to them): arrows move a cell, Shift and arrows widen, Enter selects,
+        Escape leaves. In the flame graph: arrows go along the stack and the row, Enter zooms, Backspace zooms out, m
+        opens the menu; f focuses a frame, h hides it, w paints when it ran, c copies its stack, o leaves only stacks
+        with it.
+      </p>
+      <p class="muted">
+        With the mouse: drag selects time × cores, click selects one cell, the wheel zooms, Shift and drag pans.
       </p>
     </dialog>
   );

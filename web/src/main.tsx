@@ -1,8 +1,11 @@
 import { render } from "preact";
 import "uplot/dist/uPlot.min.css";
 import "./styles/base.css";
+import "./styles/notices.css";
 import "./styles/timeline.css";
+import "./styles/lines.css";
 import "./styles/panels.css";
+import "./styles/diagnosis.css";
 import { App } from "./app";
 import { startKeyboard } from "./keyboard";
 import { startLive } from "./live";

@@ -52,10 +52,16 @@ function Young(): JSX.Element | null {
       <section class="welcome">
         <h2>{known.live ? "Recording has just begun" : "Nothing is recorded here yet"}</h2>
         <p>
-          {known.live
-            ? "The first second appears in a moment: every core, every stack, the kernel's log."
-            : "Start the recorder with “exhume record”; this page shows the first second as soon as it is there."}
+          {known.live ? (
+            "The first second appears in a moment."
+          ) : (
+            <>
+              Start the recorder: <code>sudo exhume record</code>. This page shows the first second as soon as it is
+              there.
+            </>
+          )}
         </p>
+        <Coming />
         <TryTheLab />
       </section>
     );
@@ -69,6 +75,18 @@ function Young(): JSX.Element | null {
       </p>
       <TryTheLab />
     </section>
+  );
+}
+
+/** What the page will show, in the order in which it comes. */
+function Coming(): JSX.Element {
+  return (
+    <ul class="coming" aria-label="what the page will show">
+      <li>first, each second: every core as a row of the timeline, with the state that took most of it</li>
+      <li>with it, what ran there: drag over some of it, and its stacks are a flame graph</li>
+      <li>beside it: what the kernel logged, memory cgroups, pressure, reclaim, waiting, throttling</li>
+      <li>when a core is starved: a marked incident, with its cause and what to do about it</li>
+    </ul>
   );
 }
 

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { JSX } from "preact";
 import { ServerError } from "./api";
+import { BeingRead } from "./progress";
 
 export interface Resource<Value> {
   /** The last answer; stays while a newer one is being read. */
@@ -12,7 +13,12 @@ export interface Resource<Value> {
   /** Loading for long enough (200 ms) that it has to be said. */
   slow: boolean;
   error: string | null;
+  /** Somebody stopped it. */
+  stopped: boolean;
+  /** What aborts it while it is being read. */
+  signal: AbortSignal | null;
   retry: () => void;
+  stop: () => void;
 }
 
 const SLOW_MS = 200;
@@ -28,7 +34,8 @@ export function useResource<Value>(
   options: { keep?: boolean; delayMs?: number } = {},
 ): Resource<Value> {
   const [again, setAgain] = useState(0);
-  const [shown, setShown] = useState<Omit<Resource<Value>, "retry">>(AT_REST);
+  const [shown, setShown] = useState<Omit<Resource<Value>, "retry" | "stop">>(AT_REST);
+  const stop = useRef(nothing);
   const reader = useRef(read);
   reader.current = read;
   useEffect(() => {
@@ -39,16 +46,17 @@ export function useResource<Value>(
     let later = 0;
     const abort = new AbortController();
     const keep = options.keep ?? true;
-    setShown((old) => ({ ...(keep ? old : AT_REST), loading: true, slow: false }));
+    const { signal } = abort;
+    setShown((old) => ({ ...(keep ? old : AT_REST), loading: true, slow: false, stopped: false, signal }));
     const slow = window.setTimeout(() => setShown((old) => ({ ...old, slow: old.loading })), SLOW_MS);
     const begin = window.setTimeout(() => {
-      reader.current(abort.signal).then(
+      reader.current(signal).then(
         (value) => {
-          if (!abort.signal.aborted) setShown({ value, key, loading: false, slow: false, error: null });
+          if (!signal.aborted) setShown({ ...AT_REST, value, key });
         },
         (error: unknown) => {
-          if (abort.signal.aborted) return;
-          setShown((old) => ({ ...old, loading: false, slow: false, error: sentence(error) }));
+          if (signal.aborted) return;
+          setShown((old) => ({ ...old, loading: false, slow: false, signal: null, error: sentence(error) }));
           // A server that is gone may come back: nobody has to press a button for that.
           if (error instanceof ServerError && error.status === 0) {
             later = window.setTimeout(() => setAgain((count) => count + 1), GONE_MS);
@@ -56,17 +64,24 @@ export function useResource<Value>(
         },
       );
     }, options.delayMs ?? 0);
-    return () => {
+    const end = (): void => {
       abort.abort();
       window.clearTimeout(slow);
       window.clearTimeout(begin);
       window.clearTimeout(later);
     };
+    stop.current = () => {
+      end();
+      // An older answer is no answer to this.
+      setShown({ ...AT_REST, stopped: true });
+    };
+    return end;
   }, [key, again]);
-  return { ...shown, retry: () => setAgain((count) => count + 1) };
+  return { ...shown, retry: () => setAgain((count) => count + 1), stop: () => stop.current() };
 }
 
-const AT_REST = { value: null, key: null, loading: false, slow: false, error: null };
+const nothing = (): void => undefined;
+const AT_REST = { value: null, key: null, loading: false, slow: false, error: null, stopped: false, signal: null };
 
 export function sentence(error: unknown): string {
   if (error instanceof ServerError) return error.message;
@@ -86,7 +101,17 @@ export function Standby(props: { of: Resource<unknown>; what: string; empty?: st
       </p>
     );
   }
-  if (of.loading && of.slow) return <p class="standby reading">reading {what} …</p>;
+  if (of.stopped) {
+    return (
+      <p class="standby muted">
+        Stopped before it was read.{" "}
+        <button type="button" onClick={of.retry}>
+          read {what}
+        </button>
+      </p>
+    );
+  }
+  if (of.loading && of.slow) return <BeingRead what={what} signal={of.signal} onStop={of.stop} />;
   if (!of.loading && empty) return <p class="standby muted">{empty}</p>;
   return null;
 }

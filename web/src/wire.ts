@@ -70,6 +70,9 @@ export interface LaneSeries {
   name: string;
   title: string;
   values: (number | null)[];
+  /** What was measured nearest before and after the window: a moment and its value. */
+  before?: [number, number] | null;
+  after?: [number, number] | null;
 }
 
 export interface Lane {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { chainOf, placeInWords, placeOf, shownValue } from "../src/panels/chain";
+import { chainOf, placeInWords, placeOf, shownValue, toldBy } from "../src/panels/chain";
 import type { ChainLink, Evidence, Finding } from "../src/wire";
 
 function link(role: ChainLink["role"], at_ms: number): ChainLink {
@@ -26,6 +26,13 @@ function evidence(value: Evidence["value"], how: string, unit: string): Evidence
 }
 
 describe("the chain", () => {
+  it("does not tell a line of the log twice", () => {
+    const said = { ...link("symptom", 1), text: "the kernel log says: eth0 reset" };
+    expect(toldBy(said, evidence("eth0 reset", "first", ""))).toBe(true);
+    expect(toldBy(said, evidence("eth1 reset", "first", ""))).toBe(false);
+    expect(toldBy({ ...said, text: "100 of them" }, evidence(100, "sum", ""))).toBe(false);
+  });
+
   it("is told from symptom to root cause, in whatever order it came", () => {
     const told = chainOf(finding([link("root_cause", 3), link("symptom", 1), link("mechanism", 2)], {}));
     expect(told.map((each) => each.role)).toEqual(["symptom", "mechanism", "root_cause"]);

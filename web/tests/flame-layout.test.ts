@@ -35,6 +35,19 @@ describe("frames stand", () => {
     expect(indexOf(layout, nodeAt(MODEL, ["b"]))).toBe(-1);
   });
 
+  it("only as deep as something can be seen, once that is deep", () => {
+    const deep = (name: string, rows: number): string => Array.from({ length: rows }, (_, i) => name + i).join(";");
+    const model = modelOf(flameOf({ [deep("wide", 50)]: 9990, [deep("sliver", 300)]: 10 }));
+    const layout = layOut(model, 0, 1000);
+    expect([layout.rows, layout.unseen]).toEqual([51, 250]);
+    expect(Math.max(...layout.row.subarray(0, layout.count))).toBe(50);
+    // Zoomed into, they are there.
+    expect(layOut(model, nodeAt(model, ["sliver0"]), 1000)).toMatchObject({ rows: 301, unseen: 0 });
+    // A stack that is not deep is drawn to its end.
+    const flat = modelOf(flameOf({ wide: 9990, [deep("sliver", 30)]: 10 }));
+    expect(layOut(flat, 0, 1000)).toMatchObject({ rows: 31, unseen: 0 });
+  });
+
   it("nowhere where they would be thinner than can be seen", () => {
     const model = modelOf(flameOf({ "a;wide": 9999, "a;thin;deep": 1 }));
     const layout = layOut(model, 0, 1000);

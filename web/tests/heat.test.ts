@@ -12,9 +12,9 @@ import {
 } from "../src/timeline/heat";
 import { cpusOf, rowAt, snapped } from "../src/timeline/heatpointer";
 import { runsOf } from "../src/timeline/boxes";
-import { greatest, linesOf, valueAt } from "../src/timeline/lines";
+import { greatest, lastAt, linesOf } from "../src/timeline/lines";
 import type { Theme } from "../src/theme";
-import type { CoreGrid } from "../src/wire";
+import type { CoreGrid, LaneSeries } from "../src/wire";
 
 const theme: Theme = {
   dark: false,
@@ -194,9 +194,19 @@ describe("lines", () => {
     expect(linesOf(lane, window, []).values).toEqual([[1, 5, 2]]);
     const broken = linesOf(lane, window, [[3000, 5000]]);
     expect(broken.values).toEqual([[1, 5, null, 2]]);
-    expect(valueAt(broken, 0, 2600)).toBe(5);
-    expect(valueAt(broken, 0, 100)).toBeNull();
+    expect(lastAt(broken, 0, 2600)?.value).toBe(5);
+    expect(lastAt(broken, 0, 100)).toBeNull();
     expect(greatest(broken, 0, { since: 0, until: 6000 })).toBe(5);
     expect(greatest(broken, 0, { since: 3000, until: 4000 })).toBeNull();
+  });
+
+  it("cross a view in which nothing was measured, unless the recording broke off", () => {
+    const series: LaneSeries = { name: "a", title: "a", values: [null], before: [500, 3], after: [9500, 7] };
+    const rare = { ...lane, series: [series] };
+    const window = { since: 4000, until: 5000, cells: 1 };
+    expect(linesOf(rare, window, [])).toEqual({ times: [500, 9500], values: [[3, 7]] });
+    expect(lastAt(linesOf(rare, window, []), 0, 5000)).toEqual({ at: 500, value: 3 });
+    expect(linesOf(rare, window, [[1000, 2000]]).values).toEqual([[3, null, 7]]);
+    expect(linesOf(rare, window, [[100, 200]]).values).toEqual([[3, 7]]);
   });
 });

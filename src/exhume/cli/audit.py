@@ -106,7 +106,10 @@ def _narrowed(found: "Audit", names: list[str]) -> "Audit":
     for name in names:
         mine = [each for each in found.services if _is_called(each, name)]
         if not mine:
-            raise UsageError(f"no unit or container here is called {name!r}; exhume audit --all lists them")
+            raise UsageError(
+                f"no unit or container here is called {name!r}; exhume audit --all lists them, and of sockets, "
+                "timers and paths those that failed"
+            )
         kept += [each for each in mine if each not in kept]
     kept.sort(key=found.services.index)
     return replace(found, services=tuple(kept), healthy=sum(not each.traits for each in kept))

@@ -90,6 +90,10 @@ def _run(options: Namespace) -> int:
 
 
 def _list(options: Namespace) -> int:
+    import shutil
+    import sys
+    import textwrap
+
     from exhume.lab.leftovers import left_in
     from exhume.lab.scenarios import SCENARIOS
     from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in
@@ -100,8 +104,12 @@ def _list(options: Namespace) -> int:
     told += [(name, "", summary) for name, summary in OTHERS.items()]
     told.append(("synth", "", "(exhume lab synth) a synthetic recording of a large node, with an incident in it"))
     widths = [max(len(row[column]) for row in told) for column in (0, 1)]
+    lead = sum(widths) + 4
+    # For a pipe each stays one line.
+    room = max(30, shutil.get_terminal_size().columns - lead) if sys.stdout.isatty() else 1000
     for name, cause, summary in told:
-        print(f"{name:<{widths[0]}}  {cause:<{widths[1]}}  {summary}")
+        lines = textwrap.wrap(summary, room, break_on_hyphens=False)
+        print(f"{name:<{widths[0]}}  {cause:<{widths[1]}}  {lines[0]}", *lines[1:], sep="\n" + " " * lead)
     work = options.work or DEFAULT_WORK
     for traces in filter(None, map(Traces.read, labs_in(work))):
         if traces.of_this_boot:

@@ -22,6 +22,13 @@ class Parser(ArgumentParser):
         # `--for -5s` is a value that makes no sense, and is told as one; not a flag that nobody knows.
         self._negative_number_matcher = re.compile(r"-\d")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """What a command doesn't know is told by that command, with its own help; not by the one above it."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 

@@ -1,6 +1,7 @@
 """Where the recorder's parts meet: sources on one side, the store on the other."""
 
 import gc
+import mmap
 import os
 import platform
 import time
@@ -88,6 +89,7 @@ def facts_of(boot_id: str, sources: Sources, rate_hz: int) -> RecordingFacts:
         sources_missing=[str(missing) for missing in sources.missing],
         exhume_version=__version__,
         timezone=_zone(),
+        page_bytes=mmap.PAGESIZE,
     )
 
 

@@ -65,6 +65,14 @@ class DockerControl:
         between = state.get("Status") == "stopped" and _policy(told).name != "no"
         return bool(state.get("Running") or state.get("Restarting") or between)
 
+    def is_paused(self, container: str) -> bool:
+        """Whether its processes are held still."""
+        return bool((self._inspect(container).get("State") or {}).get("Paused"))
+
+    def pause(self, container: str) -> None:
+        """Hold its processes still."""
+        self._engine.order(container_path(container, "pause"), wait_s=_START_PATIENCE_S)
+
     def update_restart_policy(self, container: str, policy: str, max_retries: int = 0) -> None:
         """Takes effect at its next end; what runs, runs on."""
         wanted = RestartPolicy(policy, max_retries if policy == "on-failure" else 0)

@@ -22,6 +22,18 @@ def log_tail(engine: Engine, told: dict[str, Any], lines: int) -> tuple[str, ...
     return tuple(line.rstrip("\r")[:_MOST_LINE] for line in text.split("\n") if line.strip())[-lines:]
 
 
+def health_lines(told: dict[str, Any]) -> tuple[str, ...]:
+    """What the last health check that failed said, as a line; none where it went well, or there is none."""
+    health = (told.get("State") or {}).get("Health") or {}
+    last = next(reversed(health.get("Log") or []), None)
+    if health.get("Status") != "unhealthy" or last is None:
+        return ()
+    said = " ".join(str(last.get("Output") or "").split()) or "nothing"
+    streak = int(health.get("FailingStreak") or 0)
+    line = f"health check ended with code {last.get('ExitCode')} ({streak} times in a row), and said: {said}"
+    return (line[:_MOST_LINE],)
+
+
 def _unframed(written: bytes) -> bytes:
     """Without a terminal each piece has a header: the output that it is from, three zeros, its length."""
     pieces = []

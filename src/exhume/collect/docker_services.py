@@ -9,7 +9,7 @@ from typing import Any
 
 from exhume.collect.container_owner import CONTAINER_NAME, POD_UID, owner_of, pod_of
 from exhume.collect.docker_engine import Engine, EngineError, container_path
-from exhume.collect.docker_log import log_tail
+from exhume.collect.docker_log import health_lines, log_tail
 from exhume.collect.docker_runs import EventLog, read_events, runs_of
 from exhume.collect.host import Host
 from exhume.collect.processes import cgroup_path
@@ -98,7 +98,7 @@ class _Look:
         owner, created = owner_of(labels), nanoseconds(told.get("Created"))
         restarts = int(told.get("RestartCount") or labels.get(_KUBERNETES_RESTARTS) or 0)
         result = "" if up else _result(state, last_exit, stopped=stopped)
-        pid = int(state.get("Pid") or 0) or None
+        pid, unwell = int(state.get("Pid") or 0) or None, health_lines(told)
         troubled = restarts > 0 or state.get("Status") == "restarting" or result not in ("", "success", "stopped")
         return Service(
             manager=self._manager,
@@ -123,8 +123,8 @@ class _Look:
             command=shlex.join([str(told.get("Path") or ""), *map(str, told.get("Args") or [])])[:_MOST_COMMAND]
             if told.get("Path")
             else None,
-            log=log_tail(self._engine, told, self._log_lines) if troubled else (),
-            history=self._history(runs, restarts, created, started, last_exit),
+            log=(*log_tail(self._engine, told, self._log_lines), *unwell) if troubled or unwell else (),
+            history=self._history(runs, restarts, created, started, last_exit, over=_is_over(state)),
         )
 
     def _cgroup(self, pid: int | None) -> str | None:
@@ -136,7 +136,14 @@ class _Look:
             return None
 
     def _history(
-        self, runs: list[Run], restarts: int, created: int | None, started: int | None, last_exit: Exit | None
+        self,
+        runs: list[Run],
+        restarts: int,
+        created: int | None,
+        started: int | None,
+        last_exit: Exit | None,
+        *,
+        over: bool,
     ) -> History:
         reaches = max(self._since, self._events.reaches, created or 0)
         known = started is None or started < self._since or any(abs(run.started - started) < _NANOS for run in runs)
@@ -150,7 +157,7 @@ class _Look:
             source="runtime",
             hours=round(hours, 3),
             starts=restarts + 1,
-            failures=restarts if failed else 0,
+            failures=restarts + over if failed else 0,
             restarts_per_hour=round(restarts / hours, 2),
             exits=(last_exit,) if last_exit is not None else (),
         )
@@ -158,6 +165,11 @@ class _Look:
 
 def _labels(told: dict[str, Any]) -> dict[str, str]:
     return (told.get("Config") or {}).get("Labels") or {}
+
+
+def _is_over(state: dict[str, Any]) -> bool:
+    """Whether its last run ended as well, and no other is on its way: while it waits, that one is counted already."""
+    return not state.get("Running") and not state.get("Restarting")
 
 
 def _policy(told: dict[str, Any]) -> str:

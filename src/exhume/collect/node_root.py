@@ -96,11 +96,6 @@ class NodeRoot:
             return (Path(told.removeprefix("unix://")),)
         return tuple(path for name in _CRI if (path := self._if_there(name)) is not None)
 
-    @property
-    def containerd(self) -> Path | None:
-        """The first of those sockets."""
-        return next(iter(self.cri), None)
-
     def _if_there(self, name: str) -> Path | None:
         path = self.file(name)
         return path if path.exists() else None

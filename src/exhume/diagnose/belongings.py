@@ -94,11 +94,18 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
     it; all others as they are."""
     # A path below a pod doesn't tell docker from containerd; what Kubernetes starts, it also starts again.
     by_docker = whose.runtime == "docker" or (whose.runtime is None and whose.pod is None)
+    of_docker = whose.container is not None and by_docker
+    of_another = whose.container is not None and not by_docker
+    of_unit = whose.container is None and whose.unit is not None
     kinds = {
-        "stop-container": whose.container is not None and by_docker,
-        "stop-cri-container": whose.container is not None and not by_docker,
-        "disable-unit": whose.container is None and whose.unit is not None,
-        "slow-restarts": whose.container is None,
+        "stop-container": of_docker,
+        "see-container-log": of_docker,
+        "stop-cri-container": of_another,
+        "see-cri-container-log": of_another,
+        "disable-unit": of_unit,
+        "see-unit-log": of_unit,
+        "slow-restarts": of_unit,
+        "see-restarts": whose.container is None and whose.unit is None,
     }
     chosen: list[Remedy] = []
     for each in remedies:

@@ -12,6 +12,8 @@ from exhume.model.finding import Evidence
 
 # Counts come every ten seconds; growth is looked for over up to an hour.
 LOOKED_BACK_S = 3600.0
+# What the recorder calls the hierarchy of v1 that has the memory controller.
+MEMORY_V1 = "memory"
 # A parent stands out when so much of all the dying is below it.
 MOST_OF = 0.5
 
@@ -51,6 +53,13 @@ def cgroup_counts(case: Case) -> list[CgroupCounts]:
     whole = rows.matching("parent", "")
     found = [_of_hierarchy(whole.matching("hierarchy", name), name) for name in sorted(set(whole.texts("hierarchy")))]
     return sorted(found, key=lambda each: (-(each.dying or 0), -(each.kernel or 0)))
+
+
+def memory_counts(case: Case) -> CgroupCounts | None:
+    """The counts of the hierarchy that has the memory controller: where v1 has it, v2 counts other cgroups, however
+    many of those are dying."""
+    found = cgroup_counts(case)
+    return next((each for each in found if each.hierarchy == MEMORY_V1), found[0] if found else None)
 
 
 def heaviest_parent(case: Case, counts: CgroupCounts) -> tuple[str, int, Evidence] | None:

@@ -40,6 +40,11 @@ _LEAST_WAIT_NS = NANOS // 10
 # A loop that costs little is no more than worth a look, where nothing else is.
 _RESTART_SCORE = 0.25
 _RESTART_TOLD_S = 5
+# What a large node counts goes up and down, second by second, by more than a small one ever reaches: there it takes
+# so many of the usual steps of its calmer half to stand out. Not for shares of the time, nor for single events.
+_USUAL_PERCENTILE = 75
+_USUAL_STEPS = 8.0
+_OF_ANY_SIZE = ("oom_kill", "psi_memory_some", "psi_io_some")
 
 # What one unit of a measure of the node is: about where a node feels it.
 _NODE_UNITS = {
@@ -273,7 +278,18 @@ def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, F
     if not len(node):
         return {}
     bins = _bins(node, context, seconds)
-    return {name: _above_calm(_most(bins, node.rates(name) / unit, seconds)) for name, unit in _NODE_UNITS.items()}
+    curves = {name: _most(bins, node.rates(name) / unit, seconds) for name, unit in _NODE_UNITS.items()}
+    return {
+        name: _above_calm(curve) / (1.0 if name in _OF_ANY_SIZE else max(1.0, _USUAL_STEPS * _usual_step(curve)))
+        for name, curve in curves.items()
+    }
+
+
+def _usual_step(curve: Floats) -> float:
+    """How far a curve goes up or down within a second, while it is in its lower half."""
+    low = curve <= np.median(curve)
+    steps = np.abs(np.diff(curve))[low[1:] & low[:-1]]
+    return float(np.percentile(steps, _USUAL_PERCENTILE)) if len(steps) else 0.0
 
 
 def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Floats:

@@ -14,7 +14,7 @@ from exhume.store.query import Recording
 from exhume.store.stacks import ResolvedStacks, StackNames
 
 # Compilers clone functions and mark the clones; the function is the same.
-_CLONE = re.compile(r"\.(?:isra|constprop|part|cold|llvm|lto_priv)(?:\.\d+)*")
+_CLONE = re.compile(r"\.(?:isra|constprop|part|cold|llvm|lto_priv|localalias|cfi_jt|cfi|__uniq)(?:\.\d+)*")
 KERNEL = "kernel"
 
 

@@ -29,6 +29,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}")
 _NAMES_AT_MOST = 1000
 # Zombies of others that may have come while a lab was open.
 _OTHERS = 50
+# A kernel that reclaims by itself (DAMON, kswapd) takes one now and then before all are made; others' cgroups come and
+# go. Where nearly all are there it is worth another try, where the kernel doesn't keep them it is not.
+_ATTEMPTS = 4
+_NEARLY_ALL = 0.9
 
 Progress = Callable[[int, int], None]
 
@@ -37,6 +41,7 @@ def make_zombies(
     count: int, pin: str, *, work: Path | None = None, parent: str | None = None, progress: Progress | None = None
 ) -> "ZombieLab":
     """Make exactly so many zombies, pinned in this way. Raises LabError when this machine can't; nothing is left then.
+    Where one or another went before all were made, they are made anew.
 
     While the lab is open, other labs on the machine wait: on v1 only all zombies together can be counted.
     """
@@ -51,12 +56,29 @@ def make_zombies(
     hierarchy = find_memory_hierarchy(Host())
     work = (work or DEFAULT_WORK).absolute()
     refuse_without_room(count, Stage(work, PINS[pin], count).disk_bytes, work)
-    with ExitStack() as undo:
-        lab = undo.enter_context(ZombieLab(hierarchy, work, pin, count, parent))
-        lab.make(progress or (lambda done, total: None))
-        # Only now: Ctrl-C, too, leaves nothing half-made.
-        undo.pop_all()
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            with ExitStack() as undo:
+                lab = undo.enter_context(ZombieLab(hierarchy, work, pin, count, parent))
+                lab.make(progress or (lambda done, total: None))
+                # Only now: Ctrl-C, too, leaves nothing half-made.
+                undo.pop_all()
+            break
+        except _MiscountedError as error:
+            if not left or error.made < count * _NEARLY_ALL:
+                raise
     return lab
+
+
+class _MiscountedError(LabError):
+    """So many are there, and they are not as many as were made."""
+
+    def __init__(self, count: int, made: int) -> None:
+        super().__init__(
+            f"{count:,} zombies were made, but {made:,} are there: this kernel doesn't keep them, "
+            "or other cgroups came and went meanwhile"
+        )
+        self.made = made
 
 
 class ZombieLab:
@@ -111,10 +133,7 @@ class ZombieLab:
             self._hold()
         self.made = self._hierarchy.own_zombies(self.parent, self._before, expected=self._stage.count)
         if self.made != self._stage.count:
-            raise LabError(
-                f"{self._stage.count:,} zombies were made, but {self.made:,} are there: this kernel doesn't keep them, "
-                "or other cgroups came and went meanwhile"
-            )
+            raise _MiscountedError(self._stage.count, self.made)
         self._traces.zombies, self._traces.finished = self.made, True
         self._traces.save()
 

@@ -25,13 +25,14 @@ class Trait(StrEnum):
     FLAPPING = "flapping"
     FAILED = "failed"
     DEPENDENCY_FAILED = "dependency-failed"
+    UNHEALTHY = "unhealthy"
     CONDITION_FAILED = "condition-failed"
     DEFAULT_ON = "default-on"
 
     @property
     def troubled(self) -> bool:
         """Whether something is wrong with it; being started by the image's default alone is not."""
-        return self in (Trait.CRASH_LOOP, Trait.FLAPPING, Trait.FAILED, Trait.DEPENDENCY_FAILED)
+        return self not in (Trait.CONDITION_FAILED, Trait.DEFAULT_ON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Condition:
 class Wants:
     """How a unit hangs together with others; being bound to one (BindsTo, Requisite) counts as requiring it. `failed`
     are those that it required and that failed, the reason why it was not started: the first cause comes last.
-    `triggers` are what a socket, timer or path starts."""
+    `triggers` are what a socket, timer or path starts; `restarted_by` are those that have it started whenever it is
+    down (Upholds=), or whenever they end (OnFailure=, OnSuccess=)."""
 
     wanted_by: tuple[str, ...] = ()
     required_by: tuple[str, ...] = ()
@@ -59,6 +61,7 @@ class Wants:
     triggered_by: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
+    restarted_by: tuple[str, ...] = ()
 
 
 class Origin(StrEnum):

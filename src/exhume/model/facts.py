@@ -20,6 +20,8 @@ class RecordingFacts:
     sources_missing: list[str] = field(default_factory=list)
     exhume_version: str = ""
     timezone: str = "UTC"
+    # Earlier recordings do not tell it.
+    page_bytes: int | None = None
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:

@@ -2,10 +2,12 @@
 to them. Counted by the census, explained by residuals (which parent, what kind of page) and pins (which files, who
 holds them)."""
 
+import mmap
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-PAGE = 4096
+# Zombies are counted and freed on the node itself: its pages may be 16 or 64 KiB.
+PAGE = mmap.PAGESIZE
 
 
 class PinKind(StrEnum):

@@ -17,6 +17,7 @@ TRAIT_WORDS = {
     Trait.FLAPPING: "flapping",
     Trait.FAILED: "failed",
     Trait.DEPENDENCY_FAILED: "not started",
+    Trait.UNHEALTHY: "unhealthy",
     Trait.CONDITION_FAILED: "condition",
     Trait.DEFAULT_ON: "on by default",
 }
@@ -36,6 +37,7 @@ _VERBS = {
     Trait.FLAPPING: "comes and goes",
     Trait.FAILED: "failed",
     Trait.DEPENDENCY_FAILED: "was not started",
+    Trait.UNHEALTHY: "fails its health check",
 }
 
 
@@ -59,7 +61,7 @@ def _brief(judged: Judged) -> str:
     if trait in (Trait.CRASH_LOOP, Trait.FLAPPING):
         pace = pace_per_hour(service)
         return f" ({pace:,.0f} starts an hour)" if pace >= 1 else ""
-    words = exit_words(service.last_exit, service.manager)
+    words = "" if trait is Trait.UNHEALTHY else exit_words(service.last_exit, service.manager)
     return f" (it {words})" if words else ""
 
 
@@ -116,6 +118,7 @@ def wanted_words(service: Service) -> str:
             ("by", wants.wanted_by),
             ("required by", wants.required_by),
             ("started by", wants.triggered_by),
+            ("started again by", wants.restarted_by),
             ("requires", _of_interest(wants.requires)),
         )
         if names
@@ -221,6 +224,7 @@ def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
             "requires": list(wants.requires),
             "after": list(wants.after),
             "triggered_by": list(wants.triggered_by),
+            "restarted_by": list(wants.restarted_by),
             "failed": list(wants.failed),
             "triggers": list(wants.triggers),
         },

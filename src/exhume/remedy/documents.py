@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ def write_document(path: Path, content: dict[str, Any]) -> None:
         beside.rename(path)
         sync_directory(path.parent)
     except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise DocumentError(
             f"{path} can't be written ({error.strerror}); make room there, or name another directory with --work-dir"
         ) from None

@@ -17,7 +17,6 @@ from exhume.collect.host import Host
 from exhume.model.clock import read_boot_id
 from exhume.model.errors import ExhumeError
 
-DEFAULT_PLACE = Path("/var/lib/exhume-fix")
 _NAME = "journal.json"
 _VERSION = 1
 

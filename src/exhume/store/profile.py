@@ -19,6 +19,7 @@ from exhume.model.window import Window
 from exhume.store.grouping import codes, grouped
 from exhume.store.index import Segment
 from exhume.store.reader import Request, read_segment
+from exhume.store.reading import counted
 from exhume.store.schema import UnreadableFile
 from exhume.store.stack_memory import RememberedNames, StackMemory, names_with
 from exhume.store.stacks import FrameTable, Ids, Ints, ResolvedStacks, StackNames
@@ -54,6 +55,11 @@ class ProfileFilter:
     @property
     def by_stack(self) -> bool:
         return any(each is not None for each in (self.stack_regex, self.leaf, self.frame, self.state))
+
+    @property
+    def looks_at_samples(self) -> bool:
+        """Whether anything but the core decides: then every sample has to be looked at."""
+        return self.by_process or self.by_stack or self.comm is not None
 
     @property
     def stack_question(self) -> tuple[str | None, str | None, tuple[str, str, str] | None, str | None]:
@@ -112,7 +118,7 @@ def build_profile(
     names = names_with(memory)
     blind: list[str] = []
     readings = [_Reading(segment, window, note, blind) for segment in segments]
-    for reading, part in zip(readings, _parts(readings, wanted), strict=True):
+    for reading, part in zip(counted(readings), _parts(readings, wanted), strict=True):
         if part is not None:
             names.add(sums.add(part), reading.table)
         blind.extend(_losses(reading))
@@ -275,8 +281,10 @@ def check_stack_regex(text: str) -> str:
     try:
         pc.match_substring_regex(pa.array([""]), text)
     except pa.ArrowInvalid as error:
-        why = str(error).removeprefix("Invalid regular expression: ")
+        # RE2 tells what is wrong, then where: "missing ): (".
+        why, _, where = str(error).removeprefix("Invalid regular expression: ").rpartition(": ")
+        told = f"{why} in {where!r}" if why else where
         raise UsageError(
-            f"{text!r} is not a regular expression ({why}); put \\ before what is meant literally"
+            f"{text!r} is not a regular expression: {told}; put \\ before what is meant literally"
         ) from None
     return text

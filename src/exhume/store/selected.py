@@ -15,6 +15,7 @@ from exhume.store.index import Segment
 from exhume.store.names import SegmentName
 from exhume.store.profile import Noter, ProfileFilter, select_rows
 from exhume.store.reader import Request, read_segment
+from exhume.store.reading import counted
 from exhume.store.schema import UnreadableFile
 from exhume.store.stack_memory import RememberedNames, StackMemory
 
@@ -33,7 +34,7 @@ def selected_samples(  # noqa: PLR0917
     """The samples of the window that count, with these columns and `time_ms`, segment by segment."""
     memory = memory or StackMemory()
     needed = list(dict.fromkeys(("time_ms", *columns, *_decided_by(wanted))))
-    for segment in segments:
+    for segment in counted(segments):
         rows = _read(segment, Request("samples", window, needed, wanted.cpus, _texts(needed)), note)
         if rows is None:
             continue

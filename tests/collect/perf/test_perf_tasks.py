@@ -1,14 +1,12 @@
 """Which program a thread was running, and what it was called: never another's."""
 
-import time as clock
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_processes import MadeUpProcesses, path_at
 from record_builder import comm, exits, fork, mmap2
 
-from exhume.collect.perf.tasks import EXITING, NAMES_KEPT, SAMPLED_KEPT, UNSAMPLED_KEPT
+from exhume.collect.perf.tasks import EXITING
 
 
 @pytest.fixture
@@ -289,59 +287,6 @@ def test_a_mapping_over_another_replaces_it(node) -> None:
     assert found == ["/lib/old.so", "/lib/new.so", "/lib/old.so", None]
 
 
-def storm(first: int, count: int, *, ends: bool = True) -> bytes:
-    """Processes that fork from 10, load a program and end, one after the other."""
-    records = []
-    for pid in range(first, first + count):
-        time = pid * 1000
-        records += [fork(pid, 10, time), comm(pid, "true", time + 100, execs=True)]
-        records += [mmap2(pid, 0x1000 * n, 0x1000, f"/lib/{n}.so", time + 100 + n) for n in range(1, 6)]
-        if ends:
-            records.append(exits(pid, time + 200))
-    return b"".join(records)
-
-
-@pytest.mark.alone
-def test_five_thousand_forks_in_a_tick_are_quick(node) -> None:
-    node.lives(10, "make", "/bin/make")
-    records = storm(1000, 5000)
-    sampled = tuple(range(1000, 6000, 50))
-    spent = []
-    for _ in range(3):
-        began = clock.thread_time()
-        node.tick(records, sampled=(10, *sampled))
-        programs = {node.program(pid, pid * 1000 + 150) for pid in sampled}
-        node.over()
-        spent.append(clock.thread_time() - began)
-        assert programs == {"/lib/1.so"}
-    # About 15 ms here; ten times that would still be a bad sign.
-    assert min(spent) < 0.15
-
-
-def test_nothing_of_ended_processes_stays(node) -> None:
-    """Also of those that were never sampled and ended in another tick than the one that they began in."""
-    node.lives(10, "make", "/bin/make")
-    for first in range(1000, 3000, 200):
-        node.tick(storm(first, 200, ends=False))
-        node.over()
-        node.tick(b"".join(exits(pid, 10**9 + pid) for pid in range(first, first + 200)))
-        node.over()
-    assert set(node.tasks._names) == {10}
-    assert set(node.tasks._images) <= {10}
-    assert not node.tasks._parents
-
-
-def test_what_is_kept_of_the_living_is_bounded(node) -> None:
-    node.lives(10, "make", "/bin/make")
-    for first in range(1000, 1000 + 3 * UNSAMPLED_KEPT, 128):
-        node.tick(storm(first, 128, ends=False))
-        node.over()
-        assert len(node.tasks._images) <= SAMPLED_KEPT + UNSAMPLED_KEPT + 1
-    node.tick(b"".join(fork(10, 10, n, tid=100_000 + n) for n in range(1, NAMES_KEPT + 2)))
-    node.over()
-    assert len(node.tasks._names) <= NAMES_KEPT
-
-
 programs = st.sampled_from(["a", "b", "c"])
 steps = st.lists(
     st.tuples(st.sampled_from(["fork", "exec", "exit", "map", "rename", "tick"]), st.integers(0, 7), programs),
@@ -402,12 +347,3 @@ def test_never_another_program_or_name(tmp_path_factory, history, data) -> None:
             end_tick()
         moments.extend((sampled, time + 50, *alive[sampled]) for sampled in sorted(alive)[: which % 3])
     end_tick()
-
-
-def test_records_are_only_looked_at_where_they_matter(node) -> None:
-    """A storm of processes that were never sampled leaves nothing to be read one by one."""
-    node.lives(10, "make", "/bin/make")
-    taken = []
-    node.tasks._take = lambda *record: taken.append(record)
-    node.tick(storm(1000, 500))
-    assert taken == []

@@ -130,7 +130,10 @@ def test_restarts_that_the_engine_forgot_are_told_by_its_count(
         crashing = look(docker)[number]
         if now() == before:
             break
+    docker("stop", "-t", "0", number)
+    over = look(docker)[number].history
     docker("rm", "-f", number)
+    assert over is not None and over.failures == over.starts, "the last one ended badly too"
     history = crashing.history
     assert history is not None and crashing.restarts == before[0]
     assert (history.starts, history.failures) == (before[0] + 1, before[0])

@@ -31,6 +31,11 @@ export function shownValue(of: Evidence): string {
   return of.how === "share" && of.value <= 1 ? percent(of.value) : quantity(of.value, of.unit);
 }
 
+/** Whether the link says the value of its evidence word for word: then that is not told again. */
+export function toldBy(link: ChainLink, of: Evidence): boolean {
+  return typeof of.value === "string" && of.value.length > 0 && link.text.includes(of.value);
+}
+
 /** Where a piece of evidence was taken from: `02:45:11 – 02:46:11, core 69`; a second or less is one moment. */
 export function placeInWords({ since_ms, until_ms, cpu }: Evidence, utc: boolean): string {
   const when = until_ms - since_ms <= LEAST_MS ? time(since_ms, utc) : range(since_ms, until_ms, utc);

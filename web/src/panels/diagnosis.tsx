@@ -3,10 +3,12 @@ import type { JSX } from "preact";
 import { isFiltered } from "../address";
 import { api } from "../api";
 import { duration, number, range, time } from "../format";
+import { incidents, incidentsKnown } from "../live";
 import { Standby, useResource } from "../resource";
 import { change, extent, filters, state, type Analysed } from "../state";
-import type { ChainLink, Diagnosis, Evidence, Finding, Span } from "../wire";
-import { chainOf, placeInWords, placeOf, shownValue } from "./chain";
+import { endOf } from "../timeline/moves";
+import type { ChainLink, Diagnosis, Evidence, Finding, Incident, Span } from "../wire";
+import { chainOf, placeInWords, placeOf, shownValue, toldBy } from "./chain";
 import type { Panel, PanelProps } from "./panel";
 import { unrecordedWords } from "./unasked";
 
@@ -24,11 +26,20 @@ const LONGEST_UNASKED_MS = 600_000;
 const SHOWN_EVIDENCE = 3;
 
 export function useDiagnosis(of: Analysed, longest = LONGEST_MS): ReturnType<typeof useResource<Diagnosis>> {
-  // Nor is a time asked for that is not recorded.
-  const unasked = of.until - of.since > longest || unrecordedWords(of) !== null;
-  return useResource(unasked ? null : `${of.since} ${of.until}`, (signal) => api.diagnosis(of, signal), {
-    delayMs: 150,
-  });
+  // Nor is a time asked for that is not recorded; and which of them are incidents has to be known first.
+  const unasked = of.until - of.since > longest || unrecordedWords(of) !== null || !incidentsKnown.value;
+  const incident = incidentSelected(of);
+  return useResource(
+    unasked ? null : `${of.since} ${of.until} ${incident?.id ?? ""}`,
+    (signal) => (incident ? api.diagnosisOf(incident.id, signal) : api.diagnosis(of, signal)),
+    { delayMs: incident ? 0 : 150 },
+  );
+}
+
+/** The incident that is selected as a whole: what its mark says, the panel says, too. */
+function incidentSelected(of: Analysed): Incident | null {
+  if (!of.selected) return null;
+  return incidents.value.find((each) => each.since === of.since && endOf(each) === of.until) ?? null;
 }
 
 function DiagnosisBody({ of }: PanelProps): JSX.Element {
@@ -57,7 +68,7 @@ export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
   const read = useDiagnosis(of, longest);
   const found = read.value;
   return (
-    <aside class="aside" aria-label="diagnosis of what is looked at" data-testid="aside">
+    <aside class="aside" aria-label="diagnosis of what is looked at" data-testid="aside" aria-busy={read.loading}>
       {of.until - of.since > longest ? (
         <TooLong />
       ) : (
@@ -147,7 +158,7 @@ function Link({ link, open }: { link: ChainLink; open: boolean }): JSX.Element {
           <ul class="evidence">
             {shown.slice(0, open ? undefined : SHOWN_EVIDENCE).map((each, index) => (
               <li key={index}>
-                <EvidenceLink of={each} open={open} />
+                <EvidenceLink of={each} open={open} repeats={toldBy(link, each)} />
               </li>
             ))}
           </ul>
@@ -158,7 +169,7 @@ function Link({ link, open }: { link: ChainLink; open: boolean }): JSX.Element {
 }
 
 /** A value with, where there is room, the time and the core that it was taken from: where the link leads. */
-function EvidenceLink({ of, open }: { of: Evidence; open: boolean }): JSX.Element {
+function EvidenceLink({ of, open, repeats }: { of: Evidence; open: boolean; repeats: boolean }): JSX.Element {
   return (
     <button
       type="button"
@@ -167,7 +178,8 @@ function EvidenceLink({ of, open }: { of: Evidence; open: boolean }): JSX.Elemen
       title={`${of.how} of ${of.column} in ${of.table}: ${of.where}`}
       onClick={() => goTo({ since: of.since_ms, until: of.until_ms }, of.cpu)}
     >
-      {of.table}.{of.column}: {shownValue(of)}
+      {of.table}.{of.column}
+      {!repeats && `: ${shownValue(of)}`}
       {open && <span class="muted"> ({placeInWords(of, state.value.utc)})</span>}
     </button>
   );

@@ -63,12 +63,21 @@ function Ranked(props: { rows: ProcessUse[]; caption: string; containers?: boole
           ),
         },
         { title: "share", numeric: true, cell: (row) => percent(row.share) },
-        { title: "", cell: (row) => <meter class="share" min={0} max={most} value={row.share} aria-hidden="true" /> },
+        { title: "", cell: (row) => <Bar share={row.share / most} /> },
         { title: "CPU seconds", numeric: true, cell: (row) => number(row.seconds, 2) },
         { title: "cores", cell: (row) => <Cores of={row} /> },
         { title: props.containers ? "pod or group" : "command line, container", cell: (row) => <Where of={row} /> },
       ]}
     />
+  );
+}
+
+/** How long it ran beside the one that ran longest. The colours of states are for states. */
+function Bar({ share }: { share: number }): JSX.Element {
+  return (
+    <i class="bar" aria-hidden="true">
+      <i style={{ width: `${Math.max(1, 100 * share)}%` }} />
+    </i>
   );
 }
 
@@ -102,9 +111,15 @@ function Where({ of }: { of: ProcessUse }): JSX.Element {
         </span>
       )}
       {of.pod && <span>pod {of.pod}</span>}
-      {!of.cmdline && !container && of.cgroup && <span class="muted">{of.cgroup}</span>}
+      {!of.cmdline && !container && <span class="muted">{unnamed(of)}</span>}
     </span>
   );
+}
+
+/** Of those without a command line: threads of the kernel have none, and stand in no group of their own. */
+function unnamed({ cgroup }: ProcessUse): string {
+  if (cgroup === "/") return "no command line and no group, as threads of the kernel";
+  return cgroup ? `group ${cgroup}` : "";
 }
 
 export const processesPanel: Panel = { tab: "processes", title: "Processes", key: "4", Body: ProcessesBody };

@@ -45,12 +45,13 @@ export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
   }
   const context = canvas.getContext("2d", { alpha: false });
   if (!context) return;
-  if (scene.pictures.length > 0) hatch(context, scene.look, width, height, ratio);
-  else {
-    // Not known yet is not the same as not recorded.
-    context.fillStyle = css(scene.look.ground);
-    context.fillRect(0, 0, width, height);
-  }
+  hatch(context, scene.look, width, height, ratio);
+  // Not known yet is not the same as not recorded.
+  context.fillStyle = css(scene.look.ground);
+  const known = scene.pictures.length > 0;
+  const left = known ? position(scene.whole.since, scene.view, width) : 0;
+  const right = known ? position(scene.whole.until, scene.view, width) : width;
+  context.fillRect(left, 0, right - left, height);
   context.imageSmoothingEnabled = false;
   for (const picture of scene.pictures) {
     cover(context, picture, scene, width, height);
@@ -65,9 +66,8 @@ export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
   }
 }
 
-/** A finer picture hides the coarse one below it also where it is transparent (not recorded). */
+/** A picture hides what is below it also where it is transparent (not recorded). */
 function cover(context: CanvasRenderingContext2D, picture: Picture, scene: Scene, width: number, height: number): void {
-  if (picture === scene.pictures[0]) return;
   const left = position(picture.span.since, scene.view, width);
   const right = position(picture.span.until, scene.view, width);
   context.save();

@@ -2,12 +2,12 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { api } from "../api";
-import { number, quantity } from "../format";
+import { number, quantity, time } from "../format";
 import { Standby } from "../resource";
 import { change, pointedAt, recording, state, view, warm } from "../state";
 import type { Lane as LaneData, Lanes as LanesData } from "../wire";
 import { Lane } from "./lane";
-import { linesOf, greatest, valueAt, type Lines } from "./lines";
+import { greatest, lastAt, linesOf, type Lines } from "./lines";
 import { LineChart } from "./linechart";
 import { Gaps } from "./marks";
 import { useCells } from "./plot";
@@ -59,7 +59,7 @@ function LineLane({ name, answer }: { name: string; answer: LanesData | null }):
   );
 }
 
-/** Which line is which, with its value at the pointer, else its greatest in view. */
+/** Which line is which, with its value at the pointer, else its greatest in view, else the last one before. */
 function Key({ data, lines }: { data: LaneData; lines: Lines }): JSX.Element | null {
   const shown = view.value;
   const at = pointedAt.value;
@@ -67,13 +67,16 @@ function Key({ data, lines }: { data: LaneData; lines: Lines }): JSX.Element | n
   return (
     <ul class="line-key">
       {data.series.map((series, i) => {
-        const value = at === null ? greatest(lines, i, shown) : valueAt(lines, i, at);
+        const most = at === null ? greatest(lines, i, shown) : null;
+        const last = most === null ? lastAt(lines, i, at ?? shown.until) : null;
+        const value = most ?? last?.value ?? null;
         return (
           <li key={series.name}>
             <i class={`stroke stroke-${i}`} />
             <span class="long">{series.title}</span>
             <span class="brief">{series.name}</span> <strong>{value === null ? "–" : quantity(value, "")}</strong>
-            {at === null && value !== null && <small> most</small>}
+            {most !== null && <small> most</small>}
+            {at === null && last !== null && <small> at {time(last.at, state.value.utc)}</small>}
           </li>
         );
       })}

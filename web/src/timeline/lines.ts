@@ -8,6 +8,12 @@ export interface Lines {
   values: (number | null)[][];
 }
 
+/** A point that was measured. */
+export interface Measured {
+  at: number;
+  value: number;
+}
+
 /**
  * Cells without a value are left out (a source may be read less often than a cell is wide); a gap of the recording
  * breaks every line.
@@ -18,27 +24,54 @@ export function linesOf(
   gaps: readonly (readonly [number, number])[],
 ): Lines {
   const width = (window.until - window.since) / window.cells;
-  const points: { at: number; values: (number | null)[] }[] = [];
+  const points: Point[] = [];
   for (let cell = 0; cell < window.cells; cell++) {
     const values = lane.series.map((series) => series.values[cell] ?? null);
     if (values.some((value) => value !== null)) points.push({ at: window.since + (cell + 0.5) * width, values });
   }
+  // Between what was measured before and after, a view that holds no point is crossed by the line.
+  lane.series.forEach((series, i) => {
+    for (const beside of [series.before, series.after]) {
+      if (beside) points.push({ at: beside[0], values: lane.series.map((_, j) => (j === i ? beside[1] : null)) });
+    }
+  });
+  const drawn = joined(points);
+  const [first, last] = [drawn.at(0)?.at ?? 0, drawn.at(-1)?.at ?? 0];
   for (const [since, until] of gaps) {
-    if (until > window.since && since < window.until) {
-      points.push({ at: (since + until) / 2, values: lane.series.map(() => null) });
+    if (until > Math.min(first, window.since) && since < Math.max(last, window.until)) {
+      drawn.push({ at: (since + until) / 2, values: lane.series.map(() => null) });
     }
   }
-  points.sort((a, b) => a.at - b.at);
+  drawn.sort((a, b) => a.at - b.at);
   return {
-    times: points.map((point) => point.at),
-    values: lane.series.map((_series, i) => points.map((point) => point.values[i])),
+    times: drawn.map((point) => point.at),
+    values: lane.series.map((_series, i) => drawn.map((point) => point.values[i])),
   };
 }
 
-/** The value of a series at a moment: the last one measured before it. */
-export function valueAt(lines: Lines, series: number, at: number): number | null {
-  let found: number | null = null;
-  for (let i = 0; i < lines.times.length && lines.times[i] <= at; i++) found = lines.values[series][i] ?? found;
+interface Point {
+  at: number;
+  values: (number | null)[];
+}
+
+/** Points of one moment as one, in the order of time. */
+function joined(points: Point[]): Point[] {
+  const found: Point[] = [];
+  for (const point of [...points].sort((a, b) => a.at - b.at)) {
+    const same = found.at(-1);
+    if (same?.at === point.at) same.values = same.values.map((value, i) => value ?? point.values[i]);
+    else found.push({ ...point });
+  }
+  return found;
+}
+
+/** What was measured last before a moment, or at it. */
+export function lastAt(lines: Lines, series: number, at: number): Measured | null {
+  let found: Measured | null = null;
+  for (let i = 0; i < lines.times.length && lines.times[i] <= at; i++) {
+    const value = lines.values[series][i];
+    if (value !== null) found = { at: lines.times[i], value };
+  }
   return found;
 }
 

@@ -4,7 +4,6 @@ import { Unseen } from "../a11y";
 import { api } from "../api";
 import { printCpus } from "../cpulist";
 import { duration, moment, plural } from "../format";
-import { Standby } from "../resource";
 import { change, extent, filters, recording, state, view, warm } from "../state";
 import type { Mark } from "../wire";
 import { centred } from "./axis";
@@ -43,7 +42,7 @@ export function EventLane(): JSX.Element | null {
     <Lane name="events" title="events" aside={logged.length > 0 ? plural(total(logged), "event") : null}>
       <Gaps />
       <div class="marks" data-testid="marks">
-        {read.error !== null && <Standby of={read} what="events" />}
+        {read.error !== null && <span class="lane-empty">could not be read: {read.error}</span>}
         {read.value && seen.length === 0 && <span class="lane-empty">nothing was logged in view</span>}
         {clusters(placed, plotWidth.value, MARK_PX).map((cluster) => {
           const { items, room, left } = cluster;

@@ -71,11 +71,16 @@ export function openIncident(incident: Incident): void {
     until: Math.round(shown.until),
     last: null,
     s0: incident.since,
-    s1: Math.max(incident.until, incident.since + 1000),
+    s1: endOf(incident),
     cpus: cores ? incident.cpus : null,
     root: [],
   });
   announce(`incident: ${incidentWords(incident)}`);
+}
+
+/** Where the selection of an incident ends: a second is the least that can be looked at. */
+export function endOf(incident: Incident): number {
+  return Math.max(incident.until, incident.since + 1000);
 }
 
 export function incidentWords(incident: Incident): string {

@@ -1,11 +1,12 @@
-/** The whole recording in one strip: the busiest core of each moment, and the window that is shown. */
+/** The whole recording in one strip: the busiest core of each moment (of what a filter leaves), and what is shown. */
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { isFiltered } from "../address";
 import { api, NO_FILTERS } from "../api";
 import { duration } from "../format";
-import { change, extent, filters, following, measured, moveView, view, warm } from "../state";
+import { Standby } from "../resource";
+import { change, extent, filters, following, measured, moveView, state, view, warm } from "../state";
 import { blend, css, theme } from "../theme";
 import type { CoreGrid, Span } from "../wire";
 import { centred, momentAt, position } from "./axis";
@@ -19,6 +20,7 @@ import { plotWidth, useCells } from "./plot";
 export const overviewGrid = signal<CoreGrid | null>(null);
 
 const HEIGHT = 34;
+const AFTER_THE_HEATMAP_MS = 400;
 
 export function Overview(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -34,19 +36,37 @@ export function Overview(): JSX.Element | null {
     overviewGrid.value = read.value;
     if (read.value !== null || read.error !== null) warm.value = true;
   }, [read.value, read.error]);
+  const wanted = filters.value;
+  const filtered = isFiltered(wanted);
+  // Every sample of the recording has to be looked at: that comes last, and the heatmap of the view goes first.
+  const match = useCells(
+    filtered && warm.value ? JSON.stringify(["overview", measure, wanted]) : null,
+    (plan, signal) => api.cores({ ...plan, cpus: "", filters: wanted }, plan.cells, measure, signal),
+    { over: whole, delayMs: AFTER_THE_HEATMAP_MS },
+  );
+  const question = match.key?.startsWith(JSON.stringify(["overview", measure, wanted]));
+  const matching = filtered && question ? match.value : null;
   const width = plotWidth.value;
+  const { cores } = state.value;
   useEffect(() => {
-    if (canvas.current && read.value && whole) drawStrip(canvas.current, read.value, whole, width);
-  }, [read.value, whole?.since, whole?.until, width, theme.value]);
+    const grid = matching ?? read.value;
+    if (canvas.current && grid && whole) drawStrip(canvas.current, onlyCores(grid, cores), whole, width);
+  }, [read.value, matching, cores, whole?.since, whole?.until, width, theme.value]);
   const shown = view.value;
   if (!whole || !shown) return null;
+  const missed = filtered && matching === null;
+  const aside = missed ? `${core}, no filter` : filtered ? "most that matches" : core;
+  const of = filtered && !missed ? "the most that matches the filter on any core" : "the busiest core of each moment";
   return (
-    <Lane name="overview" title="overview" aside={isFiltered(filters.value) ? `${core}, no filter` : core}>
+    <Lane name="overview" title="overview" aside={aside}>
       <canvas
         ref={canvas}
-        class="strip"
+        class={`strip ${missed ? "missed" : ""}`}
         role="img"
-        aria-label={`the whole recording, ${duration(whole.until - whole.since)}: the busiest core of each moment`}
+        data-testid="overview"
+        data-filtered={filtered && !missed}
+        title={(filtered && match.error) || undefined}
+        aria-label={`the whole recording, ${duration(whole.until - whole.since)}: ${of}`}
         onPointerDown={(event) => {
           const box = event.currentTarget.getBoundingClientRect();
           const at = momentAt(event.clientX - box.left, whole, box.width);
@@ -54,8 +74,26 @@ export function Overview(): JSX.Element | null {
         }}
       />
       <WindowFrame whole={whole} shown={shown} />
+      {missed && match.error === null && shown.until - shown.since < whole.until - whole.since && (
+        <div class="over-strip">
+          <Standby of={match} what="what matches in the whole recording" />
+        </div>
+      )}
     </Lane>
   );
+}
+
+/** The same grid with these cores alone; null is every core. */
+function onlyCores(grid: CoreGrid, cores: number[] | null): CoreGrid {
+  if (cores === null) return grid;
+  const lines = grid.cpus.flatMap((cpu, line) => (cores.includes(cpu) ? [line] : []));
+  const part = (of: Uint8Array): Uint8Array => {
+    const kept = new Uint8Array(lines.length * grid.cells);
+    lines.forEach((line, i) => kept.set(of.subarray(line * grid.cells, (line + 1) * grid.cells), i * grid.cells));
+    return kept;
+  };
+  const cpus = lines.map((line) => grid.cpus[line]);
+  return { ...grid, cpus, values: part(grid.values), dominant: part(grid.dominant) };
 }
 
 function drawStrip(canvas: HTMLCanvasElement, grid: CoreGrid, whole: Span, width: number): void {

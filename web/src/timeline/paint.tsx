@@ -1,6 +1,7 @@
 /** "When did this run?": the seconds and cores of a frame, over the heatmap. */
 import type { JSX } from "preact";
 import { api } from "../api";
+import { readingWords, useReading } from "../progress";
 import { analysed, change, filters, hoveredFrame, state, view } from "../state";
 import type { CoreGrid, Span } from "../wire";
 import { LEAST_SAMPLE_MS, useCells } from "./plot";
@@ -19,13 +20,19 @@ export function usePaint(): { grid: CoreGrid | null; label: JSX.Element | null }
     (plan, signal) => api.frameTimes({ ...plan, cpus: "", filters: wanted }, plan.cells, frame ?? NOTHING, signal),
     { least: LEAST_SAMPLE_MS, delayMs: hovered ? HOVER_REST_MS : 0, over },
   );
+  const reading = useReading(read.slow && !hovered ? read.signal : null);
   const grid = frame && read.key ? read.value : null;
   const { paint } = state.value;
   const label = paint && !hovered && (
     <div class="paint-label" role="note" data-testid="painted">
       <i class="swatch ramp ink" />
       when <strong>{paint.name}</strong> ran
-      {read.slow && <span class="muted"> (looking through the samples …)</span>}
+      {read.slow && (
+        <span class="muted">
+          {" "}
+          (looking through the samples …{reading && readingWords(reading)})
+        </span>
+      )}
       {read.error !== null && <span class="trouble"> {read.error}</span>}
       <button type="button" class="quiet" aria-label="stop painting this frame" onClick={() => change({ paint: null })}>
         ✕

@@ -24,7 +24,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
   const filtered = isFiltered(filters.value);
   const recorded = cell.share !== null;
   const read = useResource(
-    recorded ? `${cell.cpu} ${cell.since} ${cell.until} ${measure}` : null,
+    recorded && !filtered ? `${cell.cpu} ${cell.since} ${cell.until} ${measure}` : null,
     (signal) => api.cell(cell.since, cell.cpu, Math.max(1, cell.until - cell.since), measure, signal),
     { delayMs: REST_MS, keep: false },
   );
@@ -39,12 +39,11 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       {!recorded && <p>not recorded</p>}
       {recorded && cell.share !== null && (
         <p>
-          {stateWords(cell.state, filtered)}{" "}
+          {measure === "busy" && !filtered ? "busy" : stateWords(cell.state, filtered)}{" "}
           <strong>{cell.state === "wait" ? `${Math.round(cell.share * 1000)} ms/s` : percent(cell.share)}</strong>
           {cell.until - cell.since > 1500 && " in the worst second"}
         </p>
       )}
-      {info && filtered && <p class="muted">the core as a whole, in its busiest second:</p>}
       {info && states.length > 0 && (
         <dl class="states">
           {states.map((each) => (
@@ -83,6 +82,36 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
         </>
       )}
       {read.slow && <p class="muted">reading that second …</p>}
+      {recorded && filtered && <WhatMatches of={cell} />}
     </div>
+  );
+}
+
+const MOST = 5;
+
+/** Of what the filter leaves in a cell: who it is. */
+function WhatMatches({ of }: { of: Cell }): JSX.Element | null {
+  const scope = { since: of.since, until: of.until, cpus: String(of.cpu), filters: filters.value };
+  const read = useResource(of.share ? JSON.stringify(scope) : null, (signal) => api.processes(scope, MOST, signal), {
+    delayMs: REST_MS,
+    keep: false,
+  });
+  const found = read.value;
+  if (read.slow) return <p class="muted">reading what matches …</p>;
+  if (!found || found.processes.length === 0) return null;
+  return (
+    <>
+      <p class="muted">what matches here, {duration(found.total_seconds * 1000)} of CPU time:</p>
+      <dl class="states">
+        {found.processes.map((each) => (
+          <div key={`${each.comm} ${each.pid}`}>
+            <dt>
+              <bdi>{each.comm}</bdi> <span class="muted">{each.pid}</span>
+            </dt>
+            <dd>{percent(each.share)}</dd>
+          </div>
+        ))}
+      </dl>
+    </>
   );
 }

@@ -129,11 +129,6 @@ class RingSet:
         for rings in self:
             rings.samples.set_period(sampling_event(self.hardware, rate_hz).period)
 
-    def held_seconds(self) -> float:
-        """How long the smallest ring lasts at the current rate."""
-        smallest = min((rings.samples.size for rings in self), default=0)
-        return smallest / (SAMPLE_BYTES * self._rate)
-
     def close(self) -> None:
         for rings in (*self, *self._gone):
             rings.close()

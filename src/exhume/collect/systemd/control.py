@@ -94,7 +94,8 @@ class SystemdControl:
 
     def unit_state(self, name: str) -> dict[str, str]:
         """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
-        static …), result, pid, cgroup, needs_reload, refuses_stop; stop_within: seconds that a stop may take."""
+        static …), result, pid, cgroup, needs_reload, refuses_stop; names: all that it goes by; listens: where a
+        socket does; stop_within: seconds that a stop may take."""
         known = self._orders.look(name)
         asked = {
             "id": "Id",
@@ -108,7 +109,10 @@ class SystemdControl:
             "needs_reload": "NeedDaemonReload",
             "refuses_stop": "RefuseManualStop",
         }
-        return {word: _word(known.get(key)) for word, key in asked.items()} | {"stop_within": stop_within(known)}
+        lists = {"names": " ".join(_words(known.get("Names"))), "listens": " ".join(_addresses(known.get("Listen")))}
+        return (
+            {word: _word(known.get(key)) for word, key in asked.items()} | lists | {"stop_within": stop_within(known)}
+        )
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
         """What it is, by words that stay the same until somebody changes it."""
@@ -210,6 +214,13 @@ def _words(value: object) -> list[str]:
     if isinstance(value, str):
         return value.split()
     return [str(each) for each in value] if isinstance(value, list) else []
+
+
+def _addresses(value: object) -> list[str]:
+    """Where a socket listens: pairs of a kind and an address over the bus, `ADDRESS (KIND)` in systemctl's text."""
+    if isinstance(value, list):
+        return [str(each[1]) for each in value if isinstance(each, list | tuple) and len(each) > 1]
+    return [word for word in _words(value) if not word.startswith("(")]
 
 
 def _snake(key: str) -> str:

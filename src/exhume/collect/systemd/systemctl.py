@@ -96,7 +96,9 @@ def _ask(program: str, *words: str, patience_s: float = _PATIENCE_S) -> Said:
     if not said.whole:
         raise BusSilent(f"{program} did not answer within {patience_s:.0f} s")
     if said.code and not said.lines:
-        raise BusError(said.complaint or f"{program} ended with code {said.code}")
+        # Its first line tells; what follows is about its own ways to the bus.
+        first = said.complaint.partition("\n")[0].rstrip(" .")
+        raise BusError(f"{program} says: {first}" if first else f"{program} ended with code {said.code}")
     return said
 
 

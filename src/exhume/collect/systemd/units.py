@@ -2,6 +2,7 @@
 it; of other units those that failed."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from exhume.collect.node_root import NodeRoot
@@ -77,7 +78,14 @@ def _read(root: NodeRoot, units: Units, hours: float, blind_spots: list[str]) ->
         if unit is not None and unit.name not in rows and unit.text("LoadState") != "not-found":
             row = _service(unit, _conditions(root, unit), blame.chain(unit), journal)
             rows[unit.name] = replace(row, absent=_absent(root, unit)) if _is_troubled(row) else row
-    return Seen(_with_logs(root, list(rows.values())), [*blind_spots, *journal.blind_spots])
+    blind_spots = [*blind_spots, *journal.blind_spots, *_unseen_managers(listed)]
+    return Seen(_with_logs(root, list(rows.values())), blind_spots)
+
+
+def _unseen_managers(listed: Mapping[str, Listed]) -> list[str]:
+    """Users have a systemd of their own, which only they may ask."""
+    users = [name for name, row in listed.items() if name.startswith("user@") and row.active == "active"]
+    return [f"units of users are not looked at: {', '.join(sorted(users))} runs them"] if users else []
 
 
 def _is_told(row: Listed) -> bool:
@@ -151,6 +159,7 @@ def _service(unit: UnitFacts, conditions: tuple[Condition, ...], failed: tuple[s
             triggered_by=unit.words("TriggeredBy"),
             failed=failed,
             triggers=unit.words("Triggers"),
+            restarted_by=unit.words("UpheldBy", "OnFailureOf", "OnSuccessOf"),
         ),
         conditions=conditions,
         history=history,

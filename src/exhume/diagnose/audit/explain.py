@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Mapping
 
-from exhume.diagnose.audit.traits import broken_conditions, is_triggered, pace_per_hour
+from exhume.diagnose.audit.traits import broken_conditions, has_given_up, is_triggered, pace_per_hour
 from exhume.model.audit import Condition, Exit, Manager, Service, Trait
 from exhume.model.words import count
 
@@ -107,6 +107,8 @@ def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Se
         said.append(_looping(service))
     elif Trait.FAILED in traits:
         said.append(_failed(service, others))
+    if Trait.UNHEALTHY in traits:
+        said.append("it is up, but the health check that it came with fails; its log ends with what that said")
     if Trait.DEPENDENCY_FAILED in traits:
         said += [_dependency(name, others) for name in service.wants.failed]
     if Trait.CONDITION_FAILED in traits and service.held_back:
@@ -185,6 +187,8 @@ def _looping(service: Service) -> str:
         parts.append(history.age_pattern)
     if is_triggered(service):
         parts.append(f"{', '.join(service.wants.triggered_by[:_SHOWN])} starts it again")
+    elif service.wants.restarted_by and service.restart_policy == "no":
+        parts.append(_others_start_it(service))
     elif service.restart_policy:
         parts.append(_policy(service))
     return "; ".join(parts)
@@ -211,6 +215,8 @@ def _failed(service: Service, others: Mapping[str, Service]) -> str:
         parts.append(f"systemd gave up on it: {service.start_limit}")
     elif restarts and "start-limit-hit" not in service.result:
         parts.append(f"after {count(restarts, 'new start')}")
+    if service.manager is not Manager.SYSTEMD and has_given_up(service):
+        parts.append(f"{_manager(service)} gave up on it: its restart policy is {service.restart_policy}")
     return "; ".join(parts) + _and_now(service, others)
 
 
@@ -237,6 +243,8 @@ def _and_now(service: Service, others: Mapping[str, Service]) -> str:
     down = [name for name in triggers if (other := others.get(name)) is not None and other.state == "failed"]
     if down:
         return f"; it stays down: {', '.join(down[:_SHOWN])}, which starts it, failed too"
+    if not triggers and service.wants.restarted_by:
+        return f"; {_others_start_it(service)}"
     if not triggers:
         return "; it stays down"
     history = service.history
@@ -245,6 +253,12 @@ def _and_now(service: Service, others: Mapping[str, Service]) -> str:
         bad = "all" if history.failures >= history.starts else f"{history.failures:,} of"
         fared = f" ({bad} {count(history.starts, 'start')} in {hours_words(history.hours)} ended badly)"
     return f"; {', '.join(triggers[:_SHOWN])} starts it again{fared}"
+
+
+def _others_start_it(service: Service) -> str:
+    names = service.wants.restarted_by[:_SHOWN]
+    have = "has" if len(names) == 1 else "have"
+    return f"{', '.join(names)} {have} it started again (Upholds=, OnFailure=, OnSuccess=)"
 
 
 def _dependency(name: str, others: Mapping[str, Service]) -> str:

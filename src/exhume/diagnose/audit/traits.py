@@ -41,6 +41,8 @@ def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
         found.append(Trait.DEPENDENCY_FAILED)
     elif _flaps(service, now):
         found.append(Trait.FLAPPING)
+    if is_unhealthy(service) and not found:
+        found.append(Trait.UNHEALTHY)
     if broken_conditions(service) and not is_active(service) and not found:
         found.append(Trait.CONDITION_FAILED)
     return tuple(found)
@@ -49,6 +51,11 @@ def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
 def is_active(service: Service) -> bool:
     """Whether its manager has it running, or is about to."""
     return service.state in _ACTIVE
+
+
+def is_unhealthy(service: Service) -> bool:
+    """Whether it is up, and the check that came with it says that it does not work."""
+    return service.manager is not Manager.SYSTEMD and service.state == "running" and service.detail == "unhealthy"
 
 
 def is_between_starts(service: Service) -> bool:
@@ -155,8 +162,7 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
     """Whether it still goes on: it failed just now, is about to be started again, or is young."""
     if is_between_starts(service) or _is_young(service):
         return True
-    if service.state == "failed":
-        # Its manager gave up: that is a failure, and no loop any more.
+    if has_given_up(service):
         return False
     last = max((each.at for each in history.exits if each.at is not None), default=None)
     if last is None and service.last_exit is not None:
@@ -168,6 +174,16 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
         return False
     pause = 3600.0 / max(pace_per_hour(service), LOOP_PER_HOUR)
     return (now - last) / 1e9 <= max(_WAITS_S.get(service.manager, 0.0), min(RECENT_S, 3 * pause))
+
+
+def has_given_up(service: Service) -> bool:
+    """Whether its manager does not start it again: that is a failure, and no loop any more. A unit that another one has
+    started again and again is down only for the moment."""
+    if service.state == "failed":
+        return not service.wants.restarted_by
+    policy, _, most = service.restart_policy.partition(":")
+    tried = policy == "on-failure" and most.isdigit() and (service.restarts or 0) >= int(most) > 0
+    return tried and service.state in _ENDED
 
 
 def _is_young(service: Service) -> bool:

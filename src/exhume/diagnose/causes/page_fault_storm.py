@@ -20,8 +20,10 @@ _INSIDE = {
     "numa": "NUMA hinting faults",
     "reading": "reading files in",
 }
+# The size of a page where the recording doesn't tell it; some kernels for aarch64 have 16 or 64 KiB.
 _PAGE = 4096
-_HUGE_PAGE = 2 << 20
+# Of one entry of a page table, which is a page by itself.
+_ENTRY = 8
 
 
 def examine(case: Case) -> Found | RuledOut:
@@ -85,7 +87,7 @@ def _killed(case: Case) -> str | None:
 def _births(case: Case, load: Load) -> str | None:
     """Whether the faults are those of processes that are started: each takes hundreds to come up."""
     forks = rise_of(case, "forks")
-    if forks >= CAUSE.limit("births") and forks * CAUSE.limit("faults_per_birth") >= _touched(case) / _PAGE:
+    if forks >= CAUSE.limit("births") and forks * CAUSE.limit("faults_per_birth") >= _touched(case) / _page(case):
         return f"{forks:,.0f} processes a second were started, which alone makes that many page faults"
     pids = len(set(case.sampled.pid[load.mask].tolist()))
     if load.samples / max(pids, 1) < CAUSE.limit("samples_per_process"):
@@ -164,7 +166,13 @@ def _is_filling(case: Case) -> bool:
 
 def _touched(case: Case) -> float:
     """Bytes that were touched for the first time, a second, over what is usual."""
-    return rise_of(case, "pgfault") * _PAGE + rise_of(case, "thp_fault_alloc") * _HUGE_PAGE
+    page = _page(case)
+    huge = page * (page // _ENTRY)
+    return rise_of(case, "pgfault") * page + rise_of(case, "thp_fault_alloc") * huge
+
+
+def _page(case: Case) -> int:
+    return case.facts.page_bytes or _PAGE
 
 
 def _part(case: Case, load: Load, group: str) -> float:

@@ -3,7 +3,7 @@
 from exhume.diagnose.belongings import Belongs, stopping
 from exhume.diagnose.case import KERNEL_STATES, Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.cgroup_counts import CgroupCounts, cgroup_counts, seconds_before
+from exhume.diagnose.cgroup_counts import CgroupCounts, memory_counts, seconds_before
 from exhume.diagnose.evidence import of_column
 from exhume.diagnose.felt import gravity
 from exhume.diagnose.hold import hold_of
@@ -20,7 +20,7 @@ CAUSE = catalogue()["zombie-memcgs"]
 
 def examine(case: Case) -> Found | RuledOut:
     sheet = Sheet(case, CAUSE)
-    counts = next(iter(cgroup_counts(case)), None)
+    counts = memory_counts(case)
     dying = None if counts is None else counts.dying
     walk = walking(case)
     hot = walk.peak >= CAUSE.limit("core_share") and _is_walk(case, walk)

@@ -36,6 +36,7 @@ _COLOURS = {
     Trait.FAILED: _RED,
     Trait.DEPENDENCY_FAILED: _ORANGE,
     Trait.FLAPPING: _ORANGE,
+    Trait.UNHEALTHY: _ORANGE,
     Trait.CONDITION_FAILED: _BLUE,
     Trait.DEFAULT_ON: _BLUE,
 }

@@ -17,7 +17,7 @@ from exhume.present.cores import (
     state_of,
 )
 from exhume.present.palette import BY_NAME, STATES, State, blend
-from exhume.present.terminal.console import colours_in
+from exhume.present.terminal.console import colours_in, fitted
 from exhume.present.words import duration, percent
 from exhume.store.cores import GAP, CoreGrid
 from exhume.store.events import EventView
@@ -57,7 +57,8 @@ def draw_cores(
         terminal.print(line)
     if marks:
         terminal.print(_mark_row(grid, marks, stretch, coloured))
-    terminal.print(_legend(grid, bool(marks), coloured))
+    for line in fitted(terminal, _legend(grid, bool(marks), coloured)):
+        terminal.print(line)
     terminal.print(Text(worst_words(worst, zone), Style(bold=coloured)))
 
 

@@ -13,6 +13,7 @@ from exhume.model.clock import NANOS
 from exhume.model.times import format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind
 from exhume.present.events_view import visible
+from exhume.present.terminal.console import fitted
 from exhume.present.words import count, duration, listing, percent, size
 from exhume.present.zombies_view import (
     Explanation,
@@ -44,7 +45,8 @@ Row = tuple[str, ...]
 def print_zombies(terminal: Console, report: ZombieReport, zone: tzinfo | None) -> None:
     """The whole report."""
     for line in report_lines(report, zone):
-        terminal.print(line)
+        for part in fitted(terminal, line):
+            terminal.print(part)
 
 
 def report_lines(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
@@ -122,8 +124,10 @@ def _findings(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
             "a recording of a minute or more would (exhume record)"
         )
     elif growth is not None:
-        since = format_moment(growth.since, zone, digits=0)
-        lines.append(f"growth is from the recording: {growth.first:,} at {since}, {growth.last:,} now")
+        # The last count may be an older one: each end goes by the lower of two.
+        until = growth.since + round(growth.seconds * NANOS)
+        since, last = (format_moment(wall, zone, digits=0) for wall in (growth.since, until))
+        lines.append(f"growth is from the recording: {growth.first:,} at {since}, {growth.last:,} at {last}")
     if memory is not None and memory.dying is not None and growth is not None:
         hours = hours_until(memory.dying, growth, report.verdict.thresholds)
         if hours is not None and not report.verdict.is_finding and growth.source != SAMPLING and hours < 24 * 365:
@@ -303,7 +307,7 @@ def _table(header: Sequence[str], rows: Sequence[Row], right: Sequence[int] | ra
     widths = [max(len(row[i]) for row in [tuple(header), *rows]) for i in range(len(header))]
     for index, row in enumerate([tuple(header), *rows]):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
-        yield Text("  " + "   ".join(cells).rstrip(), _PLAIN if index else _DIM)
+        yield Text("  " + "   ".join(cells).rstrip(), _PLAIN if index else _DIM, no_wrap=True)
 
 
 def _short(text: str, width: int = 60) -> str:

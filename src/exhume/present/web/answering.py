@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from exhume.store.giving_up import GivenUp
 from exhume.store.index import Skipped
 
 NOBODY_WAITS = 499
+# Who wants to know how far an answer is gives the question a name, and asks for it by that.
+ASKED_AS = "x-exhume-ask"
+_LONGEST_NAME = 64
 # Answers as they were sent, while no segment comes or goes: people look at the same overview.
 MOST_BYTES = 32 << 20
 _MOST_OF_ONE = 2 << 20
@@ -39,6 +42,7 @@ class Answering:
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
         self._working: dict[Any, _Working] = {}
+        self._named: dict[str, _Working] = {}
         self._sent: OrderedDict[Any, Response] = OrderedDict()
         self._bytes = 0
         self._segments: object = None
@@ -57,14 +61,18 @@ class Answering:
 
         return await self._answered(request, (work, words), begin, long)
 
-    async def here(self, request: Request, work: Callable[..., Response], *words: Any) -> Response:
+    async def here(self, request: Request, work: Callable[..., Response], *words: Any, long: bool = False) -> Response:
         """The answer of `work`, which is given the opened recording, its question and the words, in a thread: for work
         that puts together what was remembered."""
 
         def begin(ask: Ask) -> Awaitable[Response]:
             return run_in_threadpool(work, self._opened, ask, *words)
 
-        return await self._answered(request, (work, words), begin, long=False)
+        return await self._answered(request, (work, words), begin, long)
+
+    def progress(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """How far the questions of these names are: segments read, and all of them. Answered ones are not told."""
+        return {name: self._named[name].ask.progress for name in names if name in self._named}
 
     def is_long(self, since: int | None, until: int | None) -> bool:
         """Whether a question about this time reads much."""
@@ -85,6 +93,9 @@ class Answering:
             # Where nobody waits any more, nobody wants to know how it ended.
             working.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         working.waiting += 1
+        name = request.headers.get(ASKED_AS, "")[:_LONGEST_NAME]
+        if name:
+            self._named[name] = working
         gone = asyncio.ensure_future(_gone(request))
         try:
             await asyncio.wait({working.task, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,6 +106,8 @@ class Answering:
             return Response(status_code=NOBODY_WAITS)
         finally:
             gone.cancel()
+            if self._named.get(name) is working:
+                del self._named[name]
             working.waiting -= 1
             if not working.waiting and not working.task.done():
                 working.ask.give_up()

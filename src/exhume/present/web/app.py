@@ -12,7 +12,14 @@ from starlette.exceptions import HTTPException
 
 from exhume import __version__
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
-from exhume.present.web import routes_diagnosis, routes_live, routes_recording, routes_stacks, routes_timeline
+from exhume.present.web import (
+    routes_diagnosis,
+    routes_live,
+    routes_progress,
+    routes_recording,
+    routes_stacks,
+    routes_timeline,
+)
 from exhume.present.web.answering import Answering
 from exhume.present.web.explaining import Explaining
 from exhume.present.web.guard import Guard, Rules
@@ -46,7 +53,7 @@ def create_app(directory: Path, rules: Rules, static: Path = STATIC, opened: Ope
     app.state.opened = opened
     app.state.answering = Answering(opened)
     app.state.stopping = threading.Event()
-    for routes in (routes_recording, routes_timeline, routes_stacks, routes_diagnosis, routes_live):
+    for routes in (routes_recording, routes_timeline, routes_stacks, routes_diagnosis, routes_live, routes_progress):
         app.include_router(routes.router, prefix="/api")
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _misunderstood)

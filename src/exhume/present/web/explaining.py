@@ -3,19 +3,21 @@ that can't be read are found there, too."""
 
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exhume.model.errors import ExhumeError
 from exhume.model.finding import Finding
 from exhume.model.window import Window
 from exhume.present.incidents_view import Moment, moments_of
+from exhume.present.web.diagnosed import diagnosed, told
 from exhume.present.web.opened import Opened, opened_at
-from exhume.store.remembered import Remembered
 
 LOOK_EVERY_S = 2.0
 # A page that opens first wants its pictures: explaining waits until they are likely drawn.
 FIRST_LOOK_S = 3.0
+# So many diagnoses are kept as they are told; those of older incidents are worked out again when somebody asks.
+_MOST_TOLD = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Known:
 
     marks: int
     finding: Finding | None
+    #: The whole diagnosis on the wire, so that one click shows the chain at once.
+    told: bytes | None = None
 
 
 def moment_id(moment: Moment) -> str:
@@ -57,6 +61,10 @@ class Explaining:
         """Every marked moment, in its order."""
         return moments_of(self._opened.marks())
 
+    def moment(self, name: str) -> Moment | None:
+        """The moment of this name, where there is one."""
+        return next((moment for moment in self.moments() if moment_id(moment) == name), None)
+
     def _run(self) -> None:
         self._stop.wait(FIRST_LOOK_S)
         while not self._stop.is_set():
@@ -75,22 +83,27 @@ class Explaining:
             if self._stop.is_set():
                 return
             window = moment.window.clamp(span)
-            finding = None if window.empty else self._explained(window, moment.at)
-            self._known[moment_id(moment)] = Known(len(moment.marks), finding)
+            finding, answer = (None, None) if window.empty else self._explained(window, moment.at)
+            self._known[moment_id(moment)] = Known(len(moment.marks), finding, answer)
+            self._forget_answers()
 
-    def _explained(self, window: Window, at: int) -> Finding | None:
+    def _explained(self, window: Window, at: int) -> tuple[Finding | None, bytes]:
         readers = self._opened.readers
         ask = readers.ask(long=True)
         try:
-            finding: Finding | None = readers.submit(ask, _cause_of, self._opened.directory, window, at).result()
-            return finding
+            found: tuple[Finding | None, bytes] = readers.submit(
+                ask, _cause_of, self._opened.directory, window, at
+            ).result()
+            return found
         finally:
             readers.end(ask)
 
+    def _forget_answers(self) -> None:
+        kept = [name for name, known in self._known.items() if known.told is not None]
+        for name in kept[:-_MOST_TOLD]:
+            self._known[name] = replace(self._known[name], told=None)
 
-def _cause_of(directory: Path, window: Window, at: int) -> Finding | None:
-    # Loaded when there is something to explain: the first view does not wait for it.
-    from exhume.diagnose.engine import diagnose
 
-    findings = diagnose(Remembered(opened_at(directory).recording()), window, at=at).findings
-    return findings[0] if findings else None
+def _cause_of(directory: Path, window: Window, at: int) -> tuple[Finding | None, bytes]:
+    found = diagnosed(opened_at(directory).recording(), window, at)
+    return (found.findings[0] if found.findings else None), told(found)

@@ -20,6 +20,10 @@ from exhume.store.schema import UnreadableFile
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+# Milliseconds of wall time, and the value.
+Point = tuple[int, float]
+# What is read least often is read within this.
+_RARE = 60 * NANOS
 Series = Mapping[str, tuple[Ints, Floats]]
 _MEMORY_HIERARCHIES = ("memory", "unified", "v2", "")
 
@@ -59,8 +63,8 @@ class TablePoints:
 def points_of(
     memory: PerSegment, recording: Recording, window: Window, lanes: Sequence[Lane], ask: Ask | None
 ) -> dict[str, list[Points]]:
-    """The points of each lane in the segments of a window."""
-    segments = recording.holding(window)
+    """The points of each lane in the segments of a window, and in those beside it."""
+    segments = recording.holding(Window(window.since - _RARE, window.until + _RARE))
     found: dict[str, list[Points]] = {}
     tables = list(dict.fromkeys(lane.table for lane in lanes))
     for table in tables:
@@ -107,6 +111,31 @@ def pool(points: list[Points], lane: Lane, window: Window, cells: int) -> dict[s
         np.maximum.at(greatest, np.clip(cell, 0, cells - 1), values[inside])
         pooled[line] = [None if value == -np.inf else round(value, 4) for value in greatest.tolist()]
     return pooled
+
+
+def beside(points: list[Points], lane: Lane, window: Window) -> dict[str, tuple[Point | None, Point | None]]:
+    """For each line the last point before a window and the first one after it: what is read every ten seconds has a
+    line in a view of one second, too."""
+    found = {}
+    for line in lane.lines:
+        told = [each.lines[line] for each in points if line in each.lines]
+        times = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in told)])
+        values = np.concatenate([np.zeros(0), *(each[1] for each in told)])
+        known = ~np.isnan(values)
+        times, values = times[known], values[known]
+        before, after = times < window.since, times >= window.until
+        found[line] = (
+            _point(times[before], values[before], last=True),
+            _point(times[after], values[after], last=False),
+        )
+    return found
+
+
+def _point(times: Ints, values: Floats, *, last: bool) -> Point | None:
+    if not len(times):
+        return None
+    place = int(np.argmax(times) if last else np.argmin(times))
+    return int(times[place]) // MILLIS, round(float(values[place]), 4)
 
 
 def _numbers(rows: pa.Table, column: str) -> Floats:

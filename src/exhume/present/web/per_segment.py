@@ -71,7 +71,7 @@ class PerSegment:
         """Have the answers of sealed segments begun, few pieces of them, as they are small; whoever asks for several
         does not wait for one after the other."""
         sealed = [segment for segment in segments if segment.sealed]
-        self._begun(sealed, question, make, ask or self._nobodys, _LEAST_OF_SMALL)
+        self._begun(sealed, question, make, ask or self._nobodys, _LEAST_OF_SMALL, counted=False)
 
     def prepare(
         self, segments: Sequence[Segment], question: Hashable, make: Callable[[Sequence[Segment]], list[Any]]
@@ -112,8 +112,10 @@ class PerSegment:
         make: Callable[[Sequence[Segment]], list[Any]],
         ask: Ask,
         least: int = _LEAST,
+        *,
+        counted: bool = True,
     ) -> list[Any]:
-        """The answer of each segment, or its future."""
+        """The answer of each segment, or its future; `counted` among those that the question waits for."""
         found: list[Any] = []
         missing: list[tuple[Segment, Future[Any]]] = []
         with self._lock:
@@ -130,6 +132,8 @@ class PerSegment:
                     if segment.sealed:
                         self._coming[key] = future
                 found.append(future)
+        if counted:
+            ask.wait_for([each for each in found if isinstance(each, Future)])
         size = min(_MOST, max(least, -(-len(missing) // _PIECES)))
         for place in range(0, len(missing), size):
             part = missing[place : place + size]

@@ -11,6 +11,7 @@ import itertools
 import mmap
 import os
 import signal
+import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -19,9 +20,12 @@ from multiprocessing import active_children, get_context
 from typing import Any
 
 from exhume.store.giving_up import GivenUp, ask_before_each_file
+from exhume.store.reading import tell_reading
 
 _PR_SET_PDEATHSIG = 1
 _SLOTS = 4096
+# Of each question, as the process that works at it tells: segments read, segments to read.
+_COUNTS = struct.Struct("=II")
 # So many pieces of one question are worked at in a turn; the rest waits until the others had theirs.
 _IN_A_TURN = 8
 # So many pieces of others are begun before the next turn of a question, and no more: where new questions come without
@@ -39,6 +43,10 @@ class Ask:
 
     slot: int
     flags: mmap.mmap
+    counts: mmap.mmap
+    #: Segments that are read for it by several processes: done, and all of them.
+    done: int = 0
+    segments: int = 0
     pieces: int = 0
     turn: int = 0
     long: bool = False
@@ -51,6 +59,23 @@ class Ask:
     @property
     def given_up(self) -> bool:
         return bool(self.flags[self.slot])
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Segments that were read, of how many. (0, 0) where that is not known (yet)."""
+        if self.segments or not self.slot:
+            return self.done, self.segments
+        done, segments = _COUNTS.unpack_from(self.counts, self.slot * _COUNTS.size)
+        return int(done), int(segments)
+
+    def wait_for(self, coming: "list[Future[Any]]") -> None:
+        """Count segments that processes read for it."""
+        self.segments += len(coming)
+        for each in coming:
+            each.add_done_callback(self._one_more)
+
+    def _one_more(self, _: "Future[Any]") -> None:
+        self.done += 1
 
 
 @dataclass(order=True, slots=True)
@@ -67,6 +92,7 @@ class Readers:
 
     def __init__(self) -> None:
         self._flags = mmap.mmap(-1, _SLOTS)
+        self._counts = mmap.mmap(-1, _SLOTS * _COUNTS.size)
         self._free_slots = list(range(_SLOTS - 1, 0, -1))
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -82,7 +108,10 @@ class Readers:
         self._count = 1 + min(_MOST_PROCESSES, max(_THREADS, len(os.sched_getaffinity(0))))
         try:
             processes = ProcessPoolExecutor(
-                self._count, mp_context=get_context("fork"), initializer=_begin, initargs=(os.getpid(), self._flags)
+                self._count,
+                mp_context=get_context("fork"),
+                initializer=_begin,
+                initargs=(os.getpid(), self._flags, self._counts),
             )
             # The first piece of work forks them all.
             processes.submit(os.getpid)
@@ -101,7 +130,8 @@ class Readers:
         with self._lock:
             slot = self._free_slots.pop() if self._free_slots else 0
         self._flags[slot] = 0
-        return Ask(slot, self._flags, long=long)
+        _COUNTS.pack_into(self._counts, slot * _COUNTS.size, 0, 0)
+        return Ask(slot, self._flags, self._counts, long=long)
 
     def end(self, ask: Ask) -> None:
         """All futures of the question are done, or nobody looks at them."""
@@ -212,24 +242,31 @@ class Readers:
         self._run(piece)
 
 
-def _begin(parent: int, flags: mmap.mmap) -> None:
+def _begin(parent: int, flags: mmap.mmap, counts: mmap.mmap) -> None:
     """A process begins: it ends with the server, also when that is killed, and leaves Ctrl-C to it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _Process.flags = flags
+    _Process.flags, _Process.counts = flags, counts
 
 
 class _Process:
     """What a process was given when it was forked."""
 
     flags: mmap.mmap | None = None
+    counts: mmap.mmap | None = None
 
 
 def _work(slot: int, work: Callable[..., Any], words: tuple[Any, ...]) -> Any:
-    flags = _Process.flags
-    assert flags is not None
+    flags, counts = _Process.flags, _Process.counts
+    assert flags is not None and counts is not None
     ask_before_each_file(lambda: bool(flags[slot]))
+
+    def further(done: int, segments: int) -> None:
+        before = _COUNTS.unpack_from(counts, slot * _COUNTS.size)
+        _COUNTS.pack_into(counts, slot * _COUNTS.size, before[0] + done, before[1] + segments)
+
+    tell_reading(further)
     return work(*words)

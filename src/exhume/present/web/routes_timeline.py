@@ -13,7 +13,7 @@ from exhume.present.web.asked import LAST_MS, MOST_CORES, Asking, ms, window_of
 from exhume.present.web.asking import Answers, Cells, Moment, Question, Text
 from exhume.present.web.explaining import Explaining, moment_id
 from exhume.present.web.framed import MEDIA_TYPE, modelled
-from exhume.present.web.lanes import LANES, points_of, pool
+from exhume.present.web.lanes import LANES, beside, points_of, pool
 from exhume.present.web.opened import Opened
 from exhume.present.web.readers import Ask
 from exhume.present.web.shapes import (
@@ -56,7 +56,9 @@ async def heatmap_of(request: Request, answers: Answering, question: Asking, cel
     since, until = question.since, question.until
     if since is not None and until is not None and until - since < cells * 1000:
         return await answers.apart(request, answers_cores.closely, question, cells, measure)
-    return await answers.here(request, answers_cores.from_seconds, question, cells, measure)
+    # What looks at every sample of hours lets what reads seconds go first.
+    long = question.wanted.looks_at_samples and answers.is_long(since, until)
+    return await answers.here(request, answers_cores.from_seconds, question, cells, measure, long=long)
 
 
 @router.get("/cell", responses={200: {"model": CellShape}}, response_class=Response)
@@ -81,7 +83,7 @@ async def lanes(  # noqa: PLR0917
     cells: Cells = 1000,
     names: Annotated[Text, Query(description=f"some of {','.join(LANES)}; all where it is left out")] = None,
 ) -> Response:
-    """Lines over time, each point the greatest value in its cell."""
+    """Lines over time, each point the greatest value in its cell; and the nearest points before and after."""
     chosen = tuple(name for name in (names.split(",") if names else LANES) if name in LANES)
     return await answers.here(request, _lanes, since, until, cells, chosen)
 
@@ -95,7 +97,11 @@ def _lanes(  # noqa: PLR0917
     found = []
     for lane in chosen:
         pooled = pool(points[lane.name], lane, window, cells)
-        series = [Line(name=name, title=title, values=pooled[name]) for name, title in lane.lines.items()]
+        outside = beside(points[lane.name], lane, window)
+        series = [
+            Line(name=name, title=title, values=pooled[name], before=outside[name][0], after=outside[name][1])
+            for name, title in lane.lines.items()
+        ]
         found.append(LaneShape(name=lane.name, title=lane.title, unit=lane.unit, series=series))
     return modelled(LanesShape(since=ms(window.since), until=ms(window.until), cells=cells, lanes=found))
 

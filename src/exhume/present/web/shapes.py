@@ -80,6 +80,9 @@ class Line(BaseModel):
     name: str
     title: str
     values: list[float | None]
+    #: The nearest measured points outside of the window: milliseconds and value.
+    before: tuple[int, float] | None = None
+    after: tuple[int, float] | None = None
 
 
 class LaneShape(BaseModel):
@@ -227,3 +230,14 @@ class LiveShape(BaseModel):
     lost: int
     skipped: int
     incidents: int
+
+
+class Reading(BaseModel):
+    """How far a question is: segments that were read, of how many."""
+
+    done: int
+    of: int
+
+
+class ProgressShape(BaseModel):
+    asks: dict[str, Reading]

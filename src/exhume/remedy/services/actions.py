@@ -188,7 +188,7 @@ class StopContainer:
 
     def look(self, step: Step) -> dict[str, Any]:
         engine, container = _container(self.controls, step)
-        return {"ran": engine.runs(container)}
+        return {"ran": engine.runs(container), "paused": engine.is_paused(container)}
 
     def do(self, step: Step, before: Before) -> str:
         engine, container = _container(self.controls, step)
@@ -203,6 +203,10 @@ class StopContainer:
             return "the container was removed since, so it was not started again"
         if not engine.runs(container):
             engine.start(container)
+        # Fixes of before that have no word of it.
+        if before.get("paused", False) and not engine.is_paused(container):
+            engine.pause(container)
+            return "it is paused again, but has begun anew: what it had in memory is lost"
         return ""
 
 

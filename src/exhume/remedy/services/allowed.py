@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Step
 from exhume.remedy.services.actions import (
     HOLD_UNITS,
@@ -13,7 +12,7 @@ from exhume.remedy.services.actions import (
     stopped_along,
 )
 from exhume.remedy.services.node import Node
-from exhume.remedy.services.refuse import refusal, required_refusal
+from exhume.remedy.services.refuse import refusal, required_refusal, unit_as_it_stands
 from exhume.remedy.services.surroundings import Surroundings, look_around
 
 
@@ -30,9 +29,9 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
         control = node.controls.systemd()
         for name in step.targets:
             state = control.unit_state(name)
-            pid = int(state["pid"]) if state.get("pid", "").isdigit() else 0
-            service = Service(Manager.SYSTEMD, name, name, pid=pid or None, cgroup=state.get("cgroup") or None)
-            said += [why] if (why := refusal(service, around)) else []
+            service = unit_as_it_stands(name, state)
+            names, listens = state.get("names", "").split(), state.get("listens", "")
+            said += [why] if (why := refusal(service, around, None, names, listens)) else []
         along = {name: how for name, how in stopped_along(control, step.targets).items() if name not in step.dependents}
         said += [why] if (why := required_refusal(step.targets[-1], along, forced=forced)) else []
     return list(dict.fromkeys(said))

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from exhume.model.audit import Audit, Judged, Manager, Needed, Service
+from exhume.model.audit import Audit, Judged, Manager, Needed
 from exhume.model.errors import UsageError
 from exhume.model.remedy import Unasked
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.controls import Controls
 from exhume.remedy.services.names import STOPPABLE, check_unit_name, is_unit_name
+from exhume.remedy.services.refuse import unit_as_it_stands
 
 # What a shortened id has to have at least.
 _SHORT_ID = 12
@@ -58,10 +59,7 @@ def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Chosen:
     known = next(units, None)
     if known is not None:
         return Chosen(known.service, known)
-    pid = int(state["pid"]) if state.get("pid", "").isdigit() else 0
-    return Chosen(
-        Service(Manager.SYSTEMD, name, name, state=state["active"], pid=pid or None, cgroup=state.get("cgroup") or None)
-    )
+    return Chosen(unit_as_it_stands(name, state))
 
 
 def _container(name: str, judged: Iterable[Judged], target: str) -> Judged:

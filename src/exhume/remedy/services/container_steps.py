@@ -2,7 +2,7 @@
 
 import shlex
 
-from exhume.model.audit import Manager
+from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Step
 from exhume.remedy.services.actions import RESTART_POLICY, STOP_CONTAINER
 from exhume.remedy.services.chosen import Chosen
@@ -11,6 +11,8 @@ from exhume.remedy.services.names import check_container_id
 
 # How an owner is told that is a unit of systemd.
 _BY_UNIT = "unit "
+# One that looks only when it is called.
+_BY_COMPOSE = "compose project "
 # Orchestrators that make a new container in the place of one that is stopped.
 _BY_SWARM, _BY_ECS = "swarm service ", "ECS task "
 
@@ -37,6 +39,7 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
             f"it back; {program} stop {container} does that",
         )
     policy, runs = engine.restart_policy(container), engine.runs(container)
+    paused, harm = runs and engine.is_paused(container), chosen.harm + _compose_words(service)
     steps = []
     if runs:
         steps.append(
@@ -48,30 +51,44 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
                 targets=(target,),
                 commands=(f"{program} stop -t 30 {container}",),
                 risk=chosen.risk,
-                harm=chosen.harm,
-                undo="it is started again",
-                undo_commands=(f"{program} start {container}",),
+                harm=harm + ("; it is paused: what it has in memory is lost" if paused else ""),
+                undo="it is started, and paused, again" if paused else "it is started again",
+                undo_commands=(
+                    f"{program} start {container}",
+                    *([f"{program} pause {container}"] if paused else []),
+                ),
                 effects=chosen.effects,
             )
         )
     if policy.name != "no":
-        retries = f":{policy.max_retries}" if policy.max_retries else ""
+        word = f"{policy.name}:{policy.max_retries}" if policy.max_retries else policy.name
         steps.append(
             Step(
                 id=f"restart-policy:{service.key}",
-                title=f"keep container {service.name} from being started again: restart policy {policy.name} -> no",
+                title=f"keep container {service.name} from being started again: restart policy {word} -> no",
                 why="what is only stopped comes back when the runtime, or the node, starts again",
                 action=RESTART_POLICY,
                 targets=(target,),
                 commands=(f"{program} update --restart=no {container}",),
                 risk=chosen.risk,
-                harm=chosen.harm,
+                harm=harm,
                 undo="the policy is put back",
-                undo_commands=(f"{program} update --restart={policy.name}{retries} {container}",),
+                undo_commands=(f"{program} update --restart={word} {container}",),
                 effects=chosen.effects,
             )
         )
     return steps, "" if steps else f"{service.key} does not run, and nothing starts it again"
+
+
+def _compose_words(service: Service) -> str:
+    """Who brings it back all the same: compose, the next time that somebody calls it."""
+    if not service.owner.startswith(_BY_COMPOSE):
+        return ""
+    where = f" in {service.fragment}" if service.fragment else ""
+    return (
+        f"; {service.owner} made it: the next docker compose up starts it again, with the restart policy that it has "
+        f"there, unless its service is taken out{where}"
+    )
 
 
 def _by_its_orchestrator(chosen: Chosen) -> Step:

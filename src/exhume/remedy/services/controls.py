@@ -59,6 +59,10 @@ class ContainerControl(Protocol):
 
     def runs(self, container: str) -> bool: ...
 
+    def is_paused(self, container: str) -> bool: ...
+
+    def pause(self, container: str) -> None: ...
+
     def update_restart_policy(self, container: str, policy: str, max_retries: int = 0) -> None: ...
 
     def stop(self, container: str, timeout: int = ...) -> bool: ...
@@ -76,7 +80,8 @@ class Controls:
 
     def systemd(self) -> UnitControl:
         if self.units is None:
-            raise ActionFailed(self._why(Manager.SYSTEMD, "systemd can't be reached here"))
+            why = self._why(Manager.SYSTEMD, "systemd can't be reached here")
+            raise ActionFailed(f"{why}; go where systemd runs, or name the node's root directory with --root")
         return self.units
 
     def engine(self, manager: Manager) -> ContainerControl:

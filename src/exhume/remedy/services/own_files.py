@@ -69,7 +69,7 @@ class OwnFiles:
             return f"{directory_of(unit)} is no plain directory"
         if os.path.lexists(file):
             return f"{drop_in_of(unit)} is there already"
-        return ""
+        return self._read_only(directory)
 
     def is_held(self, unit: str) -> bool:
         """Whether something is in the place of our drop-in."""
@@ -98,7 +98,9 @@ class OwnFiles:
 
     def mask_obstacle(self, unit: str) -> str:
         """Why it can't be masked by a link."""
-        return f"{mask_of(unit)} is there already" if os.path.lexists(self._units() / check_unit_name(unit)) else ""
+        if os.path.lexists(self._units() / check_unit_name(unit)):
+            return f"{mask_of(unit)} is there already"
+        return self._read_only(self._units())
 
     def look(self, unit: str) -> dict[str, bool]:
         """What has to be known to take a drop-in away again: whether its directories were there."""
@@ -134,7 +136,8 @@ class OwnFiles:
             if directory.is_symlink() or (os.path.lexists(file) and _content(file) != text.encode()):
                 raise Kept(f"{drop_in_of(unit)} was changed since, so it is left; look at it, and remove it")
             there = os.path.lexists(file)
-            for each in (file, directory / _BESIDE):
+            # On a file system that is read-only, even what is not there can't be removed.
+            for each in filter(os.path.lexists, (file, directory / _BESIDE)):
                 each.unlink(missing_ok=True)
             if directory.is_dir():
                 sync_directory(directory)
@@ -174,6 +177,11 @@ class OwnFiles:
             raise ActionFailed(f"{mask_of(unit)} can't be removed: {error.strerror}") from None
         return True
 
+    def _read_only(self, directory: Path) -> str:
+        """Why nothing can be written there, by the directory that is there already; empty where it can."""
+        there = next((each for each in (directory, *directory.parents) if each.is_dir()), directory)
+        return "" if os.access(there, os.W_OK) else f"{UNITS} can't be written to: its file system is read-only"
+
     def _units(self) -> Path:
         return self.resolve(UNITS)
 
@@ -203,6 +211,8 @@ def _is_mask(link: Path) -> bool:
 
 
 def _remove_if_empty(directory: Path) -> None:
+    if not directory.is_dir():
+        return
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         try:
             directory.rmdir()

@@ -11,9 +11,9 @@ from exhume.remedy.services.actions import stopped_along
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.container_steps import container_steps
 from exhume.remedy.services.controls import Controls, UnitControl
-from exhume.remedy.services.names import is_unit_name
+from exhume.remedy.services.names import STOPPABLE, is_unit_name, kind_of
 from exhume.remedy.services.own_files import OwnFiles
-from exhume.remedy.services.refuse import refusal, required_refusal, unit_refusal
+from exhume.remedy.services.refuse import refusal, required_refusal, unit_as_it_stands
 from exhume.remedy.services.stopping import RUNS
 from exhume.remedy.services.surroundings import Surroundings
 from exhume.remedy.services.unit_steps import UnitCase, hold_step, stop_for_good, stop_step
@@ -63,21 +63,31 @@ class Planner:
             return [], f"there is no unit {name} on this node"
         if state["load"] == "masked":
             return [], f"{name} is masked already: nothing can start it"
+        if why := self._protected(control, name, chosen.service.command):
+            return [], why
         print_ = control.unit_fingerprint(name)
         triggers = print_.get("triggered_by", "").split()
         for trigger in triggers:
-            why = unit_refusal(trigger) if is_unit_name(trigger) else "that is no name of a unit"
+            why = self._protected(control, trigger) if is_unit_name(trigger) else "that is no name of a unit"
             if why:
                 return [], f"{name} is started by {trigger}, which can't be held back: {why}"
+        for started in print_.get("triggers", "").split():
+            if why := self._protected(control, started) if is_unit_name(started) else "":
+                return [], f"{name} starts {started}, and {why}"
         units = (*triggers, name)
         along = stopped_along(control, units)
+        for each in along:
+            if kind_of(each) in STOPPABLE and (why := self._protected(control, each)):
+                return [], f"{each} requires {name} and would be stopped with it, and {why}"
         if why := required_refusal(name, along, forced=self.force_required):
             return [], why
         upholding = _running(control, print_.get("upheld_by", "").split())
         if upholding and not self.force_required:
             said = f"{listed(upholding)} asks for {name} without end (Upholds=), and would fill the log with it"
             return [], f"{said}; stop that first, or --force-required does it all the same"
-        case = UnitCase(chosen, units, tuple(along), self.fix, self.when)
+        wanting = tuple(print_.get("wanted_by", "").split())
+        unread = tuple(unit for unit in units if control.unit_state(unit).get("needs_reload") == "yes")
+        case = UnitCase(chosen, units, tuple(along), self.fix, self.when, wanting, unread)
         running = _running(control, units)
         for unit in running:
             if control.unit_state(unit).get("refuses_stop") == "yes":
@@ -91,6 +101,12 @@ class Planner:
         if held is None:
             return [], why
         return [stop_step(case, running), held] if running else [held], ""
+
+    def _protected(self, control: UnitControl, name: str, command: str | None = None) -> str:
+        """Why a unit is not stopped, by all that is known of it now."""
+        state = control.unit_state(name)
+        service = unit_as_it_stands(name, state, command)
+        return refusal(service, self.around, None, state.get("names", "").split(), state.get("listens", ""))
 
 
 def _running(control: UnitControl, units: Sequence[str]) -> tuple[str, ...]:

@@ -3,21 +3,24 @@
 By name where the name is the rule, and by evidence, which also knows a service that nobody has heard of.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from exhume.model.audit import Agent, Manager, Service
 from exhume.remedy.services.names import STOPPABLE, is_unit_name, kind_of
-from exhume.remedy.services.surroundings import Surroundings, is_within
+from exhume.remedy.services.surroundings import SSH_PORT, Surroundings, is_within
 
 _WAY_IN, _NETWORK, _SYSTEM = "the way into this node", "the network", "a part of the system itself"
 _RUNTIME, _KUBELET, _STORAGE = "the container runtime", "the kubelet", "storage that others stand on"
 # Names of units without what comes after the dot (* stands for anything), by what they are.
 _UNITS = {
-    _WAY_IN: "ssh sshd ssh@* sshd@* sshd-* dropbear dropbear@* tailscaled teleport",
+    _WAY_IN: "ssh sshd ssh@* sshd@* sshd-* dropbear dropbear@* tailscaled teleport wg-quick@* openvpn openvpn@* "
+    "openvpn-client@* openvpn-server@* strongswan strongswan-* ipsec",
     _NETWORK: "network networking network-* NetworkManager NetworkManager-* systemd-networkd systemd-networkd-* "
     "systemd-resolved systemd-resolved-* connman connman-* wicked wickedd* wpa_supplicant wpa_supplicant@* dhclient* "
-    "dhcpcd dhcpcd@* netplan-* ifup@* cloud-init cloud-init-* firewalld nftables iptables ip6tables flanneld",
+    "dhcpcd dhcpcd@* netplan-* ifup@* cloud-init cloud-init-* firewalld nftables iptables ip6tables flanneld "
+    "frr bird openvswitch openvswitch-switch ovs-* ovsdb-server",
     _SYSTEM: "init dbus dbus-* udev polkit emergency rescue user@* user-runtime-dir@* getty@* *-getty@* console-getty "
     "systemd-journal* systemd-logind* systemd-udev* systemd-remount-fs systemd-modules-load systemd-sysctl "
     "systemd-sysusers systemd-tmpfiles-* systemd-user-sessions systemd-fsck* systemd-machine-id-commit "
@@ -29,28 +32,65 @@ _UNITS = {
 }
 _NAMED = tuple((pattern, what) for what, patterns in _UNITS.items() for pattern in patterns.split())
 _PROGRAMS = {
-    _WAY_IN: ("sshd", "dropbear"),
-    _NETWORK: ("NetworkManager", "systemd-networkd", "dhclient", "dhcpcd"),
-    _SYSTEM: ("systemd", "init", "dbus-daemon", "dbus-broker-launch", "systemd-udevd", "systemd-journald"),
-    _RUNTIME: ("dockerd", "containerd", "crio"),
-    _KUBELET: ("kubelet", "k3s", "rke2"),
+    _WAY_IN: ("sshd", "sshd-session", "dropbear", "tailscaled"),
+    _NETWORK: (
+        *("NetworkManager", "systemd-networkd", "systemd-resolved", "dhclient", "dhcpcd", "connmand", "wickedd"),
+        *("wpa_supplicant", "firewalld", "ovs-vswitchd", "ovsdb-server"),
+    ),
+    _SYSTEM: (
+        *("systemd", "init", "dbus-daemon", "dbus-broker-launch", "dbus-broker", "systemd-udevd", "systemd-journald"),
+        "systemd-logind",
+    ),
+    _RUNTIME: ("dockerd", "containerd", "crio", "cri-dockerd"),
+    _KUBELET: ("kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "k0s"),
 }
 _PROGRAM = {program: what for what, programs in _PROGRAMS.items() for program in programs}
+# Programs that only start another one, which is told by the directory that it is in, or by the word before it.
+_LAUNCHING = (
+    "sh bash dash ash zsh ksh busybox env nice ionice chrt taskset setsid setpriv numactl stdbuf timeout flock tini "
+    "dumb-init catatonit runuser su sudo systemd-cat chroot nsenter unshare ip"
+)
+_LAUNCHERS = frozenset(_LAUNCHING.split())
+_PLACES = frozenset({"bin", "sbin", "libexec", "systemd"})
+_GIVES_WAY = frozenset({"exec", "-c"})
+_APART = re.compile(r"[\s;&|()\"'`$={}]+")
 
 
-def refusal(service: Service, around: Surroundings, agent: Agent | None = None) -> str:
-    """Why a service is not stopped, whatever is asked, in a sentence; empty where it may be."""
+def refusal(
+    service: Service, around: Surroundings, agent: Agent | None = None, names: Iterable[str] = (), listens: str = ""
+) -> str:
+    """Why a service is not stopped, whatever is asked, in a sentence; empty where it may be. `names` are all that a
+    unit goes by, `listens` says where a socket does."""
     if service.manager is Manager.SYSTEMD:
         if not is_unit_name(service.id):
             return f"{service.id!r} is no name that systemd would take"
         if why := unit_refusal(service.id):
             return why
-        program = _program(service.command)
-        if program in _PROGRAM:
-            return f"{service.key} runs {program}: it is {_PROGRAM[program]}"
+        for name in names:
+            if why := unit_refusal(name):
+                return f"{service.key} goes by the name of {name} too, and {why}"
+        for program in _programs(service.command):
+            if program in _PROGRAM:
+                return f"{service.key} runs {program}: it is {_PROGRAM[program]}"
+        if any(where.rpartition(":")[2] == str(SSH_PORT) for where in listens.split()):
+            return f"{service.key} listens on port {SSH_PORT}: it is {_WAY_IN}"
     if agent is not None and agent.protected:
         return f"{service.key} is {agent.title}: {agent.purpose}"
     return _by_evidence(service, around)
+
+
+def unit_as_it_stands(name: str, state: Mapping[str, str], command: str | None = None) -> Service:
+    """A unit by what systemd says of its state, as far as a refusal asks for it."""
+    pid = int(state["pid"]) if state.get("pid", "").isdigit() else 0
+    return Service(
+        Manager.SYSTEMD,
+        name,
+        name,
+        state=state.get("active", ""),
+        pid=pid or None,
+        cgroup=state.get("cgroup") or None,
+        command=command,
+    )
 
 
 def unit_refusal(name: str) -> str:
@@ -83,12 +123,28 @@ def _by_evidence(service: Service, around: Surroundings) -> str:
         return f"this very process runs in {service.key} (cgroup {service.cgroup})"
     if any(is_within(cgroup, service.cgroup) for cgroup in around.way_in):
         return f"{service.key} listens on port {around.ssh_port}, where this SSH session came in"
-    if service.manager is Manager.SYSTEMD and any(is_within(cgroup, service.cgroup) for cgroup in around.shims):
+    if service.manager is not Manager.SYSTEMD:
+        return ""
+    if any(is_within(cgroup, service.cgroup) for cgroup in around.shims):
         return f"{service.key} is a container runtime: a containerd-shim of a live container belongs to it"
+    if any(is_within(cgroup, service.cgroup) for cgroup in around.doors):
+        return f"{service.key} listens on port {SSH_PORT}: it is {_WAY_IN}"
+    for cgroup, program in sorted(around.programs):
+        if program in _PROGRAM and is_within(cgroup, service.cgroup):
+            return f"{program} runs in {service.key}: it is {_PROGRAM[program]}"
     return ""
 
 
-def _program(command: str | None) -> str:
-    """The program of a command line; systemd's marks before it don't belong to it."""
-    words = (command or "").split()
-    return words[0].lstrip("-@:+!|").rpartition("/")[2] if words else ""
+def _programs(command: str | None) -> Iterator[str]:
+    """The program of a command line, and what it starts where it does no more than that; systemd's marks before it
+    don't belong to it."""
+    first, _, rest = (command or "").strip().partition(" ")
+    program = first.lstrip("-@:+!|").rpartition("/")[2]
+    yield program
+    if program in _LAUNCHERS:
+        words = _APART.split(rest)
+        for before, word in zip(("", *words), words, strict=False):
+            place, slash, name = word.rpartition("/")
+            # Not every word that is called so is a program: `rm -r /var/lib/containerd`.
+            if place.rpartition("/")[2] in _PLACES if slash else before in _GIVES_WAY:
+                yield name

@@ -11,33 +11,57 @@ from exhume.collect.host import Host
 _SHIM = "containerd-shim"
 _LISTENS = "0A"
 _MOST_ANCESTORS = 64
+# Where people come in, whatever the program is called that lets them.
+SSH_PORT = 22
+_INIT_SCOPE = "/init.scope"
+_GONE = " (deleted)"
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Processes and cgroups, as the node numbers and names them. `ours` is this process with its ancestors; `way_in`
-    are the cgroups of what listens where our SSH session came in, `shims` those with a live containerd-shim."""
+    are the cgroups of what listens where our SSH session came in, `shims` those with a live containerd-shim, `doors`
+    those of what listens where SSH usually does; `programs` are cgroups with the programs that run in them, those of
+    containers aside."""
 
     ours: frozenset[int] = frozenset()
     our_cgroups: frozenset[str] = frozenset()
     ssh_port: int | None = None
     way_in: frozenset[str] = frozenset()
     shims: frozenset[str] = frozenset()
+    doors: frozenset[str] = frozenset()
+    programs: frozenset[tuple[str, str]] = frozenset()
 
 
 def look_around(host: Host) -> Surroundings:
     """What can be told of a node by its /proc; nothing of ours where we are no process of that node."""
-    ours = list(_ancestors(host.proc))
-    port = next((found for pid in ours if (found := _ssh_port(host.proc / str(pid))) is not None), None)
-    listening = _listening(host.proc, port) if port is not None else set()
-    way_in, shims = set(), set()
-    for process in _processes(host.proc):
+    proc = host.proc
+    ours = list(_ancestors(proc))
+    port = next((found for pid in ours if (found := _ssh_port(proc / str(pid))) is not None), None)
+    listening = _listening(proc / "net", port) if port is not None else set()
+    # The node's own sockets, whichever namespace we look from.
+    usual = _listening(proc / "1/net", SSH_PORT)
+    above, space = _above(proc), _link(proc / "1/ns/pid")
+    way_in, shims, doors, programs = set(), set(), set(), set()
+    for process in _processes(proc):
+        cgroups = _cgroups(process, above)
         if _comm(process).startswith(_SHIM):
-            shims |= _cgroups(process)
-        if listening and _holds(process, listening):
-            way_in |= _cgroups(process)
-    cgroups = set().union(*(_cgroups(host.proc / str(pid)) for pid in ours if pid != 1))
-    return Surroundings(frozenset(ours) - {1}, frozenset(cgroups), port, frozenset(way_in), frozenset(shims))
+            shims |= cgroups
+        held = _held(process, listening | usual) if listening or usual else set()
+        way_in |= cgroups if held & listening else set()
+        doors |= cgroups if held & usual else set()
+        if _link(process / "ns/pid") == space:
+            programs |= {(cgroup, program) for cgroup in cgroups for program in _programs(process)}
+    our_cgroups = set().union(*(_cgroups(proc / str(pid), above) for pid in ours if pid != 1))
+    return Surroundings(
+        frozenset(ours) - {1},
+        frozenset(our_cgroups),
+        port,
+        frozenset(way_in),
+        frozenset(shims),
+        frozenset(doors),
+        frozenset(programs),
+    )
 
 
 def is_within(cgroup: str, whole: str | None) -> bool:
@@ -75,25 +99,26 @@ def _ssh_port(process: Path) -> int | None:
     return None
 
 
-def _listening(proc: Path, port: int) -> set[str]:
+def _listening(net: Path, port: int) -> set[str]:
     """Sockets that listen at a port, as links of descriptors name them."""
     found = set()
     for name in ("tcp", "tcp6"):
-        for line in _lines(proc / "net" / name)[1:]:
+        for line in _lines(net / name)[1:]:
             words = line.split()
             if len(words) > 9 and words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port:
                 found.add(f"socket:[{words[9]}]")
     return found
 
 
-def _holds(process: Path, sockets: set[str]) -> bool:
+def _held(process: Path, sockets: set[str]) -> set[str]:
+    """Those of some sockets that a process has open."""
     # init holds the sockets of all that it activates.
     if process.name == "1":
-        return False
+        return set()
     try:
-        return any(os.fspath(each.readlink()) in sockets for each in (process / "fd").iterdir())
+        return {target for each in (process / "fd").iterdir() if (target := _link(each)) in sockets}
     except OSError:
-        return False
+        return set()
 
 
 def _processes(proc: Path) -> list[Path]:
@@ -107,8 +132,27 @@ def _comm(process: Path) -> str:
     return next(iter(_lines(process / "comm")), "")
 
 
-def _cgroups(process: Path) -> set[str]:
-    return {path for line in _lines(process / "cgroup") if (path := line.split(":", 2)[-1]) != "/"}
+def _programs(process: Path) -> set[str]:
+    """What a process runs, by its file and by what it calls itself: a script has only the latter."""
+    return {_link(process / "exe").removesuffix(_GONE).rpartition("/")[2], _comm(process)} - {""}
+
+
+def _above(proc: Path) -> str:
+    """What stands before systemd's own paths where it runs in a container, and the kernel tells us the whole."""
+    first = (line.split(":", 2)[-1] for line in _lines(proc / "1/cgroup"))
+    return next((path.removesuffix(_INIT_SCOPE) for path in first if path.endswith(_INIT_SCOPE)), "")
+
+
+def _cgroups(process: Path, above: str) -> set[str]:
+    paths = (line.split(":", 2)[-1] for line in _lines(process / "cgroup"))
+    return {path.removeprefix(above) if path.startswith(f"{above}/") else path for path in paths if path != "/"}
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.fspath(path.readlink())
+    except OSError:
+        return ""
 
 
 def _lines(path: Path) -> list[str]:

@@ -24,17 +24,30 @@ _MARK = re.compile(r"# Made by exhume fix, (\S+), at ")
 
 @dataclass(frozen=True, slots=True)
 class UnitCase:
-    """A unit, all that has to be stopped for it (what triggers it comes first), and what would be stopped along."""
+    """A unit, all that has to be stopped for it (what triggers it comes first), what would be stopped along, who wants
+    it, and which of its files changed since systemd read them."""
 
     chosen: Chosen
     units: tuple[str, ...]
     along: tuple[str, ...]
     fix: str
     when: str
+    wanting: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return self.chosen.service.id
+
+    @property
+    def news(self) -> str:
+        """What a reload brings beside our own file; nothing where all was read."""
+        if not self.unread:
+            return ""
+        return (
+            f"; files of {listed(self.unread)} changed since systemd read them: the reload takes them up, and what is "
+            "started again later is the new one"
+        )
 
 
 def stop_step(case: UnitCase, running: tuple[str, ...]) -> Step:
@@ -94,7 +107,7 @@ def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> 
         targets=case.units,
         commands=(*typed, "systemctl daemon-reload"),
         risk=case.chosen.risk,
-        harm="units that want it start without it",
+        harm=f"{_wanting(case)} without it{case.news}",
         undo="the files are removed again",
         undo_commands=(f"rm -- {files_words}", "systemctl daemon-reload"),
         dependents=case.along,
@@ -102,6 +115,12 @@ def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> 
         effects=case.chosen.effects,
     )
     return step, ""
+
+
+def _wanting(case: UnitCase) -> str:
+    if not case.wanting:
+        return "units that want it start"
+    return f"{listed(case.wanting)} {'wants it, and starts' if len(case.wanting) == 1 else 'want it, and start'}"
 
 
 def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | None, str]:
@@ -118,7 +137,7 @@ def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | Non
         targets=case.units,
         commands=(*(f"ln -s -- {NOWHERE} {shlex.quote(link)}" for link in links), "systemctl daemon-reload"),
         risk=case.chosen.risk,
-        harm="units that require it can't be started",
+        harm=f"units that require it can't be started{case.news}",
         undo="the links are removed again",
         undo_commands=(f"rm -- {' '.join(map(shlex.quote, links))}", "systemctl daemon-reload"),
         dependents=case.along,

@@ -21,6 +21,9 @@ _LEAST_COUNTS = 3
 # Managers wait longer and longer before they start something again, up to twice as long each time: only a pause that is
 # well above twice the longest is news.
 _PAUSES = 2.5
+# Where its manager says that it is down for good, no pause grows any more: it only has to be longer than any was, and
+# there has to have been a loop.
+_SETTLED_PAUSES, _SETTLED_LEAST, _SETTLED_S = 1.1, 2, 10.0
 # What was to stop goes on where it still comes this often, as a share of before.
 _GOES_ON = 0.2
 
@@ -77,8 +80,13 @@ def _events(before: Observed, after: Observed) -> Judged:
         if first >= LONG_S or after.effect.expected == "stay":
             return Judged(Change.UNCHANGED, f"never in {lasting(first)} before, nor since", gone=True, never=True)
         return Judged(Change.UNPROVEN, f"never in the {lasting(first)} before: there is nothing to compare with")
+    apart = longest_pause_s(before) if after.effect.measure is Measure.RESTARTS else 0.0
+    if after.settled and not since and seen >= _SETTLED_LEAST and len(before.values) > 1:
+        if (needed := max(_SETTLED_PAUSES * apart, _SETTLED_S)) <= length:
+            return Judged(Change.IMPROVED, f"{both}; {after.settled}: it is not started again", gone=True)
+        wait = f"{after.settled}, but before up to {lasting(apart)} passed between two"
+        return Judged(Change.UNPROVEN, f"{both}; {wait}: {longer(needed - length)}")
     if chance_of_as_few(counts[0], first, counts[1], length) <= DOUBT:
-        apart = longest_pause_s(before) if after.effect.measure is Measure.RESTARTS else 0.0
         if (needed := _PAUSES * apart * (since + 1)) > length:
             wait = f"before, up to {lasting(apart)} passed between two, and such pauses may grow"
             return Judged(Change.UNPROVEN, f"{both}; {wait}: {longer(needed - length)}")

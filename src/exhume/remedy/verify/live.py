@@ -40,6 +40,10 @@ class RestartCounts(Protocol):
 
     def why_not(self, subject: str) -> str: ...
 
+    def settled(self, subject: str) -> str:
+        """The state in which its manager has it and does not start it again, in words; empty where it may."""
+        ...
+
 
 class LiveSampler:
     """Takes the measures of some effects, tick by tick. Close it when done."""

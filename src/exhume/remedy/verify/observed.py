@@ -13,7 +13,8 @@ RECORDING, LIVE = "recording", "live"
 @dataclass(frozen=True, slots=True)
 class Observed:
     """The observations of one effect's measure, oldest first. A value is a level at the end of its span, or an amount
-    over it; `spans` are seconds. `missing` says why there are none, or fewer than there should be."""
+    over it; `spans` are seconds. `missing` says why there are none, or fewer than there should be; `settled` says in
+    what state the subject's manager has it, where that is one in which it is not started again."""
 
     effect: Effect
     source: str
@@ -22,6 +23,7 @@ class Observed:
     values: tuple[float, ...] = ()
     spans: tuple[float, ...] = ()
     missing: str = ""
+    settled: str = ""
 
     @property
     def seconds(self) -> float:

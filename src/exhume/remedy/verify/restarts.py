@@ -1,5 +1,7 @@
 """How often units and containers were started again, as their managers count it."""
 
+from typing import Any
+
 from exhume.collect.cri.client import CriError
 from exhume.collect.cri.restarts import cri_restarts
 from exhume.collect.docker_engine import Engine, EngineError, container_path
@@ -9,6 +11,8 @@ from exhume.model.audit import Manager
 
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _PATIENCE_S = 2.0
+# An engine's words for one that ended, or never began.
+_DOWN = ("exited", "stopped", "created", "dead")
 
 
 class NodeRestarts:
@@ -37,12 +41,36 @@ class NodeRestarts:
     def why_not(self, subject: str) -> str:
         return self._why.get(subject, "it was looked at for too short a time")
 
+    def settled(self, subject: str) -> str:
+        """The state in which a container is down for good, in words: it ended, and its engine is told not to start it
+        again. Empty where it may be started again, and for those whose manager tells no such thing."""
+        manager, colon, name = subject.partition(":")
+        if not colon or manager not in (Manager.DOCKER, Manager.PODMAN):
+            return ""
+        try:
+            told = self._container(manager, name)
+        except EngineError:
+            return ""
+        if told is None:
+            return f"{manager} has it no more"
+        state = told.get("State") or {}
+        policy = ((told.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"
+        if state.get("Running") or state.get("Restarting") or state.get("Status") not in _DOWN or policy != "no":
+            return ""
+        return f"{manager} has it {state['Status']}, with restart policy no"
+
     def close(self) -> None:
         if self._bus is not None:
             self._bus.close()
             self._bus = None
 
     def _of_container(self, manager: str, name: str) -> int | None:
+        told = self._container(manager, name)
+        count = 0 if told is None else told.get("RestartCount")
+        return count if isinstance(count, int) else None
+
+    def _container(self, manager: str, name: str) -> dict[str, Any] | None:
+        """What its engine says of it; None where it is gone."""
         socket = self._root.docker if manager == Manager.DOCKER else self._root.podman
         if socket is None:
             raise EngineError(f"there is no socket of {manager} here")
@@ -50,10 +78,9 @@ class NodeRestarts:
             told = Engine(socket, _PATIENCE_S).get(container_path(name, "json"))
         except EngineError as error:
             if error.status == 404:
-                return 0
+                return None
             raise
-        count = told.get("RestartCount") if isinstance(told, dict) else None
-        return count if isinstance(count, int) else None
+        return told if isinstance(told, dict) else {}
 
     def _of_pod(self, name: str) -> int | None:
         sockets = self._root.cri

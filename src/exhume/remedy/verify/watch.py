@@ -1,7 +1,7 @@
 """Watch what a fix claims to change, and set it against the time before."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exhume.collect.host import Host
 from exhume.model.clock import NANOS, Clock, SystemClock
@@ -81,6 +81,7 @@ def verify(
             recording.refresh()
             after = _recorded(claim, effects, recording, seconds, clock.wall_ns())
         after = [_longer(*each) for each in zip(live, after, strict=True)] if after else live
+    after = [_settled(each, restarts) for each in after]
     verification = Verification(
         node=claim.node,
         fix=claim.id,
@@ -133,6 +134,13 @@ def _watched(  # noqa: PLR0917
         return sampler.observed(), whole
     finally:
         sampler.close()
+
+
+def _settled(observed: Observed, restarts: RestartCounts | None) -> Observed:
+    """The same, with the word of the manager at the end."""
+    if observed.effect.measure is not Measure.RESTARTS or restarts is None:
+        return observed
+    return replace(observed, settled=restarts.settled(observed.effect.subject))
 
 
 def _longer(one: Observed, other: Observed) -> Observed:

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { announce } from "../../a11y";
 import type { FlameColour } from "../../address";
-import { percent } from "../../format";
+import { percent, plural } from "../../format";
 import { change, hoveredFrame, state } from "../../state";
 import { theme } from "../../theme";
 import { drawFlame, rowAt, rowTop } from "./draw";
@@ -116,6 +116,12 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
         onBlur={() => setFocused(-1)}
         onFocus={() => setFocused((old) => (old < 0 ? indexOf(layout, node) : old))}
       />
+      {layout.unseen > 0 && (
+        <p class="muted" data-testid="unseen">
+          {plural(layout.unseen, "row")} more {up ? "above" : "below"} hold only frames too thin to see: click a frame
+          to zoom in.
+        </p>
+      )}
       {hovered >= 0 && hovered < layout.count && !menu && (
         <FrameTip model={model} root={node} layout={layout} index={hovered} up={up} />
       )}

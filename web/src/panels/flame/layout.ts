@@ -4,6 +4,9 @@ import { pathTo, type FlameModel } from "./model";
 export const ROW = 18;
 /** Thinner than this is not drawn; it is still counted in what called it. */
 export const THINNEST = 0.4;
+/** More rows than these are drawn only as far as something in them can be seen: one sliver may be hundreds deep. */
+const ROWS_ANYWAY = 40;
+const SEEN = 2;
 
 export interface Layout {
   /** Drawn nodes; parallel arrays, of which the first `count` places are used. */
@@ -16,6 +19,8 @@ export interface Layout {
   rows: number;
   /** Up to this row a frame is an ancestor of the one that fills the width. */
   ancestors: number;
+  /** Rows below that hold nothing but slivers: zooming in shows them. */
+  unseen: number;
 }
 
 /** Rows of a width: the ancestors of `root` fill it, what it called shares it. */
@@ -49,8 +54,13 @@ export function layOut(model: FlameModel, root: number, pixels: number): Layout 
       left += wide;
     }
   }
-  const rows = row[count - 1] + 1;
-  return { node: node.subarray(0, count), x, width, row, count, rows, ancestors: path.length - 1 };
+  const deepest = row[count - 1] + 1;
+  let rows = Math.min(deepest, Math.max(ROWS_ANYWAY, path.length));
+  for (let i = 0; i < count; i++) if (width[i] >= SEEN && row[i] >= rows) rows = row[i] + 1;
+  // They stand row by row.
+  while (row[count - 1] >= rows) count--;
+  const unseen = deepest - rows;
+  return { node: node.subarray(0, count), x, width, row, count, rows, ancestors: path.length - 1, unseen };
 }
 
 /** The index into the layout of what is drawn there; -1 where nothing is. */

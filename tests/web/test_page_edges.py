@@ -1,0 +1,93 @@
+"""What the page's server says where there is nothing, too much or nonsense to answer; and how it follows what grows."""
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from tests.diagnose.scenes import Scene
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.present.web.app import create_app
+from exhume.present.web.explaining import Explaining
+from exhume.present.web.guard import Rules
+from exhume.present.web.opened import Opened
+from exhume.present.web.routes_live import Pulse
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_directory_without_a_recording_says_what_is_coming(tmp_path):
+    with TestClient(create_app(tmp_path / "none", Rules(), tmp_path), base_url="http://localhost") as client:
+        told = client.get("/api/recording").json()
+        assert told["state"] == "empty"
+        assert "record" in told["hint"]
+        assert client.get("/api/flame").status_code == 404
+        assert "record" in client.get("/api/flame").json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "cores?cells=0", "cores?cells=4001", "cores?measure=mood", "cores?cpus=a", "cores?since=-1",
+        "flame?stack=((", "flame?kind=moon", "flame?least=2", "subsecond?rows=0", "subsecond?column_ms=5", "cell",
+        "events?limit=0", "export/zip", "cell?at=1&cpu=-1", "frame-times",
+    ],
+)  # fmt: skip
+def test_bad_input_is_a_sentence(client, question):
+    answer = client.get(f"/api/{question}")
+    assert answer.status_code == 422
+    assert isinstance(answer.json()["detail"], str)
+    assert len(answer.json()["detail"]) > 10
+
+
+def test_too_many_columns_are_refused_with_what_to_do(client, tmp_path):
+    Scene(cores=1, seconds=2100).write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as long:
+        answer = long.get("/api/subsecond?column_ms=100")
+        assert answer.status_code == 413
+        assert "shorter" in answer.json()["detail"]
+
+
+def test_what_is_live_is_followed(tmp_path):
+    scene = Scene(cores=2, seconds=5)
+    scene.write(tmp_path / "r")
+    app = create_app(tmp_path / "r", Rules(), tmp_path)
+    with TestClient(app, base_url="http://localhost") as client:
+        # The stream would go on: one look is what its first event tells.
+        app.state.stopping.set()
+        assert client.get("/api/live").status_code == 200
+        app.state.stopping.clear()
+        before = client.get("/api/recording").json()
+    assert before["until"] - before["since"] == 5 * NANOS // MILLIS
+
+
+def test_many_followers_cost_one_look_a_second(written, monkeypatch):
+    opened = Opened(written[0])
+    looks = []
+    losses = opened.losses
+    monkeypatch.setattr(opened, "losses", lambda: looks.append(1) or losses())
+    pulse = Pulse(opened, Explaining(opened))
+    with ThreadPoolExecutor(8) as people:
+        said = set(people.map(lambda _: pulse.said(), range(50)))
+    assert len(said) == 1
+    assert len(looks) == 1
+
+
+def test_how_far_a_question_is_that_nobody_asked(client):
+    assert client.get("/api/progress?asks=one,two").json() == {"asks": {}}
+    assert client.get(f"/api/progress?asks={'x' * 2000}").status_code == 422
+
+
+def test_every_endpoint_is_on_its_page(client):
+    page = (ROOT / "docs" / "page.md").read_text()
+    told = set(re.findall(r"`/api/([\w{}/-]+)`", page))
+    existing = {path.removeprefix("/api/") for path in client.get("/api/openapi.json").json()["paths"]}
+    assert existing <= told
+    assert told - existing <= {"openapi.json"}
+
+
+def test_the_document_is_json_of_its_version(client):
+    assert json.loads(client.get("/api/openapi.json").text)["openapi"].startswith("3.")
