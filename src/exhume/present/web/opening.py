@@ -5,6 +5,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
@@ -21,11 +22,12 @@ class Opening:
     """Guards and answers like the application of `create_app`, which takes its place once it is loaded. Where it can't
     be loaded, `failed` is called, and `check` raises why."""
 
-    def __init__(self, opened: Opened, rules: Rules, failed: Callable[[], None]) -> None:
+    def __init__(self, opened: Opened, rules: Rules, failed: Callable[[], None], static: Path = STATIC) -> None:
         self._opened = opened
         self._rules = rules
         self._failed = failed
-        self._files = Guard(PageFiles(STATIC), rules)
+        self._static = static
+        self._files = Guard(PageFiles(static), rules)
         self._loading: asyncio.Task[FastAPI] | None = None
         self._lifespan = AsyncExitStack()
         self._stopping = threading.Event()
@@ -71,7 +73,7 @@ class Opening:
         # The framework takes longer to load than everything else: nobody waits for it who wants a file.
         from exhume.present.web.app import create_app
 
-        whole = create_app(self._opened.directory, self._rules, opened=self._opened)
+        whole = create_app(self._opened.directory, self._rules, self._static, self._opened)
         whole.state.stopping = self._stopping
         return whole
 
