@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from evidence_check import untrue
 from scenes import Scene, at
 
@@ -14,21 +15,24 @@ KILLING = [*FAULT, "mem_cgroup_out_of_memory", "oom_kill_process", "dump_header"
 CONTAINER = "c" * 63 + "7"
 
 
-def kill(scene: Scene, second: float, comm: str, pid: int, cgroup: str = f"/docker/{CONTAINER}") -> Scene:
-    """The lines of a kill at the limit of a cgroup, as the kernel writes them."""
+def kill(
+    scene: Scene, second: float, comm: str, pid: int, cgroup: str = f"/docker/{CONTAINER}", *, old: bool = False
+) -> Scene:
+    """The lines of a kill at the limit of a cgroup, as the kernel writes them, or wrote them before 5.0."""
     scene.node(int(second), int(second) + 1, oom_kill=1)
     scene.event(second, "oom", f"{comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0", comm=comm)
     words = f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={cgroup},"
     words += f"task_memcg={cgroup},task={comm},pid={pid},uid=0"
+    words = f"Task in {cgroup}/step killed as a result of limit of {cgroup}" if old else words
     scene.event(second + 0.01, "kernel-line", words, severity="info")
     text = f"Memory cgroup out of memory: Killed process {pid} ({comm}) total-vm:70000kB, anon-rss:60000kB"
     return scene.event(second + 0.02, "oom-kill", text, comm=comm, pid=pid)
 
 
-def thrashing(scene: Scene) -> Scene:
+def thrashing(scene: Scene, *, old: bool = False) -> Scene:
     scene.node(0, scene.seconds, oom_kill=0)
     for second in range(20, 30, 2):
-        kill(scene, second + 0.5, "renderer", 500 + second)
+        kill(scene, second + 0.5, "renderer", 500 + second, old=old)
         scene.core(1, second, second + 2, system=900)
         scene.stack(1, second, second + 2, 0.5, "renderer", 500 + second, RECLAIM)
         scene.stack(1, second, second + 2, 0.3, "renderer", 500 + second, KILLING)
@@ -42,8 +46,9 @@ def examined(scene: Scene, directory: Path) -> tuple[Diagnosis, Finding | None]:
     return answer, next((each for each in answer.findings if each.cause == "oom-thrash"), None)
 
 
-def test_the_victim_and_its_cgroup_are_named(tmp_path: Path) -> None:
-    answer, finding = examined(thrashing(Scene()), tmp_path)
+@pytest.mark.parametrize("old", [False, True])
+def test_the_victim_and_its_cgroup_are_named(tmp_path: Path, old: bool) -> None:
+    answer, finding = examined(thrashing(Scene(), old=old), tmp_path)
     assert finding is not None and answer.findings[0] is finding
     assert finding.severity is Severity.CRITICAL and finding.confidence >= 0.85
     assert (finding.culprit.comm, finding.culprit.container) == ("renderer", CONTAINER)

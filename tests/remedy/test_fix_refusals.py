@@ -159,8 +159,11 @@ def test_what_runs_in_a_unit_tells_too_and_the_port_of_ssh():
 
 def test_a_unit_that_goes_by_a_protected_name_is_protected(tmp_path):
     units = {"corp.service": {"active": "active", "names": "corp.service sshd.service"}}
+    # The bus starts many an ordinary service by a name like this.
+    units["clock.service"] = {"active": "active", "names": "clock.service dbus-org.example.clock1.service"}
     steps, refused = plan(tmp_path, units, "corp.service")
     assert not steps and "goes by the name of sshd.service too" in refused[0]
+    assert plan(tmp_path, units, "clock.service")[1] == []
 
 
 def test_what_starts_a_protected_unit_is_protected(tmp_path):

@@ -58,6 +58,7 @@ class Past:
     older_end: int | None = None
     last_result: str = ""
     restarted_at: list[int] = field(default_factory=list)
+    started_at: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Journal:
         if not self.hours:
             return None
         past = self.pasts.get(name, Past())
+        # What a timer, a path or another unit starts is not told as restarted: its starts after the first are that.
+        again = past.restarted_at or past.started_at[1:]
         return History(
             source="journal",
             hours=round(self.hours, 3),
@@ -84,7 +87,7 @@ class Journal:
             longest_s=self._longest_s(past),
             failing_s=round(time.time() - past.failed_at[0] / 1e9, 1) if past.failed_at else None,
             last_result=past.last_result,
-            restarted_at=tuple(past.restarted_at[-_LAST_RESTARTS:]),
+            restarted_at=tuple(again[-_LAST_RESTARTS:]),
         )
 
     def _longest_s(self, past: Past) -> float | None:
@@ -189,6 +192,7 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
         # What a condition kept from being started is told as started too, but was never invoked.
         if entry.get("JOB_RESULT", "done") == "done" and entry.get("INVOCATION_ID"):
             past.starts += 1
+            past.started_at.append(moment)
             past.blocked = None
             # What runs once is told as started when it is over already.
             past.running_since = past.running_since if past.is_starting else moment
@@ -200,6 +204,7 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
             past.blocked = moment
         elif entry.get("JOB_RESULT") not in _NO_START:
             past.starts += 1
+            past.started_at.append(moment)
             past.blocked = None
     elif kind == _FAILED:
         past.failures += 1

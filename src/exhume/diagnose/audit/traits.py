@@ -173,7 +173,8 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
         # Somebody took the order to start it again away.
         return False
     pause = 3600.0 / max(pace_per_hour(service), LOOP_PER_HOUR)
-    return (now - last) / 1e9 <= max(_WAITS_S.get(service.manager, 0.0), min(RECENT_S, 3 * pause))
+    waits = YOUNG_S if service.wants.restarted_by else _WAITS_S.get(service.manager, 0.0)
+    return (now - last) / 1e9 <= max(waits, min(RECENT_S, 3 * pause))
 
 
 def has_given_up(service: Service) -> bool:

@@ -20,7 +20,9 @@ CAUSE = catalogue()["oom-thrash"]
 _SUMMARY = re.compile(
     r"oom-kill:constraint=(?P<constraint>\w+),.*?(?:oom_memcg=(?P<limit>[^,]+),)?task_memcg=(?P<cgroup>[^,]+),task=(?P<comm>.*),pid=(?P<pid>\d+)"
 )
-_WHOLE_NODE = "CONSTRAINT_NONE"
+# Before 5.0 only a limit of a cgroup is told, in words.
+_LIMIT = re.compile(r"Task in (?P<cgroup>/.*) killed as a result of limit of (?P<limit>/.*)")
+_WHOLE_NODE, _ONE_CGROUP = "CONSTRAINT_NONE", "CONSTRAINT_MEMCG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,9 @@ def find_kills(case: Case, window: Window) -> Kills:
         elif summary := _SUMMARY.search(event.text):
             constraints[summary["constraint"]] += 1
             limits[summary["limit"] or summary["cgroup"]] += 1
+        elif told_of := _LIMIT.match(event.text):
+            constraints[_ONE_CGROUP] += 1
+            limits[told_of["limit"]] += 1
     rows = case.recorded("node", (case.focus.until - window.since) / NANOS).within(window)
     counted = of_column(rows, "oom_kill", "sum") if len(rows) else None
     if counted is not None and counted.value:

@@ -3,6 +3,8 @@
 from exhume.model.audit import Judged, Service, Trait
 from exhume.model.remedy import Effect, Measure
 
+# Fewer starts tell no rhythm.
+_FEW_STARTS = 2
 # Nothing that is stopped may make these worse.
 _WATCHED = (Measure.BUSIEST_CORE, Measure.KERNEL_CORE, Measure.THROTTLING, Measure.RECLAIM, Measure.NIC_TIMEOUTS)
 # What a finding is about has to become better when its cause goes.
@@ -39,4 +41,12 @@ def zombies_freed() -> tuple[Effect, ...]:
 def _restarts(service: Service, judged: Judged | None) -> tuple[Effect, ...]:
     loops = judged is not None and any(trait in (Trait.CRASH_LOOP, Trait.FLAPPING) for trait in judged.traits)
     rate = service.history.restarts_per_hour if service.history is not None else None
-    return (Effect(Measure.RESTARTS, "stop", service.key),) if loops or service.restarts or rate else ()
+    again = loops or service.restarts or rate or _is_driven(service)
+    return (Effect(Measure.RESTARTS, "stop", service.key),) if again else ()
+
+
+def _is_driven(service: Service) -> bool:
+    """Whether a timer, a path or another unit starts it again and again; systemd does not count that as restarts."""
+    history, wants = service.history, service.wants
+    again = history is not None and history.starts > _FEW_STARTS and history.failures > _FEW_STARTS
+    return again and bool(wants.triggered_by or wants.restarted_by)

@@ -21,13 +21,14 @@ _UNITS = {
     "systemd-resolved systemd-resolved-* connman connman-* wicked wickedd* wpa_supplicant wpa_supplicant@* dhclient* "
     "dhcpcd dhcpcd@* netplan-* ifup@* cloud-init cloud-init-* firewalld nftables iptables ip6tables flanneld "
     "frr bird openvswitch openvswitch-switch ovs-* ovsdb-server",
-    _SYSTEM: "init dbus dbus-* udev polkit emergency rescue user@* user-runtime-dir@* getty@* *-getty@* console-getty "
+    _SYSTEM: "init dbus dbus-broker dbus-broker-* dbus-daemon "
+    "udev polkit emergency rescue user@* user-runtime-dir@* getty@* *-getty@* console-getty "
     "systemd-journal* systemd-logind* systemd-udev* systemd-remount-fs systemd-modules-load systemd-sysctl "
     "systemd-sysusers systemd-tmpfiles-* systemd-user-sessions systemd-fsck* systemd-machine-id-commit "
     "systemd-random-seed systemd-boot-* systemd-vconsole-setup systemd-initctl systemd-halt systemd-reboot "
     "systemd-poweroff systemd-exit systemd-update-*",
     _RUNTIME: "docker dockerd snap.docker.* containerd crio cri-o podman cri-docker cri-dockerd",
-    _KUBELET: "kubelet k3s k3s-* rke2 rke2-* k0s* snap.microk8s.* snap.kubelet*",
+    _KUBELET: "kubelet k3s k3s-* rke2 rke2-* k0s* snap.microk8s.* snap.k8s.* snap.kubelet*",
     _STORAGE: "lvm2-* dm-event mdadm mdmonitor multipathd iscsid open-iscsi systemd-cryptsetup@* zfs-*",
 }
 _NAMED = tuple((pattern, what) for what, patterns in _UNITS.items() for pattern in patterns.split())

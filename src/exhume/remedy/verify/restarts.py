@@ -6,7 +6,7 @@ from exhume.collect.cri.client import CriError
 from exhume.collect.cri.restarts import cri_restarts
 from exhume.collect.docker_engine import Engine, EngineError, container_path
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, PROPERTIES, SERVICE, Bus, BusError, BusSilent, Call
+from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, PROPERTIES, SERVICE, UNIT, Bus, BusError, BusSilent, Call
 from exhume.model.audit import Manager
 
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
@@ -23,6 +23,8 @@ class NodeRestarts:
         self._root = root
         self._bus: Bus | None = None
         self._why: dict[str, str] = {}
+        # Of units: systemd's count and the run at the last look, and starts that systemd does not count.
+        self._seen: dict[str, tuple[int, object, int]] = {}
 
     def count(self, subject: str) -> int | None:
         """How often it was started again; None where that can't be told now, with the reason in `why_not`. What is not
@@ -95,6 +97,7 @@ class NodeRestarts:
                 self._bus = Bus(self._root.bus, _PATIENCE_S)
             (path,) = self._bus.call(Call(MANAGER_PATH, MANAGER, "GetUnit", "s", (name,)))
             ((_, count),) = self._bus.call(Call(path, PROPERTIES, "Get", "ss", (SERVICE, "NRestarts")))
+            ((_, run),) = self._bus.call(Call(path, PROPERTIES, "Get", "ss", (UNIT, "InvocationID")))
         except BusError as error:
             if error.name == _NO_SUCH_UNIT:
                 return 0
@@ -102,4 +105,15 @@ class NodeRestarts:
                 # The connection is of no use any more; the next look makes a new one.
                 self.close()
             raise
-        return int(count)
+        return self._with_uncounted(name, int(count), run)
+
+    def _with_uncounted(self, name: str, count: int, run: object) -> int:
+        """systemd counts the restarts that it makes by Restart= alone. What a timer, a path or another unit starts
+        again shows by its run: each has an id of its own."""
+        last = self._seen.get(name)
+        more = last[2] if last is not None and count >= last[0] else 0
+        if last is not None and count == last[0] and run and last[1] and run != last[1]:
+            more += 1
+        # One that is down has no run: the next is told from the last that it had.
+        self._seen[name] = (count, run or (last[1] if last is not None else None), more)
+        return count + more
