@@ -2,11 +2,14 @@
 of them run together is said in `tests/together.py`."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from tests.parts import missing, need
-from tests.together import ALONE, TOGETHER, Scheduler, longest_first
+from tests.together import ALONE, TOGETHER, Scheduler, Turns, in_order
+
+TURNS = Turns()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,13 +39,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if part:
         keep_only(config, items, [item for item in items if (ALONE in item.keywords) == (part == ALONE)])
     if part == TOGETHER:
-        longest_first(items)
+        in_order(items)
 
 
 def keep_only(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
     chosen = set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Around everything else: waiting for its turn is no part of a test's time."""
+    TURNS.take(item.path)
+    try:
+        return (yield)
+    finally:
+        TURNS.pass_on(None if nextitem is None else nextitem.path)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -8,6 +8,7 @@ page by page, and who made them: only for so many may there be fewer.
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +24,11 @@ EVENT = "events/filemap/mm_filemap_delete_from_page_cache"
 # A lab's ext4 lies on a loop device. Its metadata are pages of the device, whose number is the inode's in the trace.
 LOOP = 7
 BUFFER_KB = 2048
+# Files are stamped by a coarser clock.
+CLOCKS_APART_S = 0.05
 _REMOVED = re.compile(
-    r"-(?P<pid>\d+)\s+\[\d+\]\s.*: mm_filemap_delete_from_page_cache: dev (?P<major>\d+):(?P<minor>\d+) "
-    r"ino (?P<inode>[0-9a-f]+) "
+    r"-(?P<pid>\d+)\s+\[\d+\]\s.* (?P<seconds>\d+\.\d+): mm_filemap_delete_from_page_cache: "
+    r"dev (?P<major>\d+):(?P<minor>\d+) ino (?P<inode>[0-9a-f]+) "
 )
 _WRITTEN = re.compile(r"entries-in-buffer/entries-written: (\d+)/(\d+)")
 _KERNEL_THREAD = 0x00200000
@@ -40,20 +43,26 @@ class Removed:
 
 
 class Removals:
-    """What was removed since tracing began."""
+    """What was removed while it was traced."""
 
     def __init__(self, trace: Path) -> None:
         self._trace = trace
+        self._began: dict[ZombieLab, float] = {}
 
     def of(self, lab: ZombieLab) -> Removed:
-        """Pages of a lab's files and of their filesystem's metadata; none where it lies on tmpfs."""
-        device = lab.files[0].stat().st_dev
+        """Pages of a lab's files and of their filesystem's metadata, since its first file was made; none where it lies
+        on tmpfs."""
+        first = lab.files[0].stat()
+        device = first.st_dev
         if os.major(device) != LOOP:
             return Removed(0, 0)
+        # A lab that was made anew has the device of the one before. Found once: clocks drift.
+        began = self._began.setdefault(lab, time.monotonic() - (time.time() - first.st_ctime) - CLOCKS_APART_S)
         text = self._trace.read_text()
         found = _WRITTEN.search(text)
         assert found is not None and found[1] == found[2], "the buffer of the trace is too small"
-        pids = [int(line["pid"]) for line in _REMOVED.finditer(text) if _is_on(device, line)]
+        lines = [line for line in _REMOVED.finditer(text) if float(line["seconds"]) >= began and _is_on(device, line)]
+        pids = [int(line["pid"]) for line in lines]
         kernel = {pid: _is_kernel_thread(pid) for pid in set(pids)}
         by_kernel = sum(kernel[pid] for pid in pids)
         return Removed(by_kernel, len(pids) - by_kernel)
@@ -69,6 +78,7 @@ def traced_removals() -> Iterator[Removals]:
     instance = tracefs / "instances" / f"exhume-{os.getpid()}"
     instance.mkdir()
     try:
+        (instance / "trace_clock").write_text("mono")
         (instance / "buffer_size_kb").write_text(str(BUFFER_KB))
         first, end = LOOP << 20, (LOOP + 1) << 20
         on_loop = " || ".join(f"({field} >= {first} && {field} < {end})" for field in ("s_dev", "i_ino"))

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -33,15 +34,18 @@ def bus_path(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "run/dbus/system_bus_socket"
     path.parent.mkdir(parents=True)
     config = tmp_path / "bus.conf"
-    config.write_text(CONFIG.format(path=path))
-    daemon = subprocess.Popen(
-        [need("dbus-daemon"), f"--config-file={config}", "--nofork", "--print-address"], stdout=subprocess.PIPE
-    )
-    assert daemon.stdout is not None
-    assert daemon.stdout.readline().startswith(b"unix:")
-    yield path
-    daemon.terminate()
-    daemon.communicate()
+    # The daemon takes no address of a hundred letters, which pytest's directories may have.
+    with tempfile.TemporaryDirectory(prefix="exhume-bus-") as short:
+        path.symlink_to(f"{short}/socket")
+        config.write_text(CONFIG.format(path=f"{short}/socket"))
+        daemon = subprocess.Popen(
+            [need("dbus-daemon"), f"--config-file={config}", "--nofork", "--print-address"], stdout=subprocess.PIPE
+        )
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline().startswith(b"unix:")
+        yield path
+        daemon.terminate()
+        daemon.communicate()
 
 
 @pytest.fixture

@@ -73,16 +73,21 @@ def test_a_disk_that_fills_up_is_survived_and_counted(small_disk: Path, start: S
     wait_for(4)
     assert not recorder.ended, recorder.err
     ballast.unlink()
-    recorder.ticks(3)
+    freed_at = monotonic()
+
+    def ticks_again() -> bool:
+        """Four seconds in a row: on a machine that is busy one or the other may come late."""
+        times = [row["time"] for row in rows(directory, "anchors") if row["time"] > freed_at][-4:]
+        return len(times) == 4 and all(seconds(later - earlier) < 1.5 for earlier, later in pairwise(times))
+
+    until("it recovers by itself", ticks_again, patience=60, every=0.2)
     assert recorder.stop() == 0
     clean_words(recorder)
     lost = losses(directory)["disk-full"]
-    told = re.search(r"^lost: disk-full ([\d,]+)$", recorder.out, re.MULTILINE)
+    told = re.search(r"^lost: .*\bdisk-full ([\d,]+)", recorder.out, re.MULTILINE)
     # The last words count all of them; of the rows that count, some may have had to go with the oldest.
     assert told
     assert int(told[1].replace(",", "")) >= lost > 0
-    times = [row["time"] for row in rows(directory, "anchors")][-4:]
-    assert all(seconds(later - earlier) < 1.5 for earlier, later in pairwise(times)), "it recovers by itself"
     assert info(directory)["skipped"] == []
     flame = small_disk / "flame.folded"
     subprocess.run([PROGRAM, "flame", "--dir", directory, "-o", flame], check=True, timeout=30, capture_output=True)
@@ -194,16 +199,17 @@ def test_a_second_recorder_is_refused_and_told_the_first(tmp_path: Path, start: 
 
 
 def test_two_recorders_in_two_directories_get_along(tmp_path: Path, start: Start) -> None:
-    """Neither costs the other a tick or a sample. A machine that is busy otherwise may: then two others try."""
-    for attempt in range(3):
-        both = [start(tmp_path / f"{name}-{attempt}") for name in ("one", "two")]
-        for recorder in both:
-            recorder.ticks(2)
-        assert [recorder.stop() for recorder in both] == [0, 0]
-        lost = [losses(recorder.directory) for recorder in both]
-        if lost == [{}, {}]:
-            return
-    pytest.fail(f"something was lost each time, the last time {lost}")
+    """Neither costs the other a tick or a sample. A machine that is busy otherwise may: a tick for each second in which
+    a recorder had to wait for a core."""
+    both = [start(tmp_path / name) for name in ("one", "two")]
+    for recorder in both:
+        recorder.ticks(2)
+    waited = [seconds(recorder.kept_waiting) for recorder in both]
+    assert [recorder.stop() for recorder in both] == [0, 0]
+    for recorder, longest in zip(both, waited, strict=True):
+        lost = losses(recorder.directory)
+        assert lost.pop("late-tick", 0) <= longest
+        assert lost == {}
 
 
 def test_a_lock_that_a_dead_recorder_left_is_no_lock(tmp_path: Path, start: Start) -> None:

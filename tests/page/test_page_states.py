@@ -26,6 +26,9 @@ def test_nothing_recorded_yet_says_what_is_coming(new_page, served, tmp_path):
         page = new_page(address)
         expect(page.locator("body")).to_contain_text(re.compile("nothing|first second|coming", re.IGNORECASE))
         expect(page.locator("body")).to_contain_text("exhume lab")
+        expect(page.get_by_role("list", name="what the page will show").get_by_role("listitem")).to_have_count(4)
+        # What is not known yet is not told as none.
+        expect(page.get_by_role("banner")).not_to_contain_text("0 cores")
     finally:
         lock.close()
 

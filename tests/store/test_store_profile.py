@@ -118,10 +118,10 @@ def test_no_expression_takes_long() -> None:
     """One that tries every way to divide a name would double its time with each letter."""
     frames = FrameTable(["user"], ["/bin/x"], ["a" * 26 + "b"])
     stacks = ResolvedStacks(frames, np.array([0, 1]), np.array([0]), 0)
-    began = time.monotonic()
+    began = time.process_time()
     assert ProfileFilter(stack_regex="^(a+)+$").keeps(stacks).tolist() == [False]
     assert ProfileFilter(stack_regex="^(a+)+b$").keeps(stacks).tolist() == [True]
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_an_empty_stack_and_an_untold_one_are_not_confused(tmp_path: Path) -> None:

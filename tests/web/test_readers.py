@@ -48,6 +48,31 @@ def test_questions_take_turns():
     assert sorted(order) == ["large"] * 40 + ["small"] * 3
 
 
+def test_a_large_question_gets_on_while_new_ones_come_without_end():
+    """Each small one that is answered is followed by a new one: the large one is still done before most of them."""
+    readers = Readers()
+    order: list[str] = []
+    hold, over = threading.Event(), threading.Event()
+
+    def another(_: object = None) -> None:
+        if order.count("small") >= 200:
+            over.set()
+        else:
+            readers.submit(readers.ask(), order.append, "small").add_done_callback(another)
+
+    held = [readers.submit(readers.ask(), hold.wait) for _ in range(2)]
+    large = readers.ask()
+    pieces = [readers.submit(large, order.append, "large") for _ in range(12)]
+    for _ in range(5):
+        another()
+    hold.set()
+    for future in [*held, *pieces]:
+        future.result(10)
+    assert over.wait(10)
+    last = max(place for place, name in enumerate(order) if name == "large")
+    assert 12 + 5 < last < 100
+
+
 def test_what_is_asked_at_the_same_time_is_read_once(recording):
     readers = Readers()
     memory = PerSegment(readers)

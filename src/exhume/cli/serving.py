@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 import sys
-import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,43 +88,50 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
 
     opened = Opened(directory)
     opened.read_ahead()
+    from exhume.present.web import working
+
+    working.start(opened)
     import uvicorn
 
-    from exhume.present.web.app import create_app
-
-    app = create_app(directory, serving.rules(), opened=opened)
-    opened.start_readers()
-    link = serving.link(listener.getsockname()[1])
-    print(f"exhume: {link}", flush=True)
-    if serving.token and not serving.secure:
-        say("exhume: without TLS the token can be read on the way; see --tls-cert, or go through an SSH tunnel")
-    if open_browser and _has_screen():
-        with contextlib.suppress(webbrowser.Error):
-            webbrowser.open(link)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ssl_certfile=serving.tls_cert,
-        ssl_keyfile=serving.tls_key,
-        timeout_graceful_shutdown=2,
-        lifespan="on",
-    )
+    from exhume.present.web.opening import Opening
 
     class Ending(uvicorn.Server):
         """Ends when a signal comes, and tells streams that would go on, so that browsers see an end and no error. The
         second signal waits for nobody."""
 
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
-            app.state.stopping.set()
+            opening.stop()
             # Questions that are cut off now are no errors.
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             self.force_exit = self.should_exit
             self.should_exit = True
 
+    def failed() -> None:
+        server.should_exit = True
+
+    opening = Opening(opened, serving.rules(), failed)
+    server = Ending(
+        uvicorn.Config(
+            opening,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ssl_certfile=serving.tls_cert,
+            ssl_keyfile=serving.tls_key,
+            timeout_graceful_shutdown=2,
+            lifespan="on",
+            ws="none",
+        )
+    )
+    link = serving.link(listener.getsockname()[1])
+    print(f"exhume: {link}", flush=True)
+    if serving.token and not serving.secure:
+        say("exhume: without TLS the token can be read on the way; see --tls-cert, or go through an SSH tunnel")
+    if open_browser and _has_screen():
+        _open_browser(link)
     try:
-        Ending(config).run(sockets=[listener])
+        server.run(sockets=[listener])
+        opening.check()
     finally:
         opened.readers.stop()
 
@@ -196,6 +202,13 @@ def _addresses() -> list[str]:
         found = {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
         return sorted(f"[{each}]" if ":" in each else each for each in found)
     return []
+
+
+def _open_browser(link: str) -> None:
+    import webbrowser
+
+    with contextlib.suppress(webbrowser.Error):
+        webbrowser.open(link)
 
 
 def _has_screen() -> bool:

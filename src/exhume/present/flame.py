@@ -4,8 +4,10 @@ With a baseline, both sides are merged into the same tree, so a frame that only 
 tree is kept as arrays and grown a level at a time, because an hour of a large node has hundreds of thousands of stacks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -189,15 +191,16 @@ class _LabelTable:
         self.names, self.modules, self.kinds = ["all"], [""], [ROOT_KIND]
         self._index = {(ROOT_KIND, "", "all"): 0}
 
-    def add(self, kind: str, module: str, name: str) -> int:
-        key = (kind, module, name)
-        index = self._index.get(key)
-        if index is None:
-            index = self._index[key] = len(self.names)
-            self.names.append(name)
-            self.modules.append(module)
-            self.kinds.append(kind)
-        return index
+    def add(self, kinds: Iterable[str], modules: Iterable[str], names: Iterable[str]) -> Ints:
+        """The label of each; there are thousands, so the loops are those of dict and list."""
+        keys = list(zip(kinds, modules, names, strict=False))
+        index = self._index
+        new = [key for key in dict.fromkeys(keys) if key not in index]
+        index.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
+        self.kinds += [kind for kind, _, _ in new]
+        self.modules += [module for _, module, _ in new]
+        self.names += [name for _, _, name in new]
+        return np.fromiter(map(index.__getitem__, keys), np.int64, len(keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +215,8 @@ class _Rows:
 
     @classmethod
     def of(cls, profile: StackProfile, labels: _LabelTable) -> "_Rows":
-        comms = np.array([labels.add(COMM_KIND, "", name) for name in profile.comms], np.int64)
-        table = profile.frames
-        frames = np.array(
-            [labels.add(*frame) for frame in zip(table.kinds, table.modules, table.names, strict=True)], np.int64
-        )
+        comms = labels.add(repeat(COMM_KIND), repeat(""), profile.comms)
+        frames = labels.add(profile.frames.kinds, profile.frames.modules, profile.frames.names)
         starts, lengths = profile.stack_offsets[:-1], np.diff(profile.stack_offsets)
         return cls(
             comms[profile.comm_index],

@@ -34,6 +34,8 @@ from exhume.store.stretches import Stretches
 
 # Segments from which on it pays to read them side by side.
 _MANY = 8
+# A few kilobytes in a segment: to hand them to a thread takes longer than to read them.
+_SMALL = ("anchors", "events", "losses", "self")
 
 
 class Recording:
@@ -264,7 +266,7 @@ class Recording:
     def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
         """The wanted rows of each segment that has any."""
         segments = self.holding(request.window)
-        if len(segments) < _MANY:
+        if len(segments) < _MANY or request.table in _SMALL:
             found = [self._read(segment, request) for segment in segments]
         else:
             # Decoding leaves Python's lock for most of its time, and a node that is looked at may be busy: two threads.

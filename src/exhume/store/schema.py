@@ -74,9 +74,16 @@ _parse_facts = lru_cache(maxsize=16)(RecordingFacts.from_json)
 def conform(found: pa.Table, table: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Give rows of another version today's columns (all, or the ones asked for): missing ones are null, unknown
     ones are left out."""
-    wanted = [field for field in schema_of(table) if columns is None or field.name in columns]
-    filled = {field.name: _filled(found, field) for field in wanted}
-    return pa.table(filled)
+    wanted = _schema_of_columns(table, None if columns is None else tuple(columns))
+    if found.schema.equals(wanted):
+        return pa.Table.from_arrays(found.columns, names=wanted.names)
+    return pa.table({field.name: _filled(found, field) for field in wanted})
+
+
+@lru_cache(maxsize=256)
+def _schema_of_columns(table: str, columns: tuple[str, ...] | None) -> pa.Schema:
+    """The part of a table's schema that is asked for."""
+    return pa.schema([field for field in schema_of(table) if columns is None or field.name in columns])
 
 
 def _filled(found: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:

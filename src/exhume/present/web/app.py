@@ -24,9 +24,7 @@ from exhume.present.web.answering import Answering
 from exhume.present.web.explaining import Explaining
 from exhume.present.web.guard import Guard, Rules
 from exhume.present.web.opened import Opened
-from exhume.present.web.pages import PageFiles
-
-STATIC = Path(__file__).parent / "static"
+from exhume.present.web.pages import STATIC, PageFiles
 
 
 def create_app(directory: Path, rules: Rules, static: Path = STATIC, opened: Opened | None = None) -> FastAPI:

@@ -13,7 +13,7 @@ from exhume.present.flame_svg import render_svg
 from exhume.present.folded import render_folded
 from exhume.present.pprof import render_pprof
 from exhume.present.speedscope import render_speedscope
-from exhume.present.web.asking import Asked
+from exhume.present.web.asked import Asked
 from exhume.store.profile import StackProfile
 
 # The ending and the kind of each.

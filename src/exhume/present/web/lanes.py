@@ -66,7 +66,10 @@ def points_of(
     """The points of each lane in the segments of a window, and in those beside it."""
     segments = recording.holding(Window(window.since - _RARE, window.until + _RARE))
     found: dict[str, list[Points]] = {}
-    for table in dict.fromkeys(lane.table for lane in lanes):
+    tables = list(dict.fromkeys(lane.table for lane in lanes))
+    for table in tables:
+        memory.begin(segments, ("lanes", table), partial(_read_part, table), ask)
+    for table in tables:
         read = memory.answers(segments, ("lanes", table), partial(_read_part, table), ask)
         found |= {lane.name: [each.lanes[lane.name] for each in read] for lane in lanes if lane.table == table}
     return found
@@ -152,10 +155,10 @@ def _per_second(rows: pa.Table, **lines: str) -> Series:
 
 
 def _memcgs(rows: pa.Table) -> Series:
-    tops = rows.filter(pc.equal(rows.column("parent"), ""))
+    tops = rows.filter(pc.equal(rows.column("parent"), pa.scalar("", pa.string())))
     names = set(tops.column("hierarchy").to_pylist())
     chosen = next((name for name in _MEMORY_HIERARCHIES if name in names), next(iter(sorted(names)), ""))
-    tops = tops.filter(pc.equal(tops.column("hierarchy"), chosen))
+    tops = tops.filter(pc.equal(tops.column("hierarchy"), pa.scalar(chosen, pa.string())))
     return {line: (_times(tops), _numbers(tops, line)) for line in ("kernel", "visible", "dying")}
 
 

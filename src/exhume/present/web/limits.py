@@ -1,7 +1,7 @@
 """Questions that would take too long are refused with a sentence, before anything is read."""
 
 from exhume.model.window import Window
-from exhume.present.web.asking import refuse
+from exhume.present.web.asked import refuse
 from exhume.store.query import Recording
 from exhume.store.reader import count_rows
 from exhume.store.schema import UnreadableFile

@@ -1,9 +1,12 @@
 """The page's own files: those that were built, and nothing else."""
 
+from mimetypes import guess_type
 from pathlib import Path
 
-from starlette.responses import FileResponse, PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
+
+STATIC = Path(__file__).parent / "static"
 
 UNBUILT = """exhume's page was not built into this installation.
 Build it with `make web`, or install exhume anew with pip. The answers under /api work all the same.
@@ -11,11 +14,12 @@ Build it with `make web`, or install exhume anew with pip. The answers under /ap
 
 
 class PageFiles:
-    """Serves the files that were there at the start, by their exact names: no path can lead anywhere else."""
+    """Serves the files that were there at the start, by their exact names: no path can lead anywhere else. They are
+    small, and held in memory: none waits for a disk or a thread."""
 
     def __init__(self, directory: Path) -> None:
         self._files = {
-            "/" + path.relative_to(directory).as_posix(): path
+            "/" + path.relative_to(directory).as_posix(): _answer(path)
             for path in sorted(directory.rglob("*"))
             if path.is_file() and not path.name.startswith(".")
         }
@@ -29,6 +33,10 @@ class PageFiles:
         if found is None:
             await PlainTextResponse("there is nothing at this address\n", 404)(scope, receive, send)
             return
-        # Names of built files carry a hash of their content; the page itself is looked at anew each time.
-        kept = "no-cache" if found.suffix == ".html" else "public, max-age=31536000, immutable"
-        await FileResponse(found, headers={"cache-control": kept})(scope, receive, send)
+        await found(scope, receive, send)
+
+
+def _answer(file: Path) -> Response:
+    # Names of built files carry a hash of their content; the page itself is looked at anew each time.
+    kept = "no-cache" if file.suffix == ".html" else "public, max-age=31536000, immutable"
+    return Response(file.read_bytes(), headers={"cache-control": kept}, media_type=guess_type(file.name)[0])

@@ -18,6 +18,8 @@ MOST_BYTES = 256 << 20
 _SMALL = 1000
 # So many segments are read by one piece of work: enough to be worth sending, few enough to take turns.
 _LEAST, _MOST, _PIECES = 3, 20, 6
+# Of what is small in every segment.
+_LEAST_OF_SMALL = 20
 
 _Answer = TypeVar("_Answer")
 Key = tuple[SegmentName, Hashable]
@@ -59,6 +61,18 @@ class PerSegment:
                 # In a process that reads for one question everything is given up with that question.
                 check_wanted()
 
+    def begin(
+        self,
+        segments: Sequence[Segment],
+        question: Hashable,
+        make: Callable[[Sequence[Segment]], list[Any]],
+        ask: Ask | None = None,
+    ) -> None:
+        """Have the answers of sealed segments begun, few pieces of them, as they are small; whoever asks for several
+        does not wait for one after the other."""
+        sealed = [segment for segment in segments if segment.sealed]
+        self._begun(sealed, question, make, ask or self._nobodys, _LEAST_OF_SMALL, counted=False)
+
     def prepare(
         self, segments: Sequence[Segment], question: Hashable, make: Callable[[Sequence[Segment]], list[Any]]
     ) -> None:
@@ -97,8 +111,11 @@ class PerSegment:
         question: Hashable,
         make: Callable[[Sequence[Segment]], list[Any]],
         ask: Ask,
+        least: int = _LEAST,
+        *,
+        counted: bool = True,
     ) -> list[Any]:
-        """The answer of each segment, or its future."""
+        """The answer of each segment, or its future; `counted` among those that the question waits for."""
         found: list[Any] = []
         missing: list[tuple[Segment, Future[Any]]] = []
         with self._lock:
@@ -115,8 +132,9 @@ class PerSegment:
                     if segment.sealed:
                         self._coming[key] = future
                 found.append(future)
-        ask.wait_for([each for each in found if isinstance(each, Future)])
-        size = min(_MOST, max(_LEAST, -(-len(missing) // _PIECES)))
+        if counted:
+            ask.wait_for([each for each in found if isinstance(each, Future)])
+        size = min(_MOST, max(least, -(-len(missing) // _PIECES)))
         for place in range(0, len(missing), size):
             part = missing[place : place + size]
             working = self._readers.submit(ask, make, [segment for segment, _ in part])

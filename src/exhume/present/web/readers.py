@@ -28,6 +28,9 @@ _SLOTS = 4096
 _COUNTS = struct.Struct("=II")
 # So many pieces of one question are worked at in a turn; the rest waits until the others had theirs.
 _IN_A_TURN = 8
+# So many pieces of others are begun before the next turn of a question, and no more: where new questions come without
+# end, a long one still gets on.
+_BETWEEN_TURNS = 32
 _MOST_PROCESSES = 4
 # While processes are no more, threads work: decoding leaves Python's lock for most of its time.
 _THREADS = 2
@@ -35,7 +38,8 @@ _THREADS = 2
 
 @dataclass(eq=False, slots=True)
 class Ask:
-    """One question on its way: a byte that all processes see tells whether it is wanted."""
+    """One question on its way: a byte that all processes see tells whether it is wanted. Its turn comes when so many
+    pieces were begun, of whichever questions."""
 
     slot: int
     flags: mmap.mmap
@@ -93,7 +97,7 @@ class Readers:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._waiting: list[_Piece] = []
-        self._turn = 0
+        self._begun = 0
         self._busy = self._busy_long = 0
         self._count = _THREADS
         self._processes: ProcessPoolExecutor | None = None
@@ -139,7 +143,8 @@ class Readers:
         """Work for a question. The future raises GivenUp where the question was given up."""
         future: Future[Any] = Future()
         with self._lock:
-            ask.turn = max(ask.turn, self._turn) + (ask.pieces > 0 and ask.pieces % _IN_A_TURN == 0)
+            if ask.pieces % _IN_A_TURN == 0:
+                ask.turn = max(ask.turn + _BETWEEN_TURNS, self._begun) if ask.pieces else self._begun
             ask.pieces += 1
             heapq.heappush(self._waiting, _Piece((ask.turn, next(self._numbers)), ask, work, words, future))
         self._go_on()
@@ -195,7 +200,7 @@ class Readers:
             if found is not None:
                 self._busy += 1
                 self._busy_long += found.ask.long
-                self._turn = max(self._turn, found.rank[0])
+                self._begun += 1
             return found
 
     def _run(self, piece: _Piece) -> None:

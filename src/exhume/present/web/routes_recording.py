@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError
 from exhume.model.window import Window
-from exhume.present.web.asking import Here, ms
+from exhume.present.web.asked import ms
+from exhume.present.web.asking import Here
 from exhume.present.web.opened import Opened
 from exhume.present.web.shapes import Cost, Loss, Problem, RecordingShape
 from exhume.store.cores import MEASURES, STATES

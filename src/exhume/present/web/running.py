@@ -31,7 +31,7 @@ def who_ran(
     processes = [_shape(comm, pid, cores, known.get(pid, {}), total) for (comm, pid), cores in ranked[:limit]]
     return ProcessesShape(
         processes=processes,
-        containers=_containers(ranked, known, total)[:limit],
+        containers=_containers(ranked, known, total, limit),
         total_seconds=round(total / 1e6, 3),
         left_out=max(0, len(ranked) - limit),
     )
@@ -83,7 +83,7 @@ def _shape(comm: str, pid: int | None, cores: dict[int, int], known: dict[str, A
 
 
 def _containers(
-    ranked: list[tuple[tuple[str, int], dict[int, int]]], known: dict[int, dict[str, Any]], total: int
+    ranked: list[tuple[tuple[str, int], dict[int, int]]], known: dict[int, dict[str, Any]], total: int, limit: int
 ) -> list[ProcessShape]:
     sums: dict[str, dict[int, int]] = {}
     facts: dict[str, dict[str, Any]] = {}
@@ -96,8 +96,9 @@ def _containers(
         into = sums.setdefault(container, {})
         for cpu, weight in cores.items():
             into[cpu] = into.get(cpu, 0) + weight
-    found = [
+    # Those that are not shown are not shaped.
+    most = sorted(sums.items(), key=lambda each: -sum(each[1].values()))[:limit]
+    return [
         _shape(facts[container].get("container_name") or container[:12], None, cores, facts[container], total)
-        for container, cores in sums.items()
+        for container, cores in most
     ]
-    return sorted(found, key=lambda each: -each.seconds)

@@ -23,6 +23,8 @@ Progress = Callable[[float], None]
 PIN_SECONDS = 8.0
 # A second look this much later tells whether the count falls by itself.
 _WAIT_S = 0.5
+# So late the kernel may tell what is charged.
+_TOLD_LATE_S = 2.2
 # File systems that a swapfile can't lie on.
 _NO_SWAPFILES = frozenset(
     {"tmpfs", "devtmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "9p", "virtiofs", "zfs", "fuse"}
@@ -51,6 +53,10 @@ class Watch:
         report = find_residuals(self.host)
         parents = [parent for parent in report.parents if self._inside(parent)]
         pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds) if parents else PinReport()
+        parents = with_metadata(parents, pins)
+        if any(_is_partly_metadata(parent) for parent in parents):
+            time.sleep(_TOLD_LATE_S)
+            parents = with_metadata(_lower(parents, self.residuals()), pins)
         if not parents:
             time.sleep(_WAIT_S)
         again = take_census(self.host)
@@ -59,7 +65,7 @@ class Watch:
         kib = {name: memory.get(name, 0) * 1024 for name in (b"MemAvailable", b"Cached", b"Buffers", b"Shmem")}
         return Situation(
             census=again,
-            residuals=tuple(with_metadata(parents, pins)),
+            residuals=tuple(parents),
             pins=pins,
             swaps=tuple(swaps(self.host)),
             memory_available=kib[b"MemAvailable"],
@@ -75,6 +81,18 @@ class Watch:
 
     def _inside(self, parent: ParentResidual) -> bool:
         return self.below is None or Path(parent.path).is_relative_to(self.below)
+
+
+def _is_partly_metadata(parent: ParentResidual) -> bool:
+    """Whether some cached pages are metadata and some are not; the latter may have gone before they were searched for,
+    where the kernel reclaims by itself."""
+    return 0 < parent.metadata_bytes < parent.file_bytes
+
+
+def _lower(parents: Sequence[ParentResidual], later: Sequence[ParentResidual]) -> list[ParentResidual]:
+    """Of parents, what two looks at them agree on: the one that found less."""
+    again = {parent.path: parent for parent in later}
+    return [min(parent, again[parent.path], key=lambda each: each.bytes) for parent in parents if parent.path in again]
 
 
 def memory_root(host: Host) -> Path | None:

@@ -32,7 +32,9 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
   const layout = useMemo(() => layOut(model, node, pixels), [model, node, pixels]);
   const matches = useMemo(() => search(model, pattern, node), [model, pattern, node]);
   const [hovered, setHovered] = useState(-1);
-  const [focused, setFocused] = useState(-1);
+  // By frame, not by place: what the keyboard stands on stays under it when the graph is zoomed.
+  const [chosen, setChosen] = useState(-1);
+  const focused = useMemo(() => placeOf(layout, chosen, node), [layout, chosen, node]);
   const [menu, setMenu] = useState<MenuAt | null>(null);
   const look = { theme: theme.value, colour, up, matches, hovered, focused };
 
@@ -48,8 +50,9 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
   useEffect(() => () => void (hoveredFrame.value = null), []);
   useEffect(() => {
     setHovered(-1);
-    setFocused((old) => Math.min(old, layout.count - 1));
   }, [layout]);
+  // Of another graph the numbers are other frames.
+  useEffect(() => setChosen((old) => Math.min(old, 0)), [model.flame]);
 
   const place = (event: MouseEvent): number => {
     const box = canvas.current!.getBoundingClientRect();
@@ -68,6 +71,11 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
   const openMenu = (index: number, x: number, y: number): void => {
     if (index >= 0) setMenu({ node: layout.node[index], x, y });
   };
+  const closeMenu = (): void => {
+    setMenu(null);
+    canvas.current?.focus();
+    if (menu) setChosen(menu.node);
+  };
   const onKeys = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const where = directionOf(event.key, up);
@@ -75,8 +83,9 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
     const action = ACTIONS.find((each) => each.key === event.key);
     if (where) {
       const next = neighbour(model, layout, focused, where);
-      setFocused(next);
-      if (next >= 0) announce(describe(model, layout.node[next]));
+      if (next < 0) return;
+      setChosen(layout.node[next]);
+      announce(describe(model, layout.node[next]));
     } else if (event.key === "Enter") focusOn(model, current);
     else if (event.key === "Backspace") focusOn(model, node === 0 ? 0 : model.flame.parent[node]);
     else if (event.key === "Escape" && root.length > 0) change({ root: [] });
@@ -113,8 +122,8 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
           openMenu(place(event), event.clientX, event.clientY);
         }}
         onKeyDown={onKeys}
-        onBlur={() => setFocused(-1)}
-        onFocus={() => setFocused((old) => (old < 0 ? indexOf(layout, node) : old))}
+        onBlur={() => setChosen(-1)}
+        onFocus={() => setChosen((old) => (old < 0 ? node : old))}
       />
       {layout.unseen > 0 && (
         <p class="muted" data-testid="unseen">
@@ -125,7 +134,7 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
       {hovered >= 0 && hovered < layout.count && !menu && (
         <FrameTip model={model} root={node} layout={layout} index={hovered} up={up} />
       )}
-      {menu && <FrameMenu model={model} at={menu} onClose={() => closeMenu(setMenu, canvas.current)} />}
+      {menu && <FrameMenu model={model} at={menu} onClose={closeMenu} />}
       {matches && (
         <p class="flame-found" role="status" data-testid="found">
           {matches.nodes === 0 ? `nothing matches “${pattern}”` : foundWords(model, matches, node)}
@@ -143,9 +152,11 @@ function foundWords(model: FlameModel, matches: Matches, root: number): string {
   return parts.join("; ");
 }
 
-function closeMenu(setMenu: (menu: MenuAt | null) => void, canvas: HTMLCanvasElement | null): void {
-  setMenu(null);
-  canvas?.focus();
+/** Where the keyboard stands: on the chosen frame, or where that is not drawn on the one that fills the width. */
+function placeOf(layout: Layout, chosen: number, root: number): number {
+  if (chosen < 0) return -1;
+  const place = indexOf(layout, chosen);
+  return place < 0 ? indexOf(layout, root) : place;
 }
 
 /** Along the stack is up and down on the screen, whichever way it grows. */

@@ -1,0 +1,78 @@
+"""Each word of the filter, typed as a person does: the heatmap, the flame graph and who ran follow it."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.page.conftest import drawn
+from tests.page.seeing import said
+
+from exhume.model.clock import MILLIS
+
+pytestmark = pytest.mark.slow
+
+
+def ask(page: Page, question: str) -> dict:
+    """What the server answers to a script."""
+    answer = page.request.get(page.url.partition("#")[0] + f"api/{question}")
+    assert answer.ok, answer.text()
+    return answer.json()
+
+
+def filter_by(page: Page, words: str) -> None:
+    field = page.get_by_role("combobox", name="filter")
+    field.fill(words)
+    field.press("Enter")
+
+
+def test_every_word_of_the_filter_acts(new_page, address, incident):
+    scope = f"since={incident.since // MILLIS - 5000}&until={incident.until // MILLIS + 5000}"
+    page = new_page(f"{address}#{scope}")
+    drawn(page)
+    whole = ask(page, f"flame?{scope}")["samples"]
+    ran = ask(page, f"processes?{scope}")
+    inside = ran["containers"][0]
+    # What is typed, and what a script would ask.
+    wanted = {
+        f"container:{inside['container'][:12]}": f"container={inside['container'][:12]}",
+        f"pod:{inside['pod']}": f"pod={inside['pod']}",
+        f"pid:{ran['processes'][0]['pid']}": f"pid={ran['processes'][0]['pid']}",
+        f'stack:"{incident.function}$"': f"stack={incident.function}%24",
+        "kind:kernel": "kind=kernel",
+    }
+    for words, question in wanted.items():
+        filter_by(page, words)
+        said(page, question.partition("=")[0] + "=")
+        left = ask(page, f"flame?{scope}&{question}")["samples"]
+        assert 0 < left < whole, words
+        expect(page.get_by_test_id("flame-words")).to_have_text(re.compile(rf"^{left:,} samples? · "), timeout=15_000)
+        expect(page.get_by_role("list", name="what the colours mean")).to_contain_text("matches the filter")
+    expect(page.get_by_test_id("overview")).to_have_attribute("data-filtered", "true", timeout=15_000)
+    page.get_by_role("button", name="remove the filter").click()
+    expect(page.get_by_test_id("flame-words")).to_contain_text(f"{whole:,} samples")
+
+
+def test_a_filter_of_cores_leaves_their_rows(page: Page):
+    filter_by(page, "cpu:3,5-7")
+    said(page, "cores=3")
+    expect(page.get_by_test_id("scope")).to_contain_text("cores 3,5-7")
+    expect(page.get_by_test_id("heatmap")).to_have_attribute("aria-label", re.compile("^cores 3,5-7 by time"))
+    page.get_by_role("tab", name="Processes").click()
+    cores = page.get_by_test_id("processes").locator(".core-shares span").all_inner_texts()
+    assert {text.partition(":")[0] for text in cores if ":" in text} <= {"3", "5", "6", "7"}
+
+
+def test_the_menu_of_a_frame_focuses_it_and_leaves_only_stacks_with_it(at_incident: Page, incident):
+    page = at_incident
+    canvas = page.get_by_test_id("flame-canvas")
+    canvas.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("m")
+    name = page.get_by_role("menu").locator(".frame-menu-name").inner_text()
+    page.get_by_role("menuitem", name="Focus").click()
+    expect(canvas).to_have_attribute("data-root", name)
+    page.keyboard.press("m")
+    page.get_by_role("menuitem", name="Show only stacks with it").click()
+    assert name.partition(".")[0] in said(page, "stack=")["stack"]
+    expect(page.get_by_role("combobox", name="filter")).to_have_value(re.compile("^stack:"))
