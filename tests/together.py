@@ -96,6 +96,8 @@ class Turns:
 
     def give_back(self) -> None:
         if self._held is not None:
+            # Closing would not be enough where a child has it open, too.
+            fcntl.flock(self._held, fcntl.LOCK_UN)
             os.close(self._held)
         self._held, self._how = None, fcntl.LOCK_UN
 
