@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from httpx2 import ASGITransport, AsyncClient
@@ -49,6 +50,12 @@ class _Loading:
         await self._life
 
 
+def run(work):
+    """In a thread of its own: a browser of other tests keeps a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(work())).result(60)
+
+
 def test_the_page_is_answered_before_the_rest_is_loaded(written, tmp_path, monkeypatch):
     async def asked():
         async with _Loading(written[0], tmp_path, monkeypatch) as server:
@@ -60,7 +67,7 @@ def test_the_page_is_answered_before_the_rest_is_loaded(written, tmp_path, monke
             again = await server.client.get("/")
         return page, icon, answer, again
 
-    page, icon, answer, again = asyncio.run(asked())
+    page, icon, answer, again = run(asked)
     assert page.status_code == again.status_code == icon.status_code == 200
     assert page.content == again.content
     assert icon.headers["content-type"] == "image/svg+xml"
@@ -78,7 +85,7 @@ def test_nobody_slips_in_before_the_rest_is_loaded(written, tmp_path, monkeypatc
             server.let.set()
             return strange, early, await question
 
-    strange, early, question = asyncio.run(asked())
+    strange, early, question = run(asked)
     assert (strange.status_code, early.status_code, question.status_code) == (403, 401, 401)
 
 
@@ -92,7 +99,7 @@ def test_what_can_not_be_loaded_ends_the_server(written, tmp_path, monkeypatch):
             with pytest.raises(ImportError):
                 await server.client.get("/api/recording")
 
-    asyncio.run(asked())
+    run(asked)
     assert server.failed.is_set()
     with pytest.raises(ImportError, match="a library is broken"):
         server.app.check()
