@@ -246,7 +246,7 @@ def test_on_a_node_of_which_we_are_no_process_nothing_is_ours(tmp_path):
 
 
 def test_what_runs_is_told_by_file_and_name_but_not_in_containers(tmp_path):
-    """As the kernel shows it: the unit's script became sshd; a container has an init of its own."""
+    """As the kernel shows it: the unit's script became sshd; a container has one of its own."""
 
     def process(pid: int, cgroup: str, exe: str, comm: str, space: str = "pid:[1]") -> None:
         home = tmp_path / str(pid)
@@ -258,7 +258,7 @@ def test_what_runs_is_told_by_file_and_name_but_not_in_containers(tmp_path):
 
     process(1, "/box/init.scope", "/usr/lib/systemd/systemd", "systemd")
     process(40, "/box/system.slice/door.service", "/opt/accessd (deleted)", "sshd")
-    process(41, "/box/system.slice/cage.service/payload", "/usr/lib/systemd/systemd", "systemd", "pid:[2]")
+    process(41, "/box/system.slice/cage.service/payload", "/usr/sbin/sshd", "sshd", "pid:[2]")
     around = look_around(Host(proc=tmp_path))
     assert ("/system.slice/door.service", "accessd") in around.programs
     assert "sshd runs in" in refusal(unit("door.service", cgroup="/system.slice/door.service"), around)
