@@ -48,16 +48,21 @@ def before(effect: Effect, value: float, count: int = 60) -> Observed:
     return Observed(effect, "live", 0, count * NANOS, (value,) * count, (1.0,) * count)
 
 
+@pytest.mark.alone
 def test_it_proves_what_it_can(exhume, tmp_path):
-    """A storm of a million forks a second is surely over here, and no card timed out."""
+    """A storm of a million forks a second is surely over here, and no card timed out. Eight looks are the fewest that
+    prove anything: where the machine was too busy for one of them, it has to look for longer."""
     kept(tmp_path, before(FORKS, 1e6), before(TIMEOUTS, 0.0))
     page = tmp_path / "proof.html"
     words = ("fix", "verify", "--work-dir", str(tmp_path), "--dir", str(tmp_path / "none"), "--for", "8s", "--json")
     refused = exhume(*words, check=False)
     assert refused.returncode == 2
     assert "none" in refused.stderr
-    result = exhume(*words[:4], "--for", "8s", "--html", str(page), "--json", check=False)
-    told = json.loads(result.stdout)
+    for length in ("8s", "20s", "40s"):
+        result = exhume(*words[:4], "--for", length, "--html", str(page), "--json", check=False)
+        told = json.loads(result.stdout)
+        if told["verdict"] != "unproven":
+            break
     assert (result.returncode, told["verdict"], told["version"]) == (0, "proved", 1)
     assert [each["change"] for each in told["measures"]] == ["improved", "unchanged"]
     assert told["measures"][0]["before"]["value"] == 1e6

@@ -15,7 +15,7 @@ from recorder_process import RecorderProcess, clean_words, monotonic, rows, seco
 
 from exhume.store.query import Recording
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]
 
 DIRECTORIES = 5
 KILLS = 10
