@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from recorder_process import RecorderProcess, clean_words, exhume, losses, monotonic, rows, seconds
+from tests.on_time import on_time
 
 from exhume.cli.wiring import facts_of
 from exhume.collect.assemble import open_sources
@@ -75,7 +76,8 @@ def set_and_set_right_again(directory: Path, step: int) -> dict[str, int]:
             Path("/dev/kmsg").write_text(f"<6>{text}\n")
             marks[text] = clock.wall_ns()
 
-    summary = record_with(clock, directory, on_tick, 5)
+    with on_time():
+        summary = record_with(clock, directory, on_tick, 5)
     # From before the first tick until after the last.
     longest, shortest = clock.monotonic_ns() - began, ticked[-1] - ticked[0]
     assert shortest - NANOS < summary.until - summary.since < longest + NANOS, "the length is not the wall clock's"

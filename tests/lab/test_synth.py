@@ -149,7 +149,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_a_seed_writes_the_same_bytes_in_one_process_or_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    arguments = {"cores": 3, "hours": 3 / 60, "seed": 5}
+    arguments = {"cores": 3, "hours": 2 / 60, "seed": 5}
     first = write_synthetic(tmp_path / "first", **arguments)
     monkeypatch.setattr(write, "WORTH_SHARING", 0)
     second = write_synthetic(tmp_path / "second", **arguments)

@@ -12,18 +12,18 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 NAMED = ["target-size", "label-content-name-mismatch"]
 
 
-def violations(page: Page) -> list[str]:
+def violations(page: Page, within: str = "html") -> list[str]:
     """Each broken rule with the elements that break it. The page has to be opened with `bypass_csp=True`."""
     if not SCRIPT.exists():
         missing("axe-core (tools/page.py test installs it)")
     if not page.evaluate("typeof window.axe === 'object'"):
         page.add_script_tag(content=SCRIPT.read_text())
     found: dict[str, Any] = page.evaluate(
-        """([tags, named]) => axe.run(document, {
+        """([within, tags, named]) => axe.run(within, {
             runOnly: {type: 'tag', values: tags},
             rules: Object.fromEntries(named.map(rule => [rule, {enabled: true}])),
         })""",
-        [RULES, NAMED],
+        [within, RULES, NAMED],
     )
     asked = {rule["id"] for kind in ("passes", "violations", "incomplete", "inapplicable") for rule in found[kind]}
     assert asked >= set(NAMED), f"axe knows {sorted(asked)} only"

@@ -52,7 +52,8 @@ def test_no_rule_of_access_is_broken_in_any_panel(new_page, link, look):
         settled(page)
         # What is folded away counts too.
         page.evaluate("() => document.querySelectorAll('.panels details').forEach(each => { each.open = true; })")
-        broken += [f"{tab}: {each}" for each in violations(page)]
+        # Around the panels nothing changes from tab to tab.
+        broken += [f"{tab}: {each}" for each in violations(page, "html" if tab == TABS[0] else ".panels")]
     assert not broken, "\n".join(broken)
 
 

@@ -103,17 +103,6 @@ def next_second(least_s: float = 0.1) -> int:
     return -(-(time.time_ns() + round(least_s * NANOS)) // NANOS) * NANOS
 
 
-@contextmanager
-def on_time() -> Iterator[None]:
-    """This thread, and whatever it starts meanwhile, runs the moment that it wants to: others on the machine neither
-    hold it up nor move what it does to another time."""
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-
-
 def compiled(source: str, directory: Path) -> Path:
     """A C program of this folder, with symbols and frame pointers."""
     program = directory / Path(source).stem

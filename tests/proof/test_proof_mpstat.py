@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from side_by_side import SOURCES, await_recorded, await_wall, next_second, on_time, recorder
+from side_by_side import SOURCES, await_recorded, await_wall, next_second, recorder
+from tests.on_time import on_time
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
