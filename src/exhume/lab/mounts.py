@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 from exhume.collect.host import Host
@@ -20,6 +21,7 @@ _LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_SET_DIRECT_IO = 0x4C00, 0x
 _LO_FLAGS_AUTOCLEAR = 4
 _LOOP_INFO = struct.Struct("=52xI176x")  # struct loop_info64, of which only the flags matter here
 _ATTEMPTS = 10
+_RELEASED_S = 20.0
 # Debian keeps it outside an ordinary user's path.
 _SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 
@@ -50,8 +52,10 @@ def make_ext4(image: Path, size: int, files: int) -> None:
 
 
 def mount_ext4(image: Path, at: Path) -> None:
-    """Mount an image through a loop device."""
+    """Mount an image through a loop device. One that was mounted before has to be let go of first: mounted twice it
+    would be two file systems that write over each other."""
     at.mkdir(exist_ok=True)
+    _await_release(image)
     try:
         device = _loop_device(image)
     except OSError as error:
@@ -125,11 +129,32 @@ def _bind(device: int, backing: int) -> bool:
 
 def detach(image: Path) -> None:
     """Take an image off the device that a process left it on when it was killed before it could mount it."""
+    for name in _devices_with(image):
+        with contextlib.suppress(OSError):
+            device = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(device, _LOOP_CLR_FD)
+            finally:
+                os.close(device)
+
+
+def _await_release(image: Path) -> None:
+    """Wait until no device shows the image. A program that has mounts of its own, and was started while this one was
+    there, keeps it until it ends or unmounts it."""
+    deadline = time.monotonic() + _RELEASED_S
+    while devices := _devices_with(image):
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"{image} is still in use on {devices[0]}, by a process with mounts of its own; try again once it ended"
+            )
+        time.sleep(0.05)
+
+
+def _devices_with(image: Path) -> list[str]:
+    """The loop devices that show an image."""
+    found = []
     for bound in Host().sys.glob("block/loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             if bound.read_text().rstrip("\n") == os.fspath(image.absolute()):
-                device = os.open(f"/dev/{bound.parts[-3]}", os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    fcntl.ioctl(device, _LOOP_CLR_FD)
-                finally:
-                    os.close(device)
+                found.append(bound.parts[-3])
+    return found
