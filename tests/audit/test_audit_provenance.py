@@ -48,7 +48,7 @@ def test_an_upgrade_of_the_package_does_not_make_it_anybodys_order():
     service = unit()
     known = facts(service)
     fragment = service.fragment or ""
-    files = {**known.files, fragment: FileFact(fragment, SINCE, "thing", SINCE)}
+    files = {**known.files, fragment: FileFact(fragment, SINCE, "thing")}
     found = judged(service, known=facts(service, files=files, links=known.links))
     assert found.provenance.origin is Origin.IMAGE and found.provenance.package == "thing"
 
@@ -56,7 +56,7 @@ def test_an_upgrade_of_the_package_does_not_make_it_anybodys_order():
 def test_a_static_unit_of_a_package_that_is_new_may_be_installed_or_upgraded():
     service = unit(enabled="static")
     fragment = service.fragment or ""
-    known = facts(service, files={fragment: FileFact(fragment, SINCE, "thing", SINCE)}, links={})
+    known = facts(service, files={fragment: FileFact(fragment, SINCE, "thing")}, links={})
     assert judged(service, known=known).provenance.origin is Origin.UNKNOWN
 
 

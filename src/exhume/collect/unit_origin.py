@@ -44,11 +44,7 @@ def file_facts(root: NodeRoot, paths: Iterable[str]) -> tuple[dict[str, FileFact
     """What is known of each file; and whose database of packages was read (empty: none)."""
     asked = sorted(set(paths))
     owners, database = _owners(root, asked)
-    facts = {}
-    for path in asked:
-        package, unpacked = owners.get(path, (None, None))
-        facts[path] = FileFact(path, _changed(root, path), package, unpacked)
-    return facts, database
+    return {path: FileFact(path, _changed(root, path), owners.get(path)) for path in asked}, database
 
 
 def files_of(service: Service, links: Sequence[str]) -> list[str]:
@@ -58,20 +54,18 @@ def files_of(service: Service, links: Sequence[str]) -> list[str]:
     return [path for path in (service.fragment, *service.drop_ins, *links) if path and path.startswith("/")]
 
 
-def _owners(root: NodeRoot, paths: Sequence[str]) -> tuple[dict[str, tuple[str, int]], str]:
-    """The package of each path, and when it was unpacked. dpkg lists files under the names that they had before /lib
-    and /usr/lib became one."""
+def _owners(root: NodeRoot, paths: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The package of each path. dpkg lists files under the names that they had before /lib and /usr/lib became one."""
     names = {each: path for path in paths for each in _aliases(path)}
     try:
         lists = sorted(root.file(_DPKG).glob("*.list"))
     except OSError:
         return {}, ""
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[str, str] = {}
     read = 0
     for path in lists:
         try:
             content = path.read_bytes()
-            unpacked = path.stat().st_mtime_ns
         except OSError:
             continue
         read += len(content)
@@ -80,7 +74,7 @@ def _owners(root: NodeRoot, paths: Sequence[str]) -> tuple[dict[str, tuple[str, 
         package = path.stem.partition(":")[0]
         for line in content.decode("utf-8", "surrogateescape").splitlines():
             if line in names:
-                found[names[line]] = (package, unpacked)
+                found[names[line]] = package
         if read > _MOST_LIST_BYTES:
             break
     return found, "dpkg" if lists else ""

@@ -48,12 +48,6 @@ class Comparison:
         return significance(self.now.samples, self.now.seconds, against.samples, against.seconds)
 
     @property
-    def is_news(self) -> bool:
-        """Whether it stands out from everything that it can be held against; False where there is nothing."""
-        known = [each for each in (self.before, self.others, self.hour_earlier) if each is not None]
-        return bool(known) and all(self.significance_of(each) >= SIGNIFICANT for each in known)
-
-    @property
     def text(self) -> str:
         """The comparison in words."""
         told = [

@@ -48,13 +48,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """A file that defines or enables a service: when its inode was last changed (wall nanoseconds), the package that
-    owns it, and when that package was unpacked."""
+    """A file that defines or enables a service: when its inode was last changed (wall nanoseconds), and the package
+    that owns it."""
 
     path: str
     changed: int | None = None
     package: str | None = None
-    package_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,11 +63,6 @@ def recognise(service: Service) -> Entry | None:
     return None
 
 
-def is_protected_unit(name: str) -> bool:
-    """Whether a unit of that name keeps the node running and reachable."""
-    return any(entry.protected and _is_unit(name, entry.units) for entry in agents().values())
-
-
 def questions(entry: Entry) -> tuple[Check, ...]:
     """Everything that has to be looked for to judge this agent."""
     return tuple(dict.fromkeys(check for need in entry.needs for check in need.checks))
