@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import zipfile
 from pathlib import Path
 from urllib.request import urlopen
@@ -46,8 +45,7 @@ def sources(tmp_path_factory) -> Path:
     into = tmp_path_factory.mktemp("sdist")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", into, cwd=ROOT)
     (archive,) = into.glob("exhume-*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(into, filter="data")
+    run("tar", "-xzf", archive, "-C", into, cwd=ROOT)
     return into / archive.name.removesuffix(".tar.gz")
 
 

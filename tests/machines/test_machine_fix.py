@@ -154,7 +154,7 @@ def test_one_that_ends_badly_when_it_is_stopped_is_no_failed_unit(machine: Machi
 def test_a_unit_has_as_long_to_stop_as_it_says_and_no_longer(machine: Machine, exhume: Exhume):
     slow, endless = made_up_name(), made_up_name()
     deaf = "[Service]\nExecStart=/bin/sh -c 'trap \"\" TERM; while :; do sleep 0.1; done'\nTimeoutStopSec=1s\n"
-    dawdles = "[Service]\nExecStart=/bin/sh -c 'trap \"sleep 3; exit 0\" TERM; while :; do sleep 0.1; done'\n"
+    dawdles = "[Service]\nExecStart=/bin/sh -c 'trap \"sleep 12; exit 0\" TERM; while :; do sleep 0.1; done'\n"
     configure(machine, {slow: deaf, endless: f"{dawdles}TimeoutStopSec=infinity\n"})
     began = time.monotonic()
     applied(exhume, slow)

@@ -84,7 +84,7 @@ def test_each_step_frees_what_it_is_known_to_free(pin, step, least, lab_of, fix)
 
 def test_locked_pages_are_left_and_their_holder_is_named(lab_of, fix):
     with lab_of(COUNT, "mlock") as lab:
-        plan = fix(lab)("--apply", "--accept-cost")
+        plan = fix(lab)("--apply")
         assert [(step["id"], step["automatic"]) for step in plan["steps"]] == [("holders", False)]
         assert plan["steps"][0]["targets"] == [str(lab.holder_pid)]
         assert plan["steps"][0]["commands"] == [f"kill {lab.holder_pid}"]
