@@ -69,16 +69,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       {info && info.top.length > 0 && (
         <>
           <p class="muted">on the core at {time(info.since, utc)}</p>
-          <dl class="states">
-            {info.top.map((each) => (
-              <div key={`${each.comm} ${each.pid}`}>
-                <dt>
-                  <bdi>{each.comm}</bdi> <span class="muted">{each.pid}</span>
-                </dt>
-                <dd>{percent(each.share)}</dd>
-              </div>
-            ))}
-          </dl>
+          <WhoRan who={info.top} />
         </>
       )}
       {read.slow && <p class="muted">reading that second …</p>}
@@ -102,16 +93,23 @@ function WhatMatches({ of }: { of: Cell }): JSX.Element | null {
   return (
     <>
       <p class="muted">what matches here, {duration(found.total_seconds * 1000)} of CPU time:</p>
-      <dl class="states">
-        {found.processes.map((each) => (
-          <div key={`${each.comm} ${each.pid}`}>
-            <dt>
-              <bdi>{each.comm}</bdi> <span class="muted">{each.pid}</span>
-            </dt>
-            <dd>{percent(each.share)}</dd>
-          </div>
-        ))}
-      </dl>
+      <WhoRan who={found.processes} />
     </>
+  );
+}
+
+/** Names and numbers, each with its share. */
+function WhoRan({ who }: { who: { comm: string; pid: number | null; share: number }[] }): JSX.Element {
+  return (
+    <dl class="states">
+      {who.map((each) => (
+        <div key={`${each.comm} ${each.pid}`}>
+          <dt>
+            <bdi>{each.comm}</bdi> <span class="muted">{each.pid}</span>
+          </dt>
+          <dd>{percent(each.share)}</dd>
+        </div>
+      ))}
+    </dl>
   );
 }
