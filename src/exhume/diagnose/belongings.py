@@ -44,24 +44,29 @@ class Belongs:
     image: str | None = None
     unit: str | None = None
     evidence: tuple[Evidence, ...] = ()
+    # What Kubernetes calls them: namespace/pod, and namespace/pod/container. Runtimes don't go by these.
+    pod_name: str | None = None
+    name_in_pod: str | None = None
 
     @property
     def words(self) -> str:
         """Who it is, for a sentence; empty for nobody."""
         if self.container is not None:
-            called = f"{self.name} " if self.name else ""
+            name = self.name_in_pod or self.name
+            called = f"{name} " if name else ""
             image = f", image {self.image}" if self.image else ""
-            return f"container {called}({self.container[:SHORT_ID]}{image})"
+            around = f" of pod {self.pod_name}" if self.pod_name and not self.name_in_pod else ""
+            return f"container {called}({self.container[:SHORT_ID]}{image}){around}"
         if self.unit is not None:
             return f"unit {self.unit}"
-        return f"pod {self.pod}" if self.pod is not None else ""
+        return f"pod {self.pod_name or self.pod}" if self.pod is not None else ""
 
     @property
     def target(self) -> str:
         """What a command has to name."""
         if self.container is not None:
             return self.name or self.container[:SHORT_ID]
-        return self.unit or self.pod or ""
+        return self.unit or self.pod_name or self.pod or ""
 
 
 def belongs_to(case: Case, cgroup: str | None) -> Belongs:
@@ -71,12 +76,17 @@ def belongs_to(case: Case, cgroup: str | None) -> Belongs:
     identity = identify(cgroup)
     if identity is not None and identity.container is not None:
         named = container_names(case).get(identity.container)
-        whose = Belongs(identity.container, identity.runtime, identity.pod)
+        whose = replace(
+            Belongs(identity.container, identity.runtime, identity.pod),
+            pod_name=case.pod_names.get(identity.pod or ""),
+            name_in_pod=case.names_in_pods.get(identity.container),
+        )
         return (
             whose if named is None else replace(whose, name=named.name, image=named.image, evidence=(named.evidence,))
         )
     units = [match["unit"] for match in _UNIT.finditer(cgroup) if not _SHARED_UNITS.fullmatch(match["unit"])]
-    return Belongs(pod=identity.pod if identity else None, unit=units[-1] if units else None)
+    pod = identity.pod if identity else None
+    return Belongs(pod=pod, unit=units[-1] if units else None, pod_name=case.pod_names.get(pod or ""))
 
 
 def container_names(case: Case) -> dict[str, Named]:
