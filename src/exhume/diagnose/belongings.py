@@ -14,6 +14,7 @@ from exhume.model.finding import Evidence, Remedy
 _UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
 _SHARED_UNITS = re.compile(r"(?:user@\d+|session-.*|init|containerd|docker|crio|kubelet|dbus.*)\.service")
 SHORT_ID = 12
+_PODMAN = "podman"
 # A container may have been started long before it made trouble.
 _NAMES_S = 24 * 3600.0
 
@@ -104,12 +105,12 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
     it; all others as they are."""
     # A path below a pod doesn't tell docker from containerd; what Kubernetes starts, it also starts again.
     by_docker = whose.runtime == "docker" or (whose.runtime is None and whose.pod is None)
-    of_docker = whose.container is not None and by_docker
-    of_another = whose.container is not None and not by_docker
+    of_engine = whose.container is not None and (by_docker or whose.runtime == _PODMAN)
+    of_another = whose.container is not None and not of_engine
     of_unit = whose.container is None and whose.unit is not None
     kinds = {
-        "stop-container": of_docker,
-        "see-container-log": of_docker,
+        "stop-container": of_engine,
+        "see-container-log": of_engine,
         "stop-cri-container": of_another,
         "see-cri-container-log": of_another,
         "disable-unit": of_unit,
@@ -122,8 +123,13 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
         if each.id not in kinds:
             chosen.append(each)
         elif kinds[each.id]:
-            chosen += aimed((each,), whose.target)
+            chosen += aimed((for_engine(each, whose),), whose.target)
     return tuple(chosen)
+
+
+def for_engine(remedy: Remedy, whose: Belongs) -> Remedy:
+    """The remedy with the words of the engine that has the container: Podman takes what Docker does."""
+    return replace(remedy, command=remedy.command.replace("docker", _PODMAN)) if whose.runtime == _PODMAN else remedy
 
 
 def fitted(remedies: tuple[Remedy, ...], whose: Belongs, target: str) -> tuple[Remedy, ...]:

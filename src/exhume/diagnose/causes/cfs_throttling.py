@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.belongings import Belongs, belongs_to
+from exhume.diagnose.belongings import Belongs, belongs_to, for_engine
 from exhume.diagnose.case import Case, Known
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.rows import Rows
@@ -206,5 +206,5 @@ def _remedies(held: Held, whose: Belongs, pod: str | None) -> tuple[Remedy, ...]
     for each in CAUSE.remedies:
         target = fitting.get(each.id, held.cgroup)
         if target:
-            chosen += aimed((each,), target)
+            chosen += aimed((for_engine(each, whose),), target)
     return tuple(chosen)
