@@ -4,21 +4,15 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.remedy.pretend_systemd import PretendSystemd
 
 from exhume.collect.host import Host
-from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Agent, Manager, Service
-from exhume.model.remedy import Step
-from exhume.remedy.services.actions import STOP_CONTAINER
-from exhume.remedy.services.allowed import refusals_now
 from exhume.remedy.services.chosen import Chosen
-from exhume.remedy.services.controls import ActionFailed, Controls
-from exhume.remedy.services.node import Node
+from exhume.remedy.services.controls import Controls
 from exhume.remedy.services.own_files import OwnFiles
 from exhume.remedy.services.plan import Planner
 from exhume.remedy.services.refuse import refusal, unit_refusal
@@ -206,93 +200,6 @@ def test_a_container_in_which_we_are_is_not_stopped():
     assert "this very process" in refusal(Service(Manager.DOCKER, "ab" * 32, "me", cgroup="/docker/ab"), around)
 
 
-BASTION = "ab12" * 16
-
-
-def bastion(**known: object) -> Service:
-    return Service(Manager.DOCKER, BASTION, "bastion", **known)
-
-
-@pytest.mark.parametrize(
-    "around",
-    [
-        Surroundings(doors=frozenset({f"/docker/{BASTION}"})),
-        Surroundings(doors=frozenset({f"/box/system.slice/docker-{BASTION}.scope/init"})),
-        Surroundings(ssh_port=2222, way_in=frozenset({f"/system.slice/docker-{BASTION}.scope"})),
-        Surroundings(inside=frozenset({(f"/docker/{BASTION}", "sshd")})),
-        Surroundings(programs=frozenset({(f"/docker/{BASTION}", "dropbear")})),
-    ],
-    ids=["listens", "listens, seen from outside", "our session", "runs sshd", "in the processes of the node"],
-)
-def test_a_container_by_which_people_come_in_is_not_stopped(around):
-    assert "docker:bastion" in refusal(bastion(), around)
-    assert refusal(Service(Manager.DOCKER, "cd34" * 16, "web"), around) == ""
-
-
-def test_a_container_to_which_the_port_of_ssh_leads_is_not_stopped():
-    assert "port 22 of this node leads to docker:bastion" in refusal(bastion(published=(22, 80)), Surroundings())
-    assert "this SSH session" in refusal(bastion(published=(2022,)), Surroundings(ssh_port=2022))
-    assert refusal(bastion(published=(2022, 80)), Surroundings(ssh_port=22)) == ""
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["/usr/sbin/sshd -D -e", "/entrypoint.sh sshd -D", "/entrypoint.sh /usr/sbin/sshd", "tini -- /usr/sbin/sshd"],
-)
-def test_a_container_that_is_made_to_run_sshd_is_not_stopped_while_it_is_down(command):
-    assert "runs sshd" in refusal(bastion(command=command), Surroundings())
-
-
-@pytest.mark.parametrize(
-    "command", ["/opt/agent --like sshd", "/opt/sshd-exporter", "watch -n 5 sshd", "/usr/bin/dockerd", None]
-)
-def test_a_container_that_only_speaks_of_it_may_be_stopped(command):
-    around = Surroundings(inside=frozenset({(f"/docker/{BASTION}", "dockerd"), (f"/docker/{'ef' * 32}", "sshd")}))
-    assert refusal(bastion(command=command), around) == ""
-
-
-def test_what_the_kernel_shows_of_a_container_with_sshd(tmp_path):
-    for pid, cgroup, comm, space in ((1, "/init.scope", "systemd", 1), (41, f"/docker/{BASTION}", "sshd", 2)):
-        (tmp_path / f"{pid}/ns").mkdir(parents=True)
-        (tmp_path / f"{pid}/ns/pid").symlink_to(f"pid:[{space}]")
-        (tmp_path / f"{pid}/comm").write_text(f"{comm}\n")
-        (tmp_path / f"{pid}/cgroup").write_text(f"0::{cgroup}\n")
-    around = look_around(Host(proc=tmp_path))
-    assert around.inside == {(f"/docker/{BASTION}", "sshd")}
-    assert "runs sshd: it may be the way into this node" in refusal(bastion(), around)
-
-
-def test_a_unit_that_keeps_such_a_container_is_not_stopped(tmp_path):
-    units = {"door.service": {"active": "active"}, "doo.service": {"active": "active"}}
-    kept = bastion(published=(22,), owner="unit door.service (compose project door, service a)")
-    steps, refused = plan(tmp_path, units, "door.service", containers=(kept,))
-    assert not steps and refused[0].startswith("door.service keeps docker:bastion, and port 22")
-    assert plan(tmp_path, units, "doo.service", containers=(kept,))[1] == []
-    harmless = bastion(owner="unit door.service")
-    assert plan(tmp_path, units, "door.service", containers=(harmless,))[1] == []
-
-
-@dataclass(frozen=True)
-class Ports:
-    """An engine that tells ports alone; None where the container is gone."""
-
-    of: tuple[int, ...] | None
-
-    def published(self, container: str) -> tuple[int, ...]:
-        if self.of is None:
-            raise ActionFailed(f"there is no container {container}")
-        return self.of
-
-
-@pytest.mark.parametrize(("ports", "said"), [((22,), 1), ((80,), 0), (None, 0)])
-def test_what_leads_to_a_container_is_looked_at_again_before_it_is_stopped(tmp_path, ports, said):
-    (tmp_path / "proc").mkdir()
-    engines = Controls(engines={Manager.DOCKER: Ports(ports)})
-    node = Node(NodeRoot(tmp_path), engines, OwnFiles(lambda path: tmp_path / path.lstrip("/")), "n", "m", "b")
-    step = Step("stop:x", "stop it", "asked for", action=STOP_CONTAINER, targets=(f"docker:{BASTION}",))
-    assert len(refusals_now([step], node, forced=False)) == said
-
-
 def test_a_runtime_is_told_by_its_shims_and_the_way_in_by_its_port():
     around = Surroundings(
         ssh_port=2222, way_in=frozenset({"/system.slice/a.service"}), shims=frozenset({"/s/b.service"})
@@ -358,25 +265,10 @@ def test_what_runs_is_told_by_file_and_name_but_not_in_containers(tmp_path):
     assert refusal(unit("cage.service", cgroup="/system.slice/cage.service"), around) == ""
 
 
-def plan(
-    tmp_path: Path,
-    units: dict[str, dict[str, str]],
-    name: str,
-    *,
-    force: bool = False,
-    containers: tuple[Service, ...] = (),
-):
+def plan(tmp_path: Path, units: dict[str, dict[str, str]], name: str, *, force: bool = False):
     systemd = PretendSystemd(tmp_path / "root", units)
     files = OwnFiles(lambda path: tmp_path / "root" / path.lstrip("/"))
-    planner = Planner(
-        Controls(systemd),
-        files,
-        Surroundings(),
-        "20260101-000000-abcd",
-        "now",
-        force_required=force,
-        containers=containers,
-    )
+    planner = Planner(Controls(systemd), files, Surroundings(), "20260101-000000-abcd", "now", force_required=force)
     return planner.steps([Chosen(unit(name))])
 
 
