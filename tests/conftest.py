@@ -6,10 +6,14 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.parts import missing, need
 from tests.together import ALONE, TOGETHER, Scheduler, Turns, in_order
 
 TURNS = Turns()
+# Examples come slowly where others take the machine: that is no fault of what is tried with them.
+settings.register_profile("exhume", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("exhume")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
