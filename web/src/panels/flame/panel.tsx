@@ -269,7 +269,7 @@ function FlameTools({ of }: PanelProps): JSX.Element {
 export function focusSearch(): void {
   const { tab } = state.peek();
   if (tab !== "difference" && tab !== "events") change({ tab: "flame" }, "replace");
-  // As soon as the tab's field is there, which is before the next key: a frame later would be too late for who types fast.
+  // As soon as the tab's field is there, which is before the next key. A frame later may be too late: who types, types.
   queueMicrotask(() => document.querySelector<HTMLInputElement>(".tab-tools [type=search]")?.focus());
 }
 
