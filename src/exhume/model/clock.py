@@ -12,7 +12,7 @@ from typing import Protocol
 NANOS = 1_000_000_000
 MILLIS = 1_000_000
 # Two readings of a clock this near to each other are one moment; where somebody is held up each time, the nearest are.
-_ONE_MOMENT_NS, _LOOKS = MILLIS, 5
+_ONE_MOMENT_NS, _LOOKS = MILLIS // 20, 5
 
 
 class Clock(Protocol):
