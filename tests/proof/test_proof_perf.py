@@ -15,6 +15,7 @@ from bench.processes import start
 from function_names import exhume_functions, perf_functions
 from perf_script import UNKNOWN, PerfSample, perf_samples
 from side_by_side import SOURCES, await_recorded, await_wall, compiled, next_second, preferred, recorder, stop
+from tests.on_time import on_time
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
@@ -82,7 +83,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     directory, data = work / "recording", work / "perf.data"
     words = ["perf", "record", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", "97", "-g", "-a", "-o", str(data)]
     with recorder(directory):
-        perf = start("perf record", words, work / "perf.log")
+        # perf, too, empties its rings in time, whoever else wants the cores.
+        with on_time():
+            perf = start("perf record", words, work / "perf.log")
         try:
             with load(work):
                 begin = next_second(2.0)
