@@ -21,7 +21,7 @@ _LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_SET_DIRECT_IO = 0x4C00, 0x
 _LO_FLAGS_AUTOCLEAR = 4
 _LOOP_INFO = struct.Struct("=52xI176x")  # struct loop_info64, of which only the flags matter here
 _ATTEMPTS = 10
-_RELEASED_S = 20.0
+_RELEASED_S = 60.0
 # Debian keeps it outside an ordinary user's path.
 _SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 
