@@ -140,7 +140,9 @@ class CgroupEvents:
 
 @dataclass(slots=True)
 class Throttling:
-    """A cgroup with a CPU quota, in a tick in which it was throttled. `quota` is what it may use, in cores."""
+    """A cgroup with a CPU quota, in a tick in which it was throttled. `quota` is what it may use, in cores.
+
+    A throttling that began in one tick and ended in a later one is counted in the first, its time in the other."""
 
     time: I64
     cgroup: Text

@@ -120,26 +120,29 @@ def test_what_it_printed_on_a_terminal_is_read_as_well(docker: OwnDocker) -> Non
 def test_restarts_that_the_engine_forgot_are_told_by_its_count(
     docker: OwnDocker, docker_containers: Containers
 ) -> None:
-    number = docker.run("forgotten", IMAGE, "exit 5", "--restart=always")
-
-    def now() -> tuple[int, str]:
-        count, started = docker("inspect", "--format", "{{.RestartCount}} {{.State.StartedAt}}", number).split()
-        return int(count), started
-
-    until("it crashed", lambda: now()[0] >= 4, 20)
     engine = Engine(docker.socket)
-    # It waits for twice as long before each restart: at last there is time enough before the next one.
-    for _ in range(5):
+    # The engine waits for twice as long before each restart: at last all of this is done between two of them.
+    for crashes in range(4, 9):
+        number = docker.run(f"forgotten-{crashes}", IMAGE, "exit 5", "--restart=always")
+
+        def now() -> tuple[int, str, str]:
+            what = "{{.RestartCount}} {{.State.StartedAt}} {{.State.Status}}"
+            count, started, status = docker("inspect", "--format", what, number).split()  # noqa: B023
+            return int(count), started, status
+
+        until("it crashed", lambda: now()[0] >= crashes, 120)  # noqa: B023
         before = now()
         # It remembers the last 256 things that happened, whatever they were.
         for turn in range(300):
             engine.order(container_path(docker_containers.finished, "rename"), name=f"renamed-{turn}")
         crashing = look(docker)[number]
-        if now() == before:
+        docker("stop", "-t", "0", number)
+        over = look(docker)[number].history
+        undisturbed = before[2] == "restarting" and now()[:2] == before[:2]
+        docker("rm", "-f", number)
+        if undisturbed:
             break
-    docker("stop", "-t", "0", number)
-    over = look(docker)[number].history
-    docker("rm", "-f", number)
+    assert undisturbed
     assert over is not None and over.failures == over.starts, "the last one ended badly too"
     history = crashing.history
     assert history is not None and crashing.restarts == before[0]
