@@ -51,7 +51,7 @@ def clean(work: Path) -> Cleaned:
             cleaned.failed.append(f"{error.filename or directory}: {error.strerror}")
     if hierarchy:
         with contextlib.suppress(LabError):
-            cleaned.zombies = before, hierarchy.settled(hierarchy.root, before - freed, before)
+            cleaned.zombies = before, hierarchy.settled(hierarchy.root, before - freed if freed else None, before)
     return cleaned
 
 

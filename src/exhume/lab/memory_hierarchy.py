@@ -82,6 +82,7 @@ class MemoryHierarchy:
         """
         last = least = self.dying(parent)
         before = last if before is None else before
+        to_go = 0 if expected is None else before - expected
         fell = time.monotonic()
         while True:
             time.sleep(_SAMPLES_APART_S)
@@ -90,7 +91,7 @@ class MemoryHierarchy:
                 least, fell = now, time.monotonic()
             if now == last and (expected is None or now <= expected):
                 return now
-            begun = expected is None or before - least >= _MOST * (before - expected)
+            begun = to_go <= 0 or before - least >= _MOST * to_go
             if time.monotonic() - fell > (_ENDING_S if begun else _BEGINNING_S):
                 return now
             last = now
