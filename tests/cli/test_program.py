@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from exhume.model.clock import NANOS
+from exhume.store.query import Recording
+
 PROGRAM = [sys.executable, "-m", "exhume.cli.main"]
 
 
@@ -66,6 +69,11 @@ def test_a_reader_that_goes_away_is_no_traceback(small_recording):
         assert "Traceback" not in process.stderr.read()
 
 
+def recorded_s(directory: Path) -> float:
+    span = Recording.open(directory).span()
+    return 0.0 if span is None else (span.until - span.since) / NANOS
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_seals_what_is_there(number, tmp_path):
@@ -76,7 +84,10 @@ def test_a_signal_seals_what_is_there(number, tmp_path):
         assert process.stdout.readline() == f"recording into {directory}\n"
         # The first status line comes with the first tick.
         assert "recording:" in process.stdout.readline()
-        time.sleep(2.2)
+        deadline = time.monotonic() + 60
+        while recorded_s(directory) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         refused = run("record", "--dir", str(directory), "--for", "1s")
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)

@@ -54,7 +54,7 @@ STUBBORN = """
 [Service]
 ExecStart=/bin/sleep infinity
 KillSignal=SIGCONT
-TimeoutStopSec=4s
+TimeoutStopSec=5min
 """
 LOOPS_BEFORE = """
 [Unit]

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap
 
 LOOPS, STUBBORN = made_up_name(), made_up_name()
 APPLY = ("apply", "--yes", "--no-zombies", "--baseline", "0s")
+# One of them ends when this is there.
+ALLOWED = "/run/may-end"
 # More changes than a fix makes.
 MOST = 200
 
@@ -26,7 +27,8 @@ MOST = 200
 @pytest.fixture(scope="module")
 def machine(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with Machine(tree) as made:
-        units = {LOOPS: crash_loops(), STUBBORN: works(service="ExecStop=/bin/sleep 3")}
+        waits = f"ExecStop=/bin/sh -c 'while [ ! -e {ALLOWED} ]; do sleep 0.1; done'"
+        units = {LOOPS: crash_loops(), STUBBORN: works(service=waits)}
         install_package(made, "killed-agents", units, tmp_path_factory.mktemp("package"))
         made.boot()
         yield made
@@ -119,8 +121,11 @@ def test_killed_while_a_unit_takes_its_time_to_stop(program: Program, machine: M
     ) as run:
         machine.wait_until("it is being stopped", lambda: machine.state(STUBBORN) == "deactivating")
         run.send_signal(signal.SIGKILL)
+    assert run.returncode == KILLED
+    # It is on its way down, and goes on with that for a while.
+    assert machine.state(STUBBORN) == "deactivating"
+    machine.later(f"touch {ALLOWED}", after_s=1)
     said = exhume.fix("rollback")
     assert said.code == 0, (said.out, said.err)
-    time.sleep(0.1)
     assert machine.digest() == before
     machine.wait_until("it works again", lambda: machine.state(STUBBORN) == "active")
