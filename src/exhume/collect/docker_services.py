@@ -148,7 +148,10 @@ class _Look:
         over: bool,
     ) -> History:
         reaches = max(self._since, self._events.reaches, created or 0)
-        known = started is None or started < self._since or any(abs(run.started - started) < _NANOS for run in runs)
+        # The log tells of a start at once or later, on a busy node; of one since this look began it can't tell yet.
+        in_log = any(run.started > started - _NANOS for run in runs) if started is not None else False
+        since_then = started is not None and started > self._now and bool(runs)
+        known = started is None or started < self._since or in_log or since_then
         if known or created is None:
             return history(runs, self._now, reaches)
         # The engine's log of what happened was lost, or does not reach back: it still counts restarts, and knows how
