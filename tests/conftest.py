@@ -6,10 +6,16 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.parts import missing, need
 from tests.together import ALONE, TOGETHER, Scheduler, Turns, in_order
 
 TURNS = Turns()
+# An example that takes long says something about the machine, which others use as well, and nothing about the program.
+settings.register_profile(
+    "at any pace", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("at any pace")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -49,6 +49,15 @@ def test_it_is_caught_while_it_runs_for_its_few_seconds_too():
     assert trouble(alive) == [Trait.CRASH_LOOP]
 
 
+def test_it_is_caught_while_a_check_before_its_start_takes_longer_than_all_turns_before():
+    past = history(40, 40, every_s=0.5, ago_s=30)
+    last = Exit(NOW - 30 * NANOS, 78, command="ExecStartPre")
+    held_up = looping(detail="start-pre", age_s=None, started=None, history=past, last_exit=last, restarts=39)
+    assert trouble(held_up) == [Trait.CRASH_LOOP]
+    # Somebody starts it by hand, long after.
+    assert Trait.CRASH_LOOP not in trouble(but(held_up, restarts=0))
+
+
 def test_a_timers_job_that_ends_every_minute_is_none():
     wants = Wants(triggered_by=("thing.timer",))
     job = unit(state="inactive", detail="dead", wants=wants, restart_policy="no", history=history(1440, 0))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from exhume.model.clock import NANOS
 from exhume.store.cores import columns_for
 from exhume.store.overview import read_overview
 from exhume.store.query import Recording
@@ -56,8 +57,9 @@ def test_help_is_quick():
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system
 
-    # CPU time rather than time on the wall: whatever else runs on the machine is not the program's doing.
-    assert min(cpu_seconds() for _ in range(5)) < 0.25
+    # CPU time rather than time on the wall: whatever else runs on the machine is not the program's doing. A core that
+    # others slow down takes longer for the same: one quick time shows what the program needs.
+    assert any(cpu_seconds() < 0.25 for _ in range(30))
 
 
 def test_a_reader_that_goes_away_is_no_traceback(small_recording):
@@ -72,6 +74,11 @@ def test_a_reader_that_goes_away_is_no_traceback(small_recording):
         assert "Traceback" not in process.stderr.read()
 
 
+def recorded_s(directory: Path) -> float:
+    span = Recording.open(directory).span()
+    return 0.0 if span is None else (span.until - span.since) / NANOS
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_seals_what_is_there(number, tmp_path):
@@ -82,7 +89,10 @@ def test_a_signal_seals_what_is_there(number, tmp_path):
         assert process.stdout.readline() == f"recording into {directory}\n"
         # The first status line comes with the first tick.
         assert "recording:" in process.stdout.readline()
-        time.sleep(2.2)
+        deadline = time.monotonic() + 60
+        while recorded_s(directory) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         refused = run("record", "--dir", str(directory), "--for", "1s")
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)

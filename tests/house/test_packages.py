@@ -104,7 +104,7 @@ def test_an_installed_wheel_serves_the_page_without_node(wheel: Path, no_node, t
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=no_node, cwd=tmp_path)
     assert server.stdout is not None
     try:
-        assert select.select([server.stdout], [], [], 30)[0], "the server says nothing"
+        assert select.select([server.stdout], [], [], 120)[0], "the server says nothing"
         address = server.stdout.readline().removeprefix("exhume: ").strip()
         with urlopen(address) as answer:
             index = answer.read().decode()
@@ -116,5 +116,5 @@ def test_an_installed_wheel_serves_the_page_without_node(wheel: Path, no_node, t
             assert b'"cores":2' in answer.read().replace(b" ", b"")
     finally:
         server.terminate()
-        server.wait(15)
+        server.wait(60)
         server.stdout.close()

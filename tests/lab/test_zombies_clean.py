@@ -39,6 +39,14 @@ def zombies_now() -> int:
         return hierarchy.settled(hierarchy.root)
 
 
+def await_zombies(expected: int) -> None:
+    """They become so many, give or take those of others. The kernel may begin to let go of them a second or more after
+    nothing keeps them, later on a busy machine."""
+    deadline = time.monotonic() + 60
+    while abs((now := zombies_now()) - expected) >= OTHERS:
+        assert time.monotonic() < deadline, f"{now} zombies instead of {expected}"
+
+
 def zombies_below(parent: Path) -> int:
     hierarchy = find_memory_hierarchy(Host())
     if not parent.exists():
@@ -72,7 +80,7 @@ def test_killed_while_it_makes_them(pin: str, work: Path) -> None:
         done = exhume_lab("clean", "--work", str(work))
         assert (done.returncode, done.stderr) == (0, "")
         assert left_by(work, NAME) == NOTHING
-    assert abs(zombies_now() - before) < OTHERS
+    await_zombies(before)
 
 
 @pytest.mark.root
@@ -82,13 +90,13 @@ def test_what_a_finished_run_leaves_is_cleaned(work: Path) -> None:
     made = subprocess.run(run_zombies(work, "mlock", 150), capture_output=True, text=True, check=True)
     assert made.stdout.startswith("150 zombies below ")
     holder = int(re.match(r"process (\d+) holds ", made.stderr)[1])
-    assert abs(zombies_now() - before - 150) < OTHERS
+    await_zombies(before + 150)
     assert Process.of(holder) is not None
     again = subprocess.run(run_zombies(work, "mlock", 150), capture_output=True, text=True, check=False)
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)
     assert exhume_lab("clean", "--work", str(work)).stdout.startswith("removed ")
     assert Process.of(holder) is None
-    assert abs(zombies_now() - before) < OTHERS
+    await_zombies(before)
     assert left_by(work, NAME) == NOTHING
     assert exhume_lab("clean", "--work", str(work)).stdout == "nothing to remove\n"
 
@@ -149,4 +157,4 @@ def test_a_mount_in_use_is_told(work: Path) -> None:
         assert left_by(work, NAME) == NOTHING
     finally:
         os.close(fd)
-    assert abs(zombies_now() - before) < OTHERS
+    await_zombies(before)

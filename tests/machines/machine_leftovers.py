@@ -26,12 +26,13 @@ def cgroup_hierarchies() -> list[Path]:
     return places
 
 
-def remove_cgroups(top: Path) -> None:
-    """A cgroup and all below it; no process is left in them. A kernel that is still busy with the last one is given a
-    moment by whoever waits for the process to end."""
+def remove_cgroups(top: Path) -> bool:
+    """A cgroup and all below it, from which the last process went. Whether it is still there: the kernel may be busy
+    with that process for a moment."""
     for directory, _, _ in os.walk(top, topdown=False):
         with contextlib.suppress(OSError):
             Path(directory).rmdir()
+    return top.exists()
 
 
 def remove_leftovers() -> None:

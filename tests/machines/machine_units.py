@@ -54,12 +54,13 @@ STUBBORN = """
 [Service]
 ExecStart=/bin/sleep infinity
 KillSignal=SIGCONT
-TimeoutStopSec=4s
+TimeoutStopSec=5min
 """
 LOOPS_BEFORE = """
 [Unit]
 StartLimitIntervalSec=0
 [Service]
+WorkingDirectory=-/var/lib
 ExecStartPre=/bin/sh -c 'exit 3'
 ExecStart=/bin/sleep infinity
 Restart=on-failure

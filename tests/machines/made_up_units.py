@@ -5,10 +5,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from nspawn_machine import SYSTEM_UNITS, Machine
+from nspawn_machine import PACKAGED_UNITS, SYSTEM_UNITS, Machine
 from tests.parts import need
-
-PACKAGED_UNITS = "lib/systemd/system"
 
 
 def made_up_name(kind: str = "service") -> str:
@@ -37,6 +35,21 @@ Description=A service that works
 {unit}
 [Service]
 ExecStart=/bin/sleep infinity
+{service}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def hears_of_its_end(does: str, service: str = "") -> str:
+    """A service that does this when it is told to end, from the moment on that it is up: one that is only just begun
+    would be ended by the signal itself."""
+    return f"""[Unit]
+Description=A service that hears of its end
+[Service]
+Type=notify
+NotifyAccess=all
+ExecStart=/bin/sh -c 'trap "{does}" TERM; systemd-notify --ready; while :; do sleep 0.1; done'
 {service}
 [Install]
 WantedBy=multi-user.target

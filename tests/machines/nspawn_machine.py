@@ -20,9 +20,12 @@ from machine_digest import Entry, disk_digest
 from machine_leftovers import cgroup_hierarchies, own_name, remove_cgroups
 from tests.parts import need
 
-PATIENCE_S = 30.0
+# A machine may be held up for long by whatever else runs here; who waits goes on the moment that it has what it wants.
+PATIENCE_S = 60.0
 HOST_NAME = "machine"
 SYSTEM_UNITS = "etc/systemd/system"
+PACKAGED_UNITS = "lib/systemd/system"
+_SURROUNDINGS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 # The holder, in mount and process namespaces of its own; lives until its standard input ends.
 _HOLD = """
 set -e
@@ -58,6 +61,7 @@ class Machine:
         # Not a pipe: nobody would read it, and a full one stops the machine.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._cgroups = [place / self.name for place in cgroup_hierarchies()]
+        self._under_way: list[subprocess.Popen[bytes]] = []
         self.leader: int | None = None
 
     def __enter__(self) -> Self:
@@ -75,6 +79,7 @@ class Machine:
             self.close()
             raise MachineError(f"no disk for a machine: {said}")
         self.write("/etc/hostname", f"{HOST_NAME}\n")
+        self._leave_out_generators()
         return self
 
     def __exit__(
@@ -88,6 +93,15 @@ class Machine:
             self._holder.communicate()
             self._holder = None
         self._log.close()
+
+    def _leave_out_generators(self) -> None:
+        """Of the programs that make up units at boot and at each reload only the one that masks units: all others look
+        for disks, consoles and scripts that are not there, and take two thirds of the time of a reload."""
+        masks = self.disk / "etc/systemd/system-generators"
+        masks.mkdir(parents=True)
+        for program in (self.tree / "lib/systemd/system-generators").iterdir():
+            if program.name != "systemd-debug-generator":
+                (masks / program.name).symlink_to("/dev/null")
 
     @property
     def disk(self) -> Path:
@@ -114,8 +128,10 @@ class Machine:
         nspawn = [need("systemd-nspawn"), "--quiet", "--boot", "--directory=/run/machine/root", "--bind=/run/dbus"]
         apart = ["--register=no", "--keep-unit", "--private-network", "--link-journal=no"]
         unlike_here = ["--resolv-conf=off", "--timezone=off", f"--machine={self.name}", f"--hostname={HOST_NAME}"]
+        # What the distribution does at its times of the day writes to the disk, whatever a test is at by then.
+        silent = [f"systemd.mask={timer.name}" for timer in sorted((self.tree / PACKAGED_UNITS).glob("*.timer"))]
         self._nspawn = subprocess.Popen(
-            [*joining, *nspawn, *apart, *unlike_here, *self._mounts],
+            [*joining, *nspawn, *apart, *unlike_here, *self._mounts, *silent],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -126,9 +142,14 @@ class Machine:
 
     def reboot(self) -> None:
         """As `systemctl reboot` does it: services are stopped in order, the disk stays."""
-        self.run("systemctl", "--no-block", "reboot")
+        # What becomes of the order shows by what follows: who gave it may be killed with all else before it is back.
+        ordered = self.ask("systemctl", "--no-block", "reboot")
         # systemd-nspawn ends here, with a code of its own for "start me again".
-        self.wait_until("the machine goes down", lambda: self._nspawn is None or self._nspawn.poll() is not None)
+        self.wait_until(
+            f"the machine goes down ({ordered.stderr.strip()})",
+            lambda: self._nspawn is None or self._nspawn.poll() is not None,
+            2 * PATIENCE_S,
+        )
         self.cut_power()
         self.boot()
 
@@ -136,15 +157,18 @@ class Machine:
         """Every process dies at once; the disk stays."""
         if self._nspawn is None:
             return
-        # systemd-nspawn itself sees to the end of its first process, and ends.
-        for process in _children(self._nspawn.pid) if self.leader is None else [self.leader]:
+        # systemd-nspawn itself sees to the end of its first process, and ends. Then that number may be another's.
+        first = _children(self._nspawn.pid) if self.leader is None else [self.leader]
+        for process in first if self._nspawn.poll() is None else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self._nspawn.wait(PATIENCE_S)
         leader, self.leader, self._nspawn = self.leader, None, None
         self.wait_until("the machine is off", lambda: leader is None or not _lives(leader))
-        for cgroup in self._cgroups:
-            remove_cgroups(cgroup)
+        while self._under_way:
+            self._under_way.pop().wait(PATIENCE_S)
+        # The kernel may still be busy with the last of its processes.
+        self.wait_until("its cgroups are gone", lambda: not any(map(remove_cgroups, self._cgroups)))
 
     def run(self, *words: str, check: bool = True, timeout: float = PATIENCE_S) -> str:
         """A command inside the machine, as root; what it said."""
@@ -155,12 +179,9 @@ class Machine:
 
     def ask(self, *words: str, timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """The same, without a word about its exit code."""
-        assert self.leader is not None, "the machine is off"
-        entering = [need("nsenter"), "--target", str(self.leader)]
-        rooms = ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd"]
         return subprocess.run(
-            [*entering, *rooms, "--", *words],
-            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+            self._inside(*words),
+            env=_SURROUNDINGS,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -168,6 +189,17 @@ class Machine:
             timeout=timeout,
             check=False,
         )
+
+    def later(self, command: str, after_s: float) -> None:
+        """Have a shell inside do this, so many seconds from now at the earliest."""
+        words = self._inside("sh", "-c", f"sleep {after_s}; {command}")
+        self._under_way.append(subprocess.Popen(words, env=_SURROUNDINGS, stdin=subprocess.DEVNULL))
+
+    def _inside(self, *words: str) -> list[str]:
+        """How a command is called inside, as root."""
+        assert self.leader is not None, "the machine is off"
+        rooms = ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd"]
+        return [need("nsenter"), "--target", str(self.leader), *rooms, "--", *words]
 
     def beside(self, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         """A command as in a container on the machine's node: with this machine's files, but the node's bus is mounted
@@ -232,19 +264,30 @@ class Machine:
             time.sleep(0.05)
 
     def wait_for_restarts(self, name: str, count: int) -> None:
-        """Until systemd has started it again so many times."""
+        """Until systemd has started it again so many times, and the journal tells of them."""
         self.wait_until(
             f"{name} restarts", lambda: int(self.show(name, "NRestarts").get("NRestarts", "0")) >= count, 2 * PATIENCE_S
         )
+        self.write_journal()
+
+    def wait_for_failure(self, name: str) -> None:
+        """Until it has failed, and the journal tells of it. That one was started says nothing of its end yet."""
+        self.wait_until(f"{name} fails", lambda: self.state(name) == "failed")
+        self.write_journal()
+
+    def write_journal(self) -> None:
+        """What was said so far is in the journal then: journald takes it in whenever it gets to it."""
+        self.run("journalctl", "--sync")
 
     def _wait_for_boot(self) -> None:
         self.wait_until("the first process", self._find_leader)
         settled = ("running", "degraded")
-        self.wait_until(
-            "systemd is up",
-            lambda: self.ask("systemctl", "is-system-running", "--wait").stdout.strip() in settled,
-            2 * PATIENCE_S,
-        )
+        self.wait_until("systemd is up", lambda: self._asked_whether_up() in settled, 2 * PATIENCE_S)
+        self.write_journal()
+
+    def _asked_whether_up(self) -> str:
+        """Waits until it is; fails at once while nobody answers yet."""
+        return self.ask("systemctl", "is-system-running", "--wait", timeout=2 * PATIENCE_S).stdout.strip()
 
     def _find_leader(self) -> bool:
         assert self._nspawn is not None
@@ -253,7 +296,7 @@ class Machine:
         # nsenter, systemd-nspawn, the machine's first process.
         for nspawn in _children(self._nspawn.pid):
             for child in _children(nspawn):
-                if _pids_inside(child)[2:] == [1] and Path(f"/proc/{child}/comm").read_text() == "systemd\n":
+                if _pids_inside(child)[2:] == [1] and _called(child) == "systemd":
                     self.leader = child
                     return True
         return False
@@ -274,6 +317,12 @@ def _children(pid: int) -> Sequence[int]:
     with contextlib.suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+def _called(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().rstrip()
+    return ""
 
 
 def _pids_inside(pid: int) -> list[int]:

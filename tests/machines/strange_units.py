@@ -47,7 +47,7 @@ class Strange:
             f"ExecStart=/bin/sleep infinity\n{_WANTED}",
             self.environment: "[Service]\nEnvironmentFile=-/etc/may/be/missing\nEnvironmentFile=/etc/strange/env\n"
             f"ExecStart=/bin/sleep infinity\n{_WANTED}",
-            self.limit: "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=3\n[Service]\nRestart=always\n"
+            self.limit: "[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=3\n[Service]\nRestart=always\n"
             f"RestartSec=50ms\nExecStart=/bin/sh -c 'exit 98'\n{_WANTED}",
             self.watchdog: "[Service]\nType=notify\nNotifyAccess=all\nWatchdogSec=500ms\n"
             f"ExecStart=/bin/sh -c 'systemd-notify --ready; exec sleep 600'\n{_WANTED}",
@@ -55,7 +55,8 @@ class Strange:
             self.timed.replace(".service", ".timer"): "[Timer]\nOnActiveSec=100ms\nOnUnitInactiveSec=500ms\n"
             f"AccuracySec=10ms\n{_WANTED}",
             self.socket: f"[Socket]\nListenStream=/run/{self.socket}\n{_WANTED}",
-            self.served: "[Service]\nExecStart=/bin/sh -c 'kill -SEGV $$$$'\n",
+            # However long five starts take here.
+            self.served: "[Unit]\nStartLimitIntervalSec=1h\n[Service]\nExecStart=/bin/sh -c 'kill -SEGV $$$$'\n",
         }
 
     @property
@@ -80,20 +81,28 @@ class Strange:
             link.symlink_to(f"/{SYSTEM_UNITS}/{self.template}")
 
     def call(self, machine: Machine) -> None:
-        """Connect to the socket until systemd has had enough of what it starts."""
+        """Connect to the socket until systemd has had enough of what it starts, and see each of them at its end."""
         words = "use IO::Socket::UNIX; IO::Socket::UNIX->new(Peer => $ARGV[0])"
-        for _ in range(30):
+
+        def has_enough() -> bool:
             machine.ask("perl", "-e", words, f"/run/{self.socket}")
-            if machine.state(self.socket) == "failed":
-                break
-        machine.wait_until("the watchdog bites", lambda: machine.state(self.watchdog) == "failed")
+            return machine.state(self.socket) == "failed"
+
+        machine.wait_until("systemd had enough of it", has_enough)
+        for name in (self.environment, self.limit, self.watchdog, self.served, self.instance("two")):
+            machine.wait_for_failure(name)
+        machine.wait_for_restarts(self.checks, 4)
+        # Whatever starts it again may do so while somebody looks: that it fails each time is told by its past.
+        ends = "Failed with result"
+        log = ("journalctl", "--quiet", "--output=cat", f"--unit={self.timed}")
+        machine.wait_until("the timer's job failed often", lambda: machine.run(*log).count(ends) >= 4)
 
     def reasons(self) -> dict[str, tuple[str, ...]]:
         """What has to be said of each."""
         return {
             self.checks: ("its ExecStartPre= ended with code 78", "its program was not started"),
             self.environment: ("EnvironmentFile=/etc/strange/env is not there", "stays down"),
-            self.limit: ("ended with code 98", "systemd gave up on it: more than 3 starts within 60 s", "stays down"),
+            self.limit: ("ended with code 98", "systemd gave up on it: more than 3 starts within 300 s", "stays down"),
             self.watchdog: ("SIGABRT", "stopped giving signs of life"),
             self.timed: ("ended with code 9", f"{self.timed.replace('service', 'timer')} starts it again", "access"),
             self.socket: ("started too often", f"{self.served} is not started by it any more"),

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from nspawn_machine import Machine, MachineError
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv")]
 
-LOOPS = """
+RESTARTS_EVERY_S = 0.1
+LOOPS = f"""
 [Unit]
 StartLimitIntervalSec=0
 [Service]
 ExecStart=/bin/false
 Restart=always
-RestartSec=100ms
+RestartSec={RESTARTS_EVERY_S}s
 """
 MAKE_AND_WAIT = """
 import sys, time
@@ -29,7 +31,7 @@ from nspawn_machine import Machine
 machine = Machine(Path(sys.argv[1])).__enter__()
 machine.boot()
 print(machine.name, machine.leader, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -42,11 +44,14 @@ def test_a_machine_boots_its_units_and_keeps_its_disk_over_a_reboot(new_machine:
     assert (machine.root / "run/dbus/system_bus_socket").is_socket()
     first = machine.run("cat", "/proc/sys/kernel/random/boot_id", "/etc/machine-id").split()
     machine.write("/var/lib/kept", "kept")
+    began = time.monotonic()
     machine.reboot()
     second = machine.run("cat", "/proc/sys/kernel/random/boot_id", "/etc/machine-id").split()
     assert first[0] != second[0] and first[1] == second[1]
     assert machine.run("cat", "/var/lib/kept") == "kept"
-    assert int(machine.show("loops.service", "NRestarts")["NRestarts"]) < 100
+    # No more than fit into the time since then, however long that was: systemd counts anew.
+    counted = int(machine.show("loops.service", "NRestarts")["NRestarts"])
+    assert counted <= (time.monotonic() - began) / RESTARTS_EVERY_S
     assert int(machine.run("journalctl", "--list-boots", "--quiet").count("\n")) == 2
 
 
@@ -88,6 +93,10 @@ def test_a_killed_test_run_takes_its_machines_with_it(tree: Path):
         assert name.startswith(MARK) and Path(f"/proc/{leader}").exists()
         run.send_signal(signal.SIGKILL)
     with Machine(tree) as waiting:
-        waiting.wait_until("the machine died with its maker", lambda: not Path(f"/proc/{leader}").exists(), 5)
-    remove_leftovers()
-    assert not any((place / name).exists() for place in cgroup_hierarchies())
+        waiting.wait_until("the machine died with its maker", lambda: not Path(f"/proc/{leader}").exists())
+        # systemd-nspawn, which was in them too, may take a moment longer.
+        waiting.wait_until("its cgroups can be removed", lambda: remove_leftovers() or not there(name))
+
+
+def there(name: str) -> list[Path]:
+    return [place / name for place in cgroup_hierarchies() if (place / name).exists()]

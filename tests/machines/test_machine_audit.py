@@ -1,6 +1,7 @@
 """`exhume audit` of a real systemd: units that crash-loop, fail, are kept from starting, and work."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 from exhume_outside import PROGRAM, SOURCE, Exhume, Program
-from made_up_units import PACKAGED_UNITS, configure, crash_loops, fails_once, install_package, made_up_name, works
-from nspawn_machine import Machine
+from made_up_units import configure, crash_loops, fails_once, install_package, made_up_name, works
+from nspawn_machine import PACKAGED_UNITS, Machine
 from strange_units import Strange
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv", "dpkg-deb")]
@@ -59,10 +60,11 @@ def node(tree: Path, program: Program, tmp_path_factory: pytest.TempPathFactory)
             machine.enable(name, "multi-user.target", below=PACKAGED_UNITS)
         made.strange.put(machine)
         machine.boot()
+        made.strange.call(machine)
+        # Well after the second in which the machine was given its id: what is made in that one is still of the image.
         machine.wait_for_restarts(made.loops, 6)
         machine.wait_for_restarts(KNOWN, 6)
         configure(machine, {made.later: works()})
-        made.strange.call(machine)
         yield made
 
 
@@ -87,7 +89,8 @@ def test_a_unit_that_crash_loops(node: Node, audit: dict[str, Any]):
     assert found["history"]["failures"] >= found["history"]["starts"] - 1 > 4
     assert found["history"]["success_rate"] < 0.2
     assert found["history"]["restarts_per_hour"] > 60
-    assert "0." in found["history"]["age_pattern"]
+    # "always a few seconds old", unless the machine held one of its runs up.
+    assert re.search(r"the last \d+ runs lasted \d+\.\d s to ", found["history"]["age_pattern"])
     assert any("no cluster to join" in line for line in found["log"])
     assert found["provenance"]["origin"] == "image"
     assert found["provenance"]["package"] == "made-up-agents"

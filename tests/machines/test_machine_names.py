@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from exhume_outside import Exhume, Program, Said
-from made_up_units import PACKAGED_UNITS, configure, crash_loops
-from nspawn_machine import Machine
+from made_up_units import configure, crash_loops
+from nspawn_machine import PACKAGED_UNITS, Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv")]
 
@@ -134,7 +134,8 @@ def test_the_commands_of_a_plan_can_be_typed(machine: Machine, exhume: Exhume, u
     typed = (machine.disk / path.lstrip("/")).read_text()
     assert typed and typed == "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     machine.start(unit)
-    assert machine.state(unit) == "inactive"
+    # It stays down. One that ended by itself in the moment of its stop is a failed one: nobody told systemd otherwise.
+    assert machine.state(unit) in ("inactive", "failed")
     machine.run("rm", "-r", "--", str(Path(path).parent))
     machine.reload()
     machine.start(unit, wait=False)

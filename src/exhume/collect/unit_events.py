@@ -21,9 +21,10 @@ from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 
 STARTED, ENDED, FAILED, RESTARTED = "unit-started", "unit-ended", "unit-failed", "unit-restarted"
-# A bus that went away is looked for again; each look may wait so long for it.
+# A bus that went away is looked for again; each look may wait so long for it. The first one is before the first tick,
+# where nothing is held up by it: on a node that is starved already half a second is soon over.
 _LOOK_EVERY_S = 30.0
-_PATIENCE_S = 0.5
+_PATIENCE_S, _FIRST_PATIENCE_S = 0.5, 5.0
 _ASK_AGAIN_EVERY_S = 600.0
 _MOST_ROWS = 256
 _MOST_AT_ONCE = 32
@@ -68,7 +69,7 @@ class UnitEventSource:
         # What happened before is not news.
         self._since = time.monotonic_ns() // 1000
         try:
-            self._bus: Bus | None = _listening(self._path)
+            self._bus: Bus | None = _listening(self._path, _FIRST_PATIENCE_S)
         except BusError as error:
             remedy = f"run as root where systemd runs; in a container mount the node's {self._path} at the same place"
             raise SourceUnavailable(self.name, str(error), remedy) from None
@@ -97,7 +98,7 @@ class UnitEventSource:
 
     def _find_again(self) -> None:
         try:
-            self._bus = _listening(self._path)
+            self._bus = _listening(self._path, _PATIENCE_S)
             self._ask_after(list(self._known)[-_MOST_ASKED:])
         except BusError:
             self.close()
@@ -162,13 +163,14 @@ class UnitEventSource:
             self._asked[self._bus.ask(get_all(path, SERVICE))] = (SERVICE, path)
 
 
-def _listening(path: Path) -> Bus:
-    bus = Bus(path, _PATIENCE_S)
+def _listening(path: Path, patience_s: float) -> Bus:
+    bus = Bus(path, patience_s)
     try:
         bus.listen(_RULES)
     except BusError:
         bus.close()
         raise
+    bus.patience_s = _PATIENCE_S
     return bus
 
 

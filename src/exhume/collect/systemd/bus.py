@@ -84,11 +84,11 @@ def properties(answer: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class Bus:
-    """A connection to the system's bus. Raises BusError where it can't be had."""
+    """A connection to the system's bus, with patience for each answer. Raises BusError where it can't be had."""
 
     def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
         self._where = path
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._signals: deque[Signal] = deque(maxlen=_MOST_SIGNALS)
         self._answers: dict[int, Message] = {}
         self._serial = 0
@@ -125,7 +125,7 @@ class Bus:
     def call_many(self, calls: Sequence[Call], patience_s: float | None = None) -> list[tuple[Any, ...] | BusError]:
         """The answers to many questions, in their order; an answer may be an error. Raises BusError where the bus stays
         silent or goes away."""
-        patience = self._patience_s if patience_s is None else patience_s
+        patience = self.patience_s if patience_s is None else patience_s
         # Nothing else is under way: what is there came too late for those who asked.
         self._answers.clear()
         asked = [self._send(call) for call in calls[:_AT_ONCE]]
@@ -175,7 +175,7 @@ class Bus:
     def _authenticate(self) -> None:
         """Be let in as whom the kernel says we are. No number of a user is claimed: in a container with users of its
         own it would be the wrong one."""
-        self._socket.settimeout(self._patience_s)
+        self._socket.settimeout(self.patience_s)
         try:
             self._connect()
             for said, expected in ((b"\0AUTH EXTERNAL\r\n", b"DATA"), (b"DATA\r\n", b"OK ")):
@@ -221,7 +221,7 @@ class Bus:
         address = DBusAddress(call.path, call.destination, call.interface)
         message = new_method_call(address, call.method, call.signature or None, call.body)
         try:
-            self._socket.settimeout(self._patience_s)
+            self._socket.settimeout(self.patience_s)
             self._socket.sendall(message.serialise(serial=self._serial))
         except UnicodeError:
             raise BusError(f"{call.body!r} can't be the name of a unit") from None

@@ -19,6 +19,7 @@ _STOP_S = _START_S = 90.0
 # As systemd's own limit for a whole job with its dependencies on a slow node.
 _RELOAD_S = 90.0
 _ASK_EVERY_S = 1.0
+_TAKEN_S = 10.0
 _NEVER_US = 2**64 - 1
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _JOB_REMOVED = (
@@ -146,8 +147,10 @@ class BusOrders:
         deadline = began + timeout
         self._bus.signals()
         try:
+            # That the order is taken is waited for in any case: without that nobody could say what became of it.
             (job,) = self._bus.call(
-                Call(MANAGER_PATH, MANAGER, f"{verb.capitalize()}Unit", "ss", (name, "replace")), timeout
+                Call(MANAGER_PATH, MANAGER, f"{verb.capitalize()}Unit", "ss", (name, "replace")),
+                max(timeout, _TAKEN_S),
             )
         except BusError as error:
             if verb == "stop" and error.name == _NO_SUCH_UNIT:
@@ -188,7 +191,8 @@ def stop_within(known: dict[str, object]) -> str:
     if micros is None or micros == _NEVER_US:
         return "infinity"
     commands = [known.get(key) for key in ("ExecStop", "ExecStopPost")]
-    turns = 1 + sum(len(each) if isinstance(each, list) else bool(each) for each in commands)
+    # In text each has a line.
+    turns = 1 + sum(len(each if isinstance(each, list) else str(each or "").splitlines()) for each in commands)
     return f"{turns * micros / 1e6:g}"
 
 

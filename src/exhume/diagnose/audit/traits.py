@@ -63,6 +63,12 @@ def is_between_starts(service: Service) -> bool:
     return service.detail.startswith("auto-restart") or service.state == "restarting"
 
 
+def _is_being_restarted(service: Service) -> bool:
+    """Whether systemd is at one more start of it: on a node that has no time to spare, what comes before the program
+    itself may take many times as long as it did before."""
+    return service.manager is Manager.SYSTEMD and service.state == "activating" and bool(service.restarts)
+
+
 def has_failed(service: Service) -> bool:
     """Whether it ended badly and stays down."""
     if service.manager is Manager.SYSTEMD:
@@ -159,8 +165,8 @@ def pace_per_hour(service: Service) -> float:
 
 
 def _is_recent(service: Service, history: History, now: int) -> bool:
-    """Whether it still goes on: it failed just now, is about to be started again, or is young."""
-    if is_between_starts(service) or _is_young(service):
+    """Whether it still goes on: it failed just now, is being started again or about to be, or is young."""
+    if is_between_starts(service) or _is_being_restarted(service) or _is_young(service):
         return True
     if has_given_up(service):
         return False
