@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
-from tests.page.seeing import PATIENCE_S
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from tests.page.resting import PATIENCE_S, at_rest, watch
 from tests.parts import missing, need
 
 from exhume.lab.synth import write_synthetic
@@ -32,9 +32,16 @@ def browser() -> Iterator[Browser]:
     if not (STATIC / "index.html").exists():
         missing("the built page (make web)")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=need("chromium"), args=ARGUMENTS)
+        opened = playwright.chromium.launch(executable_path=need("chromium"), args=ARGUMENTS, timeout=PATIENCE_S * 1000)
         yield opened
         opened.close()
+
+
+def visiting(browser: Browser, **context: object) -> BrowserContext:
+    """A visit of its own, on a machine that may take its time."""
+    made = browser.new_context(**context)  # type: ignore[arg-type]
+    watch(made)
+    return made
 
 
 @contextmanager
@@ -44,13 +51,13 @@ def serving(directory: Path, *words: str) -> Iterator[str]:
     server = subprocess.Popen([*command, "--no-open", *words], stdout=subprocess.PIPE, text=True, env={**os.environ})
     assert server.stdout is not None
     try:
-        assert select.select([server.stdout], [], [], 60)[0], "the server says nothing"
+        assert select.select([server.stdout], [], [], 2 * PATIENCE_S)[0], "the server says nothing"
         line = server.stdout.readline()
         assert line.startswith("exhume: http"), line
         yield line.removeprefix("exhume: ").strip()
     finally:
         server.terminate()
-        server.wait(15)
+        server.wait(PATIENCE_S)
         server.stdout.close()
 
 
@@ -91,7 +98,7 @@ def new_page(browser, served) -> Iterator[Callable[..., Page]]:
     contexts = []
 
     def opened(url: str, **context: object) -> Page:
-        made = browser.new_context(**{"viewport": SIZE, "accept_downloads": True, **context})  # type: ignore[arg-type]
+        made = visiting(browser, **{"viewport": SIZE, "accept_downloads": True, **context})
         made.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(made)
         page = made.new_page()
@@ -130,13 +137,16 @@ def at_incident(new_page, address, incident) -> Page:
     link = f"{address}#since={since - 60_000}&until={until + 60_000}&s0={since}&s1={until}&cpus={incident.cpu}"
     page = new_page(link)
     drawn(page)
-    expect(page.get_by_test_id("flame-canvas")).to_be_visible(timeout=15_000)
+    expect(page.get_by_test_id("flame-canvas")).to_be_visible()
     return page
 
 
-def drawn(page: Page) -> None:
+def shown(page: Page) -> None:
     """Wait until the heatmap shows something."""
-    page.wait_for_function(
-        "() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'",
-        timeout=20_000,
-    )
+    page.wait_for_function("() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'")
+
+
+def drawn(page: Page) -> None:
+    """Wait until the page has drawn all that it will, as long as nobody touches it."""
+    shown(page)
+    at_rest(page)

@@ -7,10 +7,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Page
+from tests.page.resting import PATIENCE_S, at_rest
 
 CORES = 16
-# For how long something may take to be seen, on a machine that is busy with other tests.
-PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,12 @@ class Spot:
 
 
 def state(page: Page) -> dict[str, str]:
-    """What the address bar says."""
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment).items()}
+    """What the address bar says. The page is asked: Playwright hears of it a little later."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(address_of(page)).fragment).items()}
+
+
+def address_of(page: Page) -> str:
+    return str(page.evaluate("location.href"))
 
 
 def said(page: Page, *words: str) -> dict[str, str]:
@@ -48,6 +51,8 @@ def until(page: Page, happened: Callable[[], object]) -> None:
 
 
 def box(page: Page, testid: str) -> dict[str, float]:
+    """Where something is drawn, once nothing moves it any more."""
+    at_rest(page)
     found = page.get_by_test_id(testid).bounding_box()
     assert found is not None
     return found

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.page.axe import violations
 from tests.page.conftest import drawn
+from tests.page.resting import at_rest
 from tests.page.seeing import said, state, until
 
 from exhume.model.clock import MILLIS
@@ -26,17 +27,10 @@ def link(address, incident) -> str:
     return f"{address}#since={since - 60_000}&until={until + 60_000}&s0={since}&s1={until}&cpus={incident.cpu}"
 
 
-def settled(page: Page) -> None:
-    """Wait until nothing is being read any more."""
-    drawn(page)
-    page.wait_for_function("() => !document.querySelector('[aria-busy=true]')", timeout=15_000)
-    page.wait_for_timeout(150)
-
-
 @pytest.mark.parametrize("look", LOOKS)
 def test_no_rule_of_access_is_broken_on_the_first_view(new_page, address, look):
     page = new_page(address, bypass_csp=True, **LOOKS[look])
-    settled(page)
+    drawn(page)
     assert not (broken := violations(page)), "\n".join(broken)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -49,7 +43,7 @@ def test_no_rule_of_access_is_broken_in_any_panel(new_page, link, look):
     broken = []
     for tab in TABS:
         page.get_by_role("tab", name=tab).click()
-        settled(page)
+        drawn(page)
         # What is folded away counts too.
         page.evaluate("() => document.querySelectorAll('.panels details').forEach(each => { each.open = true; })")
         # Around the panels nothing changes from tab to tab.
@@ -59,7 +53,7 @@ def test_no_rule_of_access_is_broken_in_any_panel(new_page, link, look):
 
 def test_no_rule_of_access_is_broken_in_the_menu_of_a_frame(new_page, link):
     page = new_page(link, bypass_csp=True)
-    settled(page)
+    drawn(page)
     page.get_by_test_id("flame-canvas").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("m")
@@ -94,7 +88,7 @@ def test_an_incident_from_the_first_view_to_a_saved_file_by_keyboard_alone(page:
     expect(spoken).to_contain_text("incident")
 
     page.keyboard.press("6")
-    expect(page.get_by_test_id("finding").first).to_be_visible(timeout=15_000)
+    expect(page.get_by_test_id("finding").first).to_be_visible()
     tab_to(page, "[data-testid=evidence]")
     page.keyboard.press("Enter")
     assert said(page, f"!s0={selected['s0']}")["s0"] != selected["s0"]
@@ -104,9 +98,11 @@ def test_an_incident_from_the_first_view_to_a_saved_file_by_keyboard_alone(page:
         page.keyboard.press("Backspace")
         until(page, lambda here=here: state(page) != here)
     assert state(page)["s0"] == selected["s0"]
+    at_rest(page)
 
     page.keyboard.press("1")
-    expect(page.get_by_test_id("flame-canvas")).to_be_visible(timeout=15_000)
+    expect(page.get_by_test_id("flame-canvas")).to_be_visible()
+    at_rest(page)
     page.keyboard.press("/")
     expect(page.get_by_test_id("flame-search")).to_be_focused()
     page.keyboard.type(incident.function)
@@ -131,14 +127,15 @@ def test_an_incident_from_the_first_view_to_a_saved_file_by_keyboard_alone(page:
 
 def test_sub_second_cells_are_selected_by_keyboard(new_page, link):
     page = new_page(f"{link}&tab=subsecond")
-    settled(page)
+    drawn(page)
     before = state(page)
     tab_to(page, "[data-testid=offsets]")
     page.keyboard.press("ArrowRight")
-    first = page.get_by_test_id("offsets-words").inner_text()
-    assert "sample" in first
+    words = page.get_by_test_id("offsets-words")
+    expect(words).to_contain_text("sample")
+    first = words.inner_text()
     page.keyboard.press("Shift+ArrowUp")
-    assert page.get_by_test_id("offsets-words").inner_text() != first
+    expect(words).not_to_have_text(first)
     page.keyboard.press("Enter")
     after = said(page, f"!s1={before['s1']}")
     # Two rows of twenty milliseconds.

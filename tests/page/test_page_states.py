@@ -8,8 +8,9 @@ import time
 import pytest
 from playwright.sync_api import expect
 from tests.diagnose.scenes import Scene
-from tests.page.conftest import drawn
-from tests.page.seeing import PATIENCE_S, box, said, state, until
+from tests.page.conftest import drawn, shown
+from tests.page.resting import PATIENCE_S
+from tests.page.seeing import said, state, until
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
@@ -84,7 +85,7 @@ def test_a_gap_is_drawn_as_one(new_page, served, tmp_path):
 
 @pytest.mark.root
 def test_a_growing_recording_is_followed_until_touched(new_page, served, tmp_path):
-    command = [sys.executable, "-m", "exhume.cli.main", "record", "--dir", str(tmp_path / "r"), "--for", "60s"]
+    command = [sys.executable, "-m", "exhume.cli.main", "record", "--dir", str(tmp_path / "r"), "--for", "10m"]
     recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + PATIENCE_S
@@ -92,27 +93,29 @@ def test_a_growing_recording_is_followed_until_touched(new_page, served, tmp_pat
             time.sleep(0.1)
         address = served(tmp_path / "r")
         page = new_page(address)
-        drawn(page)
+        shown(page)
         scope = page.get_by_test_id("scope")
-        expect(page.get_by_role("list", name="the recording")).to_contain_text("live")
+        recorded = page.get_by_role("list", name="the recording")
+        expect(recorded).to_contain_text("live")
         first = scope.inner_text()
         page.wait_for_function(
             "before => document.querySelector('[data-testid=scope]').innerText !== before", arg=first
         )
         assert "since" not in state(page)
-        heat = box(page, "heatmap")
-        page.mouse.click(heat["x"] + 100, heat["y"] + 5)
+        page.get_by_test_id("heatmap").click(position={"x": 100, "y": 5})
         said(page, "s0=", "since=", "until=")
         page.get_by_role("button", name="follow it").click()
         said(page, "!since=")
+        page.keyboard.press("Escape")
+        said(page, "!s0=")
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("+")
         said(page, "since=")
-        # What is shown is held once what the keys asked for is shown.
-        seen = [scope.inner_text()]
-        until(page, lambda: seen.append(scope.inner_text()) or (len(seen) > 20 and len(set(seen[-20:])) == 1))
-        page.wait_for_timeout(2500)
-        assert scope.inner_text() == seen[-1]
+        # From here on what is shown is held, while the recording grows.
+        held = scope.inner_text()
+        for _ in range(3):
+            expect(recorded).not_to_have_text(recorded.inner_text(), use_inner_text=True)
+        assert scope.inner_text() == held
     finally:
         recorder.terminate()
-        recorder.wait(30)
+        recorder.wait(PATIENCE_S)

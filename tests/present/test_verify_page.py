@@ -140,7 +140,7 @@ def test_it_stands_in_a_browser(proof, tmp_path, width):
         f"--disable-component-update --disable-sync --virtual-time-budget=5000 --window-size={width},900 --dump-dom"
     )
     command = ["chromium", *flags.split(), f"--user-data-dir={tmp_path / 'browser'}", target.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True).stdout
     articles, pictures, fits, badges = json.loads(html.unescape(re.search(r'data-told="(.*?)"', shown)[1]))
     assert (articles, pictures, fits) == (4, 7, True)
     assert badges == ["worse", "improved", "improved", "worse", "not enough evidence"]

@@ -21,7 +21,8 @@ from exhume.store.reader import Request as Rows
 from exhume.store.reader import read_segment
 from exhume.store.reading import counted
 
-PATIENCE_S = 20.0
+# So long reads whoever is not told that nobody waits any more; and so long may anything else take.
+PATIENCE_S = 60.0
 
 
 def read_for_long(directory: Path) -> Response:
@@ -46,7 +47,16 @@ def remember_for_long(directory: Path) -> Response:
 
 
 def whose(_: Path) -> Response:
-    time.sleep(0.3)
+    return PlainTextResponse(str(os.getpid()))
+
+
+def together(_: Path, meeting: Path, count: int) -> Response:
+    """Who answers, once so many are at it at the same time."""
+    meeting.mkdir(exist_ok=True)
+    (meeting / str(os.getpid())).touch()
+    until = time.monotonic() + PATIENCE_S / 2
+    while len(list(meeting.iterdir())) < count and time.monotonic() < until:
+        time.sleep(0.01)
     return PlainTextResponse(str(os.getpid()))
 
 
@@ -97,11 +107,13 @@ async def tell(opened: Opened) -> dict[str, Any]:
         for answer in await asyncio.gather(short, answering.apart(asking(1.0), read_for_long), remembering)
     ]
     left_after = time.monotonic() - began
-    # Not a single process is still busy with it: as many questions as there are processes are answered by all of them.
+    # Not a single process is still busy with it: as many questions as there are processes are answered by all of them
+    # at once.
     count = len(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
+    meeting = Path(sys.argv[2]).with_name("meeting")
     asks = [opened.readers.ask() for _ in range(count)]
-    futures = [opened.readers.submit(ask, whose, opened.directory) for ask in asks]
-    pids = {int(future.result(PATIENCE_S / 2).body) for future in futures}
+    futures = [opened.readers.submit(ask, together, opened.directory, meeting, count) for ask in asks]
+    pids = {int(future.result(PATIENCE_S).body) for future in futures}
     ask = opened.readers.ask()
     ask.give_up()
     never = opened.readers.submit(ask, whose, opened.directory)

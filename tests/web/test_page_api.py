@@ -149,7 +149,7 @@ def test_what_was_lost_is_marked_when_it_was(tmp_path):
 
 
 def test_incidents_get_their_causes(client, incident):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         found = client.get("/api/incidents").json()["incidents"]
         if found and all(each["state"] != "waiting" for each in found):

@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_work_ends_when_the_last_who_waited_went_away(written, tmp_path):
     words = [sys.executable, "-m", "tests.web.reading_apart", str(written[0]), str(tmp_path / "go-on")]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["statuses"] == [499, 499, 499]
-    assert 0.9 < told["left_after"] < told["freed_after"] < 10
+    # It would have been read for a minute.
+    assert 0.9 < told["left_after"] < told["freed_after"] < 30
     assert told["answered_by"] == told["processes"] >= 2
     assert told["never_begun"]
     # Who waits is told how far it is, until it is answered.
@@ -31,28 +32,35 @@ def test_work_ends_when_the_last_who_waited_went_away(written, tmp_path):
     assert told["answered_after_a_kill"]
 
 
+def one_at_work() -> tuple[Readers, threading.Event, threading.Event]:
+    """Readers of whose two threads one works, once the first event is set: then what is begun first is done first. The
+    other is held until the second is."""
+    readers, hold, let_go = Readers(), threading.Event(), threading.Event()
+    for event in (hold, let_go):
+        readers.submit(readers.ask(), event.wait, 120)
+    return readers, hold, let_go
+
+
 def test_questions_take_turns():
     """Pieces of a large question don't go before a small one that comes later."""
-    readers = Readers()
+    readers, hold, let_go = one_at_work()
     order: list[str] = []
-    hold = threading.Event()
-    first = readers.ask()
-    held = [readers.submit(first, hold.wait) for _ in range(2)]
     large, small = readers.ask(), readers.ask()
     pieces = [readers.submit(large, order.append, "large") for _ in range(40)]
     pieces += [readers.submit(small, order.append, "small") for _ in range(3)]
     hold.set()
-    for future in [*held, *pieces]:
-        future.result(10)
+    for future in pieces:
+        future.result(60)
+    let_go.set()
     assert order.index("small") < 20
     assert sorted(order) == ["large"] * 40 + ["small"] * 3
 
 
 def test_a_large_question_gets_on_while_new_ones_come_without_end():
     """Each small one that is answered is followed by a new one: the large one is still done before most of them."""
-    readers = Readers()
+    readers, hold, let_go = one_at_work()
     order: list[str] = []
-    hold, over = threading.Event(), threading.Event()
+    over = threading.Event()
 
     def another(_: object = None) -> None:
         if order.count("small") >= 200:
@@ -60,15 +68,15 @@ def test_a_large_question_gets_on_while_new_ones_come_without_end():
         else:
             readers.submit(readers.ask(), order.append, "small").add_done_callback(another)
 
-    held = [readers.submit(readers.ask(), hold.wait) for _ in range(2)]
     large = readers.ask()
     pieces = [readers.submit(large, order.append, "large") for _ in range(12)]
     for _ in range(5):
         another()
     hold.set()
-    for future in [*held, *pieces]:
-        future.result(10)
-    assert over.wait(10)
+    for future in pieces:
+        future.result(60)
+    assert over.wait(60)
+    let_go.set()
     last = max(place for place, name in enumerate(order) if name == "large")
     assert 12 + 5 < last < 100
 
@@ -97,17 +105,17 @@ def test_segments_that_are_read_for_a_question_are_counted(recording):
     go_on = threading.Event()
 
     def make(segments):
-        go_on.wait(10)
+        go_on.wait(60)
         return [0] * len(segments)
 
     with ThreadPoolExecutor(1) as people:
         answers = people.submit(memory.answers, recording.segments, "how far", make, ask)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while ask.progress[1] == 0 and time.monotonic() < until:
             time.sleep(0.01)
         assert ask.progress == (0, len(recording.segments))
         go_on.set()
-        answers.result(10)
+        answers.result(60)
     assert ask.progress == (len(recording.segments), len(recording.segments))
     # What is remembered has not to be read.
     memory.answers(recording.segments, "how far", make, again)
@@ -122,7 +130,7 @@ def test_who_stays_gets_an_answer_where_the_first_gave_up(recording):
 
     def make(segments):
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         if leaving.given_up and not stays.is_set():
             stays.set()
             raise GivenUp("gone")
@@ -131,11 +139,11 @@ def test_who_stays_gets_an_answer_where_the_first_gave_up(recording):
     stays = threading.Event()
     with ThreadPoolExecutor(2) as people:
         gone = people.submit(memory.answers, recording.segments[:2], "ones", make, leaving)
-        begun.wait(10)
+        begun.wait(60)
         stayed = people.submit(memory.answers, recording.segments[:2], "ones", make)
         time.sleep(0.1)
         leaving.give_up()
         go_on.set()
         with pytest.raises(GivenUp):
-            gone.result(10)
-        assert stayed.result(10) == [1, 1]
+            gone.result(60)
+        assert stayed.result(60) == [1, 1]

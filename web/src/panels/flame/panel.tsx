@@ -269,7 +269,8 @@ function FlameTools({ of }: PanelProps): JSX.Element {
 export function focusSearch(): void {
   const { tab } = state.peek();
   if (tab !== "difference" && tab !== "events") change({ tab: "flame" }, "replace");
-  window.requestAnimationFrame(() => document.querySelector<HTMLInputElement>(".tab-tools [type=search]")?.focus());
+  // As soon as the tab's field is there, which is before the next key. A frame later may be too late: who types, types.
+  queueMicrotask(() => document.querySelector<HTMLInputElement>(".tab-tools [type=search]")?.focus());
 }
 
 export const flamePanel: Panel = { tab: "flame", title: "Flame", key: "1", Body: FlameBody, Tools: FlameTools };
