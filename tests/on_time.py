@@ -9,8 +9,9 @@ from contextlib import contextmanager
 def on_time() -> Iterator[None]:
     """This thread, and whatever it starts meanwhile, runs the moment that it wants to: others on the machine neither
     hold it up nor move what it does to another time."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         yield
     finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setscheduler(0, *before)

@@ -187,13 +187,17 @@ def test_no_proc(node: MadeUpNode) -> None:
 
 
 def test_this_machine() -> None:
-
     source = CpuSource(Host())
     start = time.monotonic_ns()
     source.read(Tick(0, start - 1, start, 0))
-    time.sleep(0.3)
-    end = time.monotonic_ns()
-    rows = source.read(Tick(1, start, end, 0))["cpu"]
+    # A core of a virtual machine that gets nothing for so long has nothing to tell: then once more.
+    for index in range(1, 30):
+        time.sleep(0.3)
+        end = time.monotonic_ns()
+        rows = source.read(Tick(index, start, end, 0))["cpu"]
+        start = end
+        if len(rows["cpu"]) == os.cpu_count():
+            break
     assert len(rows["cpu"]) == os.cpu_count()
     total = sum(rows[state].astype(int) for state in STATES)
     assert (abs(total - 1000) <= 5).all()

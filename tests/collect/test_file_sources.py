@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from pathlib import Path
 
 import pytest
 from made_up_node import MadeUpNode, tick
@@ -112,8 +113,8 @@ def large_node(node: MadeUpNode, cores: int, step: int) -> None:
 
 
 @pytest.mark.alone
-def test_ninety_six_cores_stay_cheap(node: MadeUpNode) -> None:
-    cores = 96
+def test_ninety_six_cores_stay_cheap(tmp_path: Path) -> None:
+    node, cores = MadeUpNode(tmp_path / "node"), 96
     large_node(node, cores, 0)
     children = []
     for core in range(cores):

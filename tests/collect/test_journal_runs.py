@@ -6,9 +6,17 @@ import pytest
 
 from exhume.collect.systemd.journal import Journal, Past
 
+NOW = time.time()
+
+
+@pytest.fixture(autouse=True)
+def the_clock_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes from writing down a past to asking for it."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+
 
 def ago(seconds: float) -> int:
-    return round((time.time() - seconds) * 1e9)
+    return round((NOW - seconds) * 1e9)
 
 
 def test_a_run_that_is_older_than_the_journal_lasted_from_its_beginning_at_least():
@@ -16,14 +24,14 @@ def test_a_run_that_is_older_than_the_journal_lasted_from_its_beginning_at_least
     past = Past(starts=12, failures=13, lasted_s=[1.0, 2.0], failed_at=[ago(60), ago(5)], older_end=ago(60))
     told = Journal({"a.service": past}, hours=2.0).history("a.service")
     assert told is not None
-    assert told.longest_s == pytest.approx(7140, abs=5) and told.failing_s == pytest.approx(60, abs=5)
+    assert told.longest_s == pytest.approx(7140, abs=1) and told.failing_s == pytest.approx(60, abs=1)
 
 
 def test_a_loop_that_is_older_than_the_journal_never_ran_for_long():
     past = Past(starts=900, failures=901, lasted_s=[1.0, 2.0], failed_at=[ago(7198), ago(5)], older_end=ago(7198))
     told = Journal({"a.service": past}, hours=2.0).history("a.service")
     assert told is not None
-    assert told.longest_s == pytest.approx(2.0, abs=2) and told.failing_s == pytest.approx(7198, abs=5)
+    assert told.longest_s == pytest.approx(2.0, abs=1) and told.failing_s == pytest.approx(7198, abs=1)
 
 
 def test_of_what_never_ended_nothing_is_told():

@@ -263,7 +263,7 @@ def test_lines_of_the_real_kernel_come_back_with_its_stamp() -> None:
     assert all(before - NANOS < row["time"] < after + NANOS for row in mine)
     stamps = [row["kernel_us"] for row in mine]
     assert stamps == sorted(stamps)
-    assert stamps[-1] - stamps[0] <= (after - before) / 1000 + 1000
+    assert stamps[-1] - stamps[0] <= (after - before) / 1000 * 1.001 + 1000
     # A recorder that starts again goes on behind them.
     again = KernelLogSource(Host(), after=source.position)
     assert not [row for row in events(again.read(Tick(1, after, after + 1, 0))) if row["text"].startswith(mark)]

@@ -136,6 +136,24 @@ def test_a_wall_clock_that_is_set_moves_no_row_and_misses_no_second(step) -> Non
     assert summary.until - summary.since == made.clock.monotonic - 500 * NANOS
 
 
+@pytest.mark.parametrize("held_up", [1, 4])
+def test_who_is_held_up_between_two_clocks_reads_them_again(held_up: int) -> None:
+    made = MadeUpRecorder()
+    true, left, wall_ns = made.clock.wall - made.clock.monotonic, [held_up], made.clock.wall_ns
+
+    def slowly() -> int:
+        """Others have the core between the reading of one clock and of the other."""
+        if (len(made.stop.waits), len(made.sink.ticks)) == (3, 2) and left[0]:
+            left[0] -= 1
+            made.clock.pass_ns(14 * NANOS)
+        return wall_ns()
+
+    made.clock.wall_ns = slowly
+    made.run(4)
+    assert left == [0]
+    assert {tick.wall - tick.end for tick, _ in made.sink.ticks} == {true}
+
+
 def test_it_ends_when_the_time_is_over() -> None:
     made = MadeUpRecorder()
     made.run(100, until=made.clock.monotonic + 5 * NANOS)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from exhume.collect.host import Host
 from exhume.collect.vitals import oldest_processes, read_vitals, restarted_between
 from exhume.model.checkup import QuotaCount
@@ -16,7 +18,8 @@ def written(root: Path, files: dict[str, str]) -> Host:
     return Host(root / "proc", root / "sys", root / "dev")
 
 
-def test_everything_that_is_there_is_read(tmp_path: Path) -> None:
+def test_everything_that_is_there_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.collect.vitals.WALK_S", 60.0)
     mount = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     host = written(
         tmp_path,

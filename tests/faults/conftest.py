@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorder_process import RecorderProcess
+from recorder_process import PATIENCE_S, RecorderProcess
 
 FAULTS = Path(__file__).parent
 
@@ -84,7 +84,7 @@ def load() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         if process.poll() is None:
             # It is the first of its own session, so these are only its children.
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=PATIENCE_S)
         if process.stdout:
             process.stdout.close()
 

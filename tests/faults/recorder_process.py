@@ -13,7 +13,8 @@ from exhume.model.clock import NANOS
 from exhume.store.query import Recording
 
 PROGRAM = str(Path(sysconfig.get_path("scripts")) / "exhume")
-PATIENCE_S = 20.0
+# For what happens within a second or two where nobody else has the cores.
+PATIENCE_S = 60.0
 
 
 def until(what: str, happened: Callable[[], bool], patience: float = PATIENCE_S, every: float = 0.02) -> None:
@@ -87,13 +88,22 @@ class RecorderProcess:
     @property
     def kept_waiting(self) -> int:
         """Nanoseconds, since it began, in which it could have run and others had the cores."""
-        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1])
+        return self._on_cores()[1]
+
+    @property
+    def kept_busy(self) -> int:
+        """Nanoseconds, since it began, in which it worked or waited for a core to work on."""
+        return sum(self._on_cores())
+
+    def _on_cores(self) -> tuple[int, int]:
+        worked, waited, _ = Path(f"/proc/{self.pid}/schedstat").read_text().split()
+        return int(worked), int(waited)
 
     def kill(self) -> None:
         """Whatever state it is in, it ends."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=PATIENCE_S)
 
 
 def anchor_count(directory: Path, since: int = 0) -> int:
@@ -139,6 +149,7 @@ def share_sums(directory: Path) -> set[int]:
 
 def exhume(*words: str | Path) -> dict[str, Any]:
     """What another command of the program says, as JSON."""
-    told = subprocess.run([PROGRAM, *map(str, words), "--json"], capture_output=True, text=True, check=True, timeout=30)
+    command = [PROGRAM, *map(str, words), "--json"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     found: dict[str, Any] = json.loads(told.stdout)
     return found

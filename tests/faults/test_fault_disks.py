@@ -6,9 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from recorder_process import (
+    PATIENCE_S,
     PROGRAM,
     RecorderProcess,
     anchor_count,
@@ -24,9 +23,9 @@ from recorder_process import (
     losses,
     monotonic,
     rows,
-    seconds,
     until,
 )
+from tests.on_time import on_time
 
 from exhume.model.facts import FORMAT_VERSION
 from exhume.store.query import Recording
@@ -60,27 +59,27 @@ def info(directory: Path) -> dict[str, Any]:
     return exhume("info", "--dir", directory)
 
 
-def wait_for(duration: float) -> int:
-    """Let time pass; returns when it is over, on the recorder's clock."""
-    time.sleep(duration)
-    return monotonic()
+def until_rows_are_dropped(recorder: RecorderProcess) -> None:
+    """However long it takes: what is free in the pages of its files is written first."""
+    until("the disk is full", lambda: recorder.ended or "because the disk was full" in recorder.out)
+    assert not recorder.ended, recorder.err
 
 
 def test_a_disk_that_fills_up_is_survived_and_counted(small_disk: Path, start: Start) -> None:
     directory = small_disk / "recording"
     recorder = start(directory).ticks(2)
     ballast = fill(small_disk)
-    wait_for(4)
-    assert not recorder.ended, recorder.err
+    until_rows_are_dropped(recorder)
     ballast.unlink()
     freed_at = monotonic()
 
     def ticks_again() -> bool:
-        """Four seconds in a row: on a machine that is busy one or the other may come late."""
-        times = [row["time"] for row in rows(directory, "anchors") if row["time"] > freed_at][-4:]
-        return len(times) == 4 and all(seconds(later - earlier) < 1.5 for earlier, later in pairwise(times))
+        """Four ticks in a row, of which each begins where the one before ended: none was dropped in between."""
+        ends = [row["time"] for row in rows(directory, "anchors") if row["time"] > freed_at][-4:]
+        begins = {row["time"] for row in rows(directory, "self")}
+        return len(ends) == 4 and begins.issuperset(ends[:-1])
 
-    until("it recovers by itself", ticks_again, patience=60, every=0.2)
+    until("it recovers by itself", ticks_again, every=0.2)
     assert recorder.stop() == 0
     clean_words(recorder)
     lost = losses(directory)["disk-full"]
@@ -90,7 +89,8 @@ def test_a_disk_that_fills_up_is_survived_and_counted(small_disk: Path, start: S
     assert int(told[1].replace(",", "")) >= lost > 0
     assert info(directory)["skipped"] == []
     flame = small_disk / "flame.folded"
-    subprocess.run([PROGRAM, "flame", "--dir", directory, "-o", flame], check=True, timeout=30, capture_output=True)
+    words = [PROGRAM, "flame", "--dir", directory, "-o", flame]
+    subprocess.run(words, check=True, timeout=PATIENCE_S, capture_output=True)
     assert flame.stat().st_size > 0
 
 
@@ -104,8 +104,9 @@ def test_on_a_full_disk_the_oldest_segment_goes_first(small_disk: Path, start: S
     until("the oldest goes", lambda: not kept[0].exists())
     until("the next goes", lambda: not kept[1].exists())
     recorder.ticks(2)
-    there = [path.exists() for path in kept]
-    assert there == sorted(there), "never a newer one before an older one"
+    # The newest is looked at first: meanwhile more may go.
+    gone = [not path.exists() for path in reversed(kept)]
+    assert gone == sorted(gone), "never a newer one before an older one"
     assert recorder.stop() == 0
     clean_words(recorder)
 
@@ -114,8 +115,7 @@ def test_no_room_even_for_the_first_segment(small_disk: Path, start: Start) -> N
     directory = small_disk / "recording"
     ballast = fill(small_disk)
     recorder = start(directory).recording()
-    wait_for(3)
-    assert not recorder.ended, recorder.err
+    until_rows_are_dropped(recorder)
     ballast.unlink()
     recorder.ticks(2)
     assert recorder.stop() == 0
@@ -152,7 +152,13 @@ def test_a_read_only_disk_is_one_sentence(small_disk: Path, start: Start) -> Non
 def test_a_vanished_directory_is_one_sentence(tmp_path: Path, start: Start) -> None:
     directory = tmp_path / "recording"
     recorder = start(directory).ticks(1)
-    shutil.rmtree(directory)
+
+    def removed() -> bool:
+        """The recorder makes files meanwhile, also in what was just found empty."""
+        shutil.rmtree(directory, ignore_errors=True)
+        return not directory.exists()
+
+    until("the directory is gone", removed)
     assert f"{directory} was deleted while it was being recorded" in refused(recorder)
     assert not directory.exists(), "nothing was left in the place of a directory that somebody removed"
 
@@ -199,17 +205,18 @@ def test_a_second_recorder_is_refused_and_told_the_first(tmp_path: Path, start: 
 
 
 def test_two_recorders_in_two_directories_get_along(tmp_path: Path, start: Start) -> None:
-    """Neither costs the other a tick or a sample. A machine that is busy otherwise may: a tick for each second in which
-    a recorder had to wait for a core."""
-    both = [start(tmp_path / name) for name in ("one", "two")]
-    for recorder in both:
-        recorder.ticks(2)
-    waited = [seconds(recorder.kept_waiting) for recorder in both]
-    assert [recorder.stop() for recorder in both] == [0, 0]
-    for recorder, longest in zip(both, waited, strict=True):
-        lost = losses(recorder.directory)
-        assert lost.pop("late-tick", 0) <= longest
-        assert lost == {}
+    """Neither costs the other a tick or a sample. A machine that is slow or busy otherwise may cost one of them a tick:
+    then it is tried again. Two that are in each other's way would be so each time."""
+    for attempt in range(5):
+        with on_time():
+            both = [start(tmp_path / f"{name}-{attempt}") for name in ("one", "two")]
+        for recorder in both:
+            recorder.ticks(2)
+        assert [recorder.stop() for recorder in both] == [0, 0]
+        lost = [losses(recorder.directory) for recorder in both]
+        if not any("late-tick" in each for each in lost):
+            break
+    assert lost == [{}, {}]
 
 
 def test_a_lock_that_a_dead_recorder_left_is_no_lock(tmp_path: Path, start: Start) -> None:
@@ -228,7 +235,8 @@ def test_damaged_foreign_and_newer_files_are_named_and_the_rest_is_read(tmp_path
     for _ in range(2):
         assert start(directory).ticks(2).stop() == 0
     whole = info(directory)
-    damaged, other = (segment.path for segment in Recording.open(directory).segments)
+    # Two of them, or more where a minute ended meanwhile.
+    damaged, *_, other = (segment.path for segment in Recording.open(directory).segments)
     ticks = anchor_count(directory)
     os.truncate(damaged / "cpu.parquet", 100)
     newer = json.dumps({"format_version": FORMAT_VERSION + 1, "node": "later"})
@@ -247,7 +255,8 @@ def test_damaged_foreign_and_newer_files_are_named_and_the_rest_is_read(tmp_path
     assert "newer" in reasons["node.parquet"]
     assert anchor_count(directory) == ticks
     assert found["samples"] == whole["samples"]
-    told = subprocess.run([PROGRAM, "info", "--dir", directory], capture_output=True, text=True, check=True, timeout=30)
+    words = [PROGRAM, "info", "--dir", directory]
+    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert all(name in told.stdout for name in reasons)
     # A recorder goes on beside them and leaves them as they are.
     assert start(directory).ticks(1).stop() == 0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recorder_process import PROGRAM, RecorderProcess, anchor_count, clean_words, until
+from recorder_process import PATIENCE_S, PROGRAM, RecorderProcess, anchor_count, clean_words, until
 
 from exhume.store.query import Recording
 
@@ -107,7 +107,7 @@ def test_bare_exhume_is_stopped_alike(tmp_path: Path) -> None:
     try:
         until("the recording begins", lambda: (directory / "live").exists() and anchor_count(directory) >= 1)
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
     finally:
         process.kill()
         process.communicate()

@@ -3,13 +3,13 @@ stays within its means."""
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from recorder_process import RecorderProcess, clean_words, losses, monotonic, rows, seconds
+from recorder_process import PATIENCE_S, RecorderProcess, clean_words, losses, monotonic, rows, seconds, until
+from tests.on_time import on_time
 from tests.parts import missing
 
 from exhume.model.clock import NANOS
@@ -24,6 +24,8 @@ MEMORY_MB = 150
 STORM_S = 5
 # An exec costs several times what a fork does.
 FORKS_A_SECOND = {"fork": 5000, "exec": 1500}
+# Where the machine has no room for a storm another one is made.
+ATTEMPTS = 3
 
 
 @pytest.mark.needs("gcc", "taskset")
@@ -31,15 +33,23 @@ FORKS_A_SECOND = {"fork": 5000, "exec": 1500}
 def test_a_storm_of_processes(
     tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path], kind: str
 ) -> None:
-    directory, a_second = tmp_path / "recording", FORKS_A_SECOND[kind]
-    recorder = start(directory).ticks(1)
-    storm = load(compiled("fork_storm"), kind, str(a_second * STORM_S), str(STORM_S), nice=-20)
-    told, _ = storm.communicate(timeout=3 * STORM_S)
-    forks, took = int(told.split()[0]), float(told.split()[1])
+    a_second = FORKS_A_SECOND[kind]
+    for attempt in range(ATTEMPTS):
+        directory = tmp_path / f"recording-{attempt}"
+        # The storm is preferred to everybody, so that it is one also where others want the cores; and so is the
+        # recorder: what it takes for a tick is its own work then.
+        with on_time():
+            recorder = start(directory)
+        recorder.ticks(1)
+        storm = load(compiled("fork_storm"), kind, str(a_second * STORM_S), str(STORM_S), nice=-20)
+        told, _ = storm.communicate(timeout=PATIENCE_S)
+        forks, took = int(told.split()[0]), float(told.split()[1])
+        recorder.ticks(1)
+        assert recorder.stop() == 0
+        clean_words(recorder)
+        if forks / took > a_second / 8:
+            break
     assert forks / took > a_second / 8, "this machine is too busy for a storm"
-    recorder.ticks(1)
-    assert recorder.stop() == 0
-    clean_words(recorder)
 
     assert sum(row["forks"] or 0 for row in rows(directory, "node", "forks")) >= forks * 0.9
     recording = Recording.open(directory)
@@ -56,10 +66,12 @@ def test_a_storm_of_processes(
     names = set(recording.read("samples").column("comm").to_pylist())
     assert "fork_storm" in names or "storm-child" in names, "the storm itself was seen"
     cost = recording.self_cost()
+    ticks = rows(directory, "self", "tick_us", "rss_kb")
+    longest = max(row["tick_us"] for row in ticks)
+    print(f"{forks / took:.0f} a second, cost {cost.cpu_percent_mean:.1f}%, longest tick {longest / 1000:.0f} ms")
     assert 0 < cost.cpu_percent_mean < 50, "its own cost is told, and is not the storm"
     assert cost.rss_kb_max < MEMORY_MB * 1024
-    ticks = rows(directory, "self", "tick_us", "rss_kb")
-    assert max(row["tick_us"] for row in ticks) < 1_000_000, "no tick took longer than the second it has"
+    assert longest < 1_000_000, "no tick took longer than the second it has"
 
 
 COUNT = 10_000
@@ -116,16 +128,16 @@ def test_ten_thousand_cgroups(tmp_path: Path, start: Start, crowd: Callable[[int
     mounted = parent.parent
     visible = sum(1 for _ in os.walk(mounted))
     directory = tmp_path / "recording"
-    recorder = start(directory).recording()
+    with on_time():
+        recorder = start(directory)
+    recorder.recording()
 
     def counts() -> list[dict[str, object]]:
         found = rows(directory, "cgroups", "hierarchy", "parent", "kernel", "visible", "dying")
         return [row for row in found if row["hierarchy"] == "memory" and row["visible"] is not None]
 
-    deadline = time.monotonic() + 30
-    while not (known := counts()):
-        assert time.monotonic() < deadline, "the cgroups were never counted"
-        time.sleep(0.2)
+    until("the cgroups are counted", lambda: bool(counts()), every=0.2)
+    known = counts()
     assert abs(known[-1]["visible"] - visible) <= 5, "nearly exact, however many others come and go meanwhile"
     assert known[-1]["kernel"] - known[-1]["visible"] == known[-1]["dying"]
     assert known[-1]["kernel"] >= COUNT
@@ -134,14 +146,17 @@ def test_ten_thousand_cgroups(tmp_path: Path, start: Start, crowd: Callable[[int
     for number in range(100):
         (parent / f"more-{number}").mkdir()
     made_at = monotonic()
-    while not (later := [row for row in counts() if row["time"] > made_at]):
-        assert time.monotonic() < deadline + 30, "no count after more were made"
-        time.sleep(0.2)
-    assert abs(later[-1]["visible"] - visible - 100) <= 5
+    until("they are counted again", lambda: counts()[-1]["time"] > made_at, every=0.2)
+    assert abs(counts()[-1]["visible"] - visible - 100) <= 5
+    # Of the ticks that come after all was looked at for the first time.
+    recorder.ticks(3)
     assert recorder.stop() == 0
     clean_words(recorder)
     assert "source-failed" not in losses(directory)
     ticks = rows(directory, "self", "user_us", "system_us", "span_ms", "tick_us")[2:]
     spent = sum(row["user_us"] + row["system_us"] for row in ticks) / 1e6
-    assert spent / seconds(sum(row["span_ms"] for row in ticks) * NANOS // 1000) < 0.15
-    assert max(row["tick_us"] for row in ticks) < 500_000
+    share = spent / seconds(sum(row["span_ms"] for row in ticks) * NANOS // 1000)
+    longest = max(row["tick_us"] for row in ticks)
+    print(f"{share:.1%} of a core, longest tick {longest / 1000:.0f} ms")
+    assert share < 0.15
+    assert longest < 500_000

@@ -15,10 +15,10 @@ PATIENCE_S = 30.0
 
 
 def exhume_lab(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=120, check=False)
 
 
-def until(condition: Callable[[], object], seconds: float = 15.0) -> bool:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Whether it comes true in so many seconds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,6 +1,7 @@
 """What a lab may leave on a machine, looked for without the lab's own code."""
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,15 +32,25 @@ NOTHING = Left((), (), (), (), (), ())
 
 
 def left_by(work: Path, parent: str) -> Left:
-    where = str(work)
+    # Only whole paths: others' labs have names that begin alike.
+    where, cgroup = str(work), str(memory_root() / parent)
     return Left(
         cgroups=tuple(entry.name for entry in memory_root().iterdir() if entry.name == parent),
         mounts=tuple(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if where in line),
         swaps=tuple(line for line in Path("/proc/swaps").read_text().splitlines() if where in line),
         loops=tuple(str(file) for file in Path("/sys/block").glob("loop*/loop/backing_file") if where in text_of(file)),
         files=tuple(map(str, work.rglob("*"))),
-        processes=tuple(f"{pid} {line}" for pid, line in command_lines() if where in line or parent in line),
+        processes=tuple(f"{pid} {line}" for pid, line in command_lines() if where in line or cgroup in line),
     )
+
+
+def left_in_the_end(work: Path, parent: str) -> Left:
+    """The same once what others delay is over: whoever looks for a free loop device has ours open for a moment, and it
+    stays while somebody has it open."""
+    deadline = time.monotonic() + 30
+    while (left := left_by(work, parent)) != NOTHING and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
 
 
 def command_lines() -> list[tuple[int, str]]:

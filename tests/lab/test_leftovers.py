@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from lab_program import until
 from lab_traces import memory_root
 
 from exhume.lab.clean import clean
@@ -92,7 +92,7 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_after_a_reboot_only_files_are_removed(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as other:
+    with subprocess.Popen(["sleep", "600"]) as other:
         leftovers = begin(tmp_path)
         leftovers.boot = "another"
         leftovers.note("process", pid=other.pid, started=Process.of(other.pid).started)
@@ -102,7 +102,7 @@ def test_after_a_reboot_only_files_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_process_that_got_the_number_of_a_dead_one_is_spared(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as other:
+    with subprocess.Popen(["sleep", "600"]) as other:
         leftovers = begin(tmp_path)
         leftovers.note("process", pid=other.pid, started=Process.of(other.pid).started - 1)
         assert leftovers.undo() == []
@@ -112,16 +112,13 @@ def test_a_process_that_got_the_number_of_a_dead_one_is_spared(tmp_path: Path) -
 
 def test_a_process_goes_with_its_group_and_with_those_that_left_it(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
-    script = "sleep 60 & setsid sleep 60 & wait"
+    script = "sleep 600 & setsid sleep 600 & wait"
     environment = os.environ | {MARK: leftovers.directory.name}
     with subprocess.Popen(["sh", "-c", script], env=environment, start_new_session=True) as process:
         leftovers.note("process", pid=process.pid, started=Process.of(process.pid).started)
-        deadline = time.monotonic() + 10
-        while len(marked(leftovers.directory.name)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert len(marked(leftovers.directory.name)) == 3
+        assert until(lambda: len(marked(leftovers.directory.name)) == 3)
         assert leftovers.undo() == []
-        assert process.wait(5) == -signal.SIGKILL
+        assert process.wait(60) == -signal.SIGKILL
     assert marked(leftovers.directory.name) == []
 
 
@@ -148,10 +145,10 @@ def test_a_cgroup_goes_with_its_processes(tmp_path: Path) -> None:
     cgroup = memory_root() / "exhume-lab-leftovers"
     leftovers.note("cgroup", path=str(cgroup))
     (cgroup / "below").mkdir(parents=True)
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "600"]) as process:
         (cgroup / "below" / "cgroup.procs").write_text(str(process.pid))
         assert leftovers.undo() == []
-        assert process.wait(5) == -signal.SIGKILL
+        assert process.wait(60) == -signal.SIGKILL
     assert not cgroup.exists()
 
 

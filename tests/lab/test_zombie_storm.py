@@ -1,10 +1,12 @@
 """A storm over zombies: one core, in the kernel, for as long as was said."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
 
 import pytest
+from lab_program import spent
 
 from exhume.collect.cpulist import online_cpus
 from exhume.collect.host import Host
@@ -16,6 +18,8 @@ from exhume.model.errors import LabError, UsageError
 
 pytestmark = pytest.mark.alone
 COUNT = 1500
+# Where others have the core, it is tried again.
+TRIES = 5
 NAME = "exhume-lab-storm"
 
 
@@ -28,14 +32,23 @@ def test_one_core_spins_in_the_kernel_for_so_long(work: Path) -> None:
 
     def look(done: int, total: int) -> None:
         spinners = [process for process in Traces.read(work / NAME).processes if process.alive]
-        seen.update(tuple(os.sched_getaffinity(process.pid)) for process in spinners[1:] if 200 < done < 1000)
+        for spinner in spinners[1:]:
+            with contextlib.suppress(OSError):
+                # Once it spins, which is more than the start of a program takes.
+                if sum(spent(spinner.pid)[1:]) > 0.15:
+                    seen.add(tuple(os.sched_getaffinity(spinner.pid)))
 
-    began = time.monotonic()
-    storm = raise_storm(core, 1.2, work=work, progress=look)
-    assert time.monotonic() - began < 10
+    for _ in range(TRIES):
+        began = time.monotonic()
+        storm = raise_storm(core, 1.2, work=work, progress=look)
+        took = time.monotonic() - began
+        assert (storm.zombies, storm.left) == (COUNT, COUNT)
+        # What it was not at work it waited for the core, which others had.
+        if seen and storm.elapsed_s - storm.system_s - storm.user_s < 0.5:
+            break
+    assert took < 30
     assert seen == {(core,)}
     assert storm.passes >= 1
-    assert (storm.zombies, storm.left) == (COUNT, COUNT)
     assert 1.1 < storm.elapsed_s < 3
     assert storm.system_s > 0.2
     assert storm.system_s > 5 * storm.user_s
@@ -71,5 +84,15 @@ def test_the_way_is_found_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     reclaiming.write_text("")
     assert way_to_spin(hierarchy, tmp_path) == (reclaiming, hierarchy.reclaim_words)
     content = Path.read_bytes
+
+    def walk(path: Path) -> bytes:
+        until = time.thread_time() + 0.004
+        while time.thread_time() < until:
+            pass
+        return content(path)
+
+    # Waiting is no walking.
     monkeypatch.setattr(Path, "read_bytes", lambda path: (time.sleep(0.004), content(path))[1])
+    assert way_to_spin(hierarchy, tmp_path) == (reclaiming, hierarchy.reclaim_words)
+    monkeypatch.setattr(Path, "read_bytes", walk)
     assert way_to_spin(hierarchy, tmp_path) == (reading, "")

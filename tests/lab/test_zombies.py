@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_traces import NOTHING, left_by
+from lab_traces import NOTHING, left_in_the_end
 from tests.page_removals import Removals, traced_removals
 
 from exhume.collect.host import Host
@@ -23,16 +23,17 @@ NAME = "exhume-lab-test"
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def dying() -> int:
-    """All zombies of the machine, by the kernel's count and a walk."""
+def dying(before: int | None = None, freed: int = 0) -> int:
+    """All zombies of the machine, by the kernel's count and a walk; where so many were freed of those that were before,
+    once they are gone, or that takes too long."""
     hierarchy = find_memory_hierarchy(Host())
-    return hierarchy.settled(hierarchy.root)
+    return hierarchy.settled(hierarchy.root, None if before is None else before - freed, before)
 
 
 def residual_pages_in_the_end(lab: ZombieLab, expected: dict[str, int], removals: Removals) -> dict[str, int]:
     """Pages below the parent that are in no visible cgroup, by kind, with those that the kernel took meanwhile. It may
-    be late to tell, by two seconds."""
-    deadline = time.monotonic() + 4
+    be late to tell, by two seconds and by what a busy machine needs for it."""
+    deadline = time.monotonic() + 30
     while True:
         pages = residual_pages(lab)
         taken = min(removals.of(lab).by_kernel, expected.get("cache", 0) - pages.get("cache", 0))
@@ -82,8 +83,8 @@ def test_as_many_as_asked_for_pinned_as_asked_for_and_freed(pin: str, work: Path
             assert residual_pages_in_the_end(lab, EXPECTED_PAGES[pin], removals) == EXPECTED_PAGES[pin]
         assert lab.free() == 0
         # The machine's own count agrees; cgroups of others come and go meanwhile.
-        assert abs(dying() - (before - COUNT)) < OTHERS
-    assert left_by(work, NAME) == NOTHING
+        assert abs(dying(before, COUNT) - (before - COUNT)) < OTHERS
+    assert left_in_the_end(work, NAME) == NOTHING
 
 
 class Reclaimer:
@@ -97,8 +98,11 @@ class Reclaimer:
     def __call__(self, done: int, total: int) -> None:
         self.labs.add((find_memory_hierarchy(Host()).root / NAME).stat().st_ino)
         if done == total and len(self.labs) <= self._labs_at_most:
+            before = dying()
             with self._file.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, self._pages * PAGE, os.POSIX_FADV_DONTNEED)
+            # Gone before they are counted, however long the kernel takes to let go of them.
+            assert dying(before, self._pages) <= before - self._pages
 
 
 @pytest.mark.root
@@ -108,7 +112,7 @@ def test_where_one_goes_before_all_are_made_they_are_made_anew(work: Path) -> No
     with make_zombies(20, "shared", work=work, parent=NAME, progress=reclaimer) as lab:
         assert lab.made == 20
     assert len(reclaimer.labs) > 1
-    assert left_by(work, NAME) == NOTHING
+    assert left_in_the_end(work, NAME) == NOTHING
 
 
 @pytest.mark.root
@@ -118,7 +122,7 @@ def test_a_kernel_that_does_not_keep_them_is_told_at_once(work: Path) -> None:
     with pytest.raises(LabError, match=r"20 zombies were made, but \d+ are there"):
         make_zombies(20, "shared", work=work, parent=NAME, progress=reclaimer)
     assert len(reclaimer.labs) == 1
-    assert left_by(work, NAME) == NOTHING
+    assert left_in_the_end(work, NAME) == NOTHING
 
 
 @pytest.mark.root
@@ -127,7 +131,7 @@ def test_deleting_the_files_frees_those_on_tmpfs(work: Path) -> None:
         assert len(lab.files) == COUNT
         for path in lab.files[:50]:
             path.unlink()
-        assert lab.pinned() == COUNT - 50
+        assert lab.pinned(COUNT - 50) == COUNT - 50
 
 
 @pytest.mark.root
@@ -137,7 +141,7 @@ def test_two_labs_of_a_process_have_names_of_their_own(work: Path) -> None:
         assert (first.made, second.made) == (20, 30)
         assert second.free() == 0
         assert first.pinned() == 20
-    assert left_by(work, first.parent.name) == left_by(work, second.parent.name) == NOTHING
+    assert left_in_the_end(work, first.parent.name) == left_in_the_end(work, second.parent.name) == NOTHING
 
 
 @pytest.mark.root
@@ -160,7 +164,7 @@ def test_what_cannot_be_made_leaves_nothing(work: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         make_zombies(20, "swap", work=work, parent=NAME, progress=interrupt)
-    assert left_by(work, NAME) == NOTHING
+    assert left_in_the_end(work, NAME) == NOTHING
 
 
 @pytest.mark.root

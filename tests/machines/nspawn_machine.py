@@ -25,6 +25,7 @@ PATIENCE_S = 60.0
 HOST_NAME = "machine"
 SYSTEM_UNITS = "etc/systemd/system"
 PACKAGED_UNITS = "lib/systemd/system"
+_SURROUNDINGS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 # The holder, in mount and process namespaces of its own; lives until its standard input ends.
 _HOLD = """
 set -e
@@ -60,6 +61,7 @@ class Machine:
         # Not a pipe: nobody would read it, and a full one stops the machine.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._cgroups = [place / self.name for place in cgroup_hierarchies()]
+        self._under_way: list[subprocess.Popen[bytes]] = []
         self.leader: int | None = None
 
     def __enter__(self) -> Self:
@@ -163,6 +165,8 @@ class Machine:
         self._nspawn.wait(PATIENCE_S)
         leader, self.leader, self._nspawn = self.leader, None, None
         self.wait_until("the machine is off", lambda: leader is None or not _lives(leader))
+        while self._under_way:
+            self._under_way.pop().wait(PATIENCE_S)
         # The kernel may still be busy with the last of its processes.
         self.wait_until("its cgroups are gone", lambda: not any(map(remove_cgroups, self._cgroups)))
 
@@ -175,12 +179,9 @@ class Machine:
 
     def ask(self, *words: str, timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """The same, without a word about its exit code."""
-        assert self.leader is not None, "the machine is off"
-        entering = [need("nsenter"), "--target", str(self.leader)]
-        rooms = ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd"]
         return subprocess.run(
-            [*entering, *rooms, "--", *words],
-            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+            self._inside(*words),
+            env=_SURROUNDINGS,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -188,6 +189,17 @@ class Machine:
             timeout=timeout,
             check=False,
         )
+
+    def later(self, command: str, after_s: float) -> None:
+        """Have a shell inside do this, so many seconds from now at the earliest."""
+        words = self._inside("sh", "-c", f"sleep {after_s}; {command}")
+        self._under_way.append(subprocess.Popen(words, env=_SURROUNDINGS, stdin=subprocess.DEVNULL))
+
+    def _inside(self, *words: str) -> list[str]:
+        """How a command is called inside, as root."""
+        assert self.leader is not None, "the machine is off"
+        rooms = ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd"]
+        return [need("nsenter"), "--target", str(self.leader), *rooms, "--", *words]
 
     def beside(self, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         """A command as in a container on the machine's node: with this machine's files, but the node's bus is mounted
@@ -239,10 +251,6 @@ class Machine:
 
     def state(self, name: str) -> str:
         return self.show(name, "ActiveState")["ActiveState"]
-
-    def later(self, command: str, after_s: float) -> None:
-        """Have a shell inside do this, so many seconds from now at the earliest."""
-        self.run("systemd-run", "--quiet", "--collect", "sh", "-c", f"sleep {after_s}; {command}")
 
     def digest(self) -> dict[str, Entry]:
         """What is on its disk, the journal aside, as far as it differs from the tree."""

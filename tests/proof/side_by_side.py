@@ -10,21 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import EXHUME, Watched, start
+from tests.on_time import on_time
 
 from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError
 from exhume.model.window import Window
 from exhume.store.query import Recording
 
-START_S = 30.0
+START_S = 60.0
 SOURCES = Path(__file__).parent
 
 
 @contextmanager
-def recorder(directory: Path, *options: str) -> Iterator[Watched]:
-    """`exhume record` at its defaults, from its first recorded second until the block ends; it must end well."""
-    words = [str(EXHUME), "record", "--dir", str(directory), *options]
-    watched = start("exhume record", words, directory.with_suffix(".log"))
+def recorder(directory: Path, *options: str, cores: Collection[int] = ()) -> Iterator[Watched]:
+    """`exhume record` at its defaults, from its first recorded second until the block ends; it must end well.
+
+    It has a real-time priority: what it is compared with knows full seconds, and so does the recorder wherever others
+    don't keep it from its core. What it reads is not touched by this. Where it must not take a core that is watched,
+    it gets others."""
+    pinned = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
+    words = [*pinned, str(EXHUME), "record", "--dir", str(directory), *options]
+    with on_time():
+        watched = start("exhume record", words, directory.with_suffix(".log"))
     try:
         await_first_second(watched, directory)
         yield watched
@@ -50,6 +57,13 @@ def await_recorded(directory: Path, wall_ns: int) -> None:
     while recorded_until(directory) < wall_ns:
         assert time.monotonic() < deadline, f"not recorded {START_S:.0f} s later"
         time.sleep(0.1)
+
+
+def late_by(directory: Path, window: Window) -> float:
+    """By how many seconds a tick that ended in this window missed the full second, at most. The machine itself may be
+    held up, and a recorder on it."""
+    ends = Recording.open(directory).read("anchors", window)["wall"].to_pylist()
+    return max(abs(end - round(end / NANOS) * NANOS) for end in ends) / NANOS
 
 
 def recorded_until(directory: Path) -> int:

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from side_by_side import SOURCES, await_recorded, await_wall, next_second, recorder
+from side_by_side import SOURCES, await_recorded, await_wall, late_by, next_second, recorder
 from tests.on_time import on_time
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.store.query import Recording
 
-SECONDS = 25
+SECONDS = 20
+# Where the machine held either of them up, there is nothing to compare.
+ATTEMPTS, LATE_S = 3, 0.05
 POINTS = 3.0
 AGREEING = 0.95
 STATES = {
@@ -58,24 +60,40 @@ def mpstat(begin: int) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.needs("mpstat", "chrt")
 def test_shares_of_every_core_and_second_agree_with_mpstat(tmp_path: Path) -> None:
-    directory = tmp_path / "recording"
+    for attempt in range(ATTEMPTS):
+        directory = tmp_path / f"recording-{attempt}"
+        begin, ended, theirs = side_by_side(directory)
+        window = Window(begin - 500 * MILLIS, begin + SECONDS * NANOS)
+        # Its last second ended when it did: it kept the pace of the wall clock throughout.
+        late = max(abs(ended - window.until) / NANOS, late_by(directory, Window(window.since, window.until + MILLIS)))
+        if late < LATE_S:
+            break
+    assert late < LATE_S, "one of them did not stay at full seconds, so there is nothing to compare"
+    compare(directory, window, theirs)
+
+
+def side_by_side(directory: Path) -> tuple[int, int, list[dict[str, Any]]]:
+    """When mpstat was started and ended, and what it told."""
     with on_time(), recorder(directory):
         begin = next_second(1.0)
-        # The load has the priority of everybody else.
+        # The load has the priority of everybody else; as a group more, so that it gets its shares also beside others.
         words = ["chrt", "--other", "0", sys.executable, str(SOURCES / "slow_load.py"), str(SECONDS + 2)]
         load = subprocess.Popen(words, start_new_session=True)
+        group = Path(f"/proc/{load.pid}/autogroup")
+        if group.exists():
+            group.write_text("-20")
         try:
             theirs = mpstat(begin)
             ended = time.time_ns()
         finally:
             os.killpg(load.pid, signal.SIGKILL)
             load.wait()
-        window = Window(begin - 500 * MILLIS, begin + SECONDS * NANOS)
-        await_recorded(directory, window.until)
-    # Its last second ended when it did: it kept the pace of the wall clock throughout.
-    assert abs(ended - window.until) < 50 * MILLIS, (
-        "mpstat did not stay at full seconds, so there is nothing to compare"
-    )
+        await_recorded(directory, begin + SECONDS * NANOS)
+    return begin, ended, theirs
+
+
+def compare(directory: Path, window: Window, theirs: list[dict[str, Any]]) -> None:
+    begin = window.until - SECONDS * NANOS
     ours = {
         (round((row["wall"] - begin) / NANOS), row["cpu"]): row
         for row in Recording.open(directory).read("cpu", window).to_pylist()

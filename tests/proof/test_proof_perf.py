@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from bench.processes import start
 from function_names import exhume_functions, perf_functions
 from perf_script import UNKNOWN, PerfSample, perf_samples
 from side_by_side import SOURCES, await_recorded, await_wall, compiled, next_second, preferred, recorder, stop
+from tests.on_time import on_time
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
@@ -26,7 +26,7 @@ from exhume.store.query import Recording
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone, pytest.mark.needs("perf", "gcc", "nm")]
 
-SECONDS = 32
+SECONDS = 24
 TOP = 20
 SIGMAS = 4.0
 PYTHON = "python3"
@@ -83,23 +83,28 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     directory, data = work / "recording", work / "perf.data"
     words = ["perf", "record", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", "97", "-g", "-a", "-o", str(data)]
     with recorder(directory):
-        perf = start("perf record", words, work / "perf.log")
+        # perf, too, empties its rings in time, whoever else wants the cores.
+        with on_time():
+            perf = start("perf record", words, work / "perf.log")
         try:
             with load(work):
                 begin = next_second(2.0)
-                window = Window(begin, begin + SECONDS * NANOS)
-                await_wall(window.until)
-                await_recorded(directory, window.until)
-                monotonic = (window.since - (time.time_ns() - time.monotonic_ns())) / NANOS
+                await_wall(begin + SECONDS * NANOS)
+                # And the tick after it: what is compared ends with a tick.
+                await_recorded(directory, begin + SECONDS * NANOS)
             perf.finish()
         finally:
             stop(perf)
-    samples = [s for s in perf_samples(data) if monotonic <= s.time_s < monotonic + SECONDS]
     recording = Recording.open(directory)
+    # Whole ticks, wherever they ended: idle samples are only counted, tick by tick.
+    ends = [row for row in recording.read("anchors").to_pylist() if row["wall"] > begin - NANOS // 2]
+    first, last = ends[0], next(row for row in ends if row["wall"] > begin + (SECONDS - 0.5) * NANOS)
+    window = Window(first["wall"], last["wall"])
+    samples = [s for s in perf_samples(data) if first["time"] <= s.time_s * NANOS < last["time"]]
     assert recording.facts.event_source == "cpu-clock"
     assert not [loss for loss in recording.losses(window) if loss.source == "stacks"]
-    sampling = recording.read("sampling", window)
-    taken = int(sampling["busy"].to_numpy().sum() + sampling["idle"].to_numpy().sum())
+    sampling = recording.read("sampling").to_pylist()
+    taken = sum(row["busy"] + row["idle"] for row in sampling if first["time"] <= row["time"] < last["time"])
     return Measured(_counts_of_perf(samples), _counts_of_exhume(recording.profile(window)), samples, taken)
 
 

@@ -99,7 +99,7 @@ def test_a_worker_runs_behind_everybody_on_its_core(tmp_path, stop):
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    Crew(stop, core).run({"job": "settings", "values": [(str(fifo), "0")]}, 20)
+    Crew(stop, core).run({"job": "settings", "values": [(str(fifo), "0")]}, 120)
     watcher.join()
     assert seen == {"nice": 19, "cores": {core}}
 
@@ -111,7 +111,7 @@ def test_a_job_ends_when_its_time_is_over(tmp_path, crew):
     done = crew.run({"job": "settings", "values": [(str(fifo), "0")]}, 0.5)
     assert not done.complete
     assert not done.error
-    assert 0.4 < time.monotonic() - began < 5
+    assert 0.4 < time.monotonic() - began < 60
 
 
 def test_a_job_ends_when_a_stop_is_asked_for(tmp_path, crew, stop):
@@ -120,7 +120,7 @@ def test_a_job_ends_when_a_stop_is_asked_for(tmp_path, crew, stop):
     threading.Timer(0.4, stop.set).start()
     began = time.monotonic()
     assert not crew.run({"job": "settings", "values": [(str(fifo), "0")]}, 60).complete
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50, "it would go on for 60 s"
 
 
 def test_a_worker_that_is_slow_to_start_has_all_its_time(tmp_path, crew, monkeypatch):
@@ -314,17 +314,16 @@ def test_files_are_let_go_in_batches_without_leaving_one_out(tmp_path, crew, mon
 # the node
 
 
-def test_the_core_that_idles_most_is_chosen(tmp_path):
+def test_the_core_that_idles_most_is_chosen(tmp_path, monkeypatch):
     host = node(tmp_path, stat="cpu 0\ncpu0 5 0 5 100 0 0\ncpu1 5 0 5 100 0 0\ncpu2 5 0 5 100 0 0\n")
 
-    def work() -> None:
-        time.sleep(0.1)
+    def work(seconds: float) -> None:
         node(tmp_path, stat="cpu 0\ncpu0 90 0 5 105 0 0\ncpu1 5 0 5 110 80 0\ncpu2 5 0 5 190 5 0\n")
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert spare_core(host, {0, 1, 2}, look_s=0.3) == 2
-    thread.join()
+    # It happens between the two looks.
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("exhume.remedy.spare_core.time.sleep", work)
+        assert spare_core(host, {0, 1, 2}, look_s=0.3) == 2
     assert spare_core(host, {0, 1}, look_s=0.0) == 1
     assert spare_core(host, set(), look_s=0.0) is None
     assert spare_core(Host(proc=tmp_path / "none"), {0}, look_s=0.0) is None
@@ -357,7 +356,8 @@ def test_workers_do_not_outlive_a_caller_that_is_killed(tmp_path):
         Crew(Stop()).run({"job": "settings", "values": [(str(fifo), "0")]}, 60)
         os._exit(0)
     worker = wait_for(lambda: worker_of(caller))
-    time.sleep(0.5)
+    # It waits for a reader of the fifo.
+    wait_for(lambda: b"exhume.remedy.jobs" in Path(f"/proc/{worker}/cmdline").read_bytes() and nice_of(worker) == 19)
     os.kill(caller, signal.SIGKILL)
     os.waitpid(caller, 0)
     assert wait_for(lambda: not Path(f"/proc/{worker}").exists() or state_of(worker) == "Z")
@@ -368,11 +368,16 @@ def worker_of(parent: int) -> int | None:
     return int(children[0]) if children else None
 
 
+def nice_of(pid: int) -> int:
+    """19 once it has begun."""
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def wait_for(condition, seconds: float = 10.0):
+def wait_for(condition, seconds: float = 60.0):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := condition():

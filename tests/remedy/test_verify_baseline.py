@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from tests.diagnose.scenes import Scene, at
@@ -113,7 +115,7 @@ def test_a_recording_that_goes_on_needs_no_look(recording):
 def test_an_old_recording_is_no_baseline(recording):
     baseline = take_baseline(Host(), [Effect(Measure.FORKS, "fall")], 1.0, recording)
     assert baseline.source == "live"
-    assert 0 < baseline.observed[0].seconds < 3
+    assert 0 < baseline.observed[0].seconds < 30, "what was recorded is 40 s long"
 
 
 def test_a_baseline_survives_its_file(recording):
@@ -191,23 +193,36 @@ def test_a_cgroup_belongs_to_its_unit_or_container():
 def test_the_live_sampler_sees_what_happens_here():
     """A core kept busy, and processes that are started: measured on this very machine."""
     effects = [Effect(measure, "fall") for measure in (Measure.BUSIEST_CORE, Measure.FORKS, Measure.ZOMBIES)]
-    script = "import os, time\nend = time.time() + 20\nwhile time.time() < end:\n  p = os.fork()\n  p or os._exit(0)\n"
-    busy = subprocess.Popen([sys.executable, "-c", script + "  os.waitpid(p, 0)\n"])
-    sampler = LiveSampler(Host(), effects)
-    began = os.times()
-    try:
-        assert sample(sampler, 3.0)
-    finally:
-        busy.kill()
-        busy.wait()
-        sampler.close()
-    ended = os.times()
+    # All on one core: on two they would wait for each other.
+    script = (
+        "import os, time\nos.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nprint(flush=True)\n"
+        "end = time.time() + 120\nwhile time.time() < end:\n  p = os.fork()\n  p or os._exit(0)\n  os.waitpid(p, 0)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as busy:
+        try:
+            assert busy.stdout is not None and busy.stdout.readline()
+            forked, since = processes_started(), time.monotonic()
+            sampler = LiveSampler(Host(), effects)
+            began = os.times()
+            assert sample(sampler, 3.0)
+            ended = os.times()
+            forked, took = processes_started() - forked, time.monotonic() - since
+        finally:
+            busy.kill()
+    sampler.close()
     busiest, forks, _ = sampler.observed()
     assert busiest.stretch.value > 0.5
-    assert forks.stretch.value > 100
-    assert 2.5 < forks.seconds < 6
+    # However many the machine allowed for.
+    assert 0 < forks.amount <= forked
+    assert forked / took / 5 < forks.stretch.value < 5 * forked / took
+    assert 2.5 < forks.seconds < took
     # Light: it took next to nothing itself.
     assert (ended.user + ended.system) - (began.user + began.system) < 0.3
+
+
+def processes_started() -> int:
+    lines = Path("/proc/stat").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("processes "))
 
 
 class Counts:

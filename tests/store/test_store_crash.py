@@ -19,6 +19,8 @@ from exhume.model.window import Window
 from exhume.store.query import Recording
 
 KILLS = 50
+# How often something has to be sealed between two looks of a reader.
+SEALINGS = 10
 
 
 class Victims:
@@ -63,7 +65,7 @@ class Victims:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
         self._process.stdout.close()
 
 
@@ -131,9 +133,9 @@ def test_reading_while_it_is_being_recorded(tmp_path: Path, victims: Victims) ->
     directory = tmp_path / "recording"
     pid = victims.start(0)
     last = victims.committed()
-    sealings = set()
-    deadline = time.monotonic() + 3
-    while time.monotonic() < deadline:
+    sealings: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(sealings) <= SEALINGS and time.monotonic() < deadline:
         recording = Recording.open(directory)
         time.sleep(0.01)
         found = ticks_in(recording, "cpu")
@@ -143,5 +145,5 @@ def test_reading_while_it_is_being_recorded(tmp_path: Path, victims: Victims) ->
         assert profile.frames.names == ["spin"]
         sealings.add(sum(segment.sealed for segment in recording.segments))
         last = victims.committed()
-    assert len(sealings) > 5, "the recorder sealed nothing while it was read"
+    assert len(sealings) > SEALINGS, "the recorder sealed nothing while it was read"
     victims.kill(pid)

@@ -334,5 +334,6 @@ def test_a_reader_that_asks_in_that_instant_does_not_keep_a_recorder_out(tmp_pat
     first.close()
     asking = os.open(tmp_path / LOCK_NAME, os.O_RDONLY)
     fcntl.flock(asking, fcntl.LOCK_SH)
-    threading.Timer(0.03, os.close, (asking,)).start()
+    # The instant is a long one: who asks was held up in it.
+    threading.Timer(0.3, os.close, (asking,)).start()
     DirectoryLock(tmp_path).close()

@@ -70,7 +70,7 @@ def leaking(most: int) -> Iterator[Leaker]:
         process = subprocess.Popen(["sh", "-c", LEAKER, "leaker", parent, pages, str(most)], start_new_session=True)
         made = Leaker(process, Path(pages))
         try:
-            until("it leaks", lambda: made.leaked > 3, 10)
+            until("it leaks", lambda: made.leaked > 3, 60)
             yield made
         finally:
             stop(made)
@@ -78,13 +78,13 @@ def leaking(most: int) -> Iterator[Leaker]:
                 with suppress(FileNotFoundError):
                     cgroup.rmdir()
     # Without their pages they go.
-    until("the zombies are freed", lambda: (take_census(Host()).dying or 0) < before + 20, 10)
+    until("the zombies are freed", lambda: (take_census(Host()).dying or 0) < before + 20, 60)
 
 
 def stop(leaker: Leaker) -> None:
     with suppress(ProcessLookupError):
         os.killpg(leaker.process.pid, 15)
-    leaker.process.wait(10)
+    leaker.process.wait(60)
 
 
 def applied(place: Path, baseline: Baseline, began: int) -> Fix:
@@ -106,7 +106,8 @@ def applied(place: Path, baseline: Baseline, began: int) -> Fix:
 def stopped_and_verified(seconds: int, work: Path) -> tuple[dict[str, Any], int]:
     """What `exhume fix verify` says of a leaker that was looked at for so long, and for as long after its end; and with
     which code it ended."""
-    most = 10 * seconds + 200
+    # It is stopped long before that, also where each step here takes its time.
+    most = 10 * seconds + 1000
     with leaking(most) as leaker:
         baseline = take_baseline(Host(), [GROWTH], seconds)
         (before,) = baseline.observed
@@ -118,7 +119,7 @@ def stopped_and_verified(seconds: int, work: Path) -> tuple[dict[str, Any], int]
         # What is half done on its way down is not counted.
         time.sleep(0.5)
         words = ("fix", "verify", fix.id, "--for", f"{seconds}s", "--json", "--work-dir", str(work))
-        done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60 + seconds, check=False)
+        done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=120 + seconds, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout), done.returncode
 

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from exhume.collect.docker_engine import Engine, EngineError, container_path
+from exhume.collect.published_ports import published_ports
 
 # What the engine needs on top of the grace that it gives the container.
 _STOP_PATIENCE_S = 15.0
 _START_PATIENCE_S = 30.0
-_STOP_TRIES = 3
+_TRIES = 3
 _TRY_AGAIN_S = 0.3
-_FAILED = 500
+# One that is started again and again is down for a moment, and up for another.
+_BETWEEN_RUNS_S = 15.0
+_LOOK_AGAIN_S = 0.05
+_NOTHING_TO_DO, _FAILED = 304, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,10 @@ class DockerControl:
         """Whether its processes are held still."""
         return bool((self._inspect(container).get("State") or {}).get("Paused"))
 
+    def published(self, container: str) -> tuple[int, ...]:
+        """The node's TCP ports that lead into it."""
+        return published_ports(self._inspect(container))
+
     def pause(self, container: str) -> None:
         """Hold its processes still."""
         self._engine.order(container_path(container, "pause"), wait_s=_START_PATIENCE_S)
@@ -78,7 +86,7 @@ class DockerControl:
         wanted = RestartPolicy(policy, max_retries if policy == "on-failure" else 0)
         body = {"RestartPolicy": {"Name": wanted.name, "MaximumRetryCount": wanted.max_retries}}
         try:
-            self._engine.order(container_path(container, "update"), body, wait_s=_START_PATIENCE_S)
+            self._update(container, body)
         except EngineError as error:
             why = f"the restart policy of {container} was not changed: {error}"
             if error.status == 404:
@@ -92,23 +100,40 @@ class DockerControl:
                 "make the container anew with another policy"
             )
 
-    def stop(self, container: str, timeout: int = 10) -> bool:
-        """Ask it to end, and kill it after `timeout` seconds. False where it had ended already."""
-        path = container_path(container, "stop")
-        tries_left = _STOP_TRIES
-        while True:
-            tries_left -= 1
+    def _update(self, container: str, body: dict[str, Any]) -> None:
+        for tries_left in reversed(range(_TRIES)):
             try:
-                return self._engine.order(path, wait_s=timeout + _STOP_PATIENCE_S, t=timeout) != 304
+                self._engine.order(container_path(container, "update"), body, wait_s=_START_PATIENCE_S)
+                return
             except EngineError as error:
-                # Podman fails on a container that is just between two runs.
+                # Docker fails on a container that it believes to run and that has just ended.
                 if not tries_left or error.status != _FAILED:
                     raise
             time.sleep(_TRY_AGAIN_S)
 
+    def stop(self, container: str, timeout: int = 10) -> bool:
+        """Ask it to end, and kill it after `timeout` seconds. False where it had ended already."""
+        path = container_path(container, "stop")
+        tries_left, give_up = _TRIES, time.monotonic() + _BETWEEN_RUNS_S
+        while True:
+            try:
+                if self._engine.order(path, wait_s=timeout + _STOP_PATIENCE_S, t=timeout) != _NOTHING_TO_DO:
+                    return True
+            except EngineError as error:
+                # Podman may fail on a container that is just between two runs,
+                tries_left -= 1
+                if not tries_left or error.status != _FAILED:
+                    raise
+                time.sleep(_TRY_AGAIN_S)
+                continue
+            # or has nothing to stop, and starts the next run all the same.
+            if not self.runs(container) or time.monotonic() > give_up:
+                return False
+            time.sleep(_LOOK_AGAIN_S)
+
     def start(self, container: str) -> bool:
         """False where it runs already."""
-        return self._engine.order(container_path(container, "start"), wait_s=_START_PATIENCE_S) != 304
+        return self._engine.order(container_path(container, "start"), wait_s=_START_PATIENCE_S) != _NOTHING_TO_DO
 
     @property
     def _engine(self) -> Engine:

@@ -13,7 +13,9 @@ from urllib.parse import urlencode
 
 from exhume.model.errors import ExhumeError
 
-_TIMEOUT_S = 2.0
+# It tells of a container once nothing else is done to it: one that is just started again, on a node that is short of
+# CPU, takes seconds.
+_TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
 # Ids are names by this as well.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")

@@ -13,6 +13,7 @@ from exhume.collect.docker_log import health_lines, log_tail
 from exhume.collect.docker_runs import EventLog, read_events, runs_of
 from exhume.collect.host import Host
 from exhume.collect.processes import cgroup_path
+from exhume.collect.published_ports import published_ports
 from exhume.collect.rfc3339 import nanoseconds
 from exhume.collect.runs import Run, history
 from exhume.collect.seen import Seen
@@ -124,6 +125,7 @@ class _Look:
             if told.get("Path")
             else None,
             log=(*log_tail(self._engine, told, self._log_lines), *unwell) if troubled or unwell else (),
+            published=published_ports(told),
             history=self._history(runs, restarts, created, started, last_exit, over=_is_over(state)),
         )
 
@@ -146,7 +148,10 @@ class _Look:
         over: bool,
     ) -> History:
         reaches = max(self._since, self._events.reaches, created or 0)
-        known = started is None or started < self._since or any(abs(run.started - started) < _NANOS for run in runs)
+        # The log tells of a start at once or later, on a busy node; of one since this look began it can't tell yet.
+        in_log = any(run.started > started - _NANOS for run in runs) if started is not None else False
+        since_then = started is not None and started > self._now and bool(runs)
+        known = started is None or started < self._since or in_log or since_then
         if known or created is None:
             return history(runs, self._now, reaches)
         # The engine's log of what happened was lost, or does not reach back: it still counts restarts, and knows how

@@ -15,7 +15,7 @@ from exhume.collect.host import ProcFile
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.perf.sampler import Sampler
 from exhume.collect.source import NOTHING, Source, TickRows
-from exhume.model.clock import MILLIS, NANOS, Clock, SystemClock, Tick
+from exhume.model.clock import MILLIS, NANOS, Clock, SystemClock, Tick, both_ns
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.sink import RowSink
 from exhume.model.tables import Losses, Self, to_columns
@@ -67,8 +67,8 @@ class Recorder:
         self, sink: RowSink, stop: Stop, until: int | None = None, on_tick: Callable[[TickSummary], None] | None = None
     ) -> RecordingSummary:
         """Record until told to stop, or until the monotonic time `until`. The sink is closed by whoever opened it."""
-        began = start = self._clock.monotonic_ns()
-        began_wall = self._clock.wall_ns()
+        began, began_wall = both_ns(self._clock)
+        start = began
         self._prime(start)
         totals = _Totals()
         index = 0
@@ -77,8 +77,8 @@ class Recorder:
             stop.wait(self._to_next_second(start))
             # Whoever says stop while a turn is taken is heard after one more: what came meanwhile is still to be read.
             stopped = stop.is_set()
-            now = self._clock.monotonic_ns()
-            tick = Tick(index, start, now, self._clock.wall_ns())
+            now, wall = both_ns(self._clock)
+            tick = Tick(index, start, now, wall)
             summary = self._turn(tick, sink)
             totals.add(summary)
             if on_tick:

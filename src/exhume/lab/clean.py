@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy, 
 from exhume.lab.pins import take_down
 from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in, lock_directory
 from exhume.model.errors import LabError
+
+_TOLD_LATE_S = 5.0
 
 
 @dataclass(slots=True)
@@ -37,18 +40,18 @@ def clean(work: Path) -> Cleaned:
         except LabError as error:
             cleaned.failed.append(str(error))
     found = list(labs_in(work.absolute()))
-    hierarchy = _hierarchy() if found else None
-    before = hierarchy.dying(hierarchy.root) if hierarchy else 0
+    hierarchy, before = _counted() if found else (None, 0)
+    freed = 0
     for directory in found:
         try:
-            _clean_one(directory, cleaned)
+            freed += _clean_one(directory, cleaned, hierarchy)
         except LabError as error:
             cleaned.failed.append(str(error))
         except OSError as error:
             cleaned.failed.append(f"{error.filename or directory}: {error.strerror}")
     if hierarchy:
-        freed = sum(traces.zombies for traces in cleaned.removed if traces.of_this_boot)
-        cleaned.zombies = before, hierarchy.settled(hierarchy.root, expected=before - freed)
+        with contextlib.suppress(LabError):
+            cleaned.zombies = before, hierarchy.settled(hierarchy.root, before - freed if freed else None, before)
     return cleaned
 
 
@@ -68,28 +71,47 @@ def _clean_run(directory: Path, cleaned: Cleaned) -> None:
         cleaned.runs.append(directory)
 
 
-def _hierarchy() -> MemoryHierarchy | None:
+def _counted() -> tuple[MemoryHierarchy | None, int]:
+    """The memory cgroups and how many of them are zombies; None where that can't be counted."""
     try:
-        return find_memory_hierarchy(Host())
+        hierarchy = find_memory_hierarchy(Host())
+        return hierarchy, hierarchy.dying(hierarchy.root)
     except LabError:
-        return None
+        return None, 0
 
 
-def _clean_one(directory: Path, cleaned: Cleaned) -> None:
+def _clean_one(directory: Path, cleaned: Cleaned, hierarchy: MemoryHierarchy | None = None) -> int:
+    """How many zombies nothing of the lab holds any more, as far as that can be told: the kernel lets them go soon."""
     lock = lock_directory(directory)
     if lock < 0:
         cleaned.busy.append(directory)
-        return
+        return 0
     try:
         traces = Traces.read(directory)
         if traces is None:
             # Killed before anything but the directory was made.
             shutil.rmtree(directory)
-        else:
-            cleaned.used += remove(traces)
-            cleaned.removed.append(traces)
+            return 0
+        had = _zombies_of(traces, hierarchy) if hierarchy and traces.of_this_boot else 0
+        used = remove(traces)
+        cleaned.used += used
+        cleaned.removed.append(traces)
+        return 0 if used else had
     finally:
         os.close(lock)
+
+
+def _zombies_of(traces: Traces, hierarchy: MemoryHierarchy) -> int:
+    """How many a lab has now. One that was killed doesn't know; of another, some may have gone since. Pages are told
+    late, so of what was just made the lab itself knows more."""
+    if traces.finished and time.time() - traces.path.stat().st_mtime < _TOLD_LATE_S:
+        return traces.zombies
+    try:
+        pages = hierarchy.residual_pages(traces.cgroup)
+        return hierarchy.dying(traces.cgroup) if pages is None else pages
+    except (OSError, LabError):
+        # Its cgroup is not made yet, or gone.
+        return 0
 
 
 def release(traces: Traces) -> list[Path]:

@@ -16,10 +16,13 @@ from exhume.lab.traces import lock_directory
 from exhume.model.errors import LabError
 
 _SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released
-_SETTLING_S = 3.0  # without any that goes
+# A busy machine takes seconds before it begins. Once most are gone, the others come soon, or are others' own.
+_BEGINNING_S, _ENDING_S = 30.0, 3.0
+_MOST = 0.9
 _LOCK_PATIENCE_S = 120.0
 _RACES_AT_MOST, _RACE_PAUSE_S = 200, 0.05
-_LATEST_PAGES_S = 3.0
+# The kernel tells pages up to two seconds late, and a busy machine is late with that, too.
+_USUALLY_TOLD_S, _LATEST_PAGES_S = 3.0, 15.0
 # The locks that this process holds: descriptor and number of labs, by hierarchy.
 _ALONE: dict[Path, list[int]] = {}
 
@@ -71,38 +74,48 @@ class MemoryHierarchy:
             time.sleep(_RACE_PAUSE_S)
         raise LabError("memory cgroups come and go too quickly here for an exact count; try on a quieter machine")
 
-    def settled(self, parent: Path, expected: int | None = None) -> int:
+    def settled(self, parent: Path, expected: int | None = None, before: int | None = None) -> int:
         """Zombies once those that nothing holds are gone: two counts in a row that agree.
 
-        The kernel may take a second before it begins to let many go, so a lower count that is expected is waited for.
+        The kernel may take a while before it begins to let many go, so a lower count that is expected is waited for:
+        `before` is how many there were when they were let go of.
         """
-        before = least = self.dying(parent)
-        deadline = time.monotonic() + _SETTLING_S
+        last = least = self.dying(parent)
+        before = last if before is None else before
+        to_go = 0 if expected is None else before - expected
+        fell = time.monotonic()
         while True:
             time.sleep(_SAMPLES_APART_S)
             now = self.dying(parent)
             if now < least:
-                least, deadline = now, time.monotonic() + _SETTLING_S
-            agreed = now == before and (expected is None or now <= expected)
-            if agreed or time.monotonic() > deadline:
+                least, fell = now, time.monotonic()
+            if now == last and (expected is None or now <= expected):
                 return now
-            before = now
+            begun = to_go <= 0 or before - least >= _MOST * to_go
+            if time.monotonic() - fell > (_ENDING_S if begun else _BEGINNING_S):
+                return now
+            last = now
 
-    def own_zombies(self, parent: Path, before: int, expected: int | None = None) -> int:
-        """How many zombies a lab has below its parent now, when there were so many before it made them.
+    def own_zombies(self, parent: Path, others: int, expected: int | None = None) -> int:
+        """How many zombies a lab has below its parent now, when there were so many others before it made them.
 
         On v1 the kernel counts those of the whole machine, where others may come and go. Each zombie of a lab keeps
-        one page, so its parent's pages tell how many are the lab's own; they may be told up to two seconds late. When
-        the kernel's count is the expected one, there is nothing to doubt.
+        one page, so its parent's pages tell how many are the lab's own; they are told late. When the kernel's count is
+        the expected one, there is nothing to doubt; while both say that there are more, some may yet go.
         """
-        deadline = time.monotonic() + _LATEST_PAGES_S
+        least, fell = None, time.monotonic()
         while True:
-            counted = self.settled(parent, None if expected is None else before + expected) - before
+            counted = self.settled(parent) - others
             pages = self.residual_pages(parent)
-            if pages is None or counted in (pages, expected):
+            known = counted if pages is None else pages
+            to_go = expected is not None and known > expected
+            if counted == expected or (counted == known and not to_go):
                 return counted
-            if time.monotonic() > deadline:
-                return pages
+            if least is None or counted < least:
+                least, fell = counted, time.monotonic()
+            patience = _BEGINNING_S if to_go else _USUALLY_TOLD_S if expected in (None, known) else _LATEST_PAGES_S
+            if time.monotonic() - fell > patience:
+                return known
 
     def residual_pages(self, parent: Path) -> int | None:
         """Pages and swap entries below the parent that no visible cgroup has: its zombies'. None on v2."""

@@ -21,7 +21,9 @@ _LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_SET_DIRECT_IO = 0x4C00, 0x
 _LO_FLAGS_AUTOCLEAR = 4
 _LOOP_INFO = struct.Struct("=52xI176x")  # struct loop_info64, of which only the flags matter here
 _ATTEMPTS = 10
-_RELEASED_S = 20.0
+_RELEASED_S = 60.0
+# Whoever walks over all file systems is in ours for a moment.
+_LOOKED_AT_S = 1.0
 # Debian keeps it outside an ordinary user's path.
 _SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 
@@ -72,9 +74,13 @@ def mount_ext4(image: Path, at: Path) -> None:
 def unmount(at: Path) -> bool:
     """Unmount what is mounted at a place. False when a process uses it: then it goes when that process lets go."""
     unused = True
+    deadline = time.monotonic() + _LOOKED_AT_S
     while is_mounted(at):
         if _libc.umount2(os.fsencode(at), 0) != 0:
             number = ctypes.get_errno()
+            if number == errno.EBUSY and time.monotonic() < deadline:
+                time.sleep(0.02)
+                continue
             if number != errno.EBUSY or _libc.umount2(os.fsencode(at), _MNT_DETACH) != 0:
                 raise LabError(f"{at} can't be unmounted: {os.strerror(number)}")
             unused = False

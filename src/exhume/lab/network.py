@@ -10,7 +10,7 @@ from pathlib import Path
 from exhume.lab.stage import Stage
 from exhume.model.errors import LabError
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 _HOLD_S = 300
 
 

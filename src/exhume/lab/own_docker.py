@@ -24,7 +24,7 @@ from exhume.model.errors import LabError
 # Debian keeps some of them outside an ordinary user's path.
 _SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 _SIZE, _FILES = 384 << 20, 60_000
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 _COMMAND_S = 60.0
 _LONGEST_SOCKET = 107
 # What a Docker makes outside of its own directories, innermost first.

@@ -14,7 +14,8 @@ from exhume.lab import holder, maker, spinner
 from exhume.model.errors import LabError
 
 _HOLDER, _MAKER, _SPINNER = (Path(str(program.__file__)) for program in (holder, maker, spinner))
-_PATIENCE_S = 5.0
+# On a busy machine a killed process takes seconds to end.
+_PATIENCE_S = 30.0
 # Isolated: neither the directory it is started in nor the environment have a say in what a root process imports.
 _PYTHON = (sys.executable, "-I", "-S")
 

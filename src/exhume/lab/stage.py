@@ -25,7 +25,7 @@ from exhume.model.errors import LabError
 
 PROGRAMS = Path(__file__).parent / "programs"
 _PR_SET_PDEATHSIG = 1
-_STOPPING_S = 10.0
+_STOPPING_S = 30.0
 # Killed by the stage, or by the scenario itself, is no failure of a program.
 _ENDS_WELL = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

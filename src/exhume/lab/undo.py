@@ -19,6 +19,8 @@ from exhume.model.errors import LabError
 Entry = dict[str, str | int]
 
 _ATTEMPTS = 50
+# Half a minute.
+_CGROUP_ATTEMPTS = 300
 
 
 def end_process(entry: Entry) -> None:
@@ -34,7 +36,7 @@ def end_process(entry: Entry) -> None:
 def remove_cgroup(entry: Entry) -> None:
     """The cgroup and those below it, with the processes in them: nobody else has business in a lab's own cgroup."""
     path = Path(str(entry["path"]))
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_CGROUP_ATTEMPTS):
         if not path.is_dir():
             return
         for pid in _members(path):
@@ -42,9 +44,12 @@ def remove_cgroup(entry: Entry) -> None:
                 os.kill(pid, signal.SIGKILL)
         try:
             remove_below(path, path.stat().st_ino)
+        except FileNotFoundError:
+            # Whoever made it removes it, too.
+            continue
         except LabError:
             # A process that was just killed is a member until it is gone.
-            if attempt == _ATTEMPTS - 1:
+            if attempt == _CGROUP_ATTEMPTS - 1:
                 raise
             time.sleep(0.1)
 

@@ -120,9 +120,10 @@ class ZombieLab:
         """The process that keeps the file in memory, if the pin has one."""
         return self._holder.process.pid if self._holder else None
 
-    def pinned(self) -> int:
-        """How many of its zombies there are now."""
-        return self._hierarchy.own_zombies(self.parent, self._before)
+    def pinned(self, expected: int | None = None) -> int:
+        """How many of its zombies there are now. The kernel is late to let go of those that nothing holds any more:
+        where there should be `expected`, that is waited for."""
+        return self._hierarchy.own_zombies(self.parent, self._before, expected)
 
     def make(self, progress: Progress) -> None:
         self._stage.set_up()
@@ -155,7 +156,8 @@ class ZombieLab:
             self._forget_holder()
             if self._hierarchy.version == 1 and self._maker_ran:
                 # The next lab counts the whole machine too: let the kernel be done with these first.
-                self._hierarchy.settled(self._hierarchy.root, expected=self._before + _OTHERS)
+                most = self._before + self._stage.count
+                self._hierarchy.settled(self._hierarchy.root, expected=self._before + _OTHERS, before=most)
 
     def __enter__(self) -> Self:
         return self

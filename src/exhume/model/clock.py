@@ -11,6 +11,8 @@ from typing import Protocol
 
 NANOS = 1_000_000_000
 MILLIS = 1_000_000
+# Two readings of a clock this near to each other are one moment; where somebody is held up each time, the nearest are.
+_ONE_MOMENT_NS, _LOOKS = MILLIS // 20, 5
 
 
 class Clock(Protocol):
@@ -29,6 +31,21 @@ class SystemClock:
 
     def wall_ns(self) -> int:
         return time.clock_gettime_ns(time.CLOCK_REALTIME)
+
+
+def both_ns(clock: Clock) -> tuple[int, int]:
+    """Monotonic and wall time of one moment. Whoever asks may have to wait for a core between the two questions, on a
+    starved node for long: then the answers don't belong together, and it is asked again."""
+    nearest: tuple[int, int, int] | None = None
+    for _ in range(_LOOKS):
+        monotonic, wall = clock.monotonic_ns(), clock.wall_ns()
+        apart = clock.monotonic_ns() - monotonic
+        if nearest is None or apart < nearest[0]:
+            nearest = apart, monotonic, wall
+        if apart < _ONE_MOMENT_NS:
+            break
+    assert nearest is not None
+    return nearest[1:]
 
 
 @dataclass(frozen=True, slots=True)

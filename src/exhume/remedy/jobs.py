@@ -32,6 +32,9 @@ def main() -> None:
     job: Job = json.loads(sys.stdin.buffer.read())
     # Whoever asked for the job may be killed: then nobody is left to bound it.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if job.get("caller", os.getppid()) != os.getppid():
+        # It was killed before the kernel was asked for that.
+        sys.exit(1)
     try:
         _settle(job)
         # From now on its time counts.

@@ -49,7 +49,7 @@ class Crew:
     def run(self, job: dict[str, Any], seconds: float | None, *, heed_stop: bool = True) -> Done:
         """Do a job, for so long at most from when it is begun (None: until it is done)."""
         began, cpu = time.monotonic(), _children_cpu()
-        words = {**job, "core": self.core, "home": os.fspath(self.home) if self.home else None}
+        words = {**job, "core": self.core, "home": os.fspath(self.home) if self.home else None, "caller": os.getpid()}
         # A session of its own: Ctrl-C on the terminal is for the caller, who ends what can be ended.
         worker = subprocess.Popen(
             [sys.executable, "-m", "exhume.remedy.jobs"],

@@ -12,6 +12,8 @@ LOCK_NAME = "recorder.lock"
 # What the kernel says when there is no room, on the disk or in a quota.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIES, _PAUSE_S = 5, 0.02
+# On a starved node even an instant may last: whoever is in it has to wait for a core.
+_LONGEST_INSTANT_S = 10.0
 
 
 class DirectoryLock:
@@ -53,13 +55,27 @@ class DirectoryLock:
 
 
 def _lock(fd: int) -> None:
-    """Take the lock for a recorder. Somebody who only asks (`being_recorded`) holds it for an instant: tried again."""
-    for _ in range(_TRIES - 1):
+    """Take the lock for a recorder. Another one has it alone; somebody who only asks (`being_recorded`) shares it for
+    an instant, and is waited for."""
+    refused, deadline = 0, time.monotonic() + _LONGEST_INSTANT_S
+    while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(_PAUSE_S)
-    return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            refused += not _is_shared(fd)
+            if refused == _TRIES or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def _is_shared(fd: int) -> bool:
+    """Whether nobody has it alone."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
 
 
 def being_recorded(directory: Path) -> bool:

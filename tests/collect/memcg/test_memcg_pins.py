@@ -24,6 +24,7 @@ from exhume.model.zombies import ParentResidual, PinKind, PinReport
 
 HOST = Host()
 COUNT = 120
+SEARCH_S = 120  # a search that finds everything takes a second of it, and more on a machine that is busy otherwise
 LEFT_FOR_A_MOMENT = 3  # cgroups of others that come and go on this machine
 
 KINDS = {
@@ -72,7 +73,7 @@ def assert_named(pin: str, work: Path) -> None:
         removed = removals.of(lab)
         assert census.dying is not None and census.dying >= lab.made - removed.by_kernel - LEFT_FOR_A_MOMENT
         parent = parent_of(lab)
-        report = likely_pins(HOST, [parent], seconds=20)
+        report = likely_pins(HOST, [parent], seconds=SEARCH_S)
         (parent,) = with_metadata([parent], report)
         pinned, looked = lab.pinned(), removals.of(lab)
         # What the kernel reclaimed by itself meanwhile, and nothing else, may be missing.
@@ -105,7 +106,7 @@ def test_a_file_without_a_name_is_found_through_whoever_holds_it(work: Path) -> 
         try:
             for path in lab.files[:5]:
                 path.unlink()
-            report = likely_pins(HOST, [parent_of(lab)], seconds=20)
+            report = likely_pins(HOST, [parent_of(lab)], seconds=SEARCH_S)
         finally:
             os.kill(child, 9)
             os.waitpid(child, 0)

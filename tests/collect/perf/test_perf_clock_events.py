@@ -40,7 +40,12 @@ def test_no_event_follows_a_thread_where_those_of_a_core_are_allowed(opened) -> 
     """The first event that follows a thread waits for a grace period: seconds, on a machine that forks without end."""
     events, allowed = opened(True), os.sched_getaffinity(0)
     clock = KernelLogClock()
-    assert clock.measure() and clock.measured
+    # Held up in the middle of it, its name may come after so many of others that there is no room left: then once more.
+    for _ in range(10):
+        events.clear()
+        assert clock.measure() and clock.measured
+        if len(events) == 2:
+            break
     assert [pid for pid, _ in events] == [-1, -1]
     assert {cpu for _, cpu in events} <= allowed
     assert os.sched_getaffinity(0) == allowed
@@ -82,5 +87,12 @@ def test_names_of_others_on_the_core_are_not_taken_for_its_own() -> None:
 
 def test_a_stamp_is_of_the_thread_that_is_asked_for() -> None:
     data = comm(10, "other", 100) + comm(10, "own", 200, tid=11) + comm(10, "other", 300)
-    assert kernel_clock._stamp(data, 11) == 200
-    assert kernel_clock._stamp(data, 12) is None
+    assert kernel_clock._stamps(data, 11) == [200]
+    assert kernel_clock._stamps(data, 12) == []
+
+
+def test_what_comes_between_two_stamps_of_a_moment_is_left_out() -> None:
+    """A virtual core may be taken away between the two; hardly twice in three times."""
+    assert kernel_clock._offset([100, 200, 300], [150, 250, 9_000_350]) == 50
+    assert kernel_clock._offset([100, 200, 300], [150]) == 50
+    assert kernel_clock._offset([100], []) is None

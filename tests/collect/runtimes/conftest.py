@@ -4,7 +4,7 @@ none outlives its tests."""
 from collections.abc import Iterator
 
 import pytest
-from runtime_parts import COMPLAINT, IMAGE, Containers
+from runtime_parts import COMPLAINT, IMAGE, Containers, remove
 from tests.parts import missing
 from tests.zombies.own_docker import OwnDocker, own_docker
 
@@ -20,8 +20,7 @@ def docker() -> Iterator[OwnDocker]:
         own.import_busybox(IMAGE)
         yield own
         # So that the helpers of each container end by themselves.
-        if left := own("ps", "-aq").split():
-            own("rm", "-f", *left)
+        remove(own, *own("ps", "-aq", "--no-trunc").split())
 
 
 @pytest.fixture(scope="module")

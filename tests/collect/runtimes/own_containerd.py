@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from runtime_parts import remove_cgroup
+from runtime_parts import PATIENCE_S, at_work, remove_cgroup
 from tests.parts import SEARCH_PATH, need
 from tests.zombies.own_docker import until
 
-_PATIENCE_S = 60
+from exhume.collect.cri.client import Cri, CriError
+
 # A limited machine lets nobody lower a score.
 _CONFIG = """
 version = 2
@@ -53,6 +54,16 @@ class OwnContainerd:
         self.socket = work / "c.sock"
         self.cgroup = work.name
         self._pods: dict[str, Any] = {}
+
+    def speaks_cri(self) -> bool:
+        with suppress(CriError), Cri(self.socket):
+            return True
+        return False
+
+    def log_of(self, pod_name: str, name: str, attempt: int) -> str:
+        """What the container of an attempt has written so far."""
+        path = self.work / "logs" / pod_name / f"{name}-{attempt}.log"
+        return path.read_text() if path.exists() else ""
 
     def run_pod(self, name: str, uid: str, labels: dict[str, str], annotations: dict[str, str]) -> str:
         """Its sandbox, in the network of the machine; the id."""
@@ -106,7 +117,7 @@ class OwnContainerd:
         _pack(archive, self.image)
         words = ["ctr", "-a", str(self.socket), "-n", "k8s.io", "images", "import"]
         words += ["--snapshotter", "native", str(archive)]
-        done = subprocess.run(words, env=self.environment, capture_output=True, timeout=_PATIENCE_S, check=False)
+        done = subprocess.run(words, env=self.environment, capture_output=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0, done.stderr
 
     @property
@@ -128,7 +139,7 @@ class OwnContainerd:
                 request_serializer=known[f"{method}Request"].SerializeToString,
                 response_deserializer=known[f"{method}Response"].FromString,
             )
-            return call(known[f"{method}Request"](**fields), timeout=_PATIENCE_S)
+            return call(known[f"{method}Request"](**fields), timeout=PATIENCE_S)
 
 
 _KNOWN: dict[Path, dict[str, Any]] = {}
@@ -170,7 +181,9 @@ def own_containerd(image: str, off: tuple[str, ...] = ()) -> Iterator[OwnContain
         words = [need("containerd"), "-c", str(work / "config.toml")]
         daemon = subprocess.Popen(words, env=own.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        until("containerd listens", lambda: daemon.poll() is not None or own.socket.exists(), 20)
+        # Its CRI is not ready as soon as the rest is.
+        ready = own.socket.exists if off else own.speaks_cri
+        until("containerd answers", lambda: daemon.poll() is not None or ready(), PATIENCE_S)
         assert daemon.poll() is None, (work / "log").read_text()
         own.import_busybox()
         yield own
@@ -180,7 +193,9 @@ def own_containerd(image: str, off: tuple[str, ...] = ()) -> Iterator[OwnContain
                 own.remove_pods()
         finally:
             daemon.terminate()
-            daemon.wait(20)
+            daemon.wait(PATIENCE_S)
+            # What holds a container that ended goes a moment after it.
+            until("its helpers have ended", lambda: not at_work(work), PATIENCE_S)
             remove_cgroup(own.cgroup)
             for path in elsewhere:
                 with suppress(OSError):

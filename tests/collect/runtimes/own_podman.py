@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime_parts import remove_cgroup
+from runtime_parts import PATIENCE_S, at_work, remove_cgroup
 from tests.parts import SEARCH_PATH, need
 from tests.zombies.own_docker import until
 
-_PATIENCE_S = 60
+from exhume.collect.docker_engine import Engine, EngineError
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class OwnPodman:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -72,26 +72,29 @@ def own_podman() -> Iterator[OwnPodman]:
     with (work / "service.log").open("wb") as log:
         service = subprocess.Popen(words, env=podman.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        until("podman listens", lambda: service.poll() is not None or podman.socket.exists(), 20)
+        until("podman answers", lambda: service.poll() is not None or _answers(podman.socket), PATIENCE_S)
         assert service.poll() is None, (work / "service.log").read_text()
         yield podman
-        podman("stop", "-a", "-t", "0")
-        podman("rm", "-f", "-a", "-t", "0")
+        until("its containers are removed", lambda: _removed(podman), PATIENCE_S)
     finally:
         service.terminate()
-        service.wait(20)
+        service.wait(PATIENCE_S)
         # What tidies up after a container that ended may still be at it.
-        until("its helpers have ended", lambda: not _at_work(work), 20)
+        until("its helpers have ended", lambda: not at_work(work), PATIENCE_S)
         remove_cgroup(podman.cgroup)
         shutil.rmtree(work)
     assert not any(str(work) in line for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
-def _at_work(directory: Path) -> list[Path]:
-    """The processes that were started with this directory in their words."""
-    found = []
-    for words in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if os.fsencode(directory) in words.read_bytes():
-                found.append(words.parent)
-    return found
+def _answers(socket: Path) -> bool:
+    """The file is there a moment before anybody listens at it."""
+    with suppress(EngineError):
+        return bool(Engine(socket).read("/_ping"))
+    return False
+
+
+def _removed(podman: OwnPodman) -> bool:
+    """One that another process of Podman's is just tidying up can't be removed in that moment."""
+    with suppress(AssertionError):
+        podman("rm", "-f", "-a", "-t", "0")
+    return not podman("ps", "-aq")

@@ -1,7 +1,7 @@
 """Orders to a real Docker: a container that crashes for ever is quietened, and put back as it was."""
 
 import pytest
-from runtime_parts import IMAGE, Containers
+from runtime_parts import IMAGE, PATIENCE_S, Containers, remove
 from tests.zombies.own_docker import OwnDocker, until
 
 from exhume.collect.docker_control import DockerControl, RestartPolicy
@@ -23,7 +23,7 @@ def test_a_crash_loop_is_stopped_for_good_and_put_back(docker: OwnDocker, contro
     number = docker.run("loops", IMAGE, "exit 3", "--restart=on-failure:50")
     before = control.fingerprint(number)
     assert before["restart policy"] == "on-failure:50" and before["name"] == "loops" and before["id"] == number
-    until("it crashed", lambda: restarts(docker, number) >= 2, 20)
+    until("it crashed", lambda: restarts(docker, number) >= 2, PATIENCE_S)
     assert control.runs(number)
     # Going up and down is not a change.
     assert control.fingerprint("loops") == before
@@ -40,8 +40,8 @@ def test_a_crash_loop_is_stopped_for_good_and_put_back(docker: OwnDocker, contro
     control.update_restart_policy(number, "on-failure", 50)
     assert control.start(number)
     assert control.fingerprint(number) == before
-    until("it crashes again", lambda: restarts(docker, number) != stopped, 20)
-    docker("rm", "-f", number)
+    until("it crashes again", lambda: restarts(docker, number) != stopped, PATIENCE_S)
+    remove(docker, number)
 
 
 def test_a_container_that_was_made_anew_is_another_one(docker: OwnDocker, control: DockerControl) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from own_podman import OwnPodman, own_podman
-from runtime_parts import IMAGE
+from runtime_parts import IMAGE, PATIENCE_S, READY, ends_when_asked
+from tests.zombies.own_docker import until
 
 from exhume.collect.docker_control import DockerControl
 from exhume.model.audit import Manager, Service
@@ -23,7 +24,6 @@ from exhume.remedy.services.plan import Planner
 from exhume.remedy.services.surroundings import Surroundings
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("podman", "conmon", "runc", "busybox")]
-LASTS = "trap 'exit 0' TERM; while :; do busybox sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,8 @@ def podman() -> Iterator[OwnPodman]:
 
 
 def test_it_is_stopped_and_what_its_policy_became_is_told(podman: OwnPodman, tmp_path: Path) -> None:
-    container = podman.run("resting", IMAGE, LASTS, "--restart", "always")
+    container = podman.run("resting", IMAGE, ends_when_asked(0), "--restart", "always")
+    until("it listens", lambda: READY in podman("logs", container), PATIENCE_S)
     control = DockerControl(podman.socket)
     controls, ledger = Controls(engines={Manager.PODMAN: control}), Ledger(tmp_path)
     planner = Planner(controls, OwnFiles(Path), Surroundings(), new_id(time.time_ns()), "now")
@@ -43,10 +44,10 @@ def test_it_is_stopped_and_what_its_policy_became_is_told(podman: OwnPodman, tmp
     saved = SavedPlan(planner.fix, Plan("podman:resting", None, "", tuple(steps)), "n", "m", "/", "b", 1)
     fixer = Fixer(ledger, service_actions(controls, OwnFiles(Path)), Stop())
     done = fixer.apply(ledger.save(saved.begun()))
-    assert done.state is FixState.APPLIED and not control.runs(container)
+    assert done.state is FixState.APPLIED
+    until("it is down", lambda: not control.runs(container), PATIENCE_S)
     # Newer ones can change it; an older one leaves it, and that is said.
     left = done.entries[1].mark.value == "left" and "not changed" in done.entries[1].why
     assert left or control.restart_policy(container).name == "no"
     assert fixer.roll_back(done).state is FixState.ROLLED_BACK
     assert control.runs(container) and control.restart_policy(container).name == "always"
-    podman("rm", "-f", "-t", "0", "resting")

@@ -21,6 +21,9 @@ from exhume.collect.perf.ring import Ring, load_fence
 from exhume.collect.perf.syscalls import current_core, set_thread_name
 from exhume.model.errors import SourceUnavailable
 
+# Once may go wrong: a virtual core may be taken away between the two stamps.
+_TIMES = 3
+
 
 class KernelLogClock:
     """Measures the offset when asked; remembers the last answer."""
@@ -65,17 +68,19 @@ class KernelLogClock:
                 rings.append(ring)
             for ring in rings:
                 ring.enable()
-            set_thread_name(self._comm.read_bytes().strip())
-            stamps = [_stamp(ring.read(), threading.get_native_id()) for ring in rings]
+            name = self._comm.read_bytes().strip()
+            for _ in range(_TIMES):
+                set_thread_name(name)
+            stamps = [_stamps(ring.read(), threading.get_native_id()) for ring in rings]
         except (OSError, SourceUnavailable):
             return False
         finally:
             for ring in rings:
                 ring.close()
-        monotonic_stamp, log_stamp = stamps
-        if monotonic_stamp is None or log_stamp is None:
+        offset = _offset(*stamps)
+        if offset is None:
             return False
-        self._offset = log_stamp - monotonic_stamp
+        self._offset = offset
         self.measured = True
         return True
 
@@ -91,12 +96,16 @@ def _name_event(monotonic: bool) -> EventSpec:
     )
 
 
-def _stamp(data: bytes, thread: int) -> int | None:
+def _stamps(data: bytes, thread: int) -> list[int]:
     """When a thread was named; others on its core may have been meanwhile."""
     records = walk(data)
     at = records.of(RecordType.COMM)
     at = at[records.words[at + 1] >> np.uint64(32) == thread]
-    if not len(at):
-        return None
-    end = at[-1] + int(records.words[at[-1]] >> np.uint64(48)) // 8
-    return int(records.words[end - 2])
+    ends = (start + int(records.words[start] >> np.uint64(48)) // 8 for start in at)
+    return [int(records.words[end - 2]) for end in ends]
+
+
+def _offset(monotonic: list[int], log: list[int]) -> int | None:
+    """The usual difference. A ring that is full has the first of them."""
+    found = sorted(after - before for before, after in zip(monotonic, log, strict=False))
+    return found[(len(found) - 1) // 2] if found else None

@@ -1,12 +1,12 @@
 """The units of a node and what systemd says of them, asked over its bus."""
 
-import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, SYSTEMD, UNIT, Bus, BusError, Call, get_all, properties
 from exhume.collect.systemd.facts import UnitFacts
+from exhume.model.clock import SystemClock, both_ns
 
 # Kinds of units that have properties of their own that matter here.
 _OWN = ("service", "socket", "timer", "mount", "path", "swap")
@@ -43,7 +43,8 @@ class Units(Protocol):
 
 def boot_ns() -> int:
     """The wall time at which the monotonic clock was zero."""
-    return time.time_ns() - time.monotonic_ns()
+    monotonic, wall = both_ns(SystemClock())
+    return wall - monotonic
 
 
 class BusUnits:

@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 
 MARK = "EXHUME_LAB_RUN"
-_PATIENCE_S = 5.0
+_PATIENCE_S = 30.0
+_PAUSE_S = 0.01
+_LOOKS = 2
 
 
 def marked(run: str) -> list[int]:
@@ -31,13 +33,17 @@ def marked(run: str) -> list[int]:
 def end_marked(run: str) -> list[int]:
     """End every process of a run; returns those that don't end, because they are stuck in the kernel."""
     deadline = time.monotonic() + _PATIENCE_S
-    while found := marked(run):
+    found, looks_left = marked(run), 0
+    while found or looks_left:
         if time.monotonic() > deadline:
             break
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
+        # A process has no environment for a moment while it becomes another program, so none is looked for twice.
+        looks_left = _LOOKS if found else looks_left - 1
+        time.sleep(_PAUSE_S)
+        found = marked(run)
     return found
 
 

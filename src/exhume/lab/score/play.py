@@ -26,7 +26,7 @@ from exhume.model.errors import ExhumeError, LabError, RecordingError
 from exhume.store.query import Recording
 
 _PR_SET_PDEATHSIG = 1
-_READY_S = 20.0
+_READY_S = 60.0
 _SEALED_S = 60.0
 # The background outlives the recording, whatever the preparing takes.
 _MORE_S = 300.0
