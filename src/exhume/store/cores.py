@@ -4,7 +4,6 @@ One bad second on one of 96 cores stays visible in twelve hours; an average woul
 """
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +79,9 @@ def build_grid(
     if window.empty or cells < 1:
         nothing = np.zeros((0, 0))
         return CoreGrid(window, measure, [], nothing.astype(np.int32), nothing.astype(np.int8))
+    # Not for the recorder, which has its overviews made here: it weighs a third of a megabyte.
+    from concurrent.futures import ThreadPoolExecutor
+
     pool = _Pool(window, cells, measure)
     # Two threads: decoding leaves Python's lock for most of its time, and a node that is looked at may be busy.
     with ThreadPoolExecutor(_THREADS) as threads:
