@@ -129,6 +129,10 @@ def test_filters_narrow_and_are_told(exhume, small_recording, incident, tmp_path
     names = [title.text.split("\n")[0] for title in root.iter("{http://www.w3.org/2000/svg}title")]
     assert names[:2] == ["all", incident.comm]
     assert f"thread {incident.comm}" in target.read_text()
+    exhume(*words, "--pod", "default/", "--container", "default/")
+    inside = target.read_text()
+    assert "pod default/" in inside and "container default/" in inside and "java" in inside
+    assert f"<title>{incident.comm}" not in inside, "it runs in no pod"
     nothing = exhume(*words, "--comm", "no-such-process", check=False)
     assert nothing.returncode == 1
     assert_one_sentence(nothing.stderr)

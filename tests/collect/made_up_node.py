@@ -1,4 +1,4 @@
-"""A made-up node: trees of files in place of /proc, /sys and /dev."""
+"""A made-up node: trees of files in place of /proc, /sys, /dev and /var/log."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ class MadeUpNode:
     """Write what the kernel would say, and read it through `host`."""
 
     def __init__(self, root: Path) -> None:
-        self.host = Host(root / "proc", root / "sys", root / "dev")
+        self.host = Host(root / "proc", root / "sys", root / "dev", root / "var/log")
         for directory in (self.host.proc, self.host.sys, self.host.dev):
             directory.mkdir(parents=True)
 

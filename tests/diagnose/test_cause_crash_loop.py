@@ -57,8 +57,17 @@ def restarts(scene: Scene, seconds: list[float], comm: str, severity: str = "war
 EVERY_TWO = [4.0 + 2.5 * n for n in range(14)]
 
 
-@pytest.mark.parametrize("path", ["/docker/{}", "/kubepods.slice/kubepods-pod1.slice/cri-containerd-{}.scope"])
-def test_a_container_that_is_made_again_and_again_is_a_loop(tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "engine", "stopped"),
+    [
+        ("/docker/{}", "docker", "exhume fix apply docker:"),
+        ("/machine.slice/libpod-{}.scope", "podman", "exhume fix apply podman:"),
+        ("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{}.scope", "crictl", ""),
+    ],
+)
+def test_a_container_that_is_made_again_and_again_is_a_loop(
+    tmp_path: Path, path: str, engine: str, stopped: str
+) -> None:
     scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, path)
     inside(scene, EVERY_TWO, path, ["/agent --join"])
     recording = scene.write(tmp_path)
@@ -70,7 +79,9 @@ def test_a_container_that_is_made_again_and_again_is_a_loop(tmp_path: Path, path
     assert top.confidence >= 0.75
     # No command takes the pattern of many containers, nor is one of systemd's about a container.
     assert not any("*" in remedy.command or "systemctl" in remedy.command for remedy in top.remedies)
-    assert top.remedies[0].command.split()[1:4] == ["logs", "--tail", "100"]
+    assert top.remedies[0].command.split()[:4] == [engine, "logs", "--tail", "100"]
+    fixes = [remedy.command for remedy in top.remedies if remedy.command.startswith("exhume fix apply")]
+    assert [command.startswith(stopped) for command in fixes] == [True] * bool(stopped)
     assert untrue(recording, found) == []
 
 

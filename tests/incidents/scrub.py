@@ -73,7 +73,7 @@ class Scrubber:
                 row["text"] = self.text(row["text"])
             if "comm" in row:
                 row["comm"] = self.comm(row["comm"])
-            for column in ("container", "pod", "container_name", "image"):
+            for column in ("container", "pod", "container_name", "pod_name", "image"):
                 if row.get(column):
                     row[column] = self.comm(row[column])
         return rows

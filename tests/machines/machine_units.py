@@ -60,6 +60,7 @@ LOOPS_BEFORE = """
 [Unit]
 StartLimitIntervalSec=0
 [Service]
+WorkingDirectory=-/var/lib
 ExecStartPre=/bin/sh -c 'exit 3'
 ExecStart=/bin/sleep infinity
 Restart=on-failure

@@ -107,6 +107,12 @@ def test_one_that_works_has_nothing_to_be_said_of(services: dict[str, Service]):
     assert works.history is not None and works.history.success_rate == 1.0
 
 
+def test_every_command_that_starts_it_is_told_and_where_they_run(services: dict[str, Service]):
+    works, before = services["works.service"], services["loops-before.service"]
+    assert (works.starts, works.directory) == (("/bin/sleep infinity",), None)
+    assert (before.starts, before.directory) == (("/bin/sh -c 'exit 3'", "/bin/sleep infinity"), "/var/lib")
+
+
 def test_a_signal_is_no_exit_code(services: dict[str, Service]):
     killed = services["killed.service"]
     assert killed.last_exit is not None
@@ -159,6 +165,7 @@ def test_systemctl_s_text_tells_the_same(machine: Machine, services: dict[str, S
             assert mine.words(key) == other.words(key), (name, key)
         assert (mine.last_exit is None) == (other.last_exit is None)
         assert mine.unmet == other.unmet
+        assert (mine.directory, len(mine.starts)) == (other.directory, len(other.starts)), name
 
 
 def test_orders_by_systemctl_end_as_those_over_the_bus(machine: Machine, node: NodeRoot, tmp_path: Path):

@@ -38,7 +38,7 @@ def test_every_word_of_the_filter_acts(new_page, address, incident):
     # What is typed, and what a script would ask.
     wanted = {
         f"container:{inside['container'][:12]}": f"container={inside['container'][:12]}",
-        f"pod:{inside['pod']}": f"pod={inside['pod']}",
+        f"pod:{inside['pod_name']}": f"pod={inside['pod_name']}",
         f"pid:{ran['processes'][0]['pid']}": f"pid={ran['processes'][0]['pid']}",
         f'stack:"{incident.function}$"': f"stack={incident.function}%24",
         "kind:kernel": "kind=kernel",

@@ -35,6 +35,9 @@ def tell(writer: SegmentWriter) -> None:
     tick = tick_at(0)
     processes = {"time": [tick.start] * 2, "pid": [100, 200], "container": ["c0ffee11", None], "pod": ["pod-a", None]}
     writer.append("processes", processes)
+    # The same pod and container, told with their names by another process of theirs.
+    named = {"time": [tick.start], "pid": [101], "container": ["c0ffee11"], "pod": ["pod-a"]}
+    writer.append("processes", {**named, "pod_name": ["shop/cart-0"], "container_name": ["shop/cart-0/web"]})
 
 
 def record(directory: Path, ticks: int = 1, close: bool = True) -> SegmentWriter:
@@ -98,6 +101,12 @@ def test_segments_add_up(tmp_path: Path) -> None:
         (ProfileFilter(stack_regex="^poll$"), list(WHOLE)[:2]),
         (ProfileFilter(container="c0ffee"), list(WHOLE)[:2]),
         (ProfileFilter(pod="pod-a", cpus={1}), list(WHOLE)[1:2]),
+        (ProfileFilter(pod="shop/cart-0"), list(WHOLE)[:2]),
+        (ProfileFilter(pod="cart"), list(WHOLE)[:2]),
+        (ProfileFilter(pod="art"), []),
+        (ProfileFilter(pod="shop/web"), []),
+        (ProfileFilter(container="shop/cart-0/w"), list(WHOLE)[:2]),
+        (ProfileFilter(container="shop/cart-1"), []),
         (ProfileFilter(comm="nobody"), []),
         (ProfileFilter(container="nobody"), []),
         (ProfileFilter(cpus=set()), []),

@@ -80,3 +80,37 @@ def test_a_container_goes_by_the_name_that_was_told_before_the_window(tmp_path):
             kinds = [event["kind"] for event in client.get(f"/api/events?{later}&{words}").json()["events"]]
             assert kinds == ["container-oom"]
         assert client.get(f"/api/events?{later}&container=quiet").json()["events"] == []
+
+
+def test_a_pod_goes_by_its_name_and_its_id(tmp_path):
+    scene = Scene(cores=1, seconds=10)
+    first, second, uid = "ab12" * 16, "cd34" * 16, "0f1e2d3c-0000-4000-8000-0123456789ab"
+    for pid, comm, share in ((7, "app", 0.5), (8, "worker", 0.2), (9, "pause", 0.1), (10, "host", 0.05)):
+        scene.stack(0, 0, 10, share, comm, pid, [f"{comm}:work"])
+    names = {"pod_name": "shop/cart-0", "container_name": "shop/cart-0/web"}
+    scene.row("processes", 0, pid=7, comm="app", container=first, pod=uid, **names)
+    # Told of before the link to its log was there.
+    scene.row("processes", 0, pid=8, comm="worker", container=first, pod=uid)
+    scene.row("processes", 0, pid=9, comm="pause", container=second, pod=uid, pod_name="shop/cart-0")
+    scene.row("processes", 0, pid=10, comm="host")
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+
+        def ran(words: str, kind: str = "processes") -> list[tuple[str, str | None, str | None]]:
+            found = client.get(f"/api/processes?{words}").json()[kind]
+            return [(each["comm"], each["container_name"], each["pod_name"]) for each in found]
+
+        web = [("app", "shop/cart-0/web", "shop/cart-0"), ("worker", "shop/cart-0/web", "shop/cart-0")]
+        whole = [*web, ("pause", None, "shop/cart-0")]
+        assert ran("") == [*whole, ("host", None, None)]
+        assert ran("", "containers") == [
+            ("shop/cart-0/web", "shop/cart-0/web", "shop/cart-0"),
+            (second[:12], None, "shop/cart-0"),
+        ]
+        for words in ("pod=shop/cart-0", "pod=cart", f"pod={uid}", f"pod={uid[:8]}"):
+            assert ran(words) == whole, words
+        for words in ("container=shop/cart-0/web", f"container={first[:12]}"):
+            assert ran(words) == web, words
+        assert ran("pod=cart-00") == ran("pod=web") == []
+        svg = client.get("/api/export/svg?pod=shop/cart-0").text
+        assert "pod shop/cart-0" in svg and "app" in svg and "host" not in svg

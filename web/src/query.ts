@@ -11,7 +11,7 @@ export const FILTER_WORDS: Record<string, string> = {
   comm: "process name",
   pid: "process number",
   container: "container, by the start of its id or name",
-  pod: "pod, by the start of its id",
+  pod: "pod, by the start of its id, namespace/name or name",
   cpu: "cores, such as 0,3-7",
   stack: "regular expression over the frames",
   kind: "kernel or user",

@@ -183,6 +183,7 @@ export interface ProcessUse {
   container: string | null;
   container_name: string | null;
   pod: string | null;
+  pod_name: string | null;
   cgroup: string | null;
   share: number;
   seconds: number;

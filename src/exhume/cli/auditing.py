@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from exhume.collect.audit_facts import gather_facts
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.seen import Seen, together
+from exhume.collect.unit_commands import unit_starts
 from exhume.collect.units_of_containers import with_their_units
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
@@ -33,7 +34,8 @@ def take_audit(
     looks = _looks(root, hours, progress)
     spoke = tuple(manager for manager, look in looks if look.services or not look.blind_spots)
     seen = together(look for _, look in looks)
-    seen = Seen(with_their_units(seen.services), seen.blind_spots)
+    tied = with_their_units(seen.services, unit_starts(root, seen.services))
+    seen = Seen(tied.services, [*seen.blind_spots, *tied.blind_spots])
     if not seen.services:
         reasons = "; ".join(dict.fromkeys(seen.blind_spots)) or "neither systemd nor a container runtime runs here"
         raise ExhumeError(f"there is nothing to audit: {reasons}")

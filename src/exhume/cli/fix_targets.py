@@ -6,7 +6,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 from exhume.cli.options import value_of
-from exhume.model.audit import Audit
+from exhume.model.audit import Audit, Manager, Service
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import Plan, Step, Unasked
@@ -33,6 +33,7 @@ class Wanted:
     blind_spots: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     not_included: tuple[Unasked, ...] = ()
+    containers: tuple[Service, ...] = ()
 
 
 def make_saved_plan(node: Node, options: Namespace) -> SavedPlan:
@@ -47,7 +48,13 @@ def make_saved_plan(node: Node, options: Namespace) -> SavedPlan:
     wanted = _wanted(node, options)
     when = format_moment(now, UTC, digits=0)
     planner = Planner(
-        node.controls, node.files, look_around(node.root.host), fix, when, force_required=options.force_required
+        node.controls,
+        node.files,
+        look_around(node.root.host),
+        fix,
+        when,
+        force_required=options.force_required,
+        containers=wanted.containers,
     )
     steps, refused = planner.steps(wanted.chosen)
     zombies = _zombie_step(node, options) if wanted.zombies and not options.no_zombies else None
@@ -87,7 +94,15 @@ def _everything(node: Node, options: Namespace) -> Wanted:
     many = (take_census(node.root.host).dying or 0) >= THRESHOLDS.many
     audit = _audited(node, options)
     taken, unasked = unneeded(audit)
-    return Wanted(EVERYTHING, tuple(taken), (), many, audit.blind_spots, not_included=tuple(unasked))
+    return Wanted(
+        EVERYTHING,
+        tuple(taken),
+        (),
+        many,
+        audit.blind_spots,
+        not_included=tuple(unasked),
+        containers=_containers(audit),
+    )
 
 
 def _of_services(node: Node, options: Namespace, target: str, names: list[str], cause: str = "") -> Wanted:
@@ -108,7 +123,18 @@ def _of_services(node: Node, options: Namespace, target: str, names: list[str], 
             refused.append(str(error))
     leaks = any(each.service.costs is not None and each.service.costs.cgroups_leaked for each in chosen)
     named = target if cause or not chosen else chosen[0].service.key
-    return Wanted(named, tuple(chosen), zombies=leaks, blind_spots=audit.blind_spots, refusals=tuple(refused))
+    return Wanted(
+        named,
+        tuple(chosen),
+        zombies=leaks,
+        blind_spots=audit.blind_spots,
+        refusals=tuple(refused),
+        containers=_containers(audit),
+    )
+
+
+def _containers(audit: Audit) -> tuple[Service, ...]:
+    return tuple(each.service for each in audit.services if each.service.manager is not Manager.SYSTEMD)
 
 
 def _audited(node: Node, options: Namespace) -> Audit:

@@ -49,6 +49,12 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--comm", metavar="NAME", help="Only threads of this name.")
     parser.add_argument("--pid", type=whole_number(0, 2**31 - 1), metavar="PID", help="Only this process.")
+    parser.add_argument(
+        "--container",
+        metavar="NAME",
+        help="Only containers whose id or name (of Docker or Kubernetes) begins like this.",
+    )
+    parser.add_argument("--pod", metavar="NAME", help="Only pods whose id, namespace/name or name begins like this.")
     parser.add_argument("--stack", metavar="REGEX", help="Only stacks with a frame that matches.")
     parser.add_argument("--baseline", metavar="S..U", help="Show the difference to this range of time.")
     parser.add_argument(
@@ -73,7 +79,13 @@ def run(options: Namespace) -> int:
     look = Look.into(options)
     window = look.window(options.since, options.until, at_most=DEFAULT_SPAN)
     wanted = ProfileFilter(
-        cpus=core_numbers(options.cpu or []), comm=options.comm, pid=options.pid, stack_regex=options.stack
+        cpus=core_numbers(options.cpu or []),
+        comm=options.comm,
+        pid=options.pid,
+        stack_regex=options.stack,
+        container=options.container,
+        pod=options.pod,
+        container_ids=look.recording.containers_named(options.container) if options.container else (),
     )
     before = look.range(options.baseline) if options.baseline is not None else None
     with patience("reading stacks"):
@@ -126,6 +138,8 @@ def _filters(options: Namespace) -> list[str]:
         ("core", ",".join(options.cpu or [])),
         ("thread", options.comm),
         ("pid", options.pid),
+        ("container", options.container),
+        ("pod", options.pod),
         ("stacks matching", options.stack),
     ]
     return [f"{word} {value}" for word, value in named if value not in (None, "")]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from exhume.collect.docker_engine import Engine, EngineError
 from exhume.collect.docker_stream import only
+from exhume.collect.pod_names import container_of_log
 
 KUBERNETES_LOGS = Path("/var/log/containers")
 
@@ -61,14 +62,11 @@ def _docker(path: Path, since_s: int) -> Iterator[tuple[str, ContainerName]]:
 
 
 def _kubernetes(directory: Path) -> Iterator[tuple[str, ContainerName]]:
-    """`<pod>_<namespace>_<container>-<id>.log`, one for each container that kubelet knows."""
+    """The containers that kubelet keeps a log of."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except OSError:
         return
-    for name in names:
-        pod, _, rest = name.removesuffix(".log").partition("_")
-        namespace, _, rest = rest.partition("_")
-        container, _, number = rest.rpartition("-")
-        if container and len(number) == 64:
-            yield number, ContainerName(f"{namespace}/{pod}/{container}", None, "kubernetes")
+    for told in map(container_of_log, names):
+        if told is not None:
+            yield told[0], ContainerName(told[1], None, "kubernetes")

@@ -1,5 +1,6 @@
 """Who made a container and who starts it again, by the labels that orchestrators leave on it."""
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,6 +9,8 @@ POD_NAMESPACE = "io.kubernetes.pod.namespace"
 POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
 _SOURCE = "kubernetes.io/config.source"
+# How an owner is told that is compose: the project, then the service in it.
+COMPOSE_PROJECT, COMPOSE_SERVICE = "compose project ", ", service "
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,9 @@ def owner_of(labels: Mapping[str, str]) -> Owner:
         service = labels.get("com.docker.compose.service", "")
         # Several files are told in one label.
         file = labels.get("com.docker.compose.project.config_files", "").split(",")[0]
-        return Owner(f"compose project {name}" + (f", service {service}" if service else ""), file or None)
+        # Versions before 2 told it as it was given.
+        file = file and posixpath.join(labels.get("com.docker.compose.project.working_dir", ""), file)
+        return Owner(f"{COMPOSE_PROJECT}{name}" + (f"{COMPOSE_SERVICE}{service}" if service else ""), file or None)
     if name := labels.get("com.docker.swarm.service.name"):
         return Owner(f"swarm service {name}")
     if name := labels.get("com.amazonaws.ecs.task-arn"):

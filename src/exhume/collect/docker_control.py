@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exhume.collect.docker_engine import Engine, EngineError, container_path
+from exhume.collect.published_ports import published_ports
 
 # What the engine needs on top of the grace that it gives the container.
 _STOP_PATIENCE_S = 15.0
@@ -71,6 +72,10 @@ class DockerControl:
     def is_paused(self, container: str) -> bool:
         """Whether its processes are held still."""
         return bool((self._inspect(container).get("State") or {}).get("Paused"))
+
+    def published(self, container: str) -> tuple[int, ...]:
+        """The node's TCP ports that lead into it."""
+        return published_ports(self._inspect(container))
 
     def pause(self, container: str) -> None:
         """Hold its processes still."""

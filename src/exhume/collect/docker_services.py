@@ -13,6 +13,7 @@ from exhume.collect.docker_log import health_lines, log_tail
 from exhume.collect.docker_runs import EventLog, read_events, runs_of
 from exhume.collect.host import Host
 from exhume.collect.processes import cgroup_path
+from exhume.collect.published_ports import published_ports
 from exhume.collect.rfc3339 import nanoseconds
 from exhume.collect.runs import Run, history
 from exhume.collect.seen import Seen
@@ -124,6 +125,7 @@ class _Look:
             if told.get("Path")
             else None,
             log=(*log_tail(self._engine, told, self._log_lines), *unwell) if troubled or unwell else (),
+            published=published_ports(told),
             history=self._history(runs, restarts, created, started, last_exit, over=_is_over(state)),
         )
 

@@ -1,4 +1,4 @@
-"""The node as files: where /proc, /sys and /dev are, and a reader that is cheap enough to run every second.
+"""The node as files: where /proc, /sys, /dev and /var/log are, and a reader that is cheap enough to run every second.
 
 Every source reads through `Host`, so tests can put a made-up tree in its place.
 """
@@ -10,11 +10,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The roots of the kernel's file trees."""
+    """The roots of the kernel's file trees, and of the node's logs."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     dev: Path = Path("/dev")
+    logs: Path = Path("/var/log")
 
     def resolve(self, mounted_at: str) -> Path:
         """A path that the kernel names (a mount point, a device) as this process can reach it.

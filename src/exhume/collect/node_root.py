@@ -32,7 +32,9 @@ class NodeRoot:
 
     @property
     def host(self) -> Host:
-        return Host() if self.is_here else Host(self.path / "proc", self.path / "sys", self.path / "dev")
+        if self.is_here:
+            return Host()
+        return Host(self.path / "proc", self.path / "sys", self.path / "dev", self.path / "var/log")
 
     def file(self, name: str | PurePosixPath) -> Path:
         """The file that the node calls `name`, wherever its links lead; it need not be there.

@@ -14,6 +14,7 @@ from exhume.model.finding import Evidence, Remedy
 _UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
 _SHARED_UNITS = re.compile(r"(?:user@\d+|session-.*|init|containerd|docker|crio|kubelet|dbus.*)\.service")
 SHORT_ID = 12
+_PODMAN = "podman"
 # A container may have been started long before it made trouble.
 _NAMES_S = 24 * 3600.0
 
@@ -44,24 +45,29 @@ class Belongs:
     image: str | None = None
     unit: str | None = None
     evidence: tuple[Evidence, ...] = ()
+    # What Kubernetes calls them: namespace/pod, and namespace/pod/container. Runtimes don't go by these.
+    pod_name: str | None = None
+    name_in_pod: str | None = None
 
     @property
     def words(self) -> str:
         """Who it is, for a sentence; empty for nobody."""
         if self.container is not None:
-            called = f"{self.name} " if self.name else ""
+            name = self.name_in_pod or self.name
+            called = f"{name} " if name else ""
             image = f", image {self.image}" if self.image else ""
-            return f"container {called}({self.container[:SHORT_ID]}{image})"
+            around = f" of pod {self.pod_name}" if self.pod_name and not self.name_in_pod else ""
+            return f"container {called}({self.container[:SHORT_ID]}{image}){around}"
         if self.unit is not None:
             return f"unit {self.unit}"
-        return f"pod {self.pod}" if self.pod is not None else ""
+        return f"pod {self.pod_name or self.pod}" if self.pod is not None else ""
 
     @property
     def target(self) -> str:
         """What a command has to name."""
         if self.container is not None:
             return self.name or self.container[:SHORT_ID]
-        return self.unit or self.pod or ""
+        return self.unit or self.pod_name or self.pod or ""
 
 
 def belongs_to(case: Case, cgroup: str | None) -> Belongs:
@@ -71,12 +77,17 @@ def belongs_to(case: Case, cgroup: str | None) -> Belongs:
     identity = identify(cgroup)
     if identity is not None and identity.container is not None:
         named = container_names(case).get(identity.container)
-        whose = Belongs(identity.container, identity.runtime, identity.pod)
+        whose = replace(
+            Belongs(identity.container, identity.runtime, identity.pod),
+            pod_name=case.pod_names.get(identity.pod or ""),
+            name_in_pod=case.names_in_pods.get(identity.container),
+        )
         return (
             whose if named is None else replace(whose, name=named.name, image=named.image, evidence=(named.evidence,))
         )
     units = [match["unit"] for match in _UNIT.finditer(cgroup) if not _SHARED_UNITS.fullmatch(match["unit"])]
-    return Belongs(pod=identity.pod if identity else None, unit=units[-1] if units else None)
+    pod = identity.pod if identity else None
+    return Belongs(pod=pod, unit=units[-1] if units else None, pod_name=case.pod_names.get(pod or ""))
 
 
 def container_names(case: Case) -> dict[str, Named]:
@@ -94,12 +105,12 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
     it; all others as they are."""
     # A path below a pod doesn't tell docker from containerd; what Kubernetes starts, it also starts again.
     by_docker = whose.runtime == "docker" or (whose.runtime is None and whose.pod is None)
-    of_docker = whose.container is not None and by_docker
-    of_another = whose.container is not None and not by_docker
+    of_engine = whose.container is not None and (by_docker or whose.runtime == _PODMAN)
+    of_another = whose.container is not None and not of_engine
     of_unit = whose.container is None and whose.unit is not None
     kinds = {
-        "stop-container": of_docker,
-        "see-container-log": of_docker,
+        "stop-container": of_engine,
+        "see-container-log": of_engine,
         "stop-cri-container": of_another,
         "see-cri-container-log": of_another,
         "disable-unit": of_unit,
@@ -112,8 +123,13 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
         if each.id not in kinds:
             chosen.append(each)
         elif kinds[each.id]:
-            chosen += aimed((each,), whose.target)
+            chosen += aimed((for_engine(each, whose),), whose.target)
     return tuple(chosen)
+
+
+def for_engine(remedy: Remedy, whose: Belongs) -> Remedy:
+    """The remedy with the words of the engine that has the container: Podman takes what Docker does."""
+    return replace(remedy, command=remedy.command.replace("docker", _PODMAN)) if whose.runtime == _PODMAN else remedy
 
 
 def fitted(remedies: tuple[Remedy, ...], whose: Belongs, target: str) -> tuple[Remedy, ...]:

@@ -113,6 +113,20 @@ class Case:
         """Every process that was told of near the focus, the newest image of each."""
         return list(self._processes.values())
 
+    @cached_property
+    def pod_names(self) -> dict[str, str]:
+        """What pods are called (namespace/name), by their uid, as far as processes near the focus told."""
+        return self._names("pod")
+
+    @cached_property
+    def names_in_pods(self) -> dict[str, str]:
+        """What containers of pods are called (namespace/pod/container), by their id."""
+        return self._names("container")
+
+    def _names(self, kind: str) -> dict[str, str]:
+        listed = self.now("processes").listed(kind, f"{kind}_name")
+        return {number: name for number, name in listed if number is not None and name is not None}
+
     def process(self, pid: int) -> Known | None:
         return self._processes.get(pid)
 

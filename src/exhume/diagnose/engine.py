@@ -11,6 +11,7 @@ from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import CAUSES, LAST, Examine
 from exhume.diagnose.focus import find_foci
+from exhume.diagnose.placed import with_names
 from exhume.diagnose.rows import Mask
 from exhume.diagnose.sheet import Found
 from exhume.diagnose.symptoms import Symptom, find_symptoms
@@ -50,7 +51,7 @@ def diagnose(
         symptoms += felt
         found, ruled_out = examine(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
         for each in found:
-            told = with_symptoms(with_comparison(case, each.finding), felt)
+            told = with_symptoms(with_comparison(case, with_names(case, each.finding)), felt)
             if told.cause not in findings or _better(told, findings[told.cause]):
                 findings[told.cause] = told
         for reason in ruled_out:

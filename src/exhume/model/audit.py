@@ -176,7 +176,8 @@ class Service:
     (active, failed, restarting, exited …) and `detail` the finer one. `owner` says who made a container (a pod's
     manifest, a compose project), `fragment` the file that defines it, where there is one. `start_limit` says, of one
     that its manager gave up on, how many starts were too many; `absent` are files that a unit that failed names and
-    that are not there, with the setting that names each."""
+    that are not there, with the setting that names each. `starts` are all the commands that start a unit, `directory`
+    the one that they run in; `published` are the node's TCP ports that lead to a container."""
 
     manager: Manager
     id: str
@@ -209,6 +210,9 @@ class Service:
     costs: Costs | None = None
     start_limit: str = ""
     absent: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
+    directory: str | None = None
+    published: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:

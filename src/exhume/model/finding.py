@@ -71,6 +71,8 @@ class Culprit:
     container: str | None = None
     pod: str | None = None
     function: str | None = None
+    container_name: str | None = None
+    pod_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class Frames:
 class Processes:
     """A process when the recorder first saw it run (again after an exec, and when a thread of it that keeps a core has
     another scheduling policy than was told). `policy` is Linux's number: 0 ordinary, 1 FIFO, 2 RR, 3 batch, 5 idle,
-    6 deadline."""
+    6 deadline. `pod_name` is namespace/pod and `container_name` namespace/pod/container, for what Kubernetes runs."""
 
     time: I64
     pid: I32
@@ -108,6 +108,8 @@ class Processes:
     runtime: Text | None = None
     policy: U8 | None = None
     rt_priority: U8 | None = None
+    pod_name: Text | None = None
+    container_name: Text | None = None
 
 
 @dataclass(slots=True)

@@ -103,11 +103,16 @@ def _culprit(finding: Finding) -> str:
         ("function", culprit.function),
         ("command", culprit.cmdline),
         ("cgroup", culprit.cgroup),
-        ("container", culprit.container),
-        ("pod", culprit.pod),
+        ("container", _called(culprit.container_name, culprit.container)),
+        ("pod", _called(culprit.pod_name, culprit.pod)),
     ]
     rows = [f"<div><dt>{name}</dt><dd>{escape(visible(str(v)))}</dd></div>" for name, v in told if v is not None]
     return f'<dl class="culprit">{"".join(rows)}</dl>' if rows else ""
+
+
+def _called(name: str | None, number: str | None) -> str | None:
+    """A name with the id behind it, as far as they are known and not the same."""
+    return f"{name} ({number})" if name and number and name != number else name or number
 
 
 def _stations(links: Iterable[Link], zone: tzinfo | None) -> str:

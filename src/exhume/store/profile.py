@@ -34,8 +34,9 @@ Noter = Callable[[Segment, str, UnreadableFile], None]
 class ProfileFilter:
     """Which samples count. `stack_regex` is searched in the names of a stack's frames, `frame` (kind, module, name) has
     to be one of them, `leaf` (kernel or user) is where the sample was taken, and `state` what the core was in (one of
-    SAMPLED_STATES); `container` and `pod` match the beginning of the id of the process's container and pod. Names of
-    containers are not with the samples: `container_ids` are those that are meant by one, too."""
+    SAMPLED_STATES); `container` and `pod` match the beginning of the id or of the name of the process's container and
+    pod, a pod's with or without its namespace. Names that Docker gave are not with the processes: `container_ids` are
+    those that are meant by one, too."""
 
     cpus: Collection[int] | None = None
     comm: str | None = None
@@ -177,18 +178,28 @@ def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list
         rows = rows.filter(pa.array(np.isin(values.to_numpy(zero_copy_only=False), [wanted.comm])[names]))
     for column, prefix, ids in (("container", wanted.container, wanted.container_ids), ("pod", wanted.pod, ())):
         if prefix is not None:
-            processes = read("processes", ["pid", column])
+            processes = read("processes", ["pid", column, f"{column}_name"])
             pids = pa.array([], pa.int32())
             if processes is not None:
-                members = processes.filter(meant_by(processes.column(column), prefix, ids))
+                named = _ids_named(processes, column, prefix)
+                members = processes.filter(meant_by(processes.column(column), prefix, {*ids, *named}))
                 pids = members.column("pid").combine_chunks()
             rows = rows.filter(pc.is_in(rows.column("pid"), value_set=pids))
     return rows
 
 
+def _ids_named(processes: pa.Table, column: str, prefix: str) -> list[str]:
+    """The ids of the pods or containers whose name begins like that, the namespace left out or not. A name may have
+    been told of one of their processes and not yet of another."""
+    names = processes.column(f"{column}_name")
+    fits = pc.or_(pc.starts_with(names, prefix), pc.match_substring(names, f"/{prefix}"))
+    found: list[str] = pc.unique(processes.filter(fits).column(column)).drop_null().to_pylist()
+    return found
+
+
 def meant_by(column: pa.ChunkedArray, prefix: str, ids: Collection[str]) -> pa.ChunkedArray:
     """Which of these ids begin like that, or are among some."""
-    return pc.or_(pc.starts_with(column, prefix), pc.is_in(column, pa.array(ids, column.type)))
+    return pc.or_(pc.starts_with(column, prefix), pc.is_in(column, pa.array(sorted(ids), column.type)))
 
 
 def _losses(reading: _Reading) -> list[str]:

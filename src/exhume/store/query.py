@@ -204,6 +204,11 @@ class Recording:
         told = [] if rows is None else rows.to_pylist()
         return {row["container"]: row["container_name"] for row in told if row["container_name"]}
 
+    def containers_named(self, beginning: str) -> tuple[str, ...]:
+        """The ids of the containers that an event told a name of which begins like that, in the whole recording."""
+        told = [each for segment in self.segments for each in self.container_names_of(segment).items()]
+        return tuple(sorted({number for number, name in told if name.startswith(beginning)}))
+
     def losses_of(self, segment: Segment) -> list[LossView]:
         """What was not recorded in one segment, and why."""
         rows = self._read(segment, Request("losses"))

@@ -189,6 +189,20 @@ def test_a_core_that_goes_while_it_is_opened_is_passed_over(opened) -> None:
     assert sorted(rings.RingSet(opened.host, 97, []).rings) == [0]
 
 
+def test_a_core_that_is_listed_before_it_can_be_watched_is_tried_again(opened) -> None:
+    """On its way back the kernel lists a core first; a busy machine takes its time until events can be opened there."""
+    ring_set = rings.RingSet(opened.host, 97, [])
+    opened.cpus("0")
+    ring_set.follow_hotplug()
+    opened.cpus("0-1")
+    opened.refuse = lambda spec, cpu: errno.ENODEV if cpu == 1 else None
+    ring_set.follow_hotplug()
+    assert sorted(ring_set.rings) == [0]
+    opened.refuse = lambda spec, cpu: None
+    ring_set.follow_hotplug()
+    assert sorted(ring_set.rings) == [0, 1]
+
+
 def test_a_core_that_cannot_be_opened_leaks_none_that_went(opened) -> None:
     ring_set = rings.RingSet(opened.host, 97, [])
     leaving = ring_set.rings[1]

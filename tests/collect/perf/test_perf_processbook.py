@@ -1,14 +1,19 @@
 """The processes that were sampled: told once a segment, again after an exec, and never under another's name."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from exhume.collect.host import Host
 from exhume.collect.perf import processbook
 from exhume.collect.perf.processbook import ProcessBook
 from exhume.collect.perf.scheduling import Scheduling, keepers, scheduling_of
+from exhume.collect.pod_names import PodNames
+
+POD, CONTAINER = "0f1e2d3c-0000-4000-8000-0123456789ab", "c0" * 32
 
 
 class Reader:
@@ -32,8 +37,16 @@ def reader() -> Reader:
 
 
 @pytest.fixture
-def book(reader) -> ProcessBook:
-    return ProcessBook(reader)
+def logs(tmp_path) -> Path:
+    """In place of /var/log, on a node with one pod."""
+    (tmp_path / f"var/log/pods/shop_cart-0_{POD}").mkdir(parents=True)
+    (tmp_path / "var/log/containers").mkdir()
+    return tmp_path / "var/log"
+
+
+@pytest.fixture
+def book(reader, logs, tmp_path) -> ProcessBook:
+    return ProcessBook(reader, PodNames(Host(proc=tmp_path / "proc", logs=logs)))
 
 
 def told(book: ProcessBook, *seen: tuple[int, int | None, str], gone: set[int] | None = None) -> list[dict[str, Any]]:
@@ -136,3 +149,24 @@ def test_only_threads_that_keep_a_core_are_asked_and_real_time_speaks_for_the_pr
 def test_how_this_thread_is_scheduled() -> None:
     assert scheduling_of(os.getpid()) == Scheduling(os.sched_getscheduler(0), os.sched_getparam(0).sched_priority)
     assert scheduling_of(2**30) is None
+
+
+def test_a_pod_is_told_by_its_name_and_a_name_that_comes_late_with_the_next_segment(book, reader, logs) -> None:
+    reader.lives(10, "cart", container=CONTAINER, pod=POD)
+    seen = [(10, 1, "cart")]
+    first = book.rows(1000, seen, set())
+    assert first is not None
+    assert (first["pod"], first["pod_name"], first["container_name"]) == ([POD], ["shop/cart-0"], [None])
+    (logs / f"containers/cart-0_shop_web-{CONTAINER}.log").touch()
+    assert book.rows(2000, seen, set()) is None, "it is told once a segment, with or without all of its names"
+    book.begin_segment()
+    second = book.rows(3000, seen, set())
+    assert second is not None
+    assert (second["time"], second["container_name"]) == ([3000], ["shop/cart-0/web"]), "a name of now is a row of now"
+    assert (second["container"], second["pod_name"]) == ([CONTAINER], ["shop/cart-0"])
+    book.begin_segment()
+    third = book.rows(4000, seen, set())
+    assert third is not None and third["time"] == [3000]
+    inherited = book.rows(4000, [(11, 10, "true")], {11})
+    assert inherited is not None
+    assert (inherited["pod_name"], inherited["container_name"]) == (["shop/cart-0"], ["shop/cart-0/web"])

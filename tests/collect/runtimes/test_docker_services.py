@@ -18,6 +18,7 @@ from runtime_parts import (
 from tests.zombies.own_docker import OwnDocker, until
 
 from exhume.collect.container_services import container_looks
+from exhume.collect.docker_control import DockerControl
 from exhume.collect.docker_engine import Engine, container_path
 from exhume.collect.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
@@ -107,6 +108,12 @@ def test_one_that_did_its_work_is_not_taken_for_a_failure(looked: Looked, docker
     finished = looked.services[docker_containers.finished]
     assert (finished.state, finished.result, finished.age_s, finished.pid) == ("exited", "success", None, None)
     assert finished.history is not None and finished.history.success_rate == 1.0
+
+
+def test_the_ports_that_lead_to_one_are_told_also_while_it_is_down(docker: OwnDocker) -> None:
+    number = docker("create", "-p", "127.0.0.1:2022:22", "-p", "5353:53/udp", IMAGE, "busybox", "true")
+    assert look(docker)[number].published == DockerControl(docker.socket).published(number) == (2022,)
+    docker("rm", number)
 
 
 def test_one_that_was_stopped_did_not_fail(docker: OwnDocker) -> None:

@@ -19,6 +19,7 @@ from tests.parts import missing, need
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, files
+from exhume.collect.perf.symbols import program as program_module
 from exhume.collect.perf.symbols.patience import Patience
 
 NAMES = ("alpha", "hidden_beta", "gamma_last", "main")
@@ -70,6 +71,26 @@ def test_a_stripped_program_is_named_by_its_dynamic_symbols(compile_c: Compile) 
         alpha, beta = resolve(run.pid, run.addresses["alpha"], run.addresses["hidden_beta"])
         assert alpha.name == "alpha"
         assert beta.name.startswith("program+0x")
+
+
+def test_a_debug_file_is_reached_also_when_the_process_by_which_it_was_found_is_gone(
+    compile_c: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_module, "_STRINGS_KEPT", 0)  # names are read when they are first asked for
+    program = compile_c(SOURCE, "-Wl,--build-id=sha1")
+    debug = program.parent / ".debug" / "program.debug"
+    debug.parent.mkdir()
+    subprocess.run([need("objcopy"), "--only-keep-debug", program, debug], check=True)
+    subprocess.run([need("strip"), program], check=True)
+    subprocess.run([need("objcopy"), f"--add-gnu-debuglink={debug}", program], check=True)
+    symbolizer = Symbolizer(Host())
+    told = []
+    for name in ("alpha", "hidden_beta"):
+        with running(program) as run:
+            space = AddressSpace.from_proc(Host(), run.pid)
+            assert space is not None
+            told += symbolizer.user(space, np.array([run.addresses[name]], np.uint64))
+    assert [frame.name for frame in told] == ["alpha", "hidden_beta"]
 
 
 def test_libraries_are_named_by_the_path_they_are_mapped_under(compile_c: Compile, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ function Cores({ of }: { of: ProcessUse }): JSX.Element {
 }
 
 function Where({ of }: { of: ProcessUse }): JSX.Element {
-  const container = of.container_name ?? of.container?.slice(0, 12);
+  const container = inPod(of) ?? of.container_name ?? of.container?.slice(0, 12);
   return (
     <span class="where">
       {of.cmdline && <code title={of.cmdline.slice(0, LONGEST_TITLE)}>{of.cmdline}</code>}
@@ -110,10 +110,27 @@ function Where({ of }: { of: ProcessUse }): JSX.Element {
           container <bdi>{container}</bdi>
         </span>
       )}
-      {of.pod && <span>pod {of.pod}</span>}
+      {of.pod && (
+        <span>
+          pod{" "}
+          <button
+            type="button"
+            class="link"
+            title="show only this pod, everywhere"
+            onClick={() => change({ pod: of.pod ?? "" })}
+          >
+            <bdi>{of.pod_name ?? of.pod}</bdi>
+          </button>
+        </span>
+      )}
       {!of.cmdline && !container && <span class="muted">{unnamed(of)}</span>}
     </span>
   );
+}
+
+/** What a pod calls its container: the pod's own name stands beside it. */
+function inPod({ pod_name, container_name }: ProcessUse): string | null {
+  return pod_name && container_name?.startsWith(`${pod_name}/`) ? container_name.slice(pod_name.length + 1) : null;
 }
 
 /** Of those without a command line: threads of the kernel have none, and stand in no group of their own. */

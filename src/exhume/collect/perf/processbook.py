@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from exhume.collect.perf.scheduling import Scheduling
+from exhume.collect.pod_names import PodNames
 from exhume.collect.processes import ProcessReader
 from exhume.model.tables import Columns, Processes, to_columns
 
@@ -17,8 +18,9 @@ _NOBODY: Mapping[int, Scheduling] = MappingProxyType({})
 class ProcessBook:
     """Describes sampled processes from /proc; what is already gone inherits its parent's cgroup."""
 
-    def __init__(self, reader: ProcessReader) -> None:
+    def __init__(self, reader: ProcessReader, names: PodNames) -> None:
         self._reader = reader
+        self._names = names
         self._known: dict[int, Processes] = {}
         self._told: set[int] = set()
 
@@ -70,9 +72,21 @@ class ProcessBook:
                 if scheduling is not None:
                     row = replace(row, **scheduling._asdict())
                 self._known[pid] = row
+            if row.pod is not None and (row.pod_name is None or row.container_name is None):
+                # A name that wasn't there yet is looked for again when the next segment is told of it.
+                row = self._known[pid] = self._named(row, row.pod, time)
             self._told.add(pid)
             rows.append(row)
         return to_columns("processes", rows) if rows else None
+
+    def _named(self, row: Processes, pod: str, time: int) -> Processes:
+        """With what the node calls its pod and its container."""
+        told = self._names.of(pod, row.container, time)
+        pod_name, container_name = told.pod or row.pod_name, told.container or row.container_name
+        if (pod_name, container_name) == (row.pod_name, row.container_name):
+            return row
+        # What is told only now is a row of now.
+        return replace(row, time=time, pod_name=pod_name, container_name=container_name)
 
     def _inherited(self, row: Processes, parent: int | None, name: str) -> Processes:
         """What the task records told about a process that is gone, and where its parent belongs."""
@@ -87,4 +101,6 @@ class ProcessBook:
             container=relative.container,
             pod=relative.pod,
             runtime=relative.runtime,
+            pod_name=relative.pod_name,
+            container_name=relative.container_name,
         )

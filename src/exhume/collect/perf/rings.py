@@ -82,10 +82,12 @@ class RingSet:
             try:
                 self.rings[cpu] = self._open(cpu)
             except OSError as error:
-                # It went offline again between the list and the open.
+                # It went offline again between the list and the open, or is on its way back and only listed yet.
                 if error.errno != errno.ENODEV:
                     raise
-        self._listed = listed
+        if self.rings.keys() >= online:
+            # Else what is missing is tried again, though the list stays as it is.
+            self._listed = listed
         gone, self._gone = self._gone, []
         return gone
 

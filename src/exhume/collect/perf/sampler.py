@@ -32,6 +32,7 @@ from exhume.collect.perf.symbols.symbolizer import Symbolizer
 from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.perf.tracefs import find_tracefs
 from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, WANTED, TracepointRows, load_tracepoint
+from exhume.collect.pod_names import PodNames
 from exhume.collect.processes import ProcessReader
 from exhume.collect.source import TickRows
 from exhume.model.clock import MILLIS, Tick
@@ -66,7 +67,7 @@ class Sampler:
         self._symbolizer = Symbolizer(host)
         self._book = StackBook(self._symbolizer)
         self._tasks = Tasks(host)
-        self._processes = ProcessBook(ProcessReader(host))
+        self._processes = ProcessBook(ProcessReader(host), PodNames(host))
         self._restarts = Restarts()
         self._exit_codes = _open_exit_codes()
         self.rate_hz = rate_hz

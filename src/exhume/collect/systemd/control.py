@@ -191,7 +191,8 @@ def stop_within(known: dict[str, object]) -> str:
     if micros is None or micros == _NEVER_US:
         return "infinity"
     commands = [known.get(key) for key in ("ExecStop", "ExecStopPost")]
-    turns = 1 + sum(len(each) if isinstance(each, list) else bool(each) for each in commands)
+    # In text each has a line.
+    turns = 1 + sum(len(each if isinstance(each, list) else str(each or "").splitlines()) for each in commands)
     return f"{turns * micros / 1e6:g}"
 
 

@@ -68,6 +68,23 @@ class UnitFacts:
         return shlex.join(value[0][1]) if value else None
 
     @property
+    def starts(self) -> tuple[str, ...]:
+        """Every command that starts it, those around the main one as well."""
+        found: list[str] = []
+        for key in ("ExecStartPre", "ExecStart", "ExecStartPost"):
+            value = self.known.get(key)
+            found += (
+                _ARGUMENTS.findall(value) if isinstance(value, str) else [shlex.join(each[1]) for each in value or ()]
+            )
+        return tuple(found)
+
+    @property
+    def directory(self) -> str | None:
+        """Where its commands run; systemd marks one that need not be there."""
+        told = self.text("WorkingDirectory").lstrip("!-")
+        return told if told.startswith("/") else None
+
+    @property
     def last_exit(self) -> Exit | None:
         """How its main process last ended; where a command around its start failed, or none was started, how that one
         did."""

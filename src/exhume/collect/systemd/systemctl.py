@@ -109,7 +109,11 @@ def _blocks(said: Said) -> Sequence[dict[str, str]]:
         key, equals, value = line.decode(errors="replace").partition("=")
         if equals:
             # A command that is set several times comes in several lines: the first one is the main one.
-            blocks[-1].setdefault(key, value)
+            before = blocks[-1].get(key)
+            if before is None:
+                blocks[-1][key] = value
+            elif key.startswith("Exec"):
+                blocks[-1][key] = f"{before}\n{value}"
         elif not line and blocks[-1]:
             blocks.append({})
     return blocks

@@ -151,6 +151,8 @@ def _service(unit: UnitFacts, conditions: tuple[Condition, ...], failed: tuple[s
         enabled=unit.text("UnitFileState") or None,
         preset=unit.text("UnitFilePreset") or None,
         command=unit.command,
+        starts=unit.starts,
+        directory=unit.directory,
         wants=Wants(
             wanted_by=unit.words("WantedBy", "UpheldBy"),
             required_by=unit.words("RequiredBy", "RequisiteOf", "BoundBy"),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.belongings import Belongs, belongs_to
+from exhume.diagnose.belongings import Belongs, belongs_to, for_engine
 from exhume.diagnose.case import Case, Known
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.rows import Rows
@@ -48,7 +48,8 @@ def examine(case: Case) -> Found | RuledOut:
     if held.share < CAUSE.limit("told_share"):
         return sheet.rule_out(f"{held.cgroup} was stopped in {held.share:.0%} of its periods: every quota does that")
     whose, known = belongs_to(case, held.cgroup), _member(case, held.cgroup)
-    who = whose.words or (f"pod {known.pod}" if known and known.pod else f"cgroup {held.cgroup}")
+    pod = _pod_name(case, whose, known)
+    who = whose.words or (f"pod {pod}" if pod else f"cgroup {held.cgroup}")
     if known is not None and known.comm is not None:
         who = f"{known.comm} in {who}"
     allowed = _allowed(held)
@@ -80,7 +81,7 @@ def examine(case: Case) -> Found | RuledOut:
         summary,
         culprit=_culprit(held.cgroup, whose, known),
         weight=held.seconds,
-        remedies=_remedies(held, whose, known),
+        remedies=_remedies(held, whose, pod),
     )
 
 
@@ -189,8 +190,13 @@ def _culprit(cgroup: str, whose: Belongs, known: Known | None) -> Culprit:
     )
 
 
-def _remedies(held: Held, whose: Belongs, known: Known | None) -> tuple[Remedy, ...]:
+def _pod_name(case: Case, whose: Belongs, known: Known | None) -> str | None:
+    """What the pod is called; its uid where that was not recorded."""
     pod = whose.pod or (known.pod if known else None)
+    return None if pod is None else case.pod_names.get(pod, pod)
+
+
+def _remedies(held: Held, whose: Belongs, pod: str | None) -> tuple[Remedy, ...]:
     fitting = {
         _FOR_CONTAINER: whose.target if whose.container is not None and pod is None else "",
         _FOR_UNIT: whose.unit or "",
@@ -200,5 +206,5 @@ def _remedies(held: Held, whose: Belongs, known: Known | None) -> tuple[Remedy, 
     for each in CAUSE.remedies:
         target = fitting.get(each.id, held.cgroup)
         if target:
-            chosen += aimed((each,), target)
+            chosen += aimed((for_engine(each, whose),), target)
     return tuple(chosen)

@@ -70,6 +70,8 @@ def describe(program: Program, pid: int, rng: np.random.Generator, start: int) -
         row.pod = str(UUID(bytes=rng.bytes(16)))
         row.container, row.runtime = container, "containerd"
         row.cgroup = f"/kubepods/burstable/pod{row.pod}/{container}"
+        row.pod_name = f"default/{program.comm}-{row.pod[-5:]}"
+        row.container_name = f"{row.pod_name}/{program.comm}"
     elif program.short and program.comm == "amazon-ecs-agent":
         row.container, row.runtime, row.cgroup = container, "docker", f"/docker/{container}"
     return row

@@ -43,7 +43,7 @@ async def asking(  # noqa: PLR0917
     comm: Annotated[Text, Query(description="only threads of this name")] = None,
     pid: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
     container: Annotated[Text, Query(description="only containers whose id or name begins like this")] = None,
-    pod: Annotated[Text, Query(description="only pods whose id begins like this")] = None,
+    pod: Annotated[Text, Query(description="only pods whose id, namespace/name or name begins like this")] = None,
     stack: Annotated[
         Text,
         Query(

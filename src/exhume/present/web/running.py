@@ -55,14 +55,19 @@ def _sums(recording: Recording, window: Window, wanted: ProfileFilter) -> Sums:
 
 def _known(recording: Recording, window: Window, container_names: NamesById) -> dict[int, dict[str, Any]]:
     """What is known of each process; the last word counts, as a number is used again."""
-    columns = ["time", "pid", "cmdline", "cgroup", "container", "pod"]
-    rows = recording.read("processes", window, columns).sort_by("time")
-    known = {row["pid"]: row for row in rows.to_pylist()}
-    inside = [row for row in known.values() if row["container"]]
-    # Names may have been told long before this window: not every node has any to look for.
-    names = container_names() if inside else {}
-    for row in inside:
-        row["container_name"] = names.get(row["container"])
+    columns = ["time", "pid", "cmdline", "cgroup", "container", "pod", "pod_name", "container_name"]
+    rows = recording.read("processes", window, columns).sort_by("time").to_pylist()
+    known = {row["pid"]: row for row in rows}
+    for kind in ("pod", "container"):
+        # One process of a pod may have been told of before its name was there, and another after.
+        names = {row[kind]: name for row in rows if (name := row[f"{kind}_name"])}
+        for row in known.values():
+            row[f"{kind}_name"] = names.get(row[kind])
+    unnamed = [row for row in known.values() if row["container"] and not row["container_name"]]
+    # Those of Docker may have been told long before this window: not every node has any to look for.
+    of_docker = container_names() if unnamed else {}
+    for row in unnamed:
+        row["container_name"] = of_docker.get(row["container"])
     return known
 
 
@@ -75,6 +80,7 @@ def _shape(comm: str, pid: int | None, cores: dict[int, int], known: dict[str, A
         container=known.get("container"),
         container_name=known.get("container_name"),
         pod=known.get("pod"),
+        pod_name=known.get("pod_name"),
         cgroup=known.get("cgroup"),
         share=round(used / max(1, total), 5),
         seconds=round(used / 1e6, 3),

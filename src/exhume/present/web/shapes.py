@@ -206,6 +206,7 @@ class ProcessShape(BaseModel):
     container: str | None
     container_name: str | None
     pod: str | None
+    pod_name: str | None
     cgroup: str | None
     share: float
     seconds: float

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from exhume.model.audit import Manager, Service
+from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
 from exhume.remedy.services.actions import (
     HOLD_UNITS,
@@ -23,7 +25,7 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
     said: list[str] = []
     for step in steps:
         if step.action in (STOP_CONTAINER, RESTART_POLICY):
-            said += [f"this very process runs in {target}" for target in step.targets if _holds_us(target, around)]
+            said += [why for target in step.targets if (why := _container_refusal(target, around, node))]
         if step.action not in (STOP_UNITS, HOLD_UNITS, MASK_UNITS):
             continue
         control = node.controls.systemd()
@@ -37,6 +39,15 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
     return list(dict.fromkeys(said))
 
 
-def _holds_us(target: str, around: Surroundings) -> bool:
-    """Whether a container, MANAGER:ID, is the one that we run in: cgroups of containers have its id in their path."""
-    return any(target.partition(":")[2] in cgroup for cgroup in around.our_cgroups)
+def _container_refusal(target: str, around: Surroundings, node: Node) -> str:
+    """Why a container, MANAGER:ID, is not to be stopped; empty where it may be."""
+    manager, _, number = target.partition(":")
+    # Cgroups of containers have its id in their path.
+    if any(number in cgroup for cgroup in around.our_cgroups):
+        return f"this very process runs in {target}"
+    try:
+        ports = node.controls.engine(Manager(manager)).published(number)
+    except ExhumeError:
+        # One that is gone, or an engine that is silent: whoever stops it is told.
+        ports = ()
+    return refusal(Service(Manager(manager), number, number, published=ports), around)

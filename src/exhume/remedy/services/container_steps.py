@@ -2,6 +2,7 @@
 
 import shlex
 
+from exhume.collect.container_owner import COMPOSE_PROJECT
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Step
 from exhume.remedy.services.actions import RESTART_POLICY, STOP_CONTAINER
@@ -12,7 +13,7 @@ from exhume.remedy.services.names import check_container_id
 # How an owner is told that is a unit of systemd.
 _BY_UNIT = "unit "
 # One that looks only when it is called.
-_BY_COMPOSE = "compose project "
+_BY_COMPOSE = COMPOSE_PROJECT
 # Orchestrators that make a new container in the place of one that is stopped.
 _BY_SWARM, _BY_ECS = "swarm service ", "ECS task "
 
@@ -22,11 +23,11 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
     service = chosen.service
     if service.manager is Manager.CRI or service.pod is not None:
         return [_by_a_person(chosen)], ""
-    if service.owner.startswith(_BY_UNIT):
-        unit = service.owner.removeprefix(_BY_UNIT)
+    if unit := unit_that_keeps(service):
+        told = service.owner.removeprefix(_BY_UNIT)
         return (
             [],
-            f"{service.key} is started by {unit}, which would start it again; exhume fix plan {shlex.quote(unit)}",
+            f"{service.key} is started by {told}, which would start it again; exhume fix plan {shlex.quote(unit)}",
         )
     if service.owner.startswith((_BY_SWARM, _BY_ECS)):
         return [_by_its_orchestrator(chosen)], ""
@@ -78,6 +79,12 @@ def container_steps(chosen: Chosen, controls: Controls) -> tuple[list[Step], str
             )
         )
     return steps, "" if steps else f"{service.key} does not run, and nothing starts it again"
+
+
+def unit_that_keeps(service: Service) -> str | None:
+    """The unit that starts a container; None where none is known to."""
+    # What may come behind the name is how the unit does it.
+    return service.owner.removeprefix(_BY_UNIT).partition(" (")[0] if service.owner.startswith(_BY_UNIT) else None
 
 
 def _compose_words(service: Service) -> str:

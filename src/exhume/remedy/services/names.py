@@ -33,8 +33,12 @@ def check_unit_name(name: str) -> str:
     return name
 
 
+def is_container_id(text: str) -> bool:
+    return _CONTAINER_ID.fullmatch(text) is not None
+
+
 def check_container_id(text: str) -> str:
     """The id, when it is one. Raises UsageError."""
-    if not _CONTAINER_ID.fullmatch(text):
+    if not is_container_id(text):
         raise UsageError(f"{text!r} is no id of a container")
     return text

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exhume.model.audit import Manager
+from exhume.model.audit import Manager, Service
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
 from exhume.model.words import listed
 from exhume.remedy.services.actions import stopped_along
 from exhume.remedy.services.chosen import Chosen
-from exhume.remedy.services.container_steps import container_steps
+from exhume.remedy.services.container_steps import container_steps, unit_that_keeps
 from exhume.remedy.services.controls import Controls, UnitControl
 from exhume.remedy.services.names import STOPPABLE, is_unit_name, kind_of
 from exhume.remedy.services.own_files import OwnFiles
@@ -24,7 +24,8 @@ _TRANSIENT = "/run/systemd/transient/"
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Makes steps for services of a node. `fix` and `when` mark the files that would be written."""
+    """Makes steps for services of a node. `fix` and `when` mark the files that would be written; `containers` are those
+    of the node, some of which go down with the unit that keeps them."""
 
     controls: Controls
     files: OwnFiles
@@ -32,6 +33,7 @@ class Planner:
     fix: str
     when: str
     force_required: bool = False
+    containers: Sequence[Service] = ()
 
     def steps(self, chosen: Sequence[Chosen]) -> tuple[list[Step], list[str]]:
         """The steps for all of them, and why some are refused."""
@@ -65,6 +67,9 @@ class Planner:
             return [], f"{name} is masked already: nothing can start it"
         if why := self._protected(control, name, chosen.service.command):
             return [], why
+        for kept in self.containers:
+            if unit_that_keeps(kept) == name and (why := refusal(kept, self.around)):
+                return [], f"{name} keeps {kept.key}, and {why}"
         print_ = control.unit_fingerprint(name)
         triggers = print_.get("triggered_by", "").split()
         for trigger in triggers:

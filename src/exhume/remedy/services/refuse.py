@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from exhume.model.audit import Agent, Manager, Service
-from exhume.remedy.services.names import STOPPABLE, is_unit_name, kind_of
+from exhume.remedy.services.names import STOPPABLE, is_container_id, is_unit_name, kind_of
 from exhume.remedy.services.surroundings import SSH_PORT, Surroundings, is_within
 
 _WAY_IN, _NETWORK, _SYSTEM = "the way into this node", "the network", "a part of the system itself"
@@ -127,7 +127,7 @@ def _by_evidence(service: Service, around: Surroundings) -> str:
     if any(is_within(cgroup, service.cgroup) for cgroup in around.way_in):
         return f"{service.key} listens on port {around.ssh_port}, where this SSH session came in"
     if service.manager is not Manager.SYSTEMD:
-        return ""
+        return _way_in_by_container(service, around)
     if any(is_within(cgroup, service.cgroup) for cgroup in around.shims):
         return f"{service.key} is a container runtime: a containerd-shim of a live container belongs to it"
     if any(is_within(cgroup, service.cgroup) for cgroup in around.doors):
@@ -136,6 +136,39 @@ def _by_evidence(service: Service, around: Surroundings) -> str:
         if program in _PROGRAM and program not in _BEGINS_ALL and is_within(cgroup, service.cgroup):
             return f"{program} runs in {service.key}: it is {_PROGRAM[program]}"
     return ""
+
+
+def _way_in_by_container(service: Service, around: Surroundings) -> str:
+    """Why a container is not stopped: people may come to the node through it, by the node's network or a port of its
+    own."""
+    if around.ssh_port is not None and around.ssh_port in service.published:
+        return f"port {around.ssh_port}, where this SSH session came in, leads to {service.key}"
+    if SSH_PORT in service.published:
+        return f"port {SSH_PORT} of this node leads to {service.key}: it is {_WAY_IN}"
+    if any(_is_of_container(cgroup, service) for cgroup in around.way_in):
+        return f"{service.key} listens on port {around.ssh_port}, where this SSH session came in"
+    if any(_is_of_container(cgroup, service) for cgroup in around.doors):
+        return f"{service.key} listens on port {SSH_PORT} of this node: it is {_WAY_IN}"
+    running = {program for cgroup, program in around.programs | around.inside if _is_of_container(cgroup, service)}
+    for program in sorted({*running, *_entry_programs(service.command)}):
+        if _PROGRAM.get(program) == _WAY_IN:
+            return f"{service.key} runs {program}: it may be {_WAY_IN}"
+    return ""
+
+
+def _is_of_container(cgroup: str, service: Service) -> bool:
+    """Cgroups of containers have the container's id in their path, wherever they are looked at from."""
+    return is_within(cgroup, service.cgroup) or (is_container_id(service.id) and service.id in cgroup)
+
+
+def _entry_programs(command: str | None) -> Iterator[str]:
+    """The program of a container, and what the script starts that comes first in most images: it stands next."""
+    yield from _programs(command)
+    words = _APART.split(command or "")
+    yield from words[1:2]
+    yield from (
+        name for word in words for place, _, name in [word.rpartition("/")] if place.rpartition("/")[2] in _PLACES
+    )
 
 
 def _programs(command: str | None) -> Iterator[str]:

@@ -21,8 +21,8 @@ _GONE = " (deleted)"
 class Surroundings:
     """Processes and cgroups, as the node numbers and names them. `ours` is this process with its ancestors; `way_in`
     are the cgroups of what listens where our SSH session came in, `shims` those with a live containerd-shim, `doors`
-    those of what listens where SSH usually does; `programs` are cgroups with the programs that run in them, those of
-    containers aside."""
+    those of what listens where SSH usually does; `programs` are cgroups with the programs that run in them, `inside`
+    those with programs in process namespaces of their own, as containers have."""
 
     ours: frozenset[int] = frozenset()
     our_cgroups: frozenset[str] = frozenset()
@@ -31,6 +31,7 @@ class Surroundings:
     shims: frozenset[str] = frozenset()
     doors: frozenset[str] = frozenset()
     programs: frozenset[tuple[str, str]] = frozenset()
+    inside: frozenset[tuple[str, str]] = frozenset()
 
 
 def look_around(host: Host) -> Surroundings:
@@ -42,7 +43,9 @@ def look_around(host: Host) -> Surroundings:
     # The node's own sockets, whichever namespace we look from.
     usual = _listening(proc / "1/net", SSH_PORT)
     above, space = _above(proc), _link(proc / "1/ns/pid")
-    way_in, shims, doors, programs = set(), set(), set(), set()
+    way_in, shims, doors = set(), set(), set()
+    programs: set[tuple[str, str]] = set()
+    inside: set[tuple[str, str]] = set()
     for process in _processes(proc):
         cgroups = _cgroups(process, above)
         if _comm(process).startswith(_SHIM):
@@ -50,8 +53,8 @@ def look_around(host: Host) -> Surroundings:
         held = _held(process, listening | usual) if listening or usual else set()
         way_in |= cgroups if held & listening else set()
         doors |= cgroups if held & usual else set()
-        if _link(process / "ns/pid") == space:
-            programs |= {(cgroup, program) for cgroup in cgroups for program in _programs(process)}
+        where = programs if _link(process / "ns/pid") == space else inside
+        where |= {(cgroup, program) for cgroup in cgroups for program in _programs(process)}
     our_cgroups = set().union(*(_cgroups(proc / str(pid), above) for pid in ours if pid != 1))
     return Surroundings(
         frozenset(ours) - {1},
@@ -61,6 +64,7 @@ def look_around(host: Host) -> Surroundings:
         frozenset(shims),
         frozenset(doors),
         frozenset(programs),
+        frozenset(inside),
     )
 
 

@@ -4,6 +4,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from exhume.collect.perf.symbols.demangle import demangle
 from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.perf.symbols.locate import Identity, OpenFile, identity_of, open_mapped, open_regular
 from exhume.collect.perf.symbols.patience import Patience
-from exhume.collect.perf.symbols.program import Program, load_outlines, load_program
+from exhume.collect.perf.symbols.program import Program, load_outlines, load_program, open_debug_file
 from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
 from exhume.collect.perf.symbols.table import U64
 from exhume.model.memory import give_back
@@ -177,7 +178,12 @@ class FileSymbols:
             return None
         with opened:
             known = self._programs.get(opened.identity)
-            return known or load_program(opened, (f"{self._host.proc}/{views[0][0].pid}/root", ""))
+            return known or load_program(opened, self._debug_roots(views))
+
+    def _debug_roots(self, views: Views) -> tuple[str, ...]:
+        """Where debug files may be installed: beside the file, for the first process that is still there, or here."""
+        roots = (f"{self._host.proc}/{space.pid}/root" for space, _ in views)
+        return (next((root for root in roots if Path(root).is_dir()), ""), "")
 
     def _open(self, views: Views) -> OpenFile | None:
         return next((file for view in views if (file := open_mapped(self._host, *view)) is not None), None)
@@ -214,6 +220,10 @@ class FileSymbols:
             if file is not None:
                 file.close()
             file = self._open(views)
+        if file is not None and file.identity != program.source:
+            # A stripped file's names lie in another one. That was reached through a process, which may be gone.
+            with file as mapped:
+                file = open_debug_file(mapped, self._debug_roots(views))
         if file is not None and file.identity != program.source:
             file.close()
             return None

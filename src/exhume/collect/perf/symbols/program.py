@@ -153,6 +153,15 @@ def load_outlines(file: OpenFile) -> tuple[U64, U64]:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
 
 
+def open_debug_file(file: OpenFile, roots: Iterable[str]) -> OpenFile | None:
+    """The file that the names of a stripped one lie in, where it is installed."""
+    try:
+        found = _open_debug(ElfFile(file.read), file.path, roots)
+    except (NotElf, OSError):
+        return None
+    return None if found is None else found[0]
+
+
 def _best_program(file: OpenFile, elf: ElfFile, debug_roots: Iterable[str]) -> Program:
     if not elf.has_symtab:
         debug = _open_debug(elf, file.path, debug_roots)
