@@ -208,7 +208,7 @@ def test_a_score_that_is_ended_leaves_nothing_running(tmp_path: Path, number: si
     with subprocess.Popen([*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert until(lambda: "record" in told_by(tmp_path))
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     assert until(lambda: not told_by(tmp_path))
     if number == signal.SIGTERM:
         assert process.returncode == 130

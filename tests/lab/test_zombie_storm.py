@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from lab_program import spent
+from tests.on_time import on_time
 
 from exhume.collect.cpulist import online_cpus
 from exhume.collect.host import Host
@@ -40,10 +41,12 @@ def test_one_core_spins_in_the_kernel_for_so_long(work: Path) -> None:
 
     for _ in range(TRIES):
         began = time.monotonic()
-        storm = raise_storm(core, 1.2, work=work, progress=look)
+        # It has the core when it wants it, whatever else there is to do.
+        with on_time():
+            storm = raise_storm(core, 1.2, work=work, progress=look)
         took = time.monotonic() - began
         assert (storm.zombies, storm.left) == (COUNT, COUNT)
-        # What it was not at work it waited for the core, which others had.
+        # What it was not at work it waited for the core all the same.
         if seen and storm.elapsed_s - storm.system_s - storm.user_s < 0.5:
             break
     assert took < 30

@@ -3,13 +3,14 @@
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from made_up_node import MadeUpNode
-from tests.page_removals import traced_removals
+from tests.page_removals import Removals, traced_removals
 from tests.parts import missing
 
 from exhume.collect.host import Host
@@ -44,8 +45,15 @@ def work() -> Iterator[Path]:
         yield Path(directory)
 
 
-def parent_of(lab: ZombieLab) -> ParentResidual:
-    found = [parent for parent in residuals(HOST) if parent.path == str(lab.parent)]
+def parent_of(lab: ZombieLab, removals: Removals | None = None) -> ParentResidual:
+    """Once all its pages are told but those that the kernel took by itself; it may be seconds late to tell."""
+    until = time.monotonic() + 30
+    while True:
+        found = [parent for parent in residuals(HOST) if parent.path == str(lab.parent)]
+        least = lab.made - (removals.of(lab).by_kernel if removals else 0)
+        if sum(parent.bytes for parent in found) >= least * PAGE or time.monotonic() >= until:
+            break
+        time.sleep(0.1)
     assert len(found) == 1
     return found[0]
 
@@ -72,7 +80,7 @@ def assert_named(pin: str, work: Path) -> None:
         census = take_census(HOST)
         removed = removals.of(lab)
         assert census.dying is not None and census.dying >= lab.made - removed.by_kernel - LEFT_FOR_A_MOMENT
-        parent = parent_of(lab)
+        parent = parent_of(lab, removals)
         report = likely_pins(HOST, [parent], seconds=SEARCH_S)
         (parent,) = with_metadata([parent], report)
         pinned, looked = lab.pinned(), removals.of(lab)

@@ -28,7 +28,7 @@ _SETTLE_AT_MOST_S = 10.0
 # A busy node may take seconds before it begins to let go of those that nothing holds any more: until so many of them
 # are gone, it has not.
 _MOST = 0.9
-_BEGIN_AT_MOST_S = 30.0
+_BEGIN_AT_MOST_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +115,26 @@ class Applier:
         seconds = time.monotonic() - began
         return Outcome(step, status, count, self._left(count, held), seconds, cpu, core, why)
 
-    def _left(self, before: int | None, held: int) -> int | None:
-        """Zombies for good after a step, when there were so many before it and they were held by so many pages. Each is
-        held by a page at least, so what is there beyond the pages, and was not before, goes as soon as the kernel gets
-        to it."""
+    def _left(self, before: int | None, held: int | None) -> int | None:
+        """Zombies for good after a step, when there were so many before it and they were held by so many pages. On v1
+        each is held by a page at least, so what is there beyond the pages, and was not before, goes as soon as the
+        kernel gets to it."""
         began = time.monotonic()
         while True:
             now = self.count(_FOR_GOOD_S)
-            if before is None or now is None or time.monotonic() - began > _BEGIN_AT_MOST_S or self.stop.is_set():
+            late = time.monotonic() - began > _BEGIN_AT_MOST_S or self.stop.is_set()
+            if before is None or now is None or held is None or late:
                 return now
-            to_go = before - self._pages() - max(0, before - held)
+            to_go = before - (self._pages() or 0) - max(0, before - held)
             if before - now >= _MOST * to_go:
                 return now
 
-    def _pages(self) -> int:
-        """Pages that are charged to removed cgroups."""
-        return sum(parent.bytes for parent in self.watch.residuals()) // PAGE
+    def _pages(self) -> int | None:
+        """Pages that are charged to removed cgroups; None on v2, where files keep them without any."""
+        parents = self.watch.residuals()
+        if any(parent.version == 2 for parent in parents):
+            return None
+        return sum(parent.bytes for parent in parents) // PAGE
 
     def _refusal(self, step: Step, wishes: Wishes) -> tuple[Status, str] | None:
         """Why a step is not taken; None when it is."""
