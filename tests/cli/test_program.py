@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 from exhume.model.clock import NANOS
+from exhume.store.cores import columns_for
+from exhume.store.overview import read_overview
 from exhume.store.query import Recording
+from exhume.store.reader import Request, read_segment
+from exhume.store.seconds import seconds_of
 
 PROGRAM = [sys.executable, "-m", "exhume.cli.main"]
 
@@ -104,6 +108,20 @@ def test_a_signal_seals_what_is_there(number, tmp_path):
     found = json.loads(run("info", "--dir", str(directory), "--json").stdout)
     assert found["live"] is False
     assert found["recorded_seconds"] >= 2
+    assert found["skipped"] == []
+    assert_overviews_say_what_rows_say(directory)
+
+
+def assert_overviews_say_what_rows_say(directory):
+    compared = 0
+    for segment in Recording.open(directory).segments:
+        rows = read_segment(segment, Request("cpu", None, columns_for("busy")))
+        if rows is not None:
+            told, wanted = read_overview(segment.path, segment.name), seconds_of(segment.name, rows, "busy")
+            assert told.first == wanted.first
+            assert told.scores.tolist() == wanted.scores.tolist()
+            compared += 1
+    assert compared
 
 
 @pytest.mark.root

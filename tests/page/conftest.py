@@ -32,7 +32,8 @@ def browser() -> Iterator[Browser]:
     if not (STATIC / "index.html").exists():
         missing("the built page (make web)")
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=need("chromium"), args=ARGUMENTS, timeout=PATIENCE_S * 1000)
+        patience = 2 * PATIENCE_S * 1000
+        opened = playwright.chromium.launch(executable_path=need("chromium"), args=ARGUMENTS, timeout=patience)
         yield opened
         opened.close()
 

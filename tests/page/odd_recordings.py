@@ -95,6 +95,12 @@ def one_second(directory: Path) -> None:
     Boot(0, 1, lambda _: [0], bad=(0, 0, 1), facts=facts, samples=False).write(directory)
 
 
+def few_seconds_of_long(directory: Path, seconds: int) -> None:
+    """Five seconds, and five more as late as that: between them the node was off."""
+    Boot(0, 5, lambda _: [0]).write(directory)
+    Boot(seconds - 5, 5, lambda _: [0], facts=replace(FACTS, boot_id="b" * 32)).write(directory)
+
+
 def _tell_stacks(writer: SegmentWriter) -> None:
     writer.append(
         "frames",

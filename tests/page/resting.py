@@ -8,7 +8,7 @@ steps take is the machine's affair, so that no time is right to wait for; the pa
 from playwright.sync_api import BrowserContext, Page
 
 # For how long something may take to be seen, on a machine that is busy with other tests.
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 
 # Longer timers are for later, not for what was just asked: to poll, to try again, to take back a word.
 _WATCH = """(() => {

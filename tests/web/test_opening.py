@@ -59,7 +59,7 @@ def run(work):
 def test_the_page_is_answered_before_the_rest_is_loaded(written, tmp_path, monkeypatch):
     async def asked():
         async with _Loading(written[0], tmp_path, monkeypatch) as server:
-            question = asyncio.ensure_future(server.client.get("/api/recording"))
+            question = asyncio.ensure_future(server.client.get("/api/incidents"))
             page, icon = [await server.client.get(path) for path in ("/", "/icon.svg")]
             assert not question.done()
             server.let.set()
@@ -73,7 +73,27 @@ def test_the_page_is_answered_before_the_rest_is_loaded(written, tmp_path, monke
     assert icon.headers["content-type"] == "image/svg+xml"
     assert page.headers["cache-control"] == "no-cache"
     assert {name: page.headers[name] for name in HEADERS} == HEADERS
-    assert answer.json()["state"] == "ready"
+    assert answer.json()["incidents"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_recording_is_told_before_the_rest_is_loaded_in_the_same_words(exists, written, tmp_path, monkeypatch):
+    async def asked():
+        async with _Loading(written[0] if exists else tmp_path / "none", tmp_path, monkeypatch) as server:
+            head = await server.client.head("/api/recording")
+            early = await server.client.get("/api/recording")
+            assert not server.app._loading.done()
+            server.let.set()
+            # Answered by the application alone: it is there now.
+            await server.client.get("/api/incidents")
+            assert server.app._loading.done()
+            return head, early, await server.client.get("/api/recording")
+
+    head, early, late = run(asked)
+    assert early.status_code == late.status_code == head.status_code == 200
+    assert early.json() == late.json()
+    assert early.json()["state"] == ("ready" if exists else "empty")
+    assert dict(early.headers) == dict(late.headers)
 
 
 def test_nobody_slips_in_before_the_rest_is_loaded(written, tmp_path, monkeypatch):
@@ -81,12 +101,12 @@ def test_nobody_slips_in_before_the_rest_is_loaded(written, tmp_path, monkeypatc
         async with _Loading(written[0], tmp_path, monkeypatch, Rules(token="a-token-of-some-length")) as server:
             strange = await server.client.get("/", headers={"host": "evil.example"})
             early = await server.client.get("/")
-            question = asyncio.ensure_future(server.client.get("/api/recording"))
+            told = await server.client.get("/api/recording")
+            question = asyncio.ensure_future(server.client.get("/api/incidents"))
             server.let.set()
-            return strange, early, await question
+            return [strange, early, told, await question]
 
-    strange, early, question = run(asked)
-    assert (strange.status_code, early.status_code, question.status_code) == (403, 401, 401)
+    assert [answer.status_code for answer in run(asked)] == [403, 401, 401, 401]
 
 
 def test_what_can_not_be_loaded_ends_the_server(written, tmp_path, monkeypatch):
@@ -97,7 +117,7 @@ def test_what_can_not_be_loaded_ends_the_server(written, tmp_path, monkeypatch):
         async with _Loading(written[0], tmp_path, monkeypatch, error=ImportError("a library is broken")) as server:
             server.let.set()
             with pytest.raises(ImportError):
-                await server.client.get("/api/recording")
+                await server.client.get("/api/incidents")
 
     run(asked)
     assert server.failed.is_set()

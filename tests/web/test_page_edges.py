@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.testclient import TestClient
 from tests.diagnose.scenes import Scene
+from tests.page.odd_recordings import few_seconds_of_long
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.present.web import routes_live
@@ -45,12 +46,13 @@ def test_bad_input_is_a_sentence(client, question):
     assert len(answer.json()["detail"]) > 10
 
 
-def test_too_many_columns_are_refused_with_what_to_do(client, tmp_path):
-    Scene(cores=1, seconds=2100).write(tmp_path / "r")
+def test_too_many_columns_are_refused_with_what_to_do(tmp_path):
+    few_seconds_of_long(tmp_path / "r", 2100)
     with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as long:
         answer = long.get("/api/subsecond?column_ms=100")
         assert answer.status_code == 413
         assert "shorter" in answer.json()["detail"]
+        assert long.get("/api/subsecond?column_ms=1000").status_code == 200
 
 
 def test_what_is_live_is_followed(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from exhume.store.giving_up import check_wanted
 from exhume.store.index import FOREIGN, Segment, Skipped
 from exhume.store.live import LiveStream
 from exhume.store.names import SegmentName
+from exhume.store.overview import FILE as OVERVIEW_FILE
+from exhume.store.overview import is_whole
 from exhume.store.schema import DIMENSIONS, FORMAT, UnreadableFile, conform, facts_in, time_column
 from exhume.store.seal import PARQUET_SUFFIX
 
@@ -149,7 +152,11 @@ def damaged_files(segment: Segment) -> list[Skipped]:
         return []
     found = []
     for path in sorted(segment.path.glob("*")):
-        if path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
+        if path.name == OVERVIEW_FILE:
+            # The rows say the same, so that nothing is lost; who has damaged files should know all the same.
+            with suppress(OSError):
+                found += [] if is_whole(path.read_bytes()) else [Skipped(path, DAMAGED)]
+        elif path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
             found.append(Skipped(path, FOREIGN))
         elif trouble := _trouble(path):
             found.append(Skipped(path, trouble))

@@ -6,8 +6,10 @@ whose sealed one exists already is only removed.
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +19,7 @@ from exhume.model.clock import MILLIS
 from exhume.store.layout import ROW_GROUP_ROWS, arrange, layout_of
 from exhume.store.live import DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX, LiveStream, live_tables
 from exhume.store.names import SegmentName
+from exhume.store.overview import FILE, OverviewRows
 from exhume.store.schema import DIMENSIONS, UnreadableFile, facts_in, known_table, time_column
 
 PARQUET_SUFFIX = ".parquet"
@@ -29,6 +32,12 @@ class Sealed:
     name: SegmentName
     path: Path
     size: int
+
+
+class _Watching(Protocol):
+    """Looks at the rows that are sealed."""
+
+    def include(self, table: str, batch: pa.RecordBatch) -> None: ...
 
 
 @dataclass(slots=True)
@@ -63,20 +72,25 @@ def seal(recording: Path, live: Path) -> Sealed | None:
     beside = live.with_name(live.name + SEALING_SUFFIX)
     shutil.rmtree(beside, ignore_errors=True)
     reach = _Reach(name.start_ms, name.start_ms)
+    overview = OverviewRows()
     try:
         beside.mkdir()
-        size = sum(_seal_table(live, beside, table, reach) for table in live_tables(live) if known_table(table))
+        tables = [table for table in live_tables(live) if known_table(table)]
+        size = sum(_seal_table(live, beside, table, (reach, overview)) for table in tables)
         if size == 0:
             beside.rmdir()
             discard(recording, live)
             return None
+        sealed = SegmentName(
+            name.wall_ms, name.boot, name.start_ms, reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
+        )
+        if written := overview.write(beside, sealed):
+            _sync(beside / FILE)
+            size += written
         _sync(beside)
     except OSError:
         shutil.rmtree(beside, ignore_errors=True)
         raise
-    sealed = SegmentName(
-        name.wall_ms, name.boot, name.start_ms, reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
-    )
     path = recording / str(sealed)
     beside.rename(path)
     _sync(recording)
@@ -84,8 +98,8 @@ def seal(recording: Path, live: Path) -> Sealed | None:
     return Sealed(sealed, path, size)
 
 
-def _seal_table(live: Path, beside: Path, table: str, reach: _Reach) -> int:
-    """Write one table; returns its bytes, 0 where it had no rows."""
+def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watching]) -> int:
+    """Write one table; returns its bytes, 0 where it had no rows. Those that watch are shown its rows."""
     with pa.OSFile(str(live / (table + LIVE_SUFFIX))) as source:
         stream = LiveStream(source)
         if stream.schema is None:
@@ -100,7 +114,8 @@ def _seal_table(live: Path, beside: Path, table: str, reach: _Reach) -> int:
         rows = 0
         try:
             for batch in stream:
-                reach.include(table, batch)
+                for each in watching:
+                    each.include(table, batch)
                 group.append(batch)
                 rows += batch.num_rows
                 if rows >= ROW_GROUP_ROWS:

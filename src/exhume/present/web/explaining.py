@@ -1,5 +1,5 @@
 """Incidents get their causes in the background, the newest first, so that the page has them before anybody asks. Files
-that can't be read are found there, too."""
+that can't be read are found there, too; and first the processes that answer are made ready."""
 
 import threading
 from contextlib import suppress
@@ -12,10 +12,11 @@ from exhume.model.window import Window
 from exhume.present.incidents_view import Moment, moments_of
 from exhume.present.web.diagnosed import diagnosed, told
 from exhume.present.web.opened import Opened, opened_at
+from exhume.present.web.warming import warm
 
 LOOK_EVERY_S = 2.0
-# A page that opens first wants its pictures: explaining waits until they are likely drawn.
-FIRST_LOOK_S = 3.0
+# A page that opens first wants its pictures: getting ready and explaining wait until they are likely drawn.
+READY_S, FIRST_LOOK_S = 1.0, 2.0
 # So many diagnoses are kept as they are told; those of older incidents are worked out again when somebody asks.
 _MOST_TOLD = 200
 
@@ -66,11 +67,13 @@ class Explaining:
         return next((moment for moment in self.moments() if moment_id(moment) == name), None)
 
     def _run(self) -> None:
+        if not self._stop.wait(READY_S):
+            warm(self._opened)
         self._stop.wait(FIRST_LOOK_S)
         while not self._stop.is_set():
             # Nothing is recorded yet, or it was removed: looked at again later.
             with suppress(ExhumeError):
-                self._opened.look_at_files()
+                self._opened.look_at_files(self._stop)
                 self._look()
             self._stop.wait(LOOK_EVERY_S)
 

@@ -21,6 +21,8 @@ from exhume.store.query import Recording
 
 # Looking at the directory costs a listing: requests that come together share one.
 LOOK_EVERY_S = 0.5
+# Between looking at the files of one segment, which takes half a millisecond, and of the next.
+LOOK_PAUSE_S = 0.002
 
 
 class Opened:
@@ -67,13 +69,16 @@ class Opened:
         self.readers.start()
         self.memory.take_prepared()
 
-    def look_at_files(self) -> None:
-        """Find the files that can't be read. Each is looked at once."""
+    def look_at_files(self, stop: threading.Event) -> None:
+        """Find the files that can't be read, each once, and slowly: nobody waits for it, and all that is answered goes
+        through this process."""
         recording = self.recording()
         sealed = [segment for segment in recording.segments if segment.sealed]
         for segment in sealed:
             if segment.name not in self._looked_at:
                 recording.look_at_files(segment)
+                if stop.wait(LOOK_PAUSE_S):
+                    return
         self._looked_at = {segment.name for segment in sealed}
 
     def live(self) -> bool:

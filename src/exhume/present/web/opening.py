@@ -1,5 +1,6 @@
-"""The server while it is being loaded: the page's own files are answered at once, so that a browser reads and draws
-them while the rest is loaded beside. Whoever asks for more waits until it is there."""
+"""The server while it is being loaded: the page's own files are answered at once, and so is what the page asks first,
+the recording as a whole, so that a browser reads and draws while the rest is loaded beside. Whoever asks for more waits
+until it is there."""
 
 import asyncio
 import threading
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
+from exhume.model.errors import ExhumeError
+from exhume.present.web.answers_recording import about
+from exhume.present.web.framed import modelled
 from exhume.present.web.guard import Guard, Rules
 from exhume.present.web.opened import Opened
 from exhume.present.web.pages import STATIC, PageFiles
@@ -28,6 +32,7 @@ class Opening:
         self._failed = failed
         self._static = static
         self._files = Guard(PageFiles(static), rules)
+        self._first = Guard(self._about, rules)
         self._loading: asyncio.Task[FastAPI] | None = None
         self._lifespan = AsyncExitStack()
         self._stopping = threading.Event()
@@ -47,12 +52,27 @@ class Opening:
             return
         loading = self._loading
         assert loading is not None
-        if loading.done() or scope["path"].startswith("/api"):
-            # Whoever goes away does not take the application along.
-            whole = await asyncio.shield(loading)
-            await whole(scope, receive, send)
+        if not loading.done() and scope["path"] == "/api/recording":
+            await self._first(scope, receive, send)
+        elif loading.done() or scope["path"].startswith("/api"):
+            await self._whole(scope, receive, send)
         else:
             await self._files(scope, receive, send)
+
+    async def _about(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            shape = await asyncio.get_running_loop().run_in_executor(None, about, self._opened)
+        except ExhumeError:
+            # The application has the words for it.
+            await self._whole(scope, receive, send)
+            return
+        await modelled(shape)(scope, receive, send)
+
+    async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._loading is not None
+        # Whoever goes away does not take the application along.
+        whole = await asyncio.shield(self._loading)
+        await whole(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

@@ -121,6 +121,11 @@ class Readers:
         self._processes = processes
 
     @property
+    def count(self) -> int:
+        """How many pieces are worked at together."""
+        return self._count
+
+    @property
     def apart(self) -> bool:
         """Whether work is done in other processes."""
         return self._processes is not None

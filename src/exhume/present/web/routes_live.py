@@ -10,10 +10,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from exhume.model.errors import RecordingError
+from exhume.present.web.answers_recording import lost_count, skipped_count
 from exhume.present.web.asked import ms
 from exhume.present.web.explaining import Explaining
 from exhume.present.web.opened import Opened
-from exhume.present.web.routes_recording import lost_count, skipped_count
 from exhume.present.web.shapes import LiveShape, Problem
 
 router = APIRouter(tags=["live"], responses={403: {"model": Problem}})

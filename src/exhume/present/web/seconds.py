@@ -19,38 +19,23 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
 from exhume.present.web.readers import Ask
-from exhume.store.cores import GAP, CoreGrid, columns_for, grid_of_rows
+from exhume.store.cores import GAP, CoreGrid, columns_for
 from exhume.store.index import Segment
 from exhume.store.names import SegmentName
+from exhume.store.overview import MEASURE as OVERVIEW
+from exhume.store.overview import read_overview
 from exhume.store.profile import ProfileFilter
 from exhume.store.query import Recording, remembering
 from exhume.store.reader import Request, read_segment
 from exhume.store.schema import UnreadableFile
+from exhume.store.seconds import MOST_PERMILLE, STATE_BITS, Piece, Scores, seconds_of
 from exhume.store.selected import moments_of_samples
 
-# Below the value there is room for the state that took most, so that one maximum finds both.
-STATE_BITS = 3
-MOST_PERMILLE = (1 << 15 - STATE_BITS) - 1
 # So many pieces are joined, for so many questions, where at most so much of the joined time is of none of them.
 _MANY = 30
 _MOST_JOINED = 6
 _MOST_EMPTY = 3
 _ALWAYS = Window(0, 1 << 62)
-
-Scores = npt.NDArray[np.int16]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Core number x second, from the wall clock's second `first` on: permille and state in one number, GAP where
-    nothing was recorded."""
-
-    first: int
-    scores: Scores
-
-    @property
-    def nbytes(self) -> int:
-        return self.scores.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,26 +147,13 @@ def _measured_part(measure: str, segments: Sequence[Segment]) -> list[Piece | No
 
 
 def _measured(segment: Segment, measure: str, columns: list[str]) -> Piece | None:
+    if measure == OVERVIEW and segment.sealed and (told := read_overview(segment.path, segment.name)) is not None:
+        return told
     try:
         rows = read_segment(segment, Request("cpu", None, columns))
     except UnreadableFile:
         return None
-    if rows is None:
-        return None
-    start = rows.column("time").to_numpy() + segment.name.offset
-    end = start + rows.column("span_ms").to_numpy().astype(np.int64) * MILLIS
-    first, last = int(start.min()) // NANOS, -(-int(end.max()) // NANOS)
-    window = Window(first * NANOS, last * NANOS)
-    grid = grid_of_rows(window, last - first, measure, segment.name, rows)
-    return Piece(first, _whole(grid))
-
-
-def _whole(grid: CoreGrid) -> Scores:
-    """One line for every core number, in one number a cell."""
-    lines = np.full((max(grid.cpus, default=-1) + 1, grid.cells), GAP, np.int16)
-    joined = np.minimum(grid.values, MOST_PERMILLE) << STATE_BITS | np.maximum(grid.dominant, 0)
-    lines[grid.cpus] = np.where(grid.values == GAP, GAP, joined)
-    return lines
+    return None if rows is None else seconds_of(segment.name, rows, measure)
 
 
 def _matching_part(
