@@ -6,6 +6,7 @@ Where the machine has no Docker at work, it also listens at the usual place, as 
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tarfile
 import time
@@ -26,6 +27,7 @@ _SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"
 _SIZE, _FILES = 384 << 20, 60_000
 _PATIENCE_S = 60.0
 _COMMAND_S = 60.0
+_ANSWER_S = 5.0
 _LONGEST_SOCKET = 107
 # What a Docker makes outside of its own directories, innermost first.
 _ELSEWHERE = (
@@ -121,7 +123,7 @@ class OwnDocker:
         return sorted(place / self.cgroup for place in places)
 
     def _listens_as_usual(self) -> bool:
-        return not DOCKER_SOCKET.exists() and DOCKER_SOCKET.parent.is_dir()
+        return DOCKER_SOCKET.parent.is_dir() and not _anybody_at(DOCKER_SOCKET)
 
     def _words(self) -> list[str]:
         usual = ["-H", f"unix://{DOCKER_SOCKET}"] if self._listens_as_usual() else []
@@ -148,6 +150,19 @@ class OwnDocker:
             timeout=_COMMAND_S,
             check=False,
         )
+
+
+def _anybody_at(path: Path) -> bool:
+    """Whether somebody listens at a socket. One that was killed leaves its own behind, which is nobody's."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(_ANSWER_S)
+        try:
+            asking.connect(os.fspath(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            return True
+    return True
 
 
 def wait_until(what: str, happened: Callable[[], object], patience: float = _PATIENCE_S) -> None:
