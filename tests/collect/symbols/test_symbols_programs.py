@@ -93,6 +93,32 @@ def test_a_debug_file_is_reached_also_when_the_process_by_which_it_was_found_is_
     assert [frame.name for frame in told] == ["alpha", "hidden_beta"]
 
 
+@pytest.mark.root
+def test_a_process_that_can_not_be_looked_into_is_named_by_what_everybody_can_read() -> None:
+    with subprocess.Popen([need("sleep"), "60"]) as process:
+        try:
+            until("its libraries are mapped", lambda: _code_of(process.pid, "/libc.so"))
+            library = _code_of(process.pid, "/libc.so")
+            space = AddressSpace.from_proc(Host(), process.pid)
+            assert space is not None
+            os.seteuid(65534)
+            try:
+                with pytest.raises(PermissionError):
+                    Path(f"/proc/{process.pid}/root").is_dir()
+                frames = Symbolizer(Host()).user(space, np.array([library], np.uint64))
+            finally:
+                os.seteuid(0)
+        finally:
+            process.kill()
+    assert [Path(frame.module).name for frame in frames] == ["libc.so.6"]
+
+
+def _code_of(pid: int, file: str) -> int | None:
+    """Where the code of a file begins in a process; None while it isn't mapped yet."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return next((int(line.partition("-")[0], 16) for line in lines if file in line and " r-xp " in line), None)
+
+
 def test_libraries_are_named_by_the_path_they_are_mapped_under(compile_c: Compile, tmp_path: Path) -> None:
     library = compile_c("int spin(int x) { return x + 1; }", "-shared", "-fPIC", name="libspin.so")
     source = """

@@ -4,7 +4,6 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -181,9 +180,10 @@ class FileSymbols:
             return known or load_program(opened, self._debug_roots(views))
 
     def _debug_roots(self, views: Views) -> tuple[str, ...]:
-        """Where debug files may be installed: beside the file, for the first process that is still there, or here."""
+        """Where debug files may be installed: beside the file, for the first process that lets us look, or here."""
         roots = (f"{self._host.proc}/{space.pid}/root" for space, _ in views)
-        return (next((root for root in roots if Path(root).is_dir()), ""), "")
+        # A Path would raise where we may not look: without CAP_SYS_PTRACE, at most of them.
+        return (next((root for root in roots if os.path.isdir(root)), ""), "")  # noqa: PTH112
 
     def _open(self, views: Views) -> OpenFile | None:
         return next((file for view in views if (file := open_mapped(self._host, *view)) is not None), None)
