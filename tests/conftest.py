@@ -2,6 +2,7 @@
 of them run together is said in `tests/together.py`."""
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -16,6 +17,12 @@ settings.register_profile(
     "at any pace", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("at any pace")
+
+
+# What was started by `nohup`, or by a shell in its background, ignores these, and so would every program of a test.
+for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
