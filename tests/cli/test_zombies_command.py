@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 from tests.parts import missing
 
+from exhume.cli.zombie_report import last_seen
 from exhume.collect.container_names import ContainerName, ContainerNames
 from exhume.collect.host import Host
 from exhume.collect.memcg.census import take_census
@@ -31,6 +32,13 @@ MINUTES = 10
 def memory_cgroups() -> None:
     if take_census(Host()).memory is None:
         missing("memory cgroups")
+
+
+def test_who_was_seen_at_its_very_end_is_told_by_the_name_it_had_before() -> None:
+    named = {"pid": 7, "wall": 1, "comm": "containerd-shim"}
+    nameless = {"pid": 7, "wall": 2, "comm": "(exiting)"}
+    assert last_seen([named, nameless], 7, until=3) == named
+    assert last_seen([nameless], 7, until=3) is None
 
 
 def record(directory: Path, boot_id: str, hierarchy: int, rate_an_hour: int = 600) -> None:

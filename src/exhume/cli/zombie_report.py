@@ -209,12 +209,14 @@ def _creator(recording: "Recording", pid: int, comm: str | None, born: int) -> C
     """What is recorded of the process that made a cgroup. A brief one may be gone before its command line is read."""
     around = Window(born - 60 * NANOS, born + 2 * NANOS)
     rows = recording.read("processes", around, ["wall", "pid", "ppid", "comm", "cmdline"]).to_pylist()
-    process = _latest(rows, pid, around.until)
-    parent = _latest(rows, process["ppid"], around.until) if process and process["ppid"] else None
+    process = last_seen(rows, pid, around.until)
+    parent = last_seen(rows, process["ppid"], around.until) if process and process["ppid"] else None
     return Creator(pid, comm, process["cmdline"] if process else None, parent["comm"] if parent else None)
 
 
-def _latest(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any] | None:
-    """What a pid was when it was last seen before a moment."""
-    known = [row for row in rows if row["pid"] == pid and row["wall"] <= until]
+def last_seen(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any] | None:
+    """What a pid was when it was last seen before a moment. Seen at its very end it no longer had a name."""
+    from exhume.collect.perf.tasks import EXITING
+
+    known = [row for row in rows if row["pid"] == pid and row["wall"] <= until and row["comm"] != EXITING]
     return max(known, key=lambda row: row["wall"], default=None)
