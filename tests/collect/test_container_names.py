@@ -1,14 +1,13 @@
 """Names of containers, from a Docker that answers on a socket and from kubelet's links."""
 
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from socket_server import answering
 
 from exhume.collect.container_names import ContainerName, container_names
 from exhume.collect.docker_stream import docker_socket
@@ -46,14 +45,8 @@ class Docker(BaseHTTPRequestHandler):
 def docker(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "docker.sock"
     Docker.asked, Docker.status = [], 200
-    with socketserver.ThreadingUnixStreamServer(str(path), Docker) as server:
-        # BaseHTTPRequestHandler wants an address that it can print.
-        server.get_request = lambda: (server.socket.accept()[0], ("local", 0))  # type: ignore[method-assign]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with answering(path, Docker):
         yield path
-        server.shutdown()
-        thread.join()
 
 
 def test_docker_names_what_it_has_and_what_it_removed_lately(docker: Path) -> None:

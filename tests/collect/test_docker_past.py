@@ -1,8 +1,6 @@
 """Whose log of what happened knows a container's last start: told late, told after the look, or forgotten."""
 
 import json
-import socketserver
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from socket_server import answering
 
 from exhume.collect.docker_services import docker_services
 from exhume.model.audit import History, Manager
@@ -45,14 +44,8 @@ class Engine(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("engine") / "docker.sock"
-    with socketserver.ThreadingUnixStreamServer(str(path), Engine) as server:
-        # BaseHTTPRequestHandler wants an address that it can print.
-        server.get_request = lambda: (server.socket.accept()[0], ("local", 0))  # type: ignore[method-assign]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with answering(path, Engine):
         yield path
-        server.shutdown()
-        thread.join()
 
 
 def past(engine: Path, starts_s: list[float], started_s: float) -> History:
