@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from exhume.model.errors import ExhumeError
 # CPU, takes seconds.
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
+# Podman fails to tell of a container whose process ends while it looks: asked again, it looks at what is there then.
+_TRIES = 3
+_TRY_AGAIN_S = 0.05
+_FAILED = 500
 # Ids are names by this as well.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 
@@ -45,7 +50,14 @@ class Engine:
         return [self._parsed(path, line) for line in self.read(path, **query).splitlines() if line.strip()]
 
     def read(self, path: str, **query: str | int) -> bytes:
-        """The bytes that it answers."""
+        """The bytes that it answers. What it failed to tell is asked for again: a question changes nothing."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._ask("GET", path, query, None, self.timeout_s)[1]
+            except EngineError as error:
+                if error.status != _FAILED:
+                    raise
+            time.sleep(_TRY_AGAIN_S)
         return self._ask("GET", path, query, None, self.timeout_s)[1]
 
     def order(self, path: str, body: Any = None, *, wait_s: float = 0.0, **query: str | int) -> int:
