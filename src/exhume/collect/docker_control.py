@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.docker_engine import Engine, EngineError, container_path
+from exhume.collect.docker_engine import Engine, EngineError, again_where_it_fails, container_path
 from exhume.collect.published_ports import published_ports
 
 # What the engine needs on top of the grace that it gives the container.
 _STOP_PATIENCE_S = 15.0
 _START_PATIENCE_S = 30.0
-_TRIES = 3
 _TRY_AGAIN_S = 0.3
 # One that is started again and again is down for a moment, and up for another.
 _BETWEEN_RUNS_S = 15.0
 _LOOK_AGAIN_S = 0.05
-_NOTHING_TO_DO, _FAILED = 304, 500
+_NOTHING_TO_DO = 304
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,9 @@ class DockerControl:
         wanted = RestartPolicy(policy, max_retries if policy == "on-failure" else 0)
         body = {"RestartPolicy": {"Name": wanted.name, "MaximumRetryCount": wanted.max_retries}}
         try:
-            self._update(container, body)
+            path = container_path(container, "update")
+            # Docker fails on a container that it believes to run and that has just ended.
+            again_where_it_fails(lambda: self._engine.order(path, body, wait_s=_START_PATIENCE_S), _TRY_AGAIN_S)
         except EngineError as error:
             why = f"the restart policy of {container} was not changed: {error}"
             if error.status == 404:
@@ -100,32 +101,15 @@ class DockerControl:
                 "make the container anew with another policy"
             )
 
-    def _update(self, container: str, body: dict[str, Any]) -> None:
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                self._engine.order(container_path(container, "update"), body, wait_s=_START_PATIENCE_S)
-                return
-            except EngineError as error:
-                # Docker fails on a container that it believes to run and that has just ended.
-                if not tries_left or error.status != _FAILED:
-                    raise
-            time.sleep(_TRY_AGAIN_S)
-
     def stop(self, container: str, timeout: int = 10) -> bool:
         """Ask it to end, and kill it after `timeout` seconds. False where it had ended already."""
-        path = container_path(container, "stop")
-        tries_left, give_up = _TRIES, time.monotonic() + _BETWEEN_RUNS_S
+        path, wait_s = container_path(container, "stop"), timeout + _STOP_PATIENCE_S
+        give_up = time.monotonic() + _BETWEEN_RUNS_S
         while True:
-            try:
-                if self._engine.order(path, wait_s=timeout + _STOP_PATIENCE_S, t=timeout) != _NOTHING_TO_DO:
-                    return True
-            except EngineError as error:
-                # Podman may fail on a container that is just between two runs,
-                tries_left -= 1
-                if not tries_left or error.status != _FAILED:
-                    raise
-                time.sleep(_TRY_AGAIN_S)
-                continue
+            # Podman may fail on a container that is just between two runs,
+            did = again_where_it_fails(lambda: self._engine.order(path, wait_s=wait_s, t=timeout), _TRY_AGAIN_S)
+            if did != _NOTHING_TO_DO:
+                return True
             # or has nothing to stop, and starts the next run all the same.
             if not self.runs(container) or time.monotonic() > give_up:
                 return False

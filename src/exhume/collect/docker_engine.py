@@ -7,9 +7,10 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from exhume.model.errors import ExhumeError
@@ -18,12 +19,12 @@ from exhume.model.errors import ExhumeError
 # CPU, takes seconds.
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
-# Podman fails to tell of a container whose process ends while it looks: asked again, it looks at what is there then.
 _TRIES = 3
-_TRY_AGAIN_S = 0.05
+_ASK_AGAIN_S = 0.05
 _FAILED = 500
 # Ids are names by this as well.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
+_Answer = TypeVar("_Answer")
 
 
 class EngineError(ExhumeError):
@@ -51,14 +52,7 @@ class Engine:
 
     def read(self, path: str, **query: str | int) -> bytes:
         """The bytes that it answers. What it failed to tell is asked for again: a question changes nothing."""
-        for _ in range(_TRIES - 1):
-            try:
-                return self._ask("GET", path, query, None, self.timeout_s)[1]
-            except EngineError as error:
-                if error.status != _FAILED:
-                    raise
-            time.sleep(_TRY_AGAIN_S)
-        return self._ask("GET", path, query, None, self.timeout_s)[1]
+        return again_where_it_fails(lambda: self._ask("GET", path, query, None, self.timeout_s)[1], _ASK_AGAIN_S)
 
     def order(self, path: str, body: Any = None, *, wait_s: float = 0.0, **query: str | int) -> int:
         """Have it do something that may take `wait_s`; its status (304: there was nothing to do)."""
@@ -91,6 +85,19 @@ class Engine:
             return json.loads(said)
         except ValueError:
             raise EngineError(f"{self.socket} answered {path} with something else than JSON") from None
+
+
+def again_where_it_fails(attempt: Callable[[], _Answer], pause_s: float) -> _Answer:
+    """Engines fail on a container that ends, or starts again, in that very moment: the next one is another."""
+    tries_left = _TRIES
+    while True:
+        try:
+            return attempt()
+        except EngineError as error:
+            tries_left -= 1
+            if not tries_left or error.status != _FAILED:
+                raise
+        time.sleep(pause_s)
 
 
 def container_path(container: str, *more: str) -> str:
