@@ -22,6 +22,7 @@ _MAX_OFFSET = 2**63 - 1  # what a damaged file says may be larger than the kerne
 _STRING_READ = 256  # enough for nearly every name
 _MAX_STRING = 4096
 _FS_IOC_GETVERSION = 0x80087601
+_LOOK = os.O_PATH | os.O_CLOEXEC
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -32,6 +33,10 @@ class OpenFile:
     fd: int
     path: str
     identity: Identity
+
+    @property
+    def size(self) -> int:
+        return self.identity[3]
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.fd, size, offset) if size > 0 and offset <= _MAX_OFFSET else b""
@@ -58,19 +63,31 @@ def identity_of(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def open_regular(path: str) -> OpenFile | None:
-    """Open a regular file. Anything else (a pipe, a device) is left alone: opening it may block or act."""
+def open_regular(path: str, key: FileKey | None = None, *, follow: bool = True) -> OpenFile | None:
+    """Open a regular file, and only the one with the device and inode of `key` where that is given.
+
+    Anything else (a pipe, a device) is left alone: opening it may block or act. O_PATH opens nothing but the name
+    (fs/open.c, do_dentry_open); what was looked at by it is then opened itself, so that a link or a rename in between
+    changes nothing.
+    """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
-            return None
-        fd = os.open(path, _OPEN)
+        looked_at = os.open(path, _LOOK if follow else _LOOK | os.O_NOFOLLOW)
     except (OSError, ValueError):
         return None
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
+    try:
+        status = os.fstat(looked_at)
+        if not stat.S_ISREG(status.st_mode) or not (key is None or _is_file_of(key, status)):
+            return None
+        fd = os.open(f"/proc/self/fd/{looked_at}", _OPEN)
+    except OSError:
         return None
+    finally:
+        os.close(looked_at)
     return OpenFile(fd, path, identity_of(status))
+
+
+def _is_file_of(key: FileKey, status: os.stat_result) -> bool:
+    return (status.st_dev, status.st_ino) == (os.makedev(key.major, key.minor), key.inode)
 
 
 def open_mapped(host: Host, space: AddressSpace, mapping: Mapping) -> OpenFile | None:
@@ -94,10 +111,10 @@ def _views(host: Host, pids: tuple[int, ...], path: str) -> Iterator[str]:
 
 
 def _open_exact(path: str, key: FileKey) -> OpenFile | None:
-    file = open_regular(path)
+    file = open_regular(path, key)
     if file is None:
         return None
-    if file.identity[:2] == (os.makedev(key.major, key.minor), key.inode) and _same_generation(file.fd, key):
+    if _same_generation(file.fd, key):
         return file
     file.close()
     return None
