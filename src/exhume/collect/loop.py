@@ -190,10 +190,11 @@ class _Account:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._statm = ProcFile("/proc/self/statm")
+        self._status = ProcFile("/proc/self/status")
         self._page_kb = resource.getpagesize() // 1024
         self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
         self._written = 0
-        self.peak_rss_kb = 0
+        self._peak_rss_kb = 0
 
     def close_tick(self, tick: Tick, written: int, samples: int, sampler: Sampler | None) -> Self:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -211,8 +212,15 @@ class _Account:
             ring_fill=sampler.ring_fill if sampler else 0,
         )
         self._usage, self._written = usage, written
-        self.peak_rss_kb = max(self.peak_rss_kb, rss)
+        self._peak_rss_kb = max(self._peak_rss_kb, rss)
         return row
+
+    @property
+    def peak_rss_kb(self) -> int:
+        """The most memory that was held, also between ticks: the kernel's high-water mark (fs/proc/task_mmu.c,
+        task_mem). Not ru_maxrss, which keeps what the process held before its exec (fs/exec.c, exec_mmap)."""
+        marked = self._status.read().partition(b"\nVmHWM:")[2].split(None, 1)
+        return max(self._peak_rss_kb, int(marked[0]) if marked else 0)
 
     @property
     def cpu_seconds(self) -> float:
