@@ -33,7 +33,8 @@ from symbol_programs import SOURCE, Compile, mapped
 from tests.parts import missing, need
 
 from exhume.collect.host import Host
-from exhume.collect.perf.symbols.elf import ElfFile, NotElf
+from exhume.collect.perf.symbols.elf import ElfFile
+from exhume.collect.perf.symbols.file_budget import FileRefused
 from exhume.collect.perf.symbols.files import DEFAULT_BUDGET, FileSymbols
 from exhume.collect.perf.symbols.gopclntab import read_go_functions
 from exhume.collect.perf.symbols.locate import open_regular
@@ -245,7 +246,7 @@ def test_damaged_tables_never_break_the_reader(data: st.DataObject) -> None:
                 found = go.spans.find(np.arange(CODE_AT, CODE_AT + 1024, 16, dtype=np.uint64))
                 for index in set(found[found >= 0].tolist()):
                     go.name(index, file)
-    except NotElf:
+    except FileRefused:
         pass
     finally:
         os.close(int(path.name))

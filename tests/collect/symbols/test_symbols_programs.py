@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from tests.parts import missing, need
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, files
 from exhume.collect.perf.symbols import program as program_module
-from exhume.collect.perf.symbols.patience import Patience
+from exhume.collect.perf.symbols.file_budget import TIMEOUT, FileRefused
+from exhume.collect.perf.symbols.file_worker import FileWorker
 
 NAMES = ("alpha", "hidden_beta", "gamma_last", "main")
 
@@ -348,18 +350,27 @@ def test_a_filesystem_that_does_not_answer_is_left_alone() -> None:
         released.wait(120)
         return "late"
 
-    patience = Patience(seconds=0.05)
+    worker = FileWorker(deadline_s=0.05)
+    answers = partial(answer, worker)
     try:
-        assert patience.run(0, 7, hangs, "no answer") == "no answer"
+        assert answers(7, hangs) == TIMEOUT
         until("it was asked", lambda: asked)
-        assert patience.run(0, 7, hangs, "no answer") == "no answer"
-        assert asked == ["stuck"]  # the second time nobody even asked
+        assert answers(7, hangs) == TIMEOUT
+        assert asked == ["stuck"]  # the second time it was not even tried
         # Others may be slow to answer, but do.
         others = itertools.count(8)
-        until("another answers", lambda: patience.run(0, next(others), lambda: "fine", "no answer") == "fine")
+        until("another answers", lambda: answers(next(others), lambda: "fine", owner=next(others)) == "fine")
     finally:
         released.set()
-    until("it answers again", lambda: patience.run(0, 7, lambda: "back", "no answer") == "back")
+    until("it answers again", lambda: answers(7, lambda: "back") == "back")
+
+
+def answer(worker: FileWorker, device: int, job: Callable[[], str], owner: int = 0) -> str:
+    """What the job returns, or the code of the refusal."""
+    try:
+        return worker.run(device, owner, job)
+    except FileRefused as refusal:
+        return refusal.code
 
 
 def until(what: str, happened: Callable[[], object]) -> None:

@@ -17,7 +17,8 @@ from symbol_programs import SOURCE, Compile
 from tests.parts import missing, need
 
 from exhume.collect.host import Host
-from exhume.collect.perf.symbols.elf import ElfFile, NotElf
+from exhume.collect.perf.symbols.elf import ElfFile
+from exhume.collect.perf.symbols.file_budget import FileRefused
 from exhume.collect.perf.symbols.files import FileSymbols
 from exhume.collect.perf.symbols.locate import open_regular
 from exhume.collect.perf.symbols.program import Program, load_program
@@ -167,7 +168,7 @@ def test_the_packed_symbols_of_a_stripped_file_are_read(compile_c: Compile, tmp_
 
 @given(st.binary(max_size=300))
 def test_rubbish_is_no_elf_file(content: bytes) -> None:
-    with pytest.raises(NotElf):
+    with pytest.raises(FileRefused):
         ElfFile(lambda offset, size: content[offset : offset + size])
 
 
@@ -184,7 +185,7 @@ def test_damaged_files_never_break_the_reader(data: st.DataObject) -> None:
         elf.build_id()
         elf.debug_link()
         FunctionTable(symbols).find(np.arange(0, 1 << 20, 4096, dtype=np.uint64))
-    except NotElf:
+    except FileRefused:
         pass
 
 

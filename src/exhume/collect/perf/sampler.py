@@ -1,7 +1,7 @@
 """The stack sampler as a source: drains the rings once a second and turns records into rows."""
 
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -303,12 +303,14 @@ class Sampler:
             "damaged-task-bytes": drained.tasks.damaged,
             "throttled": throttled_while_busy(drained.samples),
         }
-        return [
+        rings = [
             Losses(tick.start, self.name, kind, count, _LOSS_TEXT[kind], cpu)
             for kind, by_ring in counts.items()
             for cpu, count in zip(drained.cpus, by_ring, strict=True)
             if count
         ]
+        refused = [Losses(tick.start, self.name, *astuple(row)) for row in self._symbolizer.take_refusals()]
+        return [*rings, *refused]
 
     def _add_told(self, rows: dict[str, Columns], records: Records, again: Told) -> None:
         """What tracepoints tell, and what was started again."""

@@ -74,8 +74,9 @@ class Stack:
         self.frames = frames
         self.id = stack_id(frames)
         self.idle = idle
-        # Whether the same addresses will mean the same later: code made at run time may move, or be named later.
-        self.settled = not any(frame.kind == JIT or frame.module == ANONYMOUS for frame in frames)
+        # Whether the same addresses will mean the same later: code made at run time may move, or be named later, and
+        # so may what was deferred.
+        self.settled = not any(frame.kind == JIT or frame.module == ANONYMOUS or frame.deferred for frame in frames)
 
 
 def stack_id(frames: tuple[Frame, ...]) -> int:
@@ -144,9 +145,10 @@ class StackBook:
             idle = bool(frames) and key in idle_keys and frames[0].name in IDLE_LEAVES
             frames.extend(names[address] for address in chain.user if address in names)
             frames.reverse()
-            stack = self._shared(Stack(tuple(frames), idle=idle))
+            named = Stack(tuple(frames), idle=idle)
+            stack = self._shared(named)
             resolved[key] = stack
-            if stack.settled:
+            if named.settled:
                 self._young[key] = stack
             if stack.id not in self._told_stacks and not idle:
                 self._tell(stack)

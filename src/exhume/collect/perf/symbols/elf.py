@@ -1,26 +1,40 @@
 """ELF files: the functions of a program or library, and where in the file its code lies.
 
 Read piece by piece with `read(offset, size)` and numpy, never mapped: a mapped file that is truncated under
-the reader would kill it, and mapped pages would count as its memory.
+the reader would kill it, and mapped pages would count as its memory. Anyone may write such a file: every count in it
+is bounded, and every loop over what it says counts against the budget of the file.
 """
 
 import lzma
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from exhume.collect.perf.symbols.file_budget import (
+    MALFORMED,
+    NOT_ELF,
+    OVER_BUDGET,
+    FileBudget,
+    FileRefused,
+    Read,
+)
 from exhume.collect.perf.symbols.table import UNSIZED_REACH, RawSymbols
-
-Read = Callable[[int, int], bytes]
 
 _CHUNK = 32768  # symbols read at a time
 MAX_SYMBOLS = 700_000
-_MAX_HEADERS = 1 << 20
+# A linker writes a few dozen sections, and one to four segments of code.
+_MAX_HEADERS = 4096  # of sections, or of segments
+_MAX_CODE_SEGMENTS = 64
+_MAX_NOTES = 16384
 _MAX_SMALL_SECTION = 1 << 20
+_MAX_STRINGS = 16 << 20
 _MAX_UNPACKED = 32 << 20
+_UNPACKED_AT_ONCE = 1 << 20
+_UNPACKING_MEMORY = 80 << 20  # enough for the largest dictionary of `xz -9`
+
+_FAR = 1 << 62
 
 _LITTLE_ENDIAN = 1
 _CLASS_32, _CLASS_64 = 1, 2
@@ -57,8 +71,11 @@ _RELOCATION = np.dtype("<u8,<u4,<u4,<u8")
 _RELOCATION.names = ("address", "kind", "symbol", "addend")
 
 
-class NotElf(ValueError):
-    """Not an ELF file that this reader knows (or one that is cut short)."""
+class NotElf(FileRefused):
+    """Not an ELF file, or none of a kind that this reader knows."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_ELF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +107,10 @@ class StringTable:
 class ElfFile:
     """The headers of an ELF file; symbols and notes are read when asked for."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, budget: FileBudget | None = None) -> None:
+        """`read` counts against the budget by itself where it has to (`FileBudget.reading`)."""
         self._read = read
+        self._budget = budget or FileBudget()
         ident = read(0, 64)
         if len(ident) < 52 or ident[:4] != b"\x7fELF" or ident[5] != _LITTLE_ENDIAN:
             raise NotElf
@@ -112,6 +131,11 @@ class ElfFile:
             return ()
         headers = self._headers(_PROGRAM_HEADER[self._class], offset, entry, count)
         code = headers[(headers["type"] == _PT_LOAD) & (headers["flags"] & _PF_X != 0)]
+        # Each lookup walks them, and sums of their fields have to fit in 64 bits.
+        if len(code) > _MAX_CODE_SEGMENTS:
+            raise FileRefused(OVER_BUDGET, f"{len(code)} segments of code")
+        if np.any(code["offset"] > np.uint64(_FAR)) or np.any(code["filesz"] > np.uint64(_FAR)):
+            raise FileRefused(MALFORMED, "a segment of code lies beyond the end of any file")
         return tuple(Segment(int(row["offset"]), int(row["filesz"]), int(row["vaddr"])) for row in code)
 
     def _section_headers(self, offset: int, entry: int, count: int) -> npt.NDArray[np.void]:
@@ -123,12 +147,15 @@ class ElfFile:
         return self._headers(dtype, offset, entry, count)
 
     def _headers(self, dtype: np.dtype[np.void], offset: int, entry: int, count: int) -> npt.NDArray[np.void]:
+        if entry != dtype.itemsize:
+            raise FileRefused(MALFORMED, "headers of an unknown size")
+        if count > _MAX_HEADERS:
+            raise FileRefused(OVER_BUDGET, f"{count} headers")
         size = entry * count
-        if entry != dtype.itemsize or size > _MAX_HEADERS * 8:
-            raise NotElf
         content = self._read(offset, size)
         if len(content) != size:
-            raise NotElf
+            raise FileRefused(MALFORMED, "the file ends before its headers")
+        self._budget.count(count)
         return np.frombuffer(content, dtype)
 
     def _small_section(self, index: int) -> bytes:
@@ -170,6 +197,7 @@ class ElfFile:
             for offset in range(int(header["offset"]), end, _CHUNK * _RELOCATION.itemsize):
                 content = self._read(offset, min(_CHUNK * _RELOCATION.itemsize, end - offset))
                 entries = np.frombuffer(content, _RELOCATION, len(content) // _RELOCATION.itemsize)
+                self._budget.count(len(entries) + 1)
                 found = entries["addend"][(entries["address"] == address) & (entries["symbol"] == 0)]
                 if len(found):
                     return int(found[0])
@@ -179,10 +207,15 @@ class ElfFile:
 
     def build_id(self) -> bytes:
         """The identity that the linker gave this program; empty when it has none."""
+        seen = 0
         for index in np.nonzero(self._sections["type"] == _SHT_NOTE)[0]:
+            self._budget.count()
             notes = self._small_section(int(index))
             at = 0
             while at + 12 <= len(notes):
+                seen += 1
+                if seen > _MAX_NOTES:
+                    raise FileRefused(OVER_BUDGET, f"more than {_MAX_NOTES} notes")
                 name_size, size, kind = struct.unpack_from("<III", notes, at)
                 content = at + 12 + (name_size + 3 & ~3)
                 if kind == _NT_GNU_BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0":
@@ -199,10 +232,23 @@ class ElfFile:
         packed = self.section(b".gnu_debugdata")
         if not packed:
             return b""
+        pieces: list[bytes] = []
+        size = 0
         try:
-            return lzma.LZMADecompressor().decompress(packed, _MAX_UNPACKED)
+            unpacker = lzma.LZMADecompressor(memlimit=_UNPACKING_MEMORY)
+            while not unpacker.eof:
+                piece = unpacker.decompress(packed, _UNPACKED_AT_ONCE)
+                packed = b""
+                pieces.append(piece)
+                size += len(piece)
+                self._budget.count(len(piece) // 16)
+                if size > _MAX_UNPACKED:
+                    raise FileRefused(OVER_BUDGET, f"packed symbols of more than {_MAX_UNPACKED >> 20} MiB")
+                if not piece and unpacker.needs_input:
+                    break  # cut short: what there is may do
         except lzma.LZMAError:
             return b""
+        return b"".join(pieces)
 
     @property
     def has_symtab(self) -> bool:
@@ -220,6 +266,9 @@ class ElfFile:
         return self._functions_in(_SHT_DYNSYM) or (RawSymbols.none(), StringTable(0, 0))
 
     def strings(self, table: StringTable) -> bytes:
+        """The names of a symbol table, all of them."""
+        if table.size > _MAX_STRINGS:
+            raise FileRefused(OVER_BUDGET, f"names of {table.size} bytes")
         return self._read(table.offset, table.size)
 
     def _functions_in(self, kind: int) -> tuple[RawSymbols, StringTable] | None:
@@ -236,6 +285,7 @@ class ElfFile:
             size = min(_CHUNK, count - first) * dtype.itemsize
             content = self._read(int(header["offset"]) + first * dtype.itemsize, size)
             symbols = np.frombuffer(content, dtype, len(content) // dtype.itemsize)
+            self._budget.count(len(symbols))
             part = self._code_symbols(symbols, complete=kind == _SHT_SYMTAB)
             parts.append(part)
             total += len(part)

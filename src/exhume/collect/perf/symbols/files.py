@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.demangle import demangle
+from exhume.collect.perf.symbols.file_budget import DEFERRED, MALFORMED, OVER_BUDGET, FileRefused
+from exhume.collect.perf.symbols.file_worker import FileWorker
 from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.perf.symbols.locate import Identity, OpenFile, identity_of, open_mapped, open_regular
-from exhume.collect.perf.symbols.patience import Patience
-from exhume.collect.perf.symbols.program import Program, load_outlines, load_program, open_debug_file
+from exhume.collect.perf.symbols.program import Program, load_names, load_outlines, load_program, open_debug_file
+from exhume.collect.perf.symbols.refusals import Owners, RefusalLog
 from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
 from exhume.collect.perf.symbols.table import U64
 from exhume.model.memory import give_back
@@ -28,19 +30,20 @@ _FRAME_BYTES = 400
 _MAX_FILES = 4096
 _NAMES_UNCHECKED = 256
 _CHECK_EVERY_S = 10.0
-_CHECK_VIRTUAL_EVERY_S = 10.0  # where looking costs a thread
 _RETRY_FIRST_S = 1.0
 _RETRY_AT_MOST_S = 60.0
 _TRIM_EVERY = 512 << 10
 
 
 class _Known:
-    """What is known about one mapped file. A program of None means that it could not be read."""
+    """What is known about one mapped file. A program of None means that it could not be read, `deferred` that this
+    was for want of time alone."""
 
-    __slots__ = ("backoff", "checked", "frames", "outline_from", "program")
+    __slots__ = ("backoff", "checked", "deferred", "frames", "outline_from", "program")
 
-    def __init__(self, program: Program | None, now: float) -> None:
-        self.program = program
+    def __init__(self, now: float) -> None:
+        self.program: Program | None = None
+        self.deferred = False
         self.frames: dict[int, Frame] = {}
         self.checked = now
         self.backoff = _RETRY_FIRST_S
@@ -50,7 +53,14 @@ class _Known:
 class FileSymbols:
     """Looks up file offsets in the symbol tables of the files that processes map."""
 
-    def __init__(self, host: Host, budget: int = DEFAULT_BUDGET, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        host: Host,
+        budget: int = DEFAULT_BUDGET,
+        clock: Callable[[], float] = time.monotonic,
+        worker: FileWorker | None = None,
+        refusals: RefusalLog | None = None,
+    ) -> None:
         self._host = host
         self._budget = budget
         self._clock = clock
@@ -59,7 +69,9 @@ class FileSymbols:
         self._programs: dict[Identity, Program] = {}
         self._loaded_bytes = 0
         self._named = 0
-        self._patience = Patience()
+        self._worker = worker or FileWorker()
+        self._refusals = refusals or RefusalLog()
+        self._owners = Owners(host, clock)
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +84,7 @@ class FileSymbols:
         known = self._known_file(views)
         program = known.program
         if program is None:
-            return [_nameless(file, offset) for offset in offsets]
+            return [_nameless(file, offset, deferred=known.deferred) for offset in offsets]
         wanted = np.array(offsets, np.uint64)
         at = program.find(wanted)
         if not program.is_outlined and (at < 0).any() and self._outline(views, known, program):
@@ -81,8 +93,10 @@ class FileSymbols:
         if fresh:
             self._name(views, known, program, fresh)
         # A function whose name can't be read now has one frame all the same, since it has one number.
+        waits = not program.is_outlined and known.outline_from <= self._clock()
         frames = [
-            known.frames.get(index) or _nameless(file, program.start(index) if index >= 0 else offset)
+            known.frames.get(index)
+            or _nameless(file, program.start(index) if index >= 0 else offset, deferred=index >= 0 or waits)
             for index, offset in zip(at.tolist(), offsets, strict=True)
         ]
         if self._named > _NAMES_UNCHECKED:
@@ -103,23 +117,22 @@ class FileSymbols:
         file = views[0][1].file
         known = self._known.get(file)
         if known is None:
-            known = self._known[file] = _Known(self._load(views), now)
-            self._keep_budget()
+            known = self._known[file] = _Known(now)
+            self._load(views, known)
             return known
         self._known.move_to_end(file)
         if known.program is None:
-            if now - known.checked >= known.backoff:
+            if known.deferred or now - known.checked >= known.backoff:
                 known.checked = now
-                known.backoff = min(known.backoff * 2, _RETRY_AT_MOST_S)
-                known.program = self._load(views)
-                self._keep_budget()
-        elif now - known.checked >= (_CHECK_EVERY_S if file.key.major else _CHECK_VIRTUAL_EVERY_S):
+                if not known.deferred:
+                    known.backoff = min(known.backoff * 2, _RETRY_AT_MOST_S)
+                self._load(views, known)
+        elif now - known.checked >= _CHECK_EVERY_S:
             known.checked = now
             if self._rewritten(views, known.program):
                 self._programs.pop(known.program.identity, None)
                 known.frames.clear()
-                known.program = self._load(views)
-                self._keep_budget()
+                self._load(views, known)
         return known
 
     def _rewritten(self, views: Views, program: Program) -> bool:
@@ -134,14 +147,29 @@ class FileSymbols:
             now = identity_of(status)
             return now[:2] == program.identity[:2] and now != program.identity
 
-        return self._patiently(views, check, otherwise=False)
+        try:
+            return self._run(views, check)
+        except FileRefused:
+            return False
 
-    def _load(self, views: Views) -> Program | None:
-        program = self._patiently(views, lambda: self._read_program(views), otherwise=None)
+    def _load(self, views: Views, known: _Known) -> None:
+        known.program, known.deferred = None, False
+        try:
+            program = self._run(views, lambda: self._read_program(views))
+        except FileRefused as refusal:
+            known.deferred = refusal.code == DEFERRED
+            if refusal.code in (MALFORMED, OVER_BUDGET):
+                # The content will be the same the next time: it is not worth the work soon.
+                known.backoff = _RETRY_AT_MOST_S
+                give_back()
+            self._note(refusal, views)
+            program = None
+        known.program = program
         if program is not None and program.identity not in self._programs:
             self._programs[program.identity] = program
             self._trim_after(program.nbytes)
-        return program
+        if program is not None or len(self._known) > _MAX_FILES:
+            self._keep_budget()
 
     def _trim_after(self, loaded: int) -> None:
         """Loading takes several times the memory of what stays."""
@@ -156,7 +184,13 @@ class FileSymbols:
         if now < known.outline_from:
             return False
         known.outline_from = now + _RETRY_AT_MOST_S
-        outlines = self._patiently(views, lambda: self._read_outlines(views, program), otherwise=None)
+        try:
+            outlines = self._run(views, lambda: self._read_outlines(views, program))
+        except FileRefused as refusal:
+            if refusal.code == DEFERRED:
+                known.outline_from = now
+            self._note(refusal, views)
+            return False
         if outlines is None:
             return False
         program.outline(*outlines)
@@ -196,7 +230,10 @@ class FileSymbols:
         if not program.needs_file:
             names = {index: program.name(index, None) for index in named}
         elif named:
-            names = self._patiently(views, lambda: self._read_names(views, program, named), otherwise=names)
+            try:
+                names = self._run(views, lambda: self._read_names(views, program, named))
+            except FileRefused as refusal:
+                self._note(refusal, views)
         names.update(dict.fromkeys(indexes - named, b""))
         for index, name in names.items():
             known.frames[index] = (
@@ -211,7 +248,7 @@ class FileSymbols:
         if file is None:
             return {}
         with file:
-            return {index: program.name(index, file) for index in indexes}
+            return load_names(file, program, indexes)
 
     def _open_names(self, views: Views, program: Program) -> OpenFile | None:
         """The file that the names are in: where it was, or wherever the mapped file can be reached now."""
@@ -231,14 +268,27 @@ class FileSymbols:
             program.source_path = file.path
         return file
 
-    def _patiently(self, views: Views, job: Callable[[], _T], otherwise: _T) -> _T:
+    def _run(self, views: Views, job: Callable[[], _T]) -> _T:
+        """What a job returns that reads a file, at the cost of the first owner that has some of its share left."""
         key = views[0][1].file.key
-        return self._patience.run(key.major, key.minor, job, otherwise)
+        # Disks answer as a whole; a filesystem without a device (network, FUSE, overlay) may stop to.
+        device = (key.major, key.minor, key.inode if key.major else 0)
+        owners = (self._owners.of(space.pid) for space, _ in views)
+        owner = next((owner for owner in owners if self._worker.affords(owner)), None)
+        if owner is None:
+            raise FileRefused(DEFERRED)
+        return self._worker.run(device, owner, job)
+
+    def _note(self, refusal: FileRefused, views: Views) -> None:
+        space, mapping = views[0]
+        self._refusals.note(refusal, mapping.file.path, space.pid, self._owners.of(space.pid))
 
     def _keep_budget(self) -> None:
         """Forget the files that were not hit for longest, until the rest fits."""
         size = self.nbytes
-        while len(self._known) > 1 and (size > self._budget or len(self._known) > _MAX_FILES):
+        # Many at once: what all take is added up each time.
+        most = _MAX_FILES * 7 // 8 if len(self._known) > _MAX_FILES else _MAX_FILES
+        while len(self._known) > 1 and (size > self._budget or len(self._known) > most):
             _, oldest = self._known.popitem(last=False)
             size -= len(oldest.frames) * _FRAME_BYTES
             program = oldest.program
@@ -250,5 +300,5 @@ class FileSymbols:
                 known.frames.clear()
 
 
-def _nameless(file: MappedFile, offset: int) -> Frame:
-    return make_frame(USER, file.module, f"{file.base}+0x{offset:x}")
+def _nameless(file: MappedFile, offset: int, *, deferred: bool = False) -> Frame:
+    return make_frame(USER, file.module, f"{file.base}+0x{offset:x}", deferred=deferred)

@@ -1,6 +1,6 @@
 """A frame: what a sampled address is called. Its id is a hash of that name, so recordings merge by id."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 KERNEL = "kernel"
@@ -10,18 +10,19 @@ JIT = "jit"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One function as people read it. `kind` is kernel, user or jit."""
+    """One function as people read it. `kind` is kernel, user or jit; a `deferred` one may get another name later."""
 
     kind: str
     module: str
     name: str
     id: int
+    deferred: bool = field(default=False, compare=False)
 
 
-def make_frame(kind: str, module: str, name: str) -> Frame:
+def make_frame(kind: str, module: str, name: str, *, deferred: bool = False) -> Frame:
     """A frame with its id: the 64-bit hash of kind, module and name."""
     digest = blake2b(f"{kind}\0{module}\0{name}".encode(), digest_size=8).digest()
-    return Frame(kind, module, name, int.from_bytes(digest, "little"))
+    return Frame(kind, module, name, int.from_bytes(digest, "little"), deferred)
 
 
 def readable(raw: bytes) -> str:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.symbols.elf import MAX_SYMBOLS, ElfFile, Read, Section, StringTable
+from exhume.collect.perf.symbols.elf import MAX_SYMBOLS, ElfFile, Section, StringTable
+from exhume.collect.perf.symbols.file_budget import Read
 from exhume.collect.perf.symbols.locate import OpenFile
 from exhume.collect.perf.symbols.table import Spans
 

@@ -9,7 +9,8 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.symbols.elf import MAX_SYMBOLS, ElfFile, Read, Section, Segment
+from exhume.collect.perf.symbols.elf import MAX_SYMBOLS, ElfFile, Section, Segment
+from exhume.collect.perf.symbols.file_budget import Read
 from exhume.collect.perf.symbols.table import U64
 
 # The version, and how numbers are written: the place of .eh_frame, the count, and the pairs (four bytes each,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from exhume.collect.perf.symbols.elf import ElfFile, NotElf, Segment, StringTable
 from exhume.collect.perf.symbols.elfnames import ElfNames
+from exhume.collect.perf.symbols.file_budget import FileBudget, FileRefused, Read, refusing_malformed
 from exhume.collect.perf.symbols.gopclntab import read_go_functions
 from exhume.collect.perf.symbols.locate import Identity, OpenFile, open_regular
 from exhume.collect.perf.symbols.outlines import read_outlines
@@ -135,10 +136,15 @@ class Program:
 
 
 def load_program(file: OpenFile, debug_roots: Iterable[str]) -> Program | None:
-    """The functions in a file, or in the debug file that belongs to it. None when it is no ELF file."""
+    """The functions in a file, or in the debug file that belongs to it. None when it is no ELF file.
+
+    Raises FileRefused when it is damaged, or when reading it takes more than the budget of one file.
+    """
+    budget = FileBudget()
     try:
-        elf = ElfFile(file.read)
-        program = _best_program(file, elf, debug_roots)
+        with refusing_malformed():
+            elf = ElfFile(_reading(file, budget), budget)
+            program = _best_program(file, elf, debug_roots, budget)
     except (NotElf, OSError):
         return None
     program.identity = file.identity
@@ -146,38 +152,58 @@ def load_program(file: OpenFile, debug_roots: Iterable[str]) -> Program | None:
 
 
 def load_outlines(file: OpenFile) -> tuple[U64, U64]:
-    """Where the functions in a file start and end, by address, whether they have a name or not."""
+    """Where the functions in a file start and end, by address, whether they have a name or not. Raises FileRefused."""
+    budget = FileBudget()
+    read = _reading(file, budget)
     try:
-        return read_outlines(ElfFile(file.read), file.read)
+        with refusing_malformed():
+            return read_outlines(ElfFile(read, budget), read)
     except (NotElf, OSError):
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
 
 
+def load_names(file: OpenFile, program: Program, indexes: Iterable[int]) -> dict[int, bytes]:
+    """The names of some functions, from the file that they lie in. Raises FileRefused."""
+    budget = FileBudget()
+    names: dict[int, bytes] = {}
+    with refusing_malformed():
+        for index in indexes:
+            budget.count()
+            names[index] = program.name(index, file)
+    return names
+
+
 def open_debug_file(file: OpenFile, roots: Iterable[str]) -> OpenFile | None:
-    """The file that the names of a stripped one lie in, where it is installed."""
+    """The file that the names of a stripped one lie in, where it is installed. Raises FileRefused."""
+    budget = FileBudget()
     try:
-        found = _open_debug(ElfFile(file.read), file.path, roots)
+        with refusing_malformed():
+            found = _open_debug(ElfFile(_reading(file, budget), budget), file.path, roots, budget)
     except (NotElf, OSError):
         return None
     return None if found is None else found[0]
 
 
-def _best_program(file: OpenFile, elf: ElfFile, debug_roots: Iterable[str]) -> Program:
+def _reading(file: OpenFile, budget: FileBudget) -> Read:
+    return budget.reading(file.read, file.size)
+
+
+def _best_program(file: OpenFile, elf: ElfFile, debug_roots: Iterable[str], budget: FileBudget) -> Program:
     if not elf.has_symtab:
-        debug = _open_debug(elf, file.path, debug_roots)
+        debug = _open_debug(elf, file.path, debug_roots, budget)
         if debug is not None:
             with debug[0] as debug_file:
-                return _from_file(debug_file, debug[1], elf.code)
+                return _from_file(debug_file, debug[1], elf.code, budget)
         if mini := elf.mini_debug():
-            return _with_mini_debug(elf, mini)
-    return _from_file(file, elf, elf.code)
+            return _with_mini_debug(elf, mini, budget)
+    return _from_file(file, elf, elf.code, budget)
 
 
-def _from_file(file: OpenFile, elf: ElfFile, segments: tuple[Segment, ...]) -> Program:
+def _from_file(file: OpenFile, elf: ElfFile, segments: tuple[Segment, ...], budget: FileBudget) -> Program:
     symbols, strings_at = elf.functions()
-    strings = file.read(strings_at.offset, strings_at.size) if strings_at.size <= _STRINGS_KEPT else None
+    strings = elf.strings(strings_at) if strings_at.size <= _STRINGS_KEPT else None
     tables: list[NamedFunctions] = []
-    if not elf.has_symtab and (go := read_go_functions(elf, file.read)) is not None:
+    if not elf.has_symtab and (go := read_go_functions(elf, _reading(file, budget))) is not None:
         tables.append(go)
         symbols = symbols.select(go.spans.find(symbols.start) < 0)
     tables.append(ElfNames(FunctionTable(symbols), strings, strings_at))
@@ -186,16 +212,16 @@ def _from_file(file: OpenFile, elf: ElfFile, segments: tuple[Segment, ...]) -> P
     return program
 
 
-def _with_mini_debug(elf: ElfFile, mini: bytes) -> Program:
-    """Dynamic symbols and, beside them, those that the packed table adds."""
+def _with_mini_debug(elf: ElfFile, mini: bytes, budget: FileBudget) -> Program:
+    """Dynamic symbols, and those that the packed table adds."""
 
     def unpacked(offset: int, size: int) -> bytes:
         return mini[offset : offset + size]
 
     dynamic, dynamic_strings = elf.dynamic_functions()
     try:
-        packed, packed_strings = ElfFile(unpacked).functions()
-    except NotElf:
+        packed, packed_strings = ElfFile(unpacked, budget).functions()
+    except FileRefused:
         packed, packed_strings = RawSymbols.none(), StringTable(0, 0)
     strings = elf.strings(dynamic_strings)
     packed.name += np.uint32(len(strings))
@@ -204,7 +230,7 @@ def _with_mini_debug(elf: ElfFile, mini: bytes) -> Program:
     return Program(elf.code, [ElfNames(table, strings, StringTable(0, len(strings)))])
 
 
-def _open_debug(elf: ElfFile, path: str, roots: Iterable[str]) -> tuple[OpenFile, ElfFile] | None:
+def _open_debug(elf: ElfFile, path: str, roots: Iterable[str], budget: FileBudget) -> tuple[OpenFile, ElfFile] | None:
     """The debug file of a stripped program, where one is installed. The build id proves that it belongs."""
     build_id = elf.build_id()
     if len(build_id) < 4:
@@ -216,11 +242,12 @@ def _open_debug(elf: ElfFile, path: str, roots: Iterable[str]) -> tuple[OpenFile
             if file is None:
                 continue
             try:
-                debug = ElfFile(file.read)
-                if debug.has_symtab and debug.build_id() == build_id:
-                    return file, debug
-            except (NotElf, OSError):
-                pass
+                with refusing_malformed():
+                    debug = ElfFile(_reading(file, budget), budget)
+                    if debug.has_symtab and debug.build_id() == build_id:
+                        return file, debug
+            except (FileRefused, OSError):
+                pass  # another may do; a budget that is spent is noticed at the next read
             file.close()
     return None
 

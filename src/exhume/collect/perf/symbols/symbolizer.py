@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.host import Host
+from exhume.collect.perf.symbols.file_worker import FileWorker
 from exhume.collect.perf.symbols.files import FileSymbols
 from exhume.collect.perf.symbols.frame import USER, Frame, make_frame
 from exhume.collect.perf.symbols.jit import JitSymbols
 from exhume.collect.perf.symbols.kernel import KernelSymbols
+from exhume.collect.perf.symbols.refusals import Refusal, RefusalLog
 from exhume.collect.perf.symbols.space import AddressSpace, MappedFile, Mapping
 from exhume.collect.perf.symbols.vdso import VDSO, VdsoSymbols
 from exhume.model.errors import Missing
@@ -54,7 +56,8 @@ class Symbolizer:
 
     def __init__(self, host: Host) -> None:
         self._kernel = KernelSymbols(host)
-        self._files = FileSymbols(host)
+        worker, self._refusals = FileWorker(), RefusalLog()
+        self._files = FileSymbols(host, worker=worker, refusals=self._refusals)
         self._jit = JitSymbols(host)
         self._vdso = VdsoSymbols(host)
         self._others_hidden = _look_at_others(host)
@@ -68,6 +71,10 @@ class Symbolizer:
     def nbytes(self) -> int:
         """The memory that symbol tables take."""
         return self._kernel.nbytes + self._files.nbytes + self._jit.nbytes
+
+    def take_refusals(self) -> list[Refusal]:
+        """The files that were not read since this was last called."""
+        return self._refusals.take()
 
     def kernel_changed(self) -> None:
         """A module or BPF program came or went."""

@@ -18,6 +18,8 @@ Bools = npt.NDArray[np.bool_]
 UNSIZED_REACH = 4096
 # How many symbols back one is looked for that encloses an address.
 _MAX_NESTED = 64
+# How many names for one function are compared, before and behind the one that was hit.
+_MAX_ALIASES = 64
 _AT_ONCE = 32768
 
 
@@ -105,18 +107,28 @@ class Spans:
         at = np.searchsorted(self._starts, relative.astype(self._starts.dtype), side="right") - 1
         beyond = below | (at < 0) | (relative >= np.uint64(self._limit - 1)) | (self._ends[at] <= relative)
         if self._reach is not None:
-            for i in np.nonzero(beyond & ~below & (at >= 0) & (self._reach[at] > relative))[0]:
-                outer = self._enclosing(int(at[i]), int(relative[i]))
-                at[i], beyond[i] = outer, outer < 0
+            inside = np.flatnonzero(beyond & ~below & (at >= 0) & (self._reach[at] > relative))
+            if len(inside):
+                at[inside] = self._enclosing(at[inside], relative[inside])
+                beyond[inside] = at[inside] < 0
         at[beyond] = -1
         return at
 
-    def _enclosing(self, index: int, relative: int) -> int:
-        """The nearest earlier stretch that covers an address; -1 when there is none nearby."""
-        for outer in range(index, max(index - _MAX_NESTED, -1), -1):
-            if self._ends[outer] > relative:
+    def _enclosing(self, at: npt.NDArray[np.intp], relative: U64) -> npt.NDArray[np.intp]:
+        """The nearest earlier stretch that covers each address; -1 where there is none nearby.
+
+        A step back is made for all addresses at once: a table in which each is nested takes no longer.
+        """
+        outer = at.copy()
+        left = np.arange(len(at))
+        for _ in range(_MAX_NESTED):
+            left = left[self._ends[outer[left]] <= relative[left]]
+            if not len(left):
                 return outer
-        return -1
+            outer[left] -= 1
+            left = left[outer[left] >= 0]
+        outer[left] = -1
+        return outer
 
     def enclose(self, starts: U64, ends: U64) -> Bools:
         """Which of these stretches lie wholly inside one of ours (some that do may be missed where ours nest)."""
@@ -157,9 +169,9 @@ class FunctionTable:
     def aliases(self, index: int) -> range:
         """The indexes of all symbols that start and end where this one does (equally good names for it)."""
         first = last = index
-        while first and self.spans.same(first - 1, index):
+        while first > max(index - _MAX_ALIASES, 0) and self.spans.same(first - 1, index):
             first -= 1
-        while last + 1 < len(self) and self.spans.same(last + 1, index):
+        while last + 1 < min(index + _MAX_ALIASES, len(self)) and self.spans.same(last + 1, index):
             last += 1
         return range(first, last + 1)
 

@@ -5,8 +5,9 @@ import os
 import numpy as np
 
 from exhume.collect.host import Host
-from exhume.collect.perf.symbols.elf import ElfFile, NotElf
+from exhume.collect.perf.symbols.elf import ElfFile
 from exhume.collect.perf.symbols.elfnames import ElfNames
+from exhume.collect.perf.symbols.file_budget import FileRefused
 from exhume.collect.perf.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.perf.symbols.program import Program
 from exhume.collect.perf.symbols.space import Mapping, parse_maps
@@ -62,7 +63,7 @@ class VdsoSymbols:
         try:
             elf = ElfFile(read)
             symbols, strings = elf.functions()
-        except NotElf:
+        except FileRefused:
             return
         self._size = len(image)
         self._program = Program(elf.code, [ElfNames(FunctionTable(symbols), elf.strings(strings), strings)])
