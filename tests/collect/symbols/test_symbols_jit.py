@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from hypothesis import strategies as st
 from tests.parts import need
 
 from exhume.collect.host import Host
-from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer
+from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, jit
+from exhume.collect.perf.symbols.file_worker import FileWorker
 from exhume.collect.perf.symbols.jit import JitSymbols
 from exhume.collect.perf.symbols.perfmap import CodeRanges
+from exhume.collect.perf.symbols.refusals import RefusalLog
 
 PID = 4242
 # A part of what CPython 3.12.1 wrote with -X perf.
@@ -246,3 +249,68 @@ def test_a_real_node_with_perf_maps_is_named(tmp_path: Path) -> None:
         finally:
             process.kill()
             perf_map.unlink(missing_ok=True)
+
+
+def another_process(proc: Path, pid: int, uid: int) -> Path:
+    """Another made-up process; what is returned is its perf map."""
+    home = proc / str(pid)
+    (home / "root/tmp").mkdir(parents=True)
+    (home / "status").write_text(f"Name:\tnode\nUid:\t{uid}\t{uid}\t0\t0\nNSpid:\t{pid}\n")
+    (home / "stat").write_text(f"{pid} (node) S " + " ".join(["0"] * 18) + f" {ticks_since_boot()} 0 0\n")
+    return home / f"root/tmp/perf-{pid}.map"
+
+
+@pytest.mark.root
+def test_sparse_maps_of_one_user_do_not_keep_the_map_of_another_from_being_read(process: Path) -> None:
+    proc = process.parents[3]
+    with process.open("w") as file:
+        for i in range(6000):
+            file.write(f"{0x10000 + i * 32:x} 20 function_with_a_rather_long_name_{i}\n")
+    sparse = [another_process(proc, pid, 12345) for pid in (5001, 5002, 5003)]
+    for path in sparse:
+        path.write_bytes(b"")
+        os.truncate(path, 10 << 30)
+        os.chown(path, 12345, 12345)
+    clock, log = Clock(), RefusalLog()
+    symbols = JitSymbols(Host(proc=proc), clock=clock, refusals=log)
+    refused = []
+    for _ in range(4):
+        for pid in (5001, 5002, 5003):
+            symbols.frames(AddressSpace(pid), [0x10000])
+        last = names(symbols, 0x10000 + 5999 * 32)
+        refused.extend(log.take())
+        clock.now += 1
+    assert last == ["function_with_a_rather_long_name_5999"]
+    # Each was read once, found to be no map, and left alone.
+    assert sorted(row.kind for row in refused) == ["symbols-malformed"] * 3
+    assert all(any(str(path) in row.text and "uid 12345" in row.text for row in refused) for path in sparse)
+
+
+def test_one_process_does_not_take_all_that_is_read_in_a_second(process: Path) -> None:
+    proc = process.parents[3]
+    large = another_process(proc, 5001, os.geteuid())
+    large.write_text("1000 100 a_name_of_a_function\n" * 100_000)
+    process.write_text("1000 100 small\n")
+    symbols = JitSymbols(Host(proc=proc), clock=Clock())
+    symbols.frames(AddressSpace(5001), [0x1000])
+    assert names(symbols, 0x1000) == ["small"]
+
+
+def test_a_map_on_a_filesystem_that_does_not_answer_does_not_hold_up_the_caller(
+    process: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(jit, "open_regular", lambda path, **how: released.wait(60) and None)
+    clock, log = Clock(), RefusalLog()
+    symbols = JitSymbols(Host(proc=process.parents[3]), clock=clock, worker=FileWorker(0.05), refusals=log)
+    try:
+        began = time.monotonic()
+        assert names(symbols, 0x1000) == [None]
+        assert time.monotonic() - began < 30
+        (row,) = log.take()
+        assert row.kind == "symbols-timeout" and str(process) in row.text
+        clock.now += 30
+        assert names(symbols, 0x1000) == [None]
+        assert log.take() == []  # left alone for a while
+    finally:
+        released.set()

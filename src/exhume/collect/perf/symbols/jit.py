@@ -2,13 +2,12 @@
 
 /tmp/perf-PID.map, in the process's own view of /tmp and of its pid, one function a line: start, size, name. The
 file grows as code is compiled, and anyone may write it, so it is read with bounds on size and rate and has to
-belong to the process's user.
+belong to the process's user. No process and no user gets all of what may be read in a second.
 """
 
 import os
-import stat
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,13 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.host import Host
+from exhume.collect.perf.symbols.file_budget import MALFORMED, TIMEOUT, FileRefused
+from exhume.collect.perf.symbols.file_worker import FileWorker
 from exhume.collect.perf.symbols.frame import JIT, Frame, make_frame, readable
+from exhume.collect.perf.symbols.locate import open_regular
 from exhume.collect.perf.symbols.perfmap import CodeRanges
+from exhume.collect.perf.symbols.refusals import RefusalLog
 from exhume.collect.perf.symbols.space import AddressSpace
 
 PERF_MAP = "perf-map"
 DEFAULT_BUDGET = 4 << 20
 _READ_A_TURN = 512 << 10
+_READ_OF_USER = _READ_A_TURN // 2
+_READ_OF_PROCESS = _READ_A_TURN // 4
 _LINES_A_TURN = 8192
 _MAX_PROCESSES = 512
 _FRAME_BYTES = 400
@@ -30,8 +35,8 @@ _MAX_NAME = 512
 _MAX_LINE = 16 << 10
 _TURN_S = 1.0
 _LOOK_AGAIN_S = 10.0
+_DROPPED_S = 60.0
 _CLOCK_SLACK_S = 2.0
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,23 @@ class _Process:
     started: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What was read of a map on from an offset, or from its start when it is `another` map than before."""
+
+    inode: int
+    another: bool
+    content: bytes
+
+
 class _PerfMap:
     """One process's map, as far as it was read."""
 
-    __slots__ = ("checked", "code", "frames", "inode", "offset", "process")
+    __slots__ = ("code", "due", "frames", "inode", "offset", "process")
 
     def __init__(self, process: _Process | None) -> None:
         self.process = process
-        self.checked = float("-inf")
+        self.due = float("-inf")
         self.inode = 0
         self.forget()
 
@@ -67,13 +81,23 @@ class _PerfMap:
 class JitSymbols:
     """Looks up addresses of compiled code in perf maps."""
 
-    def __init__(self, host: Host, budget: int = DEFAULT_BUDGET, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        host: Host,
+        budget: int = DEFAULT_BUDGET,
+        clock: Callable[[], float] = time.monotonic,
+        worker: FileWorker | None = None,
+        refusals: RefusalLog | None = None,
+    ) -> None:
         self._host = host
         self._budget = budget
         self._clock = clock
         self._maps: OrderedDict[int, _PerfMap] = OrderedDict()
         self._turn = float("-inf")
         self._allowance = _READ_A_TURN
+        self._read_of: Counter[int] = Counter()
+        self._worker = worker or FileWorker()
+        self._refusals = refusals or RefusalLog()
 
     @property
     def nbytes(self) -> int:
@@ -101,14 +125,15 @@ class JitSymbols:
         now = self._clock()
         if now - self._turn >= _TURN_S:
             self._turn, self._allowance = now, _READ_A_TURN
+            self._read_of.clear()
         perf_map = self._maps.get(pid)
         if perf_map is None:
             perf_map = self._maps[pid] = _PerfMap(None)
         self._maps.move_to_end(pid)
-        wait = _TURN_S if perf_map.inode else _LOOK_AGAIN_S
-        if now - perf_map.checked >= wait and self._allowance > 0:
+        if now >= perf_map.due and self._allowance > 0:
             perf_map = self._refresh(pid, perf_map)
-            perf_map.checked = now
+            if perf_map.due <= now:
+                perf_map.due = now + (_TURN_S if perf_map.inode else _LOOK_AGAIN_S)
             self._keep_budget()
         return perf_map
 
@@ -118,38 +143,60 @@ class JitSymbols:
             return perf_map  # gone: what it wrote so far still names its samples
         if process != perf_map.process:  # first seen, or the pid belongs to another process now
             perf_map = self._maps[pid] = _PerfMap(process)
-        path = f"{self._host.proc}/{pid}/root/tmp/perf-{process.inner_pid}.map"
-        try:
-            fd = os.open(path, _OPEN)
-        except OSError:
+        allowed = min(self._allowance, _READ_OF_PROCESS, _READ_OF_USER - self._read_of[process.uid])
+        if allowed <= 0:
+            perf_map.due = self._turn + _TURN_S
+        if allowed <= 0 or perf_map.code.nbytes > self._budget // 2:
             return perf_map
+        path = f"{self._host.proc}/{pid}/root/tmp/perf-{process.inner_pid}.map"
+        inode, offset = perf_map.inode, perf_map.offset
         try:
-            self._read_on(fd, perf_map, process)
-        except OSError:
-            pass  # what could be read was
-        finally:
-            os.close(fd)
+            # What it lies on is not known before it is opened, so the process stands for it.
+            piece = self._worker.run(
+                ("perf-map", pid), process.uid, lambda: self._read_piece(path, process, inode, offset, allowed)
+            )
+        except FileRefused as refusal:
+            self._refusals.note(refusal, path, pid, process.uid)
+            perf_map.due = self._clock() + (_DROPPED_S if refusal.code == TIMEOUT else _TURN_S)
+            return perf_map
+        if piece is not None:
+            self._take(perf_map, piece, path, pid, process)
         return perf_map
 
-    def _read_on(self, fd: int, perf_map: _PerfMap, process: _Process) -> None:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != process.uid or self._is_stale(status, process):
-            return
-        if status.st_ino != perf_map.inode or status.st_size < perf_map.offset:
+    def _read_piece(self, path: str, process: _Process, inode: int, offset: int, allowed: int) -> _Piece | None:
+        """The next piece of a map; None when there is none that can be believed."""
+        file = open_regular(path, follow=False)
+        if file is None:
+            return None
+        with file:
+            try:
+                status = os.fstat(file.fd)
+                if status.st_uid != process.uid or self._is_stale(status, process):
+                    return None
+                another = status.st_ino != inode or status.st_size < offset
+                return _Piece(status.st_ino, another, file.read(0 if another else offset, allowed))
+            except OSError:
+                return None
+
+    def _take(self, perf_map: _PerfMap, piece: _Piece, path: str, pid: int, process: _Process) -> None:
+        if piece.another:
             perf_map.forget()
-            perf_map.inode = status.st_ino
-        size = min(self._allowance, status.st_size - perf_map.offset)
-        if size <= 0 or perf_map.code.nbytes > self._budget // 2:
-            return
-        content = os.pread(fd, size, perf_map.offset)
+            perf_map.inode = piece.inode
+        content = piece.content
         self._allowance -= len(content)
+        self._read_of[process.uid] += len(content)
         *lines, rest = content.split(b"\n", _LINES_A_TURN)
         if not lines and len(content) > _MAX_LINE:
             lines, rest = [content], b""  # no line of a perf map is this long: passed over
         perf_map.offset += len(content) - len(rest)
-        if lines:
-            perf_map.code.add(lines, _MAX_NAME)
+        if not lines:
+            return
+        if perf_map.code.add(lines, _MAX_NAME):
             perf_map.frames.clear()
+        elif len(content) > _MAX_LINE:
+            # A sparse file, or anything else: others' maps are worth more than the rest of it.
+            perf_map.due = self._clock() + _DROPPED_S
+            self._refusals.note(FileRefused(MALFORMED, "no line of a perf map in it"), path, pid, process.uid)
 
     def _is_stale(self, status: os.stat_result, process: _Process) -> bool:
         """Whether the map was left behind by an earlier process of the same pid."""

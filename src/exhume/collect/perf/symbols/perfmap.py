@@ -26,8 +26,8 @@ class CodeRanges:
     def nbytes(self) -> int:
         return self._starts.nbytes + self._ends.nbytes + self._names.nbytes + len(self._blob)
 
-    def add(self, lines: list[bytes], max_name: int) -> None:
-        """Take in lines of `start size name`, hexadecimal, in the order they were written."""
+    def add(self, lines: list[bytes], max_name: int) -> int:
+        """Take in lines of `start size name`, hexadecimal, in the order they were written. Returns how many were."""
         blob = bytearray(self._blob)
         entries: list[_Entry] = []
         for line in lines:
@@ -43,7 +43,7 @@ class CodeRanges:
             entries.append((start, start + size, len(blob)))
             blob += fields[2][:max_name] + b"\n"
         if not entries:
-            return
+            return 0
         kept = self._not_covered(np.array(entries, np.uint64))
         new = np.array(_later_wins(entries), np.uint64)
         starts = np.concatenate((self._starts[kept], new[:, 0]))
@@ -52,6 +52,7 @@ class CodeRanges:
         self._ends = np.concatenate((self._ends[kept], new[:, 1]))[order]
         self._names = np.concatenate((self._names[kept], new[:, 2].astype(np.uint32)))[order]
         self._blob = bytes(blob)
+        return len(entries)
 
     def _not_covered(self, new: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Which functions no new one lies over."""

@@ -58,7 +58,7 @@ class Symbolizer:
         self._kernel = KernelSymbols(host)
         worker, self._refusals = FileWorker(), RefusalLog()
         self._files = FileSymbols(host, worker=worker, refusals=self._refusals)
-        self._jit = JitSymbols(host)
+        self._jit = JitSymbols(host, worker=worker, refusals=self._refusals)
         self._vdso = VdsoSymbols(host)
         self._others_hidden = _look_at_others(host)
 
