@@ -1,5 +1,6 @@
 """Files and mappings of a program that were made to stall the recorder: it goes on, within its memory, and says so."""
 
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -64,3 +65,22 @@ def test_crafted_programs_of_another_user_neither_stall_nor_swell_the_recorder(
     for program in programs:
         assert any(str(program) in text and "uid 65534" in text for text in texts), program
     assert "source-failed" not in losses(recorder.directory)
+
+
+@pytest.mark.alone
+def test_countless_mappings_of_a_long_path_do_not_swell_the_recorder(
+    tmp_path: Path, start: Start, load, compiled: Callable[[str], Path], open_directory: Path
+) -> None:
+    program = shutil.copy(compiled("many_maps"), open_directory)
+    recorder = start(tmp_path / "recording")
+    recorder.recording()
+
+    def run() -> None:
+        shell = f"cd {open_directory}; exec {program}"
+        process = load(need("setpriv"), *UNPRIVILEGED, "sh", "-c", shell)
+        assert process.stdout.readline() == "ready\n"
+
+    assert record_next_to(recorder, run) < MEMORY_BUDGET + MEMORY_MARGIN
+    assert longest_gap(recorder.directory, 0) <= 2.2
+    found = [loss.text for loss in Recording.open(recorder.directory).losses() if loss.kind == "lost-mappings"]
+    assert any("many_maps" in text and "uid 65534" in text for text in found)

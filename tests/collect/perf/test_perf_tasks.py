@@ -347,3 +347,32 @@ def test_never_another_program_or_name(tmp_path_factory, history, data) -> None:
             end_tick()
         moments.extend((sampled, time + 50, *alive[sampled]) for sampled in sorted(alive)[: which % 3])
     end_tick()
+
+
+def test_a_process_that_maps_too_much_is_bounded_and_counted(node) -> None:
+    """Those beyond what a tick or a process may have are left out; another process is not affected."""
+    node.lives(10, "mapper", "/bin/mapper")
+    node.lives(20, "other", "/bin/other")
+    assert node.program(10, 1) == "/bin/mapper" and node.program(20, 1) == "/bin/other"
+    made = b"".join(mmap2(10, 0x100000 + i * 0x2000, 0x1000, f"/lib/{i}", 100 + i) for i in range(2100))
+    node.tick(made + mmap2(20, 0x9000, 0x1000, "/lib/extension.so", 5000), sampled=(10, 20))
+    assert node.tasks.take_skipped() == {10: 2100 - 2048}
+    assert node.tasks.take_skipped() == {}
+    assert node.program(10, 9000, 0x100000) == "/lib/0"
+    assert node.program(20, 9000, 0x9000) == "/lib/extension.so"
+
+
+def test_a_process_that_is_full_is_read_from_proc_again(node) -> None:
+    node.lives(10, "jit", "/bin/jit")
+    node.program(10, 1)
+    at = 0x100000
+    for tick in range(1, 6):
+        made = b"".join(mmap2(10, at + i * 0x2000, 0x1000, "/memfd:code", tick * 10_000 + i) for i in range(2000))
+        at += 2000 * 0x2000
+        node.tick(made, sampled=(10,))
+        last = node.program(10, tick * 10_000 + 9000, at - 0x2000)
+        node.over()
+        # The fifth is more than a process may have: what is mapped now is what /proc says.
+        assert last == ("/memfd:code" if tick < 5 else None)
+    assert sum(node.tasks.take_skipped().values()) == 2000 * 5 + 1 - 8192
+    assert node.program(10, 90_000) == "/bin/jit"

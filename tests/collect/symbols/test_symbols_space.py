@@ -1,15 +1,19 @@
 """The mappings of a process: what is mapped over is gone, what is shared stays apart."""
 
 import os
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from symbol_programs import map_file
 
 from exhume.collect.host import Host
 from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
-from exhume.collect.perf.symbols.space import AddressSpace, parse_maps
+from exhume.collect.perf.symbols.space import MAX_MAPPINGS, AddressSpace, FileKey, Mapping, mapped_file, parse_maps
 
 MAPS = b"""\
 55e8436ed000-55e8436ef000 r--p 00000000 fe:00 260131                     /usr/bin/cat
@@ -96,3 +100,50 @@ def test_tags_and_authentication_codes_are_stripped() -> None:
 
 def test_the_width_of_user_addresses_is_seen_from_our_own() -> None:
     assert 39 <= user_va_bits(Host()) <= 52
+
+
+def made_up_maps(tmp_path: Path, lines: Iterable[str]) -> Host:
+    (tmp_path / "77").mkdir()
+    with (tmp_path / "77/maps").open("w") as maps:
+        maps.writelines(lines)
+    return Host(proc=tmp_path)
+
+
+def executable(number: int, path: str) -> str:
+    start = 0x7F0000000000 + number * 0x2000
+    return f"{start:x}-{start + 0x1000:x} r-xp 00000000 fe:00 {number + 1} {path}\n"
+
+
+@pytest.mark.parametrize("length", [40, 3800])
+def test_a_process_with_countless_mappings_is_read_up_to_a_bound(tmp_path: Path, length: int) -> None:
+    """64,000 mappings: 230 MB of text where their paths are long."""
+    host = made_up_maps(tmp_path, (executable(i, "/" + "x" * length + str(i)) for i in range(64_000)))
+    tracemalloc.start()
+    try:
+        space = AddressSpace.from_proc(host, 77)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert space is not None and space.truncated
+    assert 60 <= len(space.layout.files) <= MAX_MAPPINGS
+    assert space.find(0x7F0000000000) is not None
+    assert peak < 16 << 20
+
+
+def test_a_process_with_countless_ordinary_mappings_is_read_to_the_end(tmp_path: Path) -> None:
+    data = ("7e0000000000-7e0000001000 rw-p 00000000 fe:00 5 /var/lib/index/segment\n" for _ in range(65_000))
+    host = made_up_maps(tmp_path, [*data, executable(0, "/usr/bin/search")])
+    space = AddressSpace.from_proc(host, 77)
+    assert space is not None and not space.truncated
+    assert [file.path for file in space.layout.files] == ["/usr/bin/search"]
+
+
+@pytest.mark.parametrize("length", [40, 3800])
+def test_mappings_that_are_made_are_kept_up_to_a_bound(length: int) -> None:
+    space = AddressSpace(77)
+    skipped = 0
+    for i in range(MAX_MAPPINGS + 100):
+        key = FileKey(1, 2, i, 0, "/" + "x" * length)
+        skipped += space.add([Mapping(i * 0x2000, i * 0x2000 + 0x1000, 0, mapped_file(key))])
+    assert skipped == MAX_MAPPINGS + 100 - len(space.layout.files)
+    assert skipped == 100 if length == 40 else skipped > MAX_MAPPINGS - 100

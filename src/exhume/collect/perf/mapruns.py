@@ -5,6 +5,7 @@ process mapped without a fork or exec of its own in between: it can be applied a
 else that matters is kept.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ _HALF = np.uint64(32)
 _PATH_AT = 9
 _NOT_PATH = _PATH_AT + TRAILER_BYTES // 8
 _FILES_KEPT = 4096
+_PATH_BYTES_KEPT = 1 << 20
+# What one process may map in a tick: the dynamic loader maps a few dozen files, the largest programs some hundred.
+_MAX_OF_PROCESS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,13 @@ class MapRuns:
 
     def __init__(self) -> None:
         self._files: dict[int, MappedFile] = {}
+        self._path_bytes = 0
+        self._skipped: Counter[int] = Counter()
+
+    def take_skipped(self) -> Counter[int]:
+        """How many records were left out since this was last called, by process."""
+        skipped, self._skipped = self._skipped, Counter()
+        return skipped
 
     def decode(self, parts: list[tuple[Records, I64Array]]) -> list[MapRun]:
         """The runs in some records (given as places in what was drained); FORK and COMM records end a run."""
@@ -42,6 +53,9 @@ class MapRuns:
         total = sum(len(at) for at in maps)
         if not total:
             return []
+        if total > _MAX_OF_PROCESS:
+            maps = self._bounded(parts, maps)
+            total = sum(len(at) for at in maps)
         pids = np.concatenate([r.words[at + 1] & _LOW for (r, _), at in zip(parts, maps, strict=True)])
         times = np.concatenate([_times(r, at) for (r, _), at in zip(parts, maps, strict=True)])
         columns = [
@@ -60,6 +74,18 @@ class MapRuns:
             for first, end in zip(cuts, [*cuts[1:], total], strict=True)
         ]
 
+    def _bounded(self, parts: list[tuple[Records, I64Array]], maps: list[I64Array]) -> list[I64Array]:
+        """The records without those of a process that made too many."""
+        pids = np.concatenate([r.words[at + 1] & _LOW for (r, _), at in zip(parts, maps, strict=True)])
+        kept = np.ones(len(pids), dtype=np.bool_)
+        found, counts = np.unique(pids, return_counts=True)
+        for pid, count in zip(found.tolist(), counts.tolist(), strict=True):
+            if count > _MAX_OF_PROCESS:
+                kept[np.flatnonzero(pids == pid)[_MAX_OF_PROCESS:]] = False
+                self._skipped[pid] += count - _MAX_OF_PROCESS
+        ends = np.cumsum([len(at) for at in maps])[:-1]
+        return [at[keep] for at, keep in zip(maps, np.split(kept, ends), strict=True)]
+
     def _files_of(self, records: Records, at: I64Array) -> list[MappedFile]:
         """The file of each mapping record. Most records name one of a few files."""
         if not len(at):
@@ -72,8 +98,9 @@ class MapRuns:
         identity = words[at + 5] * np.uint64(31) + words[at + 6] * np.uint64(1_000_003) + words[at + 7]
         keys = row_keys(words[gather], first, depth, identity)
         unique, index, inverse = distinct(keys)
-        if len(self._files) > _FILES_KEPT:
+        if len(self._files) > _FILES_KEPT or self._path_bytes > _PATH_BYTES_KEPT:
             self._files.clear()
+            self._path_bytes = 0
         files = [
             self._files.get(key) or self._new_file(key, records, int(at[place]), int(sizes[place]))
             for key, place in zip(unique.tolist(), index.tolist(), strict=True)
@@ -86,6 +113,7 @@ class MapRuns:
         text = path.decode("utf-8", "surrogateescape")
         file = mapped_file(FileKey(device & 0xFFFFFFFF, device >> 32, inode, generation, text))
         self._files[key] = file
+        self._path_bytes += len(text)
         return file
 
 

@@ -28,6 +28,7 @@ from exhume.collect.perf.rings import RingSet
 from exhume.collect.perf.scheduling import keepers
 from exhume.collect.perf.stackbook import Chain, Stack, StackBook
 from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
+from exhume.collect.perf.symbols.refusals import owner_of
 from exhume.collect.perf.symbols.symbolizer import Symbolizer
 from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.perf.tracefs import find_tracefs
@@ -41,6 +42,8 @@ from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_column
 
 # The longest record that tells of a task: a mapping, with the longest path.
 TASK_RECORD_BYTES = 4352
+# Processes with too many mappings that are named in one tick.
+PROCESSES_NAMED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Sampler:
         found = [load_tracepoint(tracefs, name) for name in WANTED] if tracefs else []
         tracepoints = [tracepoint for tracepoint in found if tracepoint]
         self._rings = RingSet(host, rate_hz, tracepoints)
+        self._host = host
         self._symbolizer = Symbolizer(host)
         self._book = StackBook(self._symbolizer)
         self._tasks = Tasks(host)
@@ -310,7 +314,16 @@ class Sampler:
             if count
         ]
         refused = [Losses(tick.start, self.name, *astuple(row)) for row in self._symbolizer.take_refusals()]
-        return [*rings, *refused]
+        return [*rings, *refused, *self._skipped_mappings(tick)]
+
+    def _skipped_mappings(self, tick: Tick) -> list[Losses]:
+        """The processes that have more executable mappings than are kept."""
+        losses: list[Losses] = []
+        for pid, count in self._tasks.take_skipped().most_common(PROCESSES_NAMED):
+            name, owner = self._tasks.known_name(pid) or "?", owner_of(self._host, pid)
+            text = f"process {pid} ({name}, uid {owner}) has too many executable mappings: code there has no names"
+            losses.append(Losses(tick.start, self.name, "lost-mappings", count, text))
+        return losses
 
     def _add_told(self, rows: dict[str, Columns], records: Records, again: Told) -> None:
         """What tracepoints tell, and what was started again."""

@@ -7,7 +7,7 @@ that were never sampled and have already ended: they are dropped by the array, b
 
 import contextlib
 import struct
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -21,6 +21,7 @@ from exhume.collect.perf.distinct import is_among
 from exhume.collect.perf.mapruns import MapRun, MapRuns
 from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType
 from exhume.collect.perf.symbols.space import AddressSpace
+from exhume.model.clock import NANOS
 
 MISC_COMM_EXEC = 1 << 13
 # type, misc, size, pid, then tid or parent; the child's and the parent's thread.
@@ -38,6 +39,8 @@ EXITING = "(exiting)"
 SAMPLED_KEPT = 2048
 # A thread's name is asked for again where it was dropped; more than this would be a leak, not a node.
 NAMES_KEPT = 32768
+# How often a process with too many mappings is read from /proc.
+READ_AGAIN_NS = 60 * NANOS
 
 
 @dataclass(slots=True)
@@ -79,6 +82,9 @@ class Tasks:
         # Threads that changed their name in this tick: /proc can't tell what they were called before.
         self._renamed: set[int] = set()
         self._began: list[int] = []
+        # Mappings that were left out, by process, and when each that had too many was last read from /proc.
+        self._skipped: Counter[int] = Counter()
+        self._read_again: dict[int, int] = {}
         # Processes that ended in this tick: /proc need not be asked about them.
         self.gone: set[int] = set()
 
@@ -163,9 +169,21 @@ class Tasks:
             return
         if image is _UNKNOWN:
             return
-        image.space.add(run.mappings)
+        skipped = image.space.add(run.mappings)
+        if skipped:
+            self._skipped[run.pid] += skipped
+            if run.time - self._read_again.get(run.pid, -READ_AGAIN_NS) >= READ_AGAIN_NS:
+                # The kernel records no munmap: most of what is known may be gone, and /proc has the rest.
+                self._read_again[run.pid] = run.time
+                images[-1] = (began, Unasked(run.pid))
+                return
         # What the addresses mean has changed, so what was concluded from them before must not be reused.
         image.salt = next(self._salts)
+
+    def take_skipped(self) -> Counter[int]:
+        """How many mappings were left out since this was last called, by process."""
+        skipped, self._skipped = self._skipped + self._map_runs.take_skipped(), Counter()
+        return skipped
 
     def image_at(self, pid: int, time: int) -> Image | None:
         """The image that `pid` had at `time` (nanoseconds)."""
@@ -234,6 +252,8 @@ class Tasks:
             del self._images[pid]
         for pid in self.gone & self._parents.keys():
             del self._parents[pid]
+        for pid in self.gone & self._read_again.keys():
+            del self._read_again[pid]
         self._sampled -= self.gone
         for names in self._names.values():
             if len(names) > 1:
@@ -257,10 +277,15 @@ class Tasks:
         self._names.clear()
         self._parents.clear()
         self._sampled.clear()
+        self._read_again.clear()
 
     def _from_proc(self, pid: int) -> Image | None:
         space = None if pid in self.gone else AddressSpace.from_proc(self._host, pid)
-        return Image(space, next(self._salts)) if space else None
+        if space is None:
+            return None
+        if space.truncated:
+            self._skipped[pid] += 1
+        return Image(space, next(self._salts))
 
     def _name_from_proc(self, pid: int, tid: int) -> str | None:
         if tid <= 0:

@@ -10,11 +10,11 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from exhume.collect.host import Host
-from exhume.collect.perf.symbols.space import AddressSpace, FileKey, Mapping, parse_maps
+from exhume.collect.perf.symbols.space import AddressSpace, FileKey, Mapping, ProcMaps
 
 Identity = tuple[int, int, int, int]
 
@@ -134,8 +134,7 @@ def _same_generation(fd: int, key: FileKey) -> bool:
 def _open_vouched(host: Host, pid: int, mapping: Mapping) -> OpenFile | None:
     """The file by the word of the living process: it still maps this path at this address."""
     try:
-        with open(f"{host.proc}/{pid}/maps", "rb") as maps:  # noqa: PTH123
-            now = _mapping_at(maps.read(), mapping)
+        now = _mapping_at(ProcMaps(f"{host.proc}/{pid}/maps"), mapping)
     except OSError:
         return None
     if now is None:
@@ -156,8 +155,8 @@ def _open_vouched(host: Host, pid: int, mapping: Mapping) -> OpenFile | None:
     return file
 
 
-def _mapping_at(maps: bytes, mapping: Mapping) -> Mapping | None:
-    for now in parse_maps(maps):
+def _mapping_at(maps: Iterable[Mapping], mapping: Mapping) -> Mapping | None:
+    for now in maps:
         if now.start <= mapping.start < now.end and now.offset - now.start == mapping.offset - mapping.start:
             return now
     return None

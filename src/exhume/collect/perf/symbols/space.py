@@ -8,7 +8,7 @@ and mappings are only put in order when an address is looked up.
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, pairwise
 from operator import itemgetter
 from typing import NamedTuple
@@ -23,6 +23,14 @@ _MEMORY_PATHS = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV")
 _JIT_PATHS = ("[anon", "[heap", "[stack", "/memfd:", *_MEMORY_PATHS)
 _MAX_PENDING = 128
 _MAX_LINEAGE = 3
+# What is kept of one process: executable mappings, and bytes of paths that are longer than any usual one (each up to
+# 4,096). A process may have 65,530 mappings (vm.max_map_count).
+MAX_MAPPINGS = 8192
+_LONG_PATH = 256
+_MAX_LONG_PATHS = 256 << 10
+# How much of /proc/PID/maps is read, and how much at once: the kernel hands out a page or so.
+_MAX_MAPS_BYTES = 16 << 20
+_MAPS_AT_ONCE = 64 << 10
 
 
 class FileKey(NamedTuple):
@@ -52,7 +60,8 @@ class MappedFile:
         # Never used again, not even when the object is gone: conclusions are kept by it.
         self.number = next(_numbers)
         self.path = key.path.removesuffix(_DELETED)
-        self.module = readable(self.path.encode("utf-8", "surrogateescape"))
+        module = readable(self.path.encode("utf-8", "surrogateescape"))
+        self.module = self.path if module == self.path else module
         self.base = self.module.rsplit("/", 1)[-1]
         # Whether there may be a program in it; memory without a file holds JIT code, if any.
         self.on_disk = self.path.startswith("/") and not self.path.startswith(_MEMORY_PATHS)
@@ -127,13 +136,30 @@ _EMPTY = Layout()
 
 
 class _Image:
-    """A layout, and the mappings made since, in order."""
+    """A layout, and the mappings made since, in order; `long_paths` are the bytes of their long paths."""
 
-    __slots__ = ("layout", "pending")
+    __slots__ = ("layout", "long_paths", "pending")
 
-    def __init__(self, layout: Layout, pending: list[Mapping]) -> None:
+    def __init__(self, layout: Layout, pending: list[Mapping], long_paths: int = 0) -> None:
         self.layout = layout
         self.pending = pending
+        self.long_paths = long_paths
+
+    def add(self, made: list[Mapping]) -> int:
+        """Take in mappings; returns how many were left out, being beyond the bounds of one process."""
+        room = MAX_MAPPINGS - len(self.layout.files) - len(self.pending)
+        kept = made if len(made) <= room else made[: max(room, 0)]
+        for index, mapping in enumerate(kept):
+            length = len(mapping.file.path)
+            if length > _LONG_PATH:
+                self.long_paths += length
+                if self.long_paths > _MAX_LONG_PATHS:
+                    kept = kept[:index]
+                    break
+        self.pending.extend(kept)
+        if len(self.pending) > _MAX_PENDING:
+            self.settle()
+        return len(made) - len(kept)
 
     def settle(self) -> None:
         made = self.pending
@@ -152,27 +178,29 @@ class AddressSpace:
     """The executable mappings of one process image.
 
     `pid` is a process through whose /proc/PID/root its files can be reached; `lineage` are its ancestors,
-    asked when it has already gone.
+    asked when it has already gone. `truncated` says that it had more mappings than were read.
     """
 
-    __slots__ = ("_image", "_shared", "lineage", "pid")
+    __slots__ = ("_image", "_shared", "lineage", "pid", "truncated")
 
     def __init__(self, pid: int, lineage: tuple[int, ...] = ()) -> None:
         self.pid = pid
         self.lineage = lineage
         self._image = _Image(_EMPTY, [])
         self._shared = False
+        self.truncated = False
 
     @classmethod
     def from_proc(cls, host: Host, pid: int) -> "AddressSpace | None":
         """The mappings that a living process has now; None when it is gone or out of reach."""
+        maps = ProcMaps(f"{host.proc}/{pid}/maps")
         try:
-            with open(f"{host.proc}/{pid}/maps", "rb") as maps:  # noqa: PTH123
-                content = maps.read()
+            mappings = list(maps)
         except OSError:
             return None
         space = cls(pid)
-        space._image = _Image(Layout(list(parse_maps(content))), [])
+        space._image = _Image(Layout(mappings), [], maps.long_paths)
+        space.truncated = maps.truncated
         return space
 
     def fork(self, pid: int) -> "AddressSpace":
@@ -182,20 +210,19 @@ class AddressSpace:
         child.lineage = (self.pid, *self.lineage[: _MAX_LINEAGE - 1])
         child._image = self._image
         child._shared = self._shared = True
+        child.truncated = self.truncated
         return child
 
     def exec(self) -> "AddressSpace":
         """An empty space for the new program of the same process."""
         return AddressSpace(self.pid, self.lineage)
 
-    def add(self, made: list[Mapping]) -> None:
-        """Executable mappings that the process just made, in order."""
+    def add(self, made: list[Mapping]) -> int:
+        """Executable mappings that the process just made, in order. Returns how many of them were left out."""
         if self._shared:
-            self._image = _Image(self._image.layout, self._image.pending.copy())
+            self._image = _Image(self._image.layout, self._image.pending.copy(), self._image.long_paths)
             self._shared = False
-        self._image.pending.extend(made)
-        if len(self._image.pending) > _MAX_PENDING:
-            self._image.settle()
+        return self._image.add(made)
 
     @property
     def layout(self) -> Layout:
@@ -212,9 +239,45 @@ class AddressSpace:
         return layout.mapping(at) if at >= 0 else None
 
 
+class ProcMaps:
+    """The executable mappings in /proc/PID/maps, read in pieces as far as they are asked for, up to a bound."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.long_paths = 0
+        self.truncated = False
+
+    def __iter__(self) -> Iterator[Mapping]:
+        for found, mapping in enumerate(parse_lines(self._lines())):
+            length = len(mapping.file.path)
+            self.long_paths += length if length > _LONG_PATH else 0
+            if found >= MAX_MAPPINGS or self.long_paths > _MAX_LONG_PATHS:
+                self.truncated = True
+                return
+            yield mapping
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        left = _MAX_MAPS_BYTES
+        with open(self._path, "rb", buffering=0) as maps:  # noqa: PTH123
+            while content := maps.read(_MAPS_AT_ONCE):
+                left -= len(content)
+                if left < 0:
+                    self.truncated = True
+                    return
+                *lines, rest = (rest + content).split(b"\n")
+                yield from lines
+        yield rest
+
+
 def parse_maps(content: bytes) -> Iterable[Mapping]:
     """The executable mappings in the text of /proc/PID/maps."""
-    for line in content.split(b"\n"):
+    return parse_lines(content.split(b"\n"))
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterator[Mapping]:
+    """The executable mappings in lines of /proc/PID/maps."""
+    for line in lines:
         space = line.find(b" ")
         if space < 0 or line[space + 3] != _EXECUTABLE:
             continue
