@@ -166,7 +166,7 @@ def test_whatever_goes_wrong_in_a_run_is_its_outcome(monkeypatch, tmp_path, play
     monkeypatch.setattr(
         judge.subprocess,
         "Popen",
-        lambda command, **more: popen([sys.executable, "-c", programs[command[2]]], **more),
+        lambda command, **more: popen([sys.executable, "-c", programs[command[command.index("-m") + 1]]], **more),
     )
     # Only what hangs is not waited for: a busy machine takes seconds to start anything.
     longest = 1.0 if "sleep" in play else 60.0

@@ -6,12 +6,12 @@ its end does not end the recorder.
 
 import os
 import subprocess
-import sys
 from argparse import Namespace
 
 from exhume.cli import exits
 from exhume.cli.options import value_of
 from exhume.cli.record import SETTINGS
+from exhume.model.isolation import isolated_environment, isolated_python
 
 LISTEN = "EXHUME_LISTEN"
 
@@ -23,9 +23,9 @@ def run(options: Namespace) -> int:
     from exhume.cli.serve import DEFAULT_LISTEN
 
     listen = os.environ.get(LISTEN) or DEFAULT_LISTEN
-    words = [sys.executable, "-m", "exhume.cli.page", str(values["dir"]), listen]
+    command = isolated_python("exhume.cli.page", values["dir"], listen)
     # A session of its own: Ctrl-C is for the recorder, which ends the server when it has sealed.
-    page = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+    page = subprocess.Popen(command, env=isolated_environment(), stdin=subprocess.PIPE, start_new_session=True)
     try:
         record_node(values)
     finally:

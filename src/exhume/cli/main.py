@@ -14,6 +14,7 @@ from exhume import __version__
 from exhume.cli import exits
 from exhume.cli.options import Parser
 from exhume.model.errors import ExhumeError
+from exhume.model.isolation import isolate
 
 # numpy's linear algebra is not used; its threads would cost CPU and memory at every start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -81,6 +82,7 @@ def run() -> None:
         # A terminal without Unicode gets question marks, not an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    isolate()
     code: int | str | None
     try:
         code = _run_to_the_end()

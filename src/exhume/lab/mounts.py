@@ -13,6 +13,7 @@ from pathlib import Path
 
 from exhume.collect.host import Host
 from exhume.model.errors import LabError
+from exhume.model.isolation import safe_path
 
 _MNT_DETACH = 2
 _MS_NOATIME = 1024
@@ -25,7 +26,7 @@ _RELEASED_S = 60.0
 # Whoever walks over all file systems is in ours for a moment.
 _LOOKED_AT_S = 1.0
 # Debian keeps it outside an ordinary user's path.
-_SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+_SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -21,9 +21,10 @@ from exhume.lab.processes import Process
 from exhume.lab.programs.keeper import MARK
 from exhume.lab.stage import Stage
 from exhume.model.errors import LabError
+from exhume.model.isolation import safe_path
 
 # Debian keeps some of them outside an ordinary user's path.
-_SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+_SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
 _SIZE, _FILES = 384 << 20, 60_000
 _PATIENCE_S = 60.0
 _COMMAND_S = 60.0

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from pathlib import Path
 
 from exhume.lab import holder, maker, spinner
 from exhume.model.errors import LabError
+from exhume.model.isolation import isolated_script
 
 _HOLDER, _MAKER, _SPINNER = (Path(str(program.__file__)) for program in (holder, maker, spinner))
 # On a busy machine a killed process takes seconds to end.
 _PATIENCE_S = 30.0
-# Isolated: neither the directory it is started in nor the environment have a say in what a root process imports.
-_PYTHON = (sys.executable, "-I", "-S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Started:
     def __init__(self, program: Path, *words: str) -> None:
         # A session of its own: Ctrl-C is for whoever started it, who then sees to the rest.
         self._popen = subprocess.Popen(
-            [*_PYTHON, program, *words],
+            isolated_script(program, *words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from exhume.lab.processes import Process
 from exhume.lab.programs.keeper import MARK, end_marked
 from exhume.lab.traces import DEFAULT_WORK
 from exhume.model.errors import LabError
+from exhume.model.isolation import INTERPRETER, SCRIPT_FLAGS, isolated_script
 
 PROGRAMS = Path(__file__).parent / "programs"
 _PR_SET_PDEATHSIG = 1
@@ -57,7 +57,7 @@ class Stage:
         link = self.python_named(name or self.name)
         starter = os.getpid()
         started = subprocess.Popen(
-            [link, "-I", "-S", PROGRAMS / f"{program}.py", *words],
+            [link, *SCRIPT_FLAGS, PROGRAMS / f"{program}.py", *words],
             cwd="/",
             env=os.environ | {MARK: self.directory.name},
             start_new_session=True,
@@ -109,7 +109,7 @@ class Stage:
         link = self.directory / "bin" / name
         if not link.is_symlink():
             link.parent.mkdir(exist_ok=True)
-            link.symlink_to(os.path.realpath(sys.executable))
+            link.symlink_to(os.path.realpath(INTERPRETER))
         return link
 
 
@@ -163,7 +163,7 @@ def stage(
 def _keeper(mark: str) -> Iterator[None]:
     """A process that ends all of a run's processes when this one is gone."""
     keeper = subprocess.Popen(
-        [sys.executable, "-I", "-S", PROGRAMS / "keeper.py", mark],
+        isolated_script(PROGRAMS / "keeper.py", mark),
         cwd="/",
         start_new_session=True,
         stdin=subprocess.PIPE,

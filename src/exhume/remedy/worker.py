@@ -6,13 +6,13 @@ import os
 import resource
 import select
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from exhume.model.errors import ExhumeError
+from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.model.stop import Stop
 
 # A worker that is told to end while the kernel is busy for it ends when the kernel next looks.
@@ -52,7 +52,8 @@ class Crew:
         words = {**job, "core": self.core, "home": os.fspath(self.home) if self.home else None, "caller": os.getpid()}
         # A session of its own: Ctrl-C on the terminal is for the caller, who ends what can be ended.
         worker = subprocess.Popen(
-            [sys.executable, "-m", "exhume.remedy.jobs"],
+            isolated_python("exhume.remedy.jobs"),
+            env=isolated_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
@@ -21,6 +20,7 @@ from exhume.lab.score.outcome import Outcome, Told
 from exhume.lab.score.plan import Plan
 from exhume.lab.traces import DEFAULT_WORK, lock_directory
 from exhume.model.errors import LabError
+from exhume.model.isolation import isolated_environment, isolated_python
 
 _PREPARING_S = 180.0
 _ANSWERING_S = 120.0
@@ -110,7 +110,8 @@ def _run(plan: Plan, directory: Path, work: Path) -> tuple[Outcome, dict[str, An
 def _said(step: str, longest_s: float, *words: str) -> dict[str, Any]:
     """What a step says in JSON. Raises Failed with its last words where it fails or takes too long."""
     process = subprocess.Popen(
-        [sys.executable, "-m", f"exhume.lab.score.{step}", *words],
+        isolated_python(f"exhume.lab.score.{step}", *words),
+        env=isolated_environment(),
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -9,7 +9,6 @@ being played is one sentence on stderr and exit code 2.
 import contextlib
 import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from exhume.lab.perform import refuse_unfit, scenario_named
 from exhume.lab.score.plan import Plan
 from exhume.lab.stage import stage
 from exhume.model.errors import ExhumeError, LabError, RecordingError
+from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.store.query import Recording
 
 _PR_SET_PDEATHSIG = 1
@@ -61,9 +61,9 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def _recorder(directory: Path) -> Iterator[None]:
     """`exhume record`, as anybody runs it, with its own settings."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXHUME_")}
+    environment = {name: value for name, value in isolated_environment().items() if not name.startswith("EXHUME_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "exhume.cli.main", "record", "--dir", directory],
+        isolated_python("exhume.cli.main", "record", "--dir", directory),
         env=environment,
         start_new_session=True,
         stdin=subprocess.DEVNULL,
