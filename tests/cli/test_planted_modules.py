@@ -139,7 +139,7 @@ def test_workers_of_a_remedy_load_no_planted_module(trap, monkeypatch, tmp_path)
 def test_a_program_of_the_current_directory_is_not_run(trap, environment, tmp_path):
     """Relative entries of PATH, for what the lab starts by name."""
     directory, marks, program = trap
-    for name in ("mount", "umount", "ip", "true"):
+    for name in ("mount", "ip", "true"):
         (directory / name).write_text(f"#!/bin/sh\n: > {marks / name}\n")
         (directory / name).chmod(0o755)
     subprocess.run(

@@ -26,6 +26,8 @@ def record_node(values: Mapping[str, Any]) -> None:
     began_ms = SystemClock().monotonic_ns() // MILLIS
     with stopped_by_signals() as stop, node_recorder(values) as recorder:
         with suppress(OSError):
+            if recorder.tightened:
+                say(f"exhume: {directory} could be read by other users; now it can't, see --group")
             for source in recorder.missing:
                 say(f"missing: {source}")
         summary = recorder.run(stop, _heard_or_not(lambda: status_for(values["color"], str(directory), zone).tick))

@@ -18,6 +18,7 @@ from exhume.collect.loop import Recorder, RecorderOptions
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.errors import Missing
 from exhume.model.facts import RecordingFacts
+from exhume.model.ownership import Access
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.stop import Stop
 from exhume.store.resume import last_log_sequence
@@ -36,6 +37,11 @@ class NodeRecorder:
         self._sources = sources
         self._store = store
         self._values = values
+
+    @property
+    def tightened(self) -> bool:
+        """Whether the directory could be read by more users than it should until now."""
+        return self._store.tightened
 
     @property
     def missing(self) -> list[Missing]:
@@ -71,6 +77,7 @@ def _open_store(values: Mapping[str, Any], facts: RecordingFacts) -> SegmentWrit
         facts,
         max_bytes=values["max-size"],
         max_age_s=None if age is None else age / NANOS,
+        access=Access(values["group"]),
         segment_s=SMALL_SEGMENT_S if facts.cores * facts.rate_hz < SMALL_NODE else SEGMENT_S,
     )
 

@@ -1,5 +1,6 @@
 """The registry of settings. Flags, `EXHUME_*` environment variables and docs/settings.md all come from here."""
 
+import grp
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from exhume.model.errors import UsageError
 from exhume.model.times import parse_duration, parse_size
 
 SYSTEM_DIRECTORY = Path("/var/lib/exhume")
+DEFAULT_GROUP = "exhume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,16 @@ def _color(text: str) -> str:
     return text
 
 
+def _group(text: str) -> int | None:
+    """The number of a group by its name; without one, the group `exhume` where there is one."""
+    try:
+        return None if text == "none" else grp.getgrnam(text or DEFAULT_GROUP).gr_gid
+    except KeyError:
+        if not text:
+            return None
+        raise UsageError(f"there is no group {text!r}: make it with groupadd, or write none") from None
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in ("", "0", "1", "false", "true", "no", "yes", "off", "on"):
         raise UsageError(f"{text!r} is neither yes nor no")
@@ -92,6 +104,7 @@ SIZE_LIMIT = Kind("SIZE", _limit(_at_least("1M", parse_size)))
 MEMORY = Kind("SIZE", _at_least("64M", parse_size))
 RATE = Kind("HZ", _rate)
 PERCENT = Kind("PERCENT", _percent)
+GROUP = Kind("GROUP", _group)
 COLOR = Kind("WHEN", _color)
 SWITCH = Kind("", _switch)
 
@@ -155,6 +168,13 @@ SETTINGS: tuple[Setting, ...] = (
         MEMORY,
         "150M",
         "Memory that the recorder may use, at least 64M; it keeps it by dropping what it can look up again.",
+    ),
+    Setting(
+        "group",
+        GROUP,
+        "",
+        "Group whose members may read the recording; 'none' for root alone.",
+        shown_default="the group exhume where there is one, else none",
     ),
     Setting("color", COLOR, "auto", "Colours: auto (on a terminal, unless NO_COLOR is set), always or never."),
     Setting("utc", SWITCH, "0", "Read and show times in UTC instead of the local zone."),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from exhume.model.facts import RecordingFacts
+from exhume.model.ownership import Access, open_own
 from exhume.store.schema import schema_of, with_facts
 
 LIVE_DIRECTORY = "live"
@@ -26,10 +27,9 @@ DROPPING_SUFFIX = ".dropping"
 class LiveTable:
     """The growing file of one table."""
 
-    def __init__(self, directory: Path, table: str, facts: RecordingFacts) -> None:
-        self._fd = os.open(
-            directory / (table + LIVE_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-        )
+    def __init__(self, directory: Path, table: str, facts: RecordingFacts, access: Access | None = None) -> None:
+        self._fd = open_own(directory / (table + LIVE_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        (access or Access()).apply(self._fd)
         self._header: list[pa.Buffer] = [with_facts(schema_of(table), facts).serialize()]
         self.size = os.fstat(self._fd).st_size
 

@@ -3,10 +3,12 @@
 import errno
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 
 from exhume.model.errors import DirectoryBusy, RecordingError
+from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE, Access, open_own, trusted_users
 
 LOCK_NAME = "recorder.lock"
 # What the kernel says when there is no room, on the disk or in a quota.
@@ -19,12 +21,17 @@ _LONGEST_INSTANT_S = 10.0
 class DirectoryLock:
     """Held from construction until close. The file holds the recorder's pid, for people and for refusals."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, access: Access | None = None) -> None:
         self.directory = directory
+        #: Whether the directory could be read by more users than it should.
+        self.tightened = False
         path = directory / LOCK_NAME
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._take_over(access or Access())
+            self._fd = open_own(path, os.O_RDWR | os.O_CREAT)
+            # flock needs no more than reading: a user who may read the file could keep the recorder from starting.
+            if os.fstat(self._fd).st_uid == os.geteuid():
+                os.fchmod(self._fd, PRIVATE_FILE)
         except OSError as error:
             raise cannot_write(directory, error) from error
         try:
@@ -44,6 +51,33 @@ class DirectoryLock:
         except OSError:
             # A full disk: the lock holds all the same, only the pid can't be told.
             os.ftruncate(self._fd, 0)
+
+    def _take_over(self, access: Access) -> None:
+        """Make the directory, or tighten one that a recorder made before. One that is there for other purposes keeps
+        its mode. Raises OSError, and RecordingError where it belongs to another user."""
+        directory = self.directory
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        made = False
+        try:
+            directory.mkdir(mode=PRIVATE_DIRECTORY)
+            made = True
+        except FileExistsError:
+            if not directory.is_dir():
+                raise
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            known = os.fstat(fd)
+            recorded = (directory / LOCK_NAME).exists() and known.st_uid == os.geteuid()
+            if made or recorded:
+                access.apply(fd)
+                self.tightened = recorded and bool(stat.S_IMODE(known.st_mode) & ~access.directory_mode)
+                known = os.fstat(fd)
+        finally:
+            os.close(fd)
+        if known.st_uid not in trusted_users():
+            raise RecordingError(f"{directory} belongs to another user; choose a directory of your own with --dir")
+        if known.st_mode & stat.S_IWOTH:
+            raise RecordingError(f"{directory} can be written by every user; choose another directory with --dir")
 
     def vanished(self) -> bool:
         """Whether the lock file was deleted, and with it (as good as always) the whole directory: what is
@@ -79,10 +113,11 @@ def _is_shared(fd: int) -> bool:
 
 
 def being_recorded(directory: Path) -> bool:
-    """Whether a recorder holds the directory now; whoever may read the lock can ask. A recorder that was killed holds
-    nothing any more."""
+    """Whether a recorder holds the directory now. A recorder that was killed holds nothing any more."""
     try:
-        fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except PermissionError:
+        return _listed_as_locked(directory / LOCK_NAME)
     except OSError:
         return False
     try:
@@ -96,11 +131,26 @@ def being_recorded(directory: Path) -> bool:
     return False
 
 
+def _listed_as_locked(path: Path) -> bool:
+    """Whether the kernel lists a lock on a file that may not be opened: members of the group that reads recordings.
+    The columns of /proc/locks are those of fs/locks.c, lock_get_status: "1: FLOCK ADVISORY WRITE pid maj:min:inode"."""
+    try:
+        known = path.stat()
+        listed = Path("/proc/locks").read_text()
+    except OSError:
+        return False
+    file = f"{os.major(known.st_dev):02x}:{os.minor(known.st_dev):02x}:{known.st_ino}"
+    return any(fields[1] == "FLOCK" and file in fields for fields in map(str.split, listed.splitlines()) if fields[1:])
+
+
 def cannot_write(directory: Path, error: OSError) -> RecordingError:
     """The sentence for a directory that can't be recorded to."""
     if isinstance(error, FileExistsError | NotADirectoryError):
         at = next((path for path in (directory, *directory.parents) if path.is_file()), directory)
         return RecordingError(f"cannot record to {directory}: {at} is a file; name a directory with --dir")
+    if error.errno == errno.EPERM and error.filename is not None:
+        reason = (error.strerror or "").lower()
+        return RecordingError(f"cannot record to {directory}: {error.filename}: {reason}; choose another with --dir")
     reason = (error.strerror or str(error)).lower()
     remedy = "free some space" if error.errno in FULL else "make the directory writable"
     return RecordingError(f"cannot record to {directory}: {reason}; {remedy} or choose another one with --dir")

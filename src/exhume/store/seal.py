@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS
+from exhume.model.ownership import PRIVATE_DIRECTORY, Access, trusted_users
 from exhume.store.layout import ROW_GROUP_ROWS, arrange, layout_of
 from exhume.store.live import DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX, LiveStream, live_tables
 from exhume.store.names import SegmentName
@@ -59,7 +60,7 @@ class _Reach:
         self.last_ms = max(self.last_ms, extent["max"].as_py() // scale + room)
 
 
-def seal(recording: Path, live: Path) -> Sealed | None:
+def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | None:
     """Seal a live segment that nobody writes to any more. None where it held no rows. Raises OSError (a full disk)
     with the live segment untouched."""
     name = SegmentName.parse(live.name)
@@ -71,12 +72,14 @@ def seal(recording: Path, live: Path) -> Sealed | None:
         return None
     beside = live.with_name(live.name + SEALING_SUFFIX)
     shutil.rmtree(beside, ignore_errors=True)
+    access = access or Access()
     reach = _Reach(name.start_ms, name.start_ms)
     overview = OverviewRows()
     try:
-        beside.mkdir()
+        # Nothing in it can be read by others before it has its access.
+        beside.mkdir(mode=PRIVATE_DIRECTORY)
         tables = [table for table in live_tables(live) if known_table(table)]
-        size = sum(_seal_table(live, beside, table, (reach, overview)) for table in tables)
+        size = sum(_seal_table(live, beside, table, (reach, overview), access) for table in tables)
         if size == 0:
             beside.rmdir()
             discard(recording, live)
@@ -85,20 +88,20 @@ def seal(recording: Path, live: Path) -> Sealed | None:
             name.wall_ms, name.boot, name.start_ms, reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
         )
         if written := overview.write(beside, sealed):
-            _sync(beside / FILE)
+            _sync(beside / FILE, access)
             size += written
-        _sync(beside)
+        _sync(beside, access)
     except OSError:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     path = recording / str(sealed)
     beside.rename(path)
-    _sync(recording)
+    _sync(recording, None)
     discard(recording, live)
     return Sealed(sealed, path, size)
 
 
-def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watching]) -> int:
+def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watching], access: Access) -> int:
     """Write one table; returns its bytes, 0 where it had no rows. Those that watch are shown its rows."""
     with pa.OSFile(str(live / (table + LIVE_SUFFIX))) as source:
         stream = LiveStream(source)
@@ -130,7 +133,7 @@ def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watchi
                 writer.close()
     if writer is None:
         return 0
-    _sync(path)
+    _sync(path, access)
     return path.stat().st_size
 
 
@@ -170,14 +173,19 @@ def leftovers(recording: Path) -> list[Path]:
     found = [
         (name.start_ms, path)
         for path in (recording / LIVE_DIRECTORY).iterdir()
-        if (name := SegmentName.parse(path.name)) is not None and path.is_dir()
+        if (name := SegmentName.parse(path.name)) is not None
+        and path.is_dir()
+        and not path.is_symlink()
+        and path.lstat().st_uid in trusted_users()
     ]
     return [path for _, path in sorted(found)]
 
 
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _sync(path: Path, access: Access | None = None) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        if access is not None:
+            access.apply(fd)
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
 from exhume.model.memory import give_back
+from exhume.model.ownership import Access
 from exhume.store.lock import FULL, cannot_write
 from exhume.store.retention import Retention
 from exhume.store.seal import discard, seal
@@ -26,8 +27,9 @@ class Sealer:
     """One thread that seals segments in their order and keeps the retention. A segment that doesn't fit on
     the disk stays live (readers read it all the same) and is tried again with the next one."""
 
-    def __init__(self, recording: Path, retention: Retention, boot: str) -> None:
+    def __init__(self, recording: Path, retention: Retention, boot: str, access: Access | None = None) -> None:
         self._recording = recording
+        self._access = access or Access()
         self._retention = retention
         self._boot = boot
         self._waiting: deque[_Job] = deque()
@@ -116,7 +118,7 @@ class Sealer:
         """False where the disk is full and nothing older can go."""
         while True:
             try:
-                sealed = seal(self._recording, job.live)
+                sealed = seal(self._recording, job.live, self._access)
             except pa.ArrowException:
                 # Damaged in a way that its checks let through: it stays as it is, for readers and for the next start.
                 return True

@@ -8,6 +8,7 @@ from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import RecordingError
 from exhume.model.facts import RecordingFacts
 from exhume.model.memory import use_one_arena
+from exhume.model.ownership import Access
 from exhume.model.tables import TABLES, Columns
 from exhume.store.batches import to_batch
 from exhume.store.live import LIVE_DIRECTORY, LiveTable
@@ -39,6 +40,7 @@ class SegmentWriter:
         max_bytes: int | None,
         max_age_s: float | None,
         segment_s: int = 60,
+        access: Access | None = None,
     ) -> None:
         # The recorder lives beside starved work: it stays on one thread, and small.
         pa.set_cpu_count(1)
@@ -47,12 +49,13 @@ class SegmentWriter:
         self._facts = facts
         self._boot = boot_part(facts.boot_id)
         self._segment_ns = segment_s * NANOS
-        self._lock = DirectoryLock(directory)
+        self._access = access or Access()
+        self._lock = DirectoryLock(directory, self._access)
         try:
-            (directory / LIVE_DIRECTORY).mkdir(exist_ok=True)
+            self._access.make_directory(directory / LIVE_DIRECTORY)
             sweep(directory)
             self._retention = Retention(directory, max_bytes, max_age_s)
-            self._sealer = Sealer(directory, self._retention, self._boot)
+            self._sealer = Sealer(directory, self._retention, self._boot, self._access)
             for live in leftovers(directory):
                 self._sealer.submit(live)
         except OSError as error:
@@ -67,6 +70,11 @@ class SegmentWriter:
         self._dropped_rows = self._dropped_in_all = 0
         self._counted: pa.RecordBatch | None = None
         self._closed = False
+
+    @property
+    def tightened(self) -> bool:
+        """Whether the directory could be read by more users than it should until now."""
+        return self._lock.tightened
 
     def append(self, table: str, columns: Columns) -> None:
         """Add rows to this tick. Raises ValueError where they don't fit the table; anchors are the writer's own."""
@@ -188,8 +196,8 @@ class SegmentWriter:
         file = self._files.get(table)
         if file is None:
             path = self._path()
-            path.mkdir(exist_ok=True)
-            file = self._files[table] = LiveTable(path, table, self._facts)
+            self._access.make_directory(path)
+            file = self._files[table] = LiveTable(path, table, self._facts, self._access)
         return file
 
     def _path(self) -> Path:
