@@ -4,9 +4,10 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from exhume.model.errors import ExhumeError
+from exhume.model.ownership import PRIVATE_FILE, open_own, open_to_others
 from exhume.model.remedy import Effect, Measure, Plan, Risk, Step, Unasked
 
 
@@ -19,7 +20,7 @@ def write_document(path: Path, content: dict[str, Any]) -> None:
     beside = path.with_name(f".{path.name}")
     try:
         own_directory(path.parent)
-        with beside.open("w", encoding="utf-8") as file:
+        with private_file(beside) as file:
             json.dump(content, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
@@ -51,9 +52,16 @@ def own_directory(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     for each in (path, path.parent):
-        known = each.stat()
-        if known.st_uid not in (0, os.geteuid()) or known.st_mode & 0o022:
+        if open_to_others(each):
             raise DocumentError(f"{each} can be written by others; name a directory of root's own with --work-dir")
+
+
+def private_file(path: Path) -> TextIO:
+    """A new file in the place of whatever has its name, for the owner alone. Raises OSError."""
+    path.unlink(missing_ok=True)
+    fd = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.fchmod(fd, PRIVATE_FILE)
+    return os.fdopen(fd, "w", encoding="utf-8")
 
 
 def sync_directory(path: Path) -> None:

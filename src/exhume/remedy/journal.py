@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from exhume.collect.cgroup_layout import hierarchies
 from exhume.collect.host import Host
 from exhume.model.clock import read_boot_id
 from exhume.model.errors import ExhumeError
+from exhume.remedy.documents import own_directory, private_file
 
 _NAME = "journal.json"
 _VERSION = 1
@@ -67,6 +69,18 @@ class Journal:
         changes = [Change(**change) for change in content["changes"]]
         return cls(place, boot_id, changes, content["boot_id"] != boot_id)
 
+    def check_settings(self, host: Host) -> None:
+        """Raises JournalError where it would have root write anything but a setting of a cgroup."""
+        mounts = [hierarchy.path.resolve() for hierarchy in hierarchies(host)]
+        for change in self.changes:
+            path = Path(change.path).resolve()
+            if change.what == "setting" and not (
+                path.name.startswith("memory.") and any(path.is_relative_to(mount) for mount in mounts)
+            ):
+                raise JournalError(
+                    f"{self.place / _NAME} names {change.path}, not a file of a cgroup; look at it, and remove it"
+                )
+
     def add(self, *changes: Change) -> None:
         """Write down what is about to be done."""
         self.changes.extend(changes)
@@ -84,7 +98,7 @@ class Journal:
             return
         content = {"version": _VERSION, "boot_id": self.boot_id, "changes": [asdict(change) for change in self.changes]}
         beside = self.place / f".{_NAME}"
-        with beside.open("w") as file:
+        with private_file(beside) as file:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
@@ -95,7 +109,7 @@ class Journal:
 def hold_journal(place: Path, host: Host) -> Iterator[Journal]:
     """The journal, for one remedy at a time."""
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own_directory(place)
         lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise JournalError(
@@ -106,6 +120,8 @@ def hold_journal(place: Path, host: Host) -> Iterator[Journal]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise JournalError(f"another exhume fix is at work in {place}; wait until it is done") from None
-        yield Journal.read(place, host)
+        journal = Journal.read(place, host)
+        journal.check_settings(host)
+        yield journal
     finally:
         os.close(lock)

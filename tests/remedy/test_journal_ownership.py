@@ -1,0 +1,58 @@
+"""The journal of remedies: what another user left in its place is not carried out."""
+
+import json
+import os
+import stat
+
+import pytest
+
+from exhume.collect.host import Host
+from exhume.model.clock import read_boot_id
+from exhume.remedy.documents import DocumentError, write_document
+from exhume.remedy.journal import Change, JournalError, hold_journal
+
+
+def planted(place, path) -> None:
+    change = {"what": "setting", "path": str(path), "priority": 0, "was": "their text"}
+    content = {"version": 1, "boot_id": read_boot_id(Host().proc), "changes": [change]}
+    place.mkdir(exist_ok=True)
+    (place / "journal.json").write_text(json.dumps(content))
+
+
+@pytest.mark.root
+def test_a_journal_in_a_directory_of_another_user_is_refused(tmp_path):
+    place = tmp_path / "work"
+    planted(place, tmp_path / "victim")
+    os.chown(place, 65534, 65534)
+    with pytest.raises(DocumentError, match="can be written by others"), hold_journal(place, Host()):
+        pytest.fail("it was taken")
+
+
+@pytest.mark.parametrize("path", ["/etc/cron.d/x", "/sys/fs/cgroup/../../../etc/x", "/sys/fs/cgroup/cgroup.procs"])
+def test_only_settings_of_cgroups_are_put_back(tmp_path, path):
+    planted(tmp_path / "work", path)
+    with pytest.raises(JournalError, match="not a file of a cgroup"), hold_journal(tmp_path / "work", Host()):
+        pytest.fail("it was taken")
+
+
+def test_journals_and_documents_are_for_their_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        place = tmp_path / "work"
+        with hold_journal(place, Host()) as journal:
+            journal.add(Change("swap-off", "/dev/none"))
+            write_document(place / "fixes" / "x.json", {"version": 1})
+            found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.rglob("*"))}
+    finally:
+        os.umask(before)
+    assert found == {"work": 0o700, "fixes": 0o700, "journal.json": 0o600, "x.json": 0o600}
+
+
+def test_a_planted_link_is_not_written_through(tmp_path):
+    victim, place = tmp_path / "victim", tmp_path / "work"
+    victim.write_text("precious")
+    place.mkdir()
+    (place / ".journal.json").symlink_to(victim)
+    with hold_journal(place, Host()) as journal:
+        journal.add(Change("swap-off", "/dev/none"))
+    assert victim.read_text() == "precious"
