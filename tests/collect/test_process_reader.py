@@ -96,3 +96,14 @@ def test_this_process() -> None:
         assert began - of_a_tick <= row["start"] <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     finally:
         child.communicate(b"\n")
+
+
+def test_secrets_of_a_command_line_are_not_recorded():
+    child = subprocess.Popen([sys.executable, "-c", "input()", "--password=hunter2", "--x"], stdin=subprocess.PIPE)
+    try:
+        described = ProcessReader(Host()).describe(child.pid)["cmdline"]
+        kept = ProcessReader(Host(), keep_secrets=True).describe(child.pid)["cmdline"]
+    finally:
+        child.communicate(b"\n")
+    assert described.endswith("-c input() --password=*** --x")
+    assert kept.endswith("-c input() --password=hunter2 --x")

@@ -8,7 +8,19 @@ from argparse import ArgumentParser, Namespace
 from exhume.cli import exits
 from exhume.cli.options import add_setting, value_of
 
-SETTINGS = ("dir", "for", "rate", "max-size", "max-age", "cpu-budget", "memory-budget", "group", "color", "utc")
+SETTINGS = (
+    "dir",
+    "for",
+    "rate",
+    "max-size",
+    "max-age",
+    "cpu-budget",
+    "memory-budget",
+    "group",
+    "keep-secrets",
+    "color",
+    "utc",
+)
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -64,7 +64,7 @@ def node_recorder(values: Mapping[str, Any]) -> Iterator[NodeRecorder]:
     boot_id = read_boot_id(host.proc)
     sequence = last_log_sequence(values["dir"], boot_id)
     position = None if sequence is None else LogPosition(boot_id, sequence)
-    with closing(open_sources(host, values["rate"], position)) as sources:
+    with closing(open_sources(host, values["rate"], position, keep_secrets=values["keep-secrets"])) as sources:
         facts = facts_of(boot_id, sources, values["rate"])
         with closing(_open_store(values, facts)) as store:
             yield NodeRecorder(sources, store, values)

@@ -50,12 +50,12 @@ class Sources:
             source.close()
 
 
-def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None) -> Sources:
+def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None, *, keep_secrets: bool = False) -> Sources:
     """Everything that can be recorded here."""
     sources = Sources(KernelLogClock())
     sources.log_clock.measure()
     stat = StatFile(host)
-    sources.sampler = _open(lambda: Sampler(host, rate_hz), sources.missing)
+    sources.sampler = _open(lambda: Sampler(host, rate_hz, keep_secrets=keep_secrets), sources.missing)
     sources.cgroups = _open(lambda: CgroupSource(host), sources.missing)
     makers: list[Callable[[], Source]] = [
         lambda: CpuSource(host, stat),

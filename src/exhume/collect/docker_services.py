@@ -18,6 +18,7 @@ from exhume.collect.rfc3339 import nanoseconds
 from exhume.collect.runs import Run, history
 from exhume.collect.seen import Seen
 from exhume.model.audit import Exit, History, Manager, Service
+from exhume.model.redaction import redact
 
 _NANOS = 10**9
 # An engine that hangs over single containers is left after this long.
@@ -121,7 +122,7 @@ class _Look:
             owner=owner.words,
             created=created,
             fragment=owner.file,
-            command=shlex.join([str(told.get("Path") or ""), *map(str, told.get("Args") or [])])[:_MOST_COMMAND]
+            command=shlex.join(redact([str(told.get("Path") or ""), *map(str, told.get("Args") or [])]))[:_MOST_COMMAND]
             if told.get("Path")
             else None,
             log=(*log_tail(self._engine, told, self._log_lines), *unwell) if troubled or unwell else (),

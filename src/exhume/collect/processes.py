@@ -8,6 +8,7 @@ from typing import Any
 from exhume.collect.containers import identify
 from exhume.collect.host import Host
 from exhume.model.clock import NANOS
+from exhume.model.redaction import redact
 
 _LONGEST_COMMAND = 1024
 # Counted from the state on, which comes after the name.
@@ -20,7 +21,8 @@ _HIERARCHIES = ("memory", "cpu", "pids", "name=systemd", "")
 class ProcessReader:
     """Describes processes by their pid, for the processes table."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, *, keep_secrets: bool = False) -> None:
+        self._keep_secrets = keep_secrets
         self._proc = os.fspath(host.proc)
         self._nanos_per_tick = NANOS // os.sysconf("SC_CLK_TCK")
 
@@ -35,7 +37,8 @@ class ProcessReader:
         row.update(self._identity(stat))
         command = _content(f"{directory}/cmdline", _LONGEST_COMMAND)
         if command:
-            row["cmdline"] = command.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace") or None
+            args = command.rstrip(b"\0").decode("utf-8", "replace").split("\0")
+            row["cmdline"] = " ".join(args if self._keep_secrets else redact(args)) or None
         groups = _content(f"{directory}/cgroup")
         if groups is not None:
             row.update(_membership(groups))

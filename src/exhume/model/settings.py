@@ -176,6 +176,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Group whose members may read the recording; 'none' for root alone.",
         shown_default="the group exhume where there is one, else none",
     ),
+    Setting("keep-secrets", SWITCH, "0", "Record command lines with the passwords, tokens and keys that are in them."),
     Setting("color", COLOR, "auto", "Colours: auto (on a terminal, unless NO_COLOR is set), always or never."),
     Setting("utc", SWITCH, "0", "Read and show times in UTC instead of the local zone."),
 )

@@ -62,7 +62,7 @@ class Sampler:
 
     name = "stacks"
 
-    def __init__(self, host: Host, rate_hz: int) -> None:
+    def __init__(self, host: Host, rate_hz: int, *, keep_secrets: bool = False) -> None:
         tracefs = find_tracefs(host)
         found = [load_tracepoint(tracefs, name) for name in WANTED] if tracefs else []
         tracepoints = [tracepoint for tracepoint in found if tracepoint]
@@ -71,7 +71,7 @@ class Sampler:
         self._symbolizer = Symbolizer(host)
         self._book = StackBook(self._symbolizer)
         self._tasks = Tasks(host)
-        self._processes = ProcessBook(ProcessReader(host), PodNames(host))
+        self._processes = ProcessBook(ProcessReader(host, keep_secrets=keep_secrets), PodNames(host))
         self._restarts = Restarts()
         self._exit_codes = _open_exit_codes()
         self.rate_hz = rate_hz

@@ -8,6 +8,7 @@ from typing import Any
 
 from exhume.collect.systemd.time_span import time_span_us
 from exhume.model.audit import Condition, Exit
+from exhume.model.redaction import redact, redact_line
 
 _NEVER = 2**64 - 1
 # waitid's words for how a process ended.
@@ -64,8 +65,8 @@ class UnitFacts:
         value = self.known.get("ExecStart")
         if isinstance(value, str):
             found = _ARGUMENTS.search(value)
-            return found[1] if found else None
-        return shlex.join(value[0][1]) if value else None
+            return redact_line(found[1]) if found else None
+        return shlex.join(redact(value[0][1])) if value else None
 
     @property
     def starts(self) -> tuple[str, ...]:

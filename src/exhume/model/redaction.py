@@ -1,0 +1,83 @@
+"""Secrets in command lines: values that passwords, tokens and keys are given by, replaced before they are recorded.
+
+What has no name that says so can't be known: a password that is an argument of its own stays.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+MASK = "***"
+# Names that end like this: --password, DB_PASSWORD, keyStorePassword, x-api-key. What goes on after it, such as
+# --password-file or --token-ttl, is no secret itself.
+_NAME = (
+    r"(?!--?no-)[\w.-]*(?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|secret[-_]?key|"
+    r"private[-_]?key|account[-_]?key|credentials?|bearer)"
+)
+_ASSIGNED = re.compile(rf"({_NAME}[=:])(?=.)", re.I | re.S)
+_OPTION = re.compile(rf"(?=-){_NAME}", re.I)
+# Anywhere in an argument: a query, a connection string, a header or a shell command. Each begins where a name can't go
+# on from before, so that a long argument is not searched again from every character.
+_VALUE = r"([^\s&;,\"']+|\"[^\"]*\"|'[^']*')"
+_WITHIN = re.compile(rf"(?<![\w.-])({_NAME}[\"']?\s?[=:]\s?){_VALUE}", re.I)
+_WITHIN_OPTION = re.compile(rf"(?<!\S)(?=-)({_NAME}\s+)(?!-){_VALUE}", re.I)
+_URL = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/]+@", re.I)
+_HEADER = re.compile(r"\b(authorization\s*[:=]\s*(?:(?:basic|bearer|digest|token|negotiate)\s+)?)([^\s\"']+)", re.I)
+_SCHEME = re.compile(r"(\bbearer\s+)([^\s\"']+)", re.I)
+# Programs for which these short options are a password; elsewhere -p is a port or a path.
+_SHORT = {
+    "mysql": "-p",
+    "mysqldump": "-p",
+    "mysqladmin": "-p",
+    "mariadb": "-p",
+    "mariadb-dump": "-p",
+    "sshpass": "-p",
+    "redis-cli": "-a",
+    "ldapsearch": "-w",
+    "ldapmodify": "-w",
+}
+# These take the value as a part of the option alone: what follows `mysql -p` is a database.
+_JOINED_ONLY = frozenset(("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump"))
+
+
+def redact(args: Iterable[str]) -> list[str]:
+    """The arguments of a command, with `***` in the place of secrets."""
+    return list(_redacted(list(args)))
+
+
+def redact_line(line: str) -> str:
+    """The same for a command that is one line."""
+    return _within(line)
+
+
+def _redacted(args: list[str]) -> Iterator[str]:
+    program = args[0].rpartition("/")[2] if args else ""
+    short = _SHORT.get(program)
+    follows = False
+    for index, arg in enumerate(args):
+        if follows and not (arg.startswith("--") and len(arg) > 2):
+            follows = False
+            yield MASK if arg else arg
+            continue
+        follows = False
+        if index and short and arg.startswith(short) and not arg.startswith("--"):
+            joined = len(arg) > len(short)
+            follows = not joined and program not in _JOINED_ONLY
+            yield short + MASK if joined else arg
+        elif index and _OPTION.fullmatch(arg):
+            follows = True
+            yield arg
+        elif found := _ASSIGNED.match(arg):
+            yield found[1] + MASK
+        else:
+            yield _within(arg)
+
+
+def _within(text: str) -> str:
+    # Most arguments have none of the signs: looking for those is cheaper than for the names.
+    if not any(sign in text for sign in ("=", ":", " ")):
+        return text
+    text = _URL.sub(rf"\1{MASK}@", text)
+    text = _HEADER.sub(rf"\1{MASK}", text)
+    text = _SCHEME.sub(rf"\1{MASK}", text)
+    text = _WITHIN.sub(rf"\1{MASK}", text)
+    return _WITHIN_OPTION.sub(rf"\1{MASK}", text)
