@@ -81,7 +81,10 @@ class Serving:
 
 def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     """Serve until a signal comes."""
+    from exhume.present.web.peer import ROOT, PeerCheck, starter
+
     listener = _listen(serving.host, serving.port)
+    users = (ROOT, starter())
     # Before anything is forked: processes get the rights that are left.
     give_up_root(directory, [file for file in (serving.tls_cert, serving.tls_key) if file is not None])
     from exhume.present.web.opened import Opened
@@ -112,7 +115,7 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     opening = Opening(opened, serving.rules(), failed)
     server = Ending(
         uvicorn.Config(
-            opening,
+            opening if serving.token else PeerCheck(opening, users),
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -142,12 +145,17 @@ def give_up_root(directory: Path, files: Sequence[Path]) -> None:
     read."""
     if os.geteuid() != 0:
         return
-    user, group = (int(os.environ.get(name, NOBODY)) for name in ("SUDO_UID", "SUDO_GID"))
+    user, group = (_number(os.environ.get(name, "")) for name in ("SUDO_UID", "SUDO_GID"))
     hidden = _hidden_from(user, group, directory, files) if user else directory
     if hidden is None:
         become(user, group)
     elif not user or not become_reader(user, group):
         say(f"exhume: the page is served as root, since user {user} may not read {hidden}")
+
+
+def _number(text: str) -> int:
+    """A user or group that sudo names; nobody's number where it names none."""
+    return int(text) if text.isascii() and text.isdigit() else NOBODY
 
 
 def _hidden_from(user: int, group: int, directory: Path, files: Sequence[Path]) -> Path | None:
