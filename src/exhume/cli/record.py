@@ -16,6 +16,7 @@ SETTINGS = (
     "max-age",
     "cpu-budget",
     "memory-budget",
+    "nice",
     "group",
     "keep-secrets",
     "color",

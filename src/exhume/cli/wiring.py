@@ -19,6 +19,7 @@ from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.errors import Missing
 from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import Access
+from exhume.model.priority import raised_priority
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.stop import Stop
 from exhume.store.resume import last_log_sequence
@@ -64,8 +65,11 @@ def node_recorder(values: Mapping[str, Any]) -> Iterator[NodeRecorder]:
     boot_id = read_boot_id(host.proc)
     sequence = last_log_sequence(values["dir"], boot_id)
     position = None if sequence is None else LogPosition(boot_id, sequence)
-    with closing(open_sources(host, values["rate"], position, keep_secrets=values["keep-secrets"])) as sources:
-        facts = facts_of(boot_id, sources, values["rate"])
+    with (
+        raised_priority(values["nice"]) as nice,
+        closing(open_sources(host, values["rate"], position, keep_secrets=values["keep-secrets"])) as sources,
+    ):
+        facts = facts_of(boot_id, sources, values["rate"], nice)
         with closing(_open_store(values, facts)) as store:
             yield NodeRecorder(sources, store, values)
 
@@ -82,7 +86,7 @@ def _open_store(values: Mapping[str, Any], facts: RecordingFacts) -> SegmentWrit
     )
 
 
-def facts_of(boot_id: str, sources: Sources, rate_hz: int) -> RecordingFacts:
+def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = None) -> RecordingFacts:
     """What is true of the whole recording."""
     sampler = sources.sampler
     return RecordingFacts(
@@ -97,6 +101,7 @@ def facts_of(boot_id: str, sources: Sources, rate_hz: int) -> RecordingFacts:
         exhume_version=__version__,
         timezone=_zone(),
         page_bytes=mmap.PAGESIZE,
+        nice=nice,
     )
 
 

@@ -22,6 +22,8 @@ class RecordingFacts:
     timezone: str = "UTC"
     # Earlier recordings do not tell it.
     page_bytes: int | None = None
+    # The recorder's nice value.
+    nice: int | None = None
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:

@@ -81,6 +81,13 @@ def _color(text: str) -> str:
     return text
 
 
+def _nice(text: str) -> int:
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    if not digits.isascii() or not digits.isdigit() or not -20 <= int(sign + digits) <= 19:
+        raise UsageError(f"{text!r} is not a nice value: write one between -20 and 19")
+    return int(sign + digits)
+
+
 def _group(text: str) -> int | None:
     """The number of a group by its name; without one, the group `exhume` where there is one."""
     try:
@@ -104,6 +111,7 @@ SIZE_LIMIT = Kind("SIZE", _limit(_at_least("1M", parse_size)))
 MEMORY = Kind("SIZE", _at_least("64M", parse_size))
 RATE = Kind("HZ", _rate)
 PERCENT = Kind("PERCENT", _percent)
+NICE = Kind("NICE", _nice)
 GROUP = Kind("GROUP", _group)
 COLOR = Kind("WHEN", _color)
 SWITCH = Kind("", _switch)
@@ -168,6 +176,12 @@ SETTINGS: tuple[Setting, ...] = (
         MEMORY,
         "150M",
         "Memory that the recorder may use, at least 64M; it keeps it by dropping what it can look up again.",
+    ),
+    Setting(
+        "nice",
+        NICE,
+        "-20",
+        "Priority of the recorder, -20 to 19; a negative one takes root, and keeps it recording on a starved node.",
     ),
     Setting(
         "group",

@@ -35,6 +35,7 @@ def info_json(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: b
         "samples": info.samples,
         "rate_hz": info.rate_hz,
         "event_source": info.event_source,
+        "nice": facts.nice,
         "losses": info.losses,
         "cost": {
             "cpu_percent_mean": cost.cpu_percent_mean,
@@ -67,6 +68,8 @@ def info_lines(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: 
         f"{percent(cost.cpu_percent_mean / 100)} of one core (at most {percent(cost.cpu_percent_max / 100)}), "
         f"{size(cost.rss_kb_max * 1024)} of memory, {size(cost.written_bytes)} written",
     )
+    if facts.nice is not None:
+        yield "priority", f"nice {facts.nice}{'' if facts.nice < 0 else ', may be starved itself; run it as root'}"
     for missing in info.sources_missing:
         yield "missing", missing
     for skipped in info.skipped:

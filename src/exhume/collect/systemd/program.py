@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from exhume.model.priority import usual_priority
+
 _PART = 1 << 16
 _MOST_COMPLAINTS = 1 << 12
 # Their words have to be the same everywhere, and nothing may wait for a key.
@@ -36,6 +38,7 @@ def run(words: Sequence[str], most_bytes: int, patience_s: float, most_lines: in
         stderr=subprocess.PIPE,
         env={**os.environ, **_ENVIRONMENT},
     ) as child:
+        usual_priority(child.pid)
         try:
             said, complaint, whole = _listen(child, most_bytes, time.monotonic() + patience_s, most_lines)
         finally:

@@ -1,0 +1,69 @@
+"""The recorder's own priority: on a starved node the recorder must not be starved itself. Standard library only."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_AUTOGROUP = Path("/proc/self/autogroup")
+
+
+class _Usual:
+    """The priority that this process had before it was raised; None where it was not."""
+
+    nice: int | None = None
+
+
+@contextlib.contextmanager
+def raised_priority(nice: int) -> Iterator[int]:
+    """While this lasts, the threads of this process have a nice value; yields the one that they have got. A value below
+    the present one takes root or CAP_SYS_NICE; without it everything stays as it is."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    group = _autogroup()
+    try:
+        _set_threads(nice)
+    except PermissionError:
+        yield before
+        return
+    _Usual.nice = before
+    # Where the kernel groups processes by session (kernel/sched/autogroup.c), nice counts within the group only. A
+    # group that is shared with a shell, and with all that was started there, is left alone.
+    alone = group is not None and os.getsid(0) == os.getpid()
+    if alone:
+        _set_autogroup(nice)
+    try:
+        yield nice
+    finally:
+        _Usual.nice = None
+        with contextlib.suppress(PermissionError):
+            _set_threads(before)
+        if alone and group is not None:
+            _set_autogroup(group)
+
+
+def usual_priority(pid: int = 0) -> None:
+    """Give a child process (without a number: this one, just forked) the priority from before it was raised."""
+    if _Usual.nice is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.setpriority(os.PRIO_PROCESS, pid, _Usual.nice)
+
+
+def _set_threads(nice: int) -> None:
+    """On Linux setpriority is for one thread (kernel/sys.c, sys_setpriority); threads that are made later inherit it.
+    Libraries start some when they are loaded."""
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
+
+
+def _autogroup() -> int | None:
+    try:
+        return int(_AUTOGROUP.read_text().rpartition("nice ")[2])
+    except (OSError, ValueError):
+        return None
+
+
+def _set_autogroup(nice: int) -> None:
+    with contextlib.suppress(OSError):
+        _AUTOGROUP.write_text(str(nice))
