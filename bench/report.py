@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from exhume.lab import machine
+from exhume.lab.score import plan as machine
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 # More work than this beside the measures, and they say more about that work.

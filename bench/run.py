@@ -17,7 +17,7 @@ import exhume
 from bench import command_start, diagnose_speed, disk, flame_query, flamescope, high_rate, page_speed, recorder_cost
 from bench.processes import EXHUME, BenchError, NotMeasured
 from bench.report import QUIET, RESULTS, Section, as_document, as_table
-from exhume.lab.machine import others_busy
+from exhume.lab.score.plan import others_busy
 
 BENCHMARKS = {
     "recorder-cost": recorder_cost.measure,

@@ -15,7 +15,7 @@ from bench.processes import BenchError, start, watch
 from bench.report import RESULTS, Row, Section, as_document, machine_facts
 from bench.run import BENCHMARKS
 
-from exhume.lab.machine import others_busy
+from exhume.lab.score.plan import others_busy
 
 PATIENCE_S = 60.0
 

@@ -15,10 +15,10 @@ from tests.parts import missing
 from exhume.collect.containers import identify
 from exhume.diagnose.engine import diagnose
 from exhume.lab.clean import clean
-from exhume.lab.machine import others_busy
 from exhume.lab.own_docker import docker_missing
 from exhume.lab.scenarios import SCENARIOS, incident
 from exhume.lab.scenarios.incident import AGENT, ENOUGH, IMAGE, KUBELET
+from exhume.lab.score.plan import others_busy
 from exhume.lab.stage import stage
 from exhume.model.finding import Finding, Severity
 from exhume.store.query import Recording

@@ -7,8 +7,9 @@ from lab_program import PATIENCE_S, play_until, spent
 
 from exhume.collect.host import Host
 from exhume.lab.mounts import is_mounted
-from exhume.lab.programs.scribble import Budget
-from exhume.lab.scenarios import SCENARIOS, writeback_storm
+from exhume.lab.programs.files import Budget
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.scenarios import files as writeback_storm
 from exhume.lab.stage import stage
 from exhume.model.errors import LabError
 
@@ -64,8 +65,8 @@ def test_without_a_loop_device_it_plays_on_the_disk_that_there_is(work: Path, mo
 
 def test_what_is_written_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("exhume.lab.programs.scribble.time.sleep", slept.append)
-    monkeypatch.setattr("exhume.lab.programs.scribble.time.monotonic", lambda: 7.0)
+    monkeypatch.setattr("exhume.lab.programs.files.time.sleep", slept.append)
+    monkeypatch.setattr("exhume.lab.programs.files.time.monotonic", lambda: 7.0)
     budget = Budget(1100, 10.0)
     budget.spend(100)
     assert slept == []

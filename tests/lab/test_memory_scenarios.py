@@ -8,9 +8,11 @@ from lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
 from exhume.collect.host import Host
+from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.memcg_stage import own_cgroup
-from exhume.lab.memory_hierarchy import find_memory_hierarchy
-from exhume.lab.scenarios import SCENARIOS, cgroup_excess, zombie_memcgs
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.scenarios import cgroups as cgroup_excess
+from exhume.lab.scenarios import cgroups as zombie_memcgs
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
 

@@ -9,9 +9,9 @@ import pytest
 from lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
-from exhume.lab.filters import long_list
-from exhume.lab.network import Namespace, grouped, new_namespace
-from exhume.lab.scenarios import SCENARIOS, conntrack_pressure
+from exhume.lab.network import Namespace, grouped, long_list, new_namespace
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.scenarios import network as conntrack_pressure
 from exhume.lab.stage import Stage, stage
 
 pytestmark = pytest.mark.alone
@@ -107,7 +107,7 @@ def test_rules_are_walked_in_a_namespace_of_their_own(tmp_path: Path) -> None:
 def test_namespaces_come_and_go(tmp_path: Path, who: str) -> None:
     seen = set()
     with stage("netns-cleanup", seconds=PATIENCE_S, work=tmp_path) as playing:
-        program = playing.start("churn_namespaces", str(PATIENCE_S), "200", who, core=playing.core)
+        program = playing.start("network.churn_namespaces", str(PATIENCE_S), "200", who, core=playing.core)
         while len(seen) < 4 and program.poll() is None:
             seen |= namespaces_of(program.pid, *children_of(program.pid))
             time.sleep(0.01)

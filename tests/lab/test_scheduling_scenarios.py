@@ -9,7 +9,7 @@ from lab_program import PATIENCE_S, play_until, spent
 
 from exhume.collect.cgroup_layout import hierarchies
 from exhume.collect.host import Host
-from exhume.lab.cpu_hierarchy import find_cpu_hierarchy
+from exhume.lab.hierarchies import find_cpu_hierarchy
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError

@@ -13,11 +13,9 @@ from lab_program import PROGRAM, exhume_lab, until
 from lab_traces import command_lines
 
 from exhume.lab.background import BACKGROUNDS
-from exhume.lab.machine import others_busy
 from exhume.lab.score import document, judge
-from exhume.lab.score.fit import fit
-from exhume.lab.score.outcome import Outcome, Told
-from exhume.lab.score.plan import Plan, draw
+from exhume.lab.score.document import fit
+from exhume.lab.score.plan import Outcome, Plan, Told, draw, others_busy
 from exhume.lab.score.tally import Tally
 from exhume.model.clock import NANOS
 from exhume.model.errors import LabError

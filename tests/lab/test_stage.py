@@ -13,8 +13,8 @@ from exhume.cli.main import main
 from exhume.diagnose.catalogue import catalogue
 from exhume.lab.perform import perform
 from exhume.lab.programs.keeper import marked
-from exhume.lab.scenarios import SCENARIOS, Scenario
-from exhume.lab.stage import stage
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.stage import Scenario, stage
 from exhume.model.errors import LabError, UsageError
 
 
@@ -26,7 +26,7 @@ def status_of(pid: int, field: str) -> str:
 def test_a_program_has_its_name_and_its_core(tmp_path: Path) -> None:
     core = max(os.sched_getaffinity(0))
     with stage("some", seconds=1, core=core, name="my-name", work=tmp_path) as playing:
-        started = playing.start("compute", "600", core=core, nice=19)
+        started = playing.start("cpu.compute", "600", core=core, nice=19)
         assert until(lambda: status_of(started.pid, "Name") == "my-name")
         assert os.sched_getaffinity(started.pid) == {core}
         assert os.getpriority(os.PRIO_PROCESS, started.pid) == 19
@@ -60,14 +60,14 @@ def test_a_core_that_isnt_there(tmp_path: Path) -> None:
 
 def test_a_program_that_fails_ends_the_scenario(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="compute ended with code 1"), stage("x", seconds=1, work=tmp_path) as playing:
-        playing.start("compute", "not a number")
+        playing.start("cpu.compute", "not a number")
         playing.wait(60)
     assert not any(tmp_path.iterdir())
 
 
 def test_whatever_a_scenario_raises_it_is_cleared_away(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), stage("x", seconds=1, work=tmp_path) as playing:
-        started = playing.start("compute", "600", nice=19)
+        started = playing.start("cpu.compute", "600", nice=19)
         raise ZeroDivisionError
     assert started.returncode == -signal.SIGKILL
     assert not any(tmp_path.iterdir())

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from exhume.lab.synth import SyntheticSummary, write, write_synthetic
-from exhume.lab.synth.incident import plan_incident
-from exhume.lab.synth.timeline import Timeline
+from exhume.lab.synth.world import Timeline, plan_incident
 from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.model.tables import TABLES

@@ -11,7 +11,7 @@ from tests.on_time import on_time
 
 from exhume.collect.cpulist import online_cpus
 from exhume.collect.host import Host
-from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.storm import raise_storm, way_to_spin
 from exhume.lab.traces import Traces
 from exhume.lab.zombies import make_zombies

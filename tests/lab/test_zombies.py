@@ -12,7 +12,7 @@ from tests.page_removals import Removals, traced_removals
 
 from exhume.collect.host import Host
 from exhume.lab import room
-from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.pins import PINS
 from exhume.lab.zombies import MOST_SWAPPED, ZombieLab, make_zombies
 from exhume.model.errors import LabError, UsageError

@@ -14,7 +14,7 @@ from lab_traces import NOTHING, left_by
 
 from exhume.collect.host import Host
 from exhume.lab.clean import clean
-from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.processes import Process
 from exhume.lab.zombies import make_zombies
 

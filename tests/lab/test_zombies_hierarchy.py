@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exhume.collect.host import Host
-from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.model.errors import LabError
 
 V1 = "30 20 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"

@@ -13,7 +13,7 @@ from tests.parts import missing
 from tests.remedy.test_verify_baseline import ClockAt
 
 from exhume.collect.host import Host
-from exhume.lab.programs import breed
+from exhume.lab.stage import program_argv
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Change, Effect, Measure
@@ -93,7 +93,9 @@ def test_a_real_storm_of_forks_that_stops_is_proved():
     # Whatever ran before may still be ending.
     if not any(take_baseline(Host(), [FORKS], 3.0).observed[0].stretch.value <= 100 for _ in range(5)):
         missing("a machine on which nothing else forks more than 100 times a second")
-    storm = subprocess.Popen([sys.executable, "-I", "-S", breed.__file__, "120", "fork"], start_new_session=True)
+    storm = subprocess.Popen(
+        [sys.executable, "-I", "-S", *program_argv("processes.fork_loop"), "120", "fork"], start_new_session=True
+    )
     try:
         wait_for_forks(1000)
         baseline = take_baseline(Host(), [FORKS], 10.0)

@@ -18,7 +18,7 @@ from tests.parts import missing
 
 from exhume.collect.host import Host
 from exhume.collect.memcg.census import take_census
-from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.model.clock import SystemClock
 from exhume.model.errors import LabError
 from exhume.model.remedy import Effect, Measure, Step

@@ -20,7 +20,7 @@ from own_docker import until
 from tests.on_time import on_time
 
 from exhume.collect.host import Host
-from exhume.lab.memory_hierarchy import find_memory_hierarchy
+from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.zombies import ZombieLab, make_zombies
 from exhume.store.query import Recording
 

@@ -8,7 +8,7 @@ from exhume.cli import exits
 from exhume.cli.options import whole_number
 
 if TYPE_CHECKING:
-    from exhume.lab.score.outcome import Outcome
+    from exhume.lab.score.plan import Outcome
 
 MOST_RUNS = 1000
 

@@ -10,33 +10,33 @@ def nothing(stage: Stage, seconds: float) -> None:
 
 
 def compression(stage: Stage, seconds: float) -> None:
-    stage.start("compress", str(seconds), f"{stage.rng.uniform(0.1, 0.4):.2f}", name=_name(stage, "pack"))
+    stage.start("cpu.compress", str(seconds), f"{stage.rng.uniform(0.1, 0.4):.2f}", name=_name(stage, "pack"))
 
 
 def forks(stage: Stage, seconds: float) -> None:
-    stage.start("spawn", str(seconds), str(stage.rng.randint(20, 120)), name=_name(stage, "checks"))
+    stage.start("processes.spawn", str(seconds), str(stage.rng.randint(20, 120)), name=_name(stage, "checks"))
 
 
 def file_work(stage: Stage, seconds: float) -> None:
     rate = stage.rng.randint(1 << 10, 8 << 10)
-    stage.start("files", str(seconds), str(stage.directory / "spool"), str(rate), name=_name(stage, "spool"))
+    stage.start("files.file_churn", str(seconds), str(stage.directory / "spool"), str(rate), name=_name(stage, "spool"))
 
 
 def loopback(stage: Stage, seconds: float) -> None:
-    stage.start("chatter", str(seconds), str(stage.rng.randint(200, 2_000)), name=_name(stage, "mesh"))
+    stage.start("network.loopback", str(seconds), str(stage.rng.randint(200, 2_000)), name=_name(stage, "mesh"))
 
 
 def buffers(stage: Stage, seconds: float) -> None:
-    stage.start("buffers", str(seconds), str(stage.rng.randint(2, 24)), name=_name(stage, "cache"))
+    stage.start("memory.buffers", str(seconds), str(stage.rng.randint(2, 24)), name=_name(stage, "cache"))
 
 
 def sleepers(stage: Stage, seconds: float) -> None:
-    stage.start("sleepers", str(seconds), str(stage.rng.randint(5, 40)), name=_name(stage, "pool"))
+    stage.start("cpu.sleepers", str(seconds), str(stage.rng.randint(5, 40)), name=_name(stage, "pool"))
 
 
 def batch(stage: Stage, seconds: float) -> None:
     """A job that takes most of one core, on a machine that has others."""
-    stage.start("compress", str(seconds), f"{stage.rng.uniform(0.7, 0.95):.2f}", name=_name(stage, "batch"))
+    stage.start("cpu.compress", str(seconds), f"{stage.rng.uniform(0.7, 0.95):.2f}", name=_name(stage, "batch"))
 
 
 # Each is light: a machine with any of them has most of its time to spare, and nobody waits.

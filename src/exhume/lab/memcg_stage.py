@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from exhume.collect.host import Host
+from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.maker import Order
-from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.processes import maker_of_zombies
 from exhume.lab.room import refuse_without_room

@@ -1,5 +1,4 @@
-"""Network namespaces of the lab's own. A process holds each of them; it dies with the lab, and the namespace with it,
-with all the devices, rules and tracked connections that are in it: nothing has to be cleaned up."""
+"""Network namespaces and packet filter rules of the lab's own."""
 
 import shutil
 import subprocess
@@ -9,6 +8,22 @@ from pathlib import Path
 
 from exhume.lab.stage import Stage
 from exhume.model.errors import LabError
+
+
+def restore_command() -> str:
+    """The command that replaces rules as a whole."""
+    command = shutil.which("iptables-restore")
+    if command is None:
+        raise LabError("iptables-restore is not on this machine: install iptables")
+    return command
+
+
+def long_list(count: int) -> str:
+    """A table whose chain for outgoing packets has so many rules, none of which ever matches."""
+    rules = [f"-A OUTPUT -d 10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}/32 -p tcp -j ACCEPT" for i in range(count)]
+    head = ["*filter", ":INPUT DROP [0:0]", ":FORWARD ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]"]
+    return "\n".join([*head, *rules, "COMMIT", ""])
+
 
 _PATIENCE_S = 30.0
 _HOLD_S = 300
@@ -55,7 +70,7 @@ def new_namespace(stage: Stage) -> Namespace:
     for tool in ("ip", "nsenter", "unshare"):
         if shutil.which(tool) is None:
             raise LabError(f"{tool} is not on this machine: install iproute2 and util-linux")
-    holder = stage.start("hold_namespace", str(stage.seconds + _HOLD_S), name="keeper")
+    holder = stage.start("network.hold_namespace", str(stage.seconds + _HOLD_S), name="keeper")
     mine = Path("/proc/self/ns/net").stat().st_ino
     until = time.monotonic() + _PATIENCE_S
     namespace = Namespace(holder.pid)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exhume.lab.room import refuse_without_memory
-from exhume.lab.scenarios import SCENARIOS, Scenario
-from exhume.lab.stage import Stage, stage
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.stage import Scenario, Stage, stage
 from exhume.model.errors import LabError, UsageError
 
 SHORTEST_S, LONGEST_S = 1.0, 600.0

@@ -32,6 +32,27 @@ _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _NAMES = ("ingest", "batcher", "collector", "sidecar", "indexer", "uploader", "shipper", "gateway", "relay", "planner")
 
 
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A pathology on demand.
+
+    `cause` is what a diagnosis has to find (empty for a healthy machine). `prepare` sets up what has to be there before
+    the trouble begins, `play` is the trouble itself. `on_core`: the trouble is on the stage's core and no other;
+    `memory`: its peak in bytes; `prepared_early`: the preparation is over before a recording begins (else it is part of
+    the recording's calm time).
+    """
+
+    name: str
+    cause: str
+    summary: str
+    play: Callable[["Stage"], None]
+    prepare: Callable[["Stage"], None] | None = None
+    seconds: float = 10.0
+    on_core: bool = False
+    memory: int = 0
+    prepared_early: bool = True
+
+
 @dataclass
 class Stage:
     """One run. `cores` are all that may be used, `core` the one where it is to happen."""
@@ -51,13 +72,13 @@ class Stage:
         return self.leftovers.directory
 
     def start(
-        self, program: str, *words: str, name: str | None = None, core: int | None = None, nice: int = 0
+        self, program: str, *args: str, name: str | None = None, core: int | None = None, nice: int = 0
     ) -> subprocess.Popen[bytes]:
-        """Start a program of lab/programs/, on one core where one is given."""
+        """Start a program of lab/programs/ ("module.program"), on one core where one is given."""
         link = self.python_named(name or self.name)
         starter = os.getpid()
         started = subprocess.Popen(
-            [link, *SCRIPT_FLAGS, PROGRAMS / f"{program}.py", *words],
+            [link, *SCRIPT_FLAGS, *program_argv(program), *args],
             cwd="/",
             env=os.environ | {MARK: self.directory.name},
             start_new_session=True,
@@ -111,6 +132,12 @@ class Stage:
             link.parent.mkdir(exist_ok=True)
             link.symlink_to(os.path.realpath(INTERPRETER))
         return link
+
+
+def program_argv(program: str) -> list[str]:
+    """The script and first argument that run `module.program` of lab/programs/."""
+    module, _, name = program.partition(".")
+    return [str(PROGRAMS / f"{module}.py"), name]
 
 
 @contextlib.contextmanager
@@ -190,8 +217,10 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _program_of(process: subprocess.Popen[bytes]) -> str:
-    words = list(process.args) if isinstance(process.args, list) else [process.args]
-    return next((Path(str(word)).stem for word in words if str(word).endswith(".py")), str(words[0]))
+    """The name of a program as it was given to `Stage.start`."""
+    argv = [str(arg) for arg in process.args] if isinstance(process.args, list) else [str(process.args)]
+    script = next((at for at, arg in enumerate(argv) if arg.endswith(".py")), None)
+    return argv[0] if script is None else argv[script + 1]
 
 
 def _prepare(starter: int, core: int | None, nice: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from exhume.collect.cpulist import online_cpus
 from exhume.collect.host import Host
-from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy
+from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.pins import PINS
 from exhume.lab.processes import Started, spinner_on
 from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from exhume.lab.memory_hierarchy import remove_below
+from exhume.lab.hierarchies import remove_below
 from exhume.lab.processes import Process
 from exhume.model.errors import LabError
 

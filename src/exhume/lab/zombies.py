@@ -14,8 +14,8 @@ from typing import Self
 
 from exhume.collect.host import Host
 from exhume.lab import clean
+from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.maker import Order
-from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.pins import PINS, Stage
 from exhume.lab.processes import Started, holder_of, maker_of_zombies
 from exhume.lab.room import refuse_without_room

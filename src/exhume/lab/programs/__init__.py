@@ -1,1 +1,1 @@
-"""Programs that scenarios start, by their file. Each needs nothing but the standard library."""
+"""Programs that scenarios start as scripts. They need only the standard library."""

@@ -9,15 +9,14 @@ import time
 from pathlib import Path
 
 from exhume.collect.host import Host
+from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.memcg_stage import memory_cgroup, own_cgroup, remember_cgroup
-from exhume.lab.memory_hierarchy import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.own_docker import OwnDocker, docker_missing, wait_until
 from exhume.lab.room import refuse_without_room
-from exhume.lab.stage import Stage
+from exhume.lab.stage import Scenario, Stage
 from exhume.lab.storm import way_to_spin
 
-SUMMARY = "the whole story: a crash-looping agent leaks cgroups, a kubelet walks them, the network card is reset"
 AGENT, IMAGE, KUBELET = "ecs-agent", "amazon/amazon-ecs-agent:latest", "kubelet"
 ENOUGH = 4_000
 IN_ONE_LIFE = 500
@@ -47,7 +46,7 @@ exit 1
 """
 
 
-def prepare(stage: Stage) -> None:
+def prepare_incident(stage: Stage) -> None:
     """Let it leak until there are thousands."""
     refuse_without_room(2 * ENOUGH, 0, stage.directory)
     hierarchy = find_memory_hierarchy(Host())
@@ -62,12 +61,12 @@ def prepare(stage: Stage) -> None:
     wait_until(f"{ENOUGH:,} leaked cgroups", enough, LEAKING_S)
 
 
-def play(stage: Stage) -> None:
+def incident(stage: Stage) -> None:
     file, words = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
     began = time.monotonic()
     length = str(max(stage.seconds, NOTICED_S + 1.0))
     # The loop of the incident never gave up its core. Where today's does, its priority stands in for that.
-    stage.start("use_file", length, str(file), words, name=KUBELET, core=stage.core, nice=-20)
+    stage.start("files.use_file", length, str(file), words, name=KUBELET, core=stage.core, nice=-20)
     stage.wait(max(0.0, NOTICED_S - (time.monotonic() - began)))
     _say(
         f"TX q {QUEUE} is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
@@ -112,5 +111,19 @@ def _crash_plainly(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
     mount_tmpfs(pages, 64 << 20, 20 * ENOUGH)
     home = hierarchy.home_below(cgroup) / hierarchy.join_file
     words = (str(LEAKING_S * 2), str(cgroup), str(home), hierarchy.join_file, str(pages), str(IN_ONE_LIFE))
-    stage.start("crash_and_leak", *words, name=AGENT)
+    stage.start("processes.crash_and_leak", *words, name=AGENT)
     return pages
+
+
+SCENARIOS = (
+    Scenario(
+        "incident",
+        "zombie-memcgs",
+        "the whole story: a crash-looping agent leaks cgroups, a kubelet walks them, the network card is reset",
+        incident,
+        prepare_incident,
+        on_core=True,
+        memory=600 << 20,
+        prepared_early=False,
+    ),
+)

@@ -1,13 +1,52 @@
-"""The score in words and tables: for the terminal, for bench/DIAGNOSIS.md, and as JSON."""
+"""The score as text, tables and JSON, and the confidence calibration that fits it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from exhume.lab.machine import machine_facts
-from exhume.lab.score.fit import fit
-from exhume.lab.score.outcome import NOTHING, Outcome
-from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S
+import numpy as np
+
+from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S, NOTHING, Outcome, machine_facts
 from exhume.lab.score.tally import MUST, Step, Tally
+
+# How far the line is expected to lie from "as told", before anything is judged: standard deviations.
+_PRIOR_SHIFT, _PRIOR_STRETCH = 0.7, 0.35
+_FEWEST = 20
+_EDGE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """log-odds of being right = shift + stretch x log-odds told. `before` and `after` are the mean squared errors
+    (Brier scores) of the confidence as told, and by the line."""
+
+    shift: float
+    stretch: float
+    findings: int
+    before: float
+    after: float
+
+
+def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
+    """The line for findings (told confidence, right); None where there are too few."""
+    if len(judged) < _FEWEST:
+        return None
+    told = np.clip(np.array([confidence for confidence, _ in judged]), _EDGE, 1 - _EDGE)
+    right = np.array([float(was_right) for _, was_right in judged])
+    odds = np.log(told / (1 - told))
+    best, line = -np.inf, (0.0, 1.0)
+    for shift in np.linspace(-2, 2, 81):
+        for stretch in np.geomspace(0.25, 4, 61):
+            chance = 1 / (1 + np.exp(-(shift + stretch * odds)))
+            likelihood = np.sum(right * np.log(chance) + (1 - right) * np.log(1 - chance))
+            prior = -0.5 * (shift / _PRIOR_SHIFT) ** 2 - 0.5 * (np.log(stretch) / _PRIOR_STRETCH) ** 2
+            if likelihood + prior > best:
+                best, line = likelihood + prior, (float(shift), float(stretch))
+    after = 1 / (1 + np.exp(-(line[0] + line[1] * odds)))
+    before_error, after_error = float(np.mean((told - right) ** 2)), float(np.mean((after - right) ** 2))
+    return Line(round(line[0], 2), round(line[1], 2), len(judged), before_error, after_error)
+
 
 SCORE_VERSION = 1
 # More work than this beside the runs, and they say more about that work.

@@ -14,10 +14,8 @@ from typing import Any
 
 from exhume.lab.clean import clean
 from exhume.lab.leftovers import Leftovers
-from exhume.lab.machine import others_busy
 from exhume.lab.perform import scenario_named
-from exhume.lab.score.outcome import Outcome, Told
-from exhume.lab.score.plan import Plan
+from exhume.lab.score.plan import Outcome, Plan, Told, others_busy
 from exhume.lab.traces import DEFAULT_WORK, lock_directory
 from exhume.model.errors import LabError
 from exhume.model.isolation import isolated_environment, isolated_python

@@ -1,9 +1,51 @@
-"""What is drawn by lot for each run: the core, the lengths, the seed of the names, and the work around it."""
+"""The parameters of a run drawn at random, the machine it ran on, and its outcome."""
 
+import importlib.metadata
+import os
+import platform
 import random
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from exhume.lab.background import BACKGROUNDS
+from exhume.model.finding import Severity, Verdict
+
+
+def machine_facts() -> dict[str, str]:
+    """What to tell beside figures that were measured here."""
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("exhume", "pyarrow", "numpy"))
+    return {
+        "CPU": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
+        "memory": f"{int(memory.split()[1]) / (1 << 20):.0f} GiB",
+        "kernel": f"Linux {platform.release().split('-')[0]}, {platform.machine()}",
+        "Python": f"{platform.python_version()}; {packages}",
+    }
+
+
+def others_busy(seconds: float = 3.0) -> float:
+    """The share of the machine that is busy while nothing is measured."""
+    before = _cpu_times()
+    time.sleep(seconds)
+    spent = [after - start for after, start in zip(_cpu_times(), before, strict=True)]
+    idle = spent[3] + spent[4]
+    return 1 - idle / max(1, sum(spent))
+
+
+def _cpu_times() -> list[int]:
+    # Guest time is part of user time already.
+    return [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+
 
 QUIET = "quiet"
 CALM_S = (6.0, 10.0)
@@ -43,3 +85,82 @@ def draw(runs: dict[str, int], cores: list[int], seed: int | None = None) -> lis
         )
         for number, name in enumerate(order, 1)
     ]
+
+
+NOTHING = "nothing"
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One finding, as far as it is judged."""
+
+    cause: str
+    severity: Severity
+    confidence: float
+    cpu: int | None
+    comm: str | None
+    summary: str
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> "Told":
+        return cls(**(found | {"severity": Severity(found["severity"])}))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`cause` is what was to be found (empty: nothing); `seconds` how long the answer took; `failed` why there is no
+    answer, in words; `others_busy` the share of the machine that other work took before the run. `core_right` is None
+    where the scenario isn't bound to a core, or its cause wasn't found."""
+
+    plan: Plan
+    cause: str
+    findings: tuple[Told, ...] = ()
+    seconds: float | None = None
+    failed: str = ""
+    on_core: bool = False
+    others_busy: float = 0.0
+    verdict: str = ""
+
+    @property
+    def grave(self) -> tuple[Told, ...]:
+        """Those that are more than worth knowing."""
+        return tuple(told for told in self.findings if told.severity is not Severity.INFO)
+
+    @property
+    def best(self) -> Told | None:
+        """The top finding. On a healthy machine only those above info count: that's what would wake somebody."""
+        told = self.findings if self.cause else self.grave
+        return told[0] if told and not self.failed else None
+
+    @property
+    def top(self) -> str:
+        return FAILED if self.failed else self.best.cause if self.best else NOTHING
+
+    @property
+    def right(self) -> bool:
+        return not self.failed and self.top == (self.cause or NOTHING)
+
+    @property
+    def core_right(self) -> bool | None:
+        if not (self.on_core and self.right and self.best):
+            return None
+        return self.best.cpu == self.plan.core
+
+    @property
+    def false_critical(self) -> bool:
+        """Whether a healthy machine was called starved, in a finding or as a whole."""
+        critical = any(told.severity is Severity.CRITICAL for told in self.findings)
+        return not self.cause and (critical or self.verdict == Verdict.STARVED)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self.plan) | {
+            "cause": self.cause or NOTHING,
+            "top": self.top,
+            "right": self.right,
+            "core_right": self.core_right,
+            "answer_s": self.seconds,
+            "others_busy": round(self.others_busy, 3),
+            "failed": self.failed or None,
+            "findings": [asdict(told) for told in self.findings],
+        }

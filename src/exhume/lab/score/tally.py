@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from exhume.lab.score.outcome import FAILED, NOTHING, Outcome
-from exhume.lab.score.plan import QUIET
+from exhume.lab.score.plan import FAILED, NOTHING, QUIET, Outcome
 
 # Of the runs of each scenario, and of all of them, so many have to be right.
 MUST = 0.9

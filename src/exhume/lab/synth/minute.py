@@ -9,15 +9,10 @@ import pyarrow as pa
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.kmsg import KernelLogSource
 from exhume.collect.kmsg_signatures import PLAIN_KIND, recognise
-from exhume.lab.synth.cgroups import cgroup_counts, cgroup_events
-from exhume.lab.synth.fleet import describe
-from exhume.lab.synth.incident import log_lines
-from exhume.lab.synth.network import held_ns, interrupts, softnet, waited_ns
-from exhume.lab.synth.node import node
-from exhume.lab.synth.programs import PROGRAMS
+from exhume.lab.synth.node import cgroup_counts, cgroup_events, held_ns, interrupts, node, softnet, waited_ns
 from exhume.lab.synth.sampling import SampledMinute, sample_minute
-from exhume.lab.synth.timeline import MINUTE_S
-from exhume.lab.synth.world import RATE_HZ, World, core_seconds
+from exhume.lab.synth.workload import PROGRAMS, describe
+from exhume.lab.synth.world import MINUTE_S, RATE_HZ, World, core_seconds, log_lines
 from exhume.model.clock import NANOS, Tick
 from exhume.model.tables import Columns, Events, to_columns
 

@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from exhume.lab.synth.catalogue import QUANTILES as STACK_QUANTILES
-from exhume.lab.synth.catalogue import SOFTIRQ, SYSTEM, USER
-from exhume.lab.synth.fleet import QUANTILES as THREAD_QUANTILES
-from exhume.lab.synth.fleet import short_pids
-from exhume.lab.synth.timeline import MINUTE_S
-from exhume.lab.synth.world import RATE_HZ, World
+from exhume.lab.synth.stacks import QUANTILES as STACK_QUANTILES
+from exhume.lab.synth.stacks import SOFTIRQ, SYSTEM, USER
+from exhume.lab.synth.workload import QUANTILES as THREAD_QUANTILES
+from exhume.lab.synth.workload import short_pids
+from exhume.lab.synth.world import MINUTE_S, RATE_HZ, World
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.tables import Columns
 

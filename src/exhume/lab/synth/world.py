@@ -1,4 +1,4 @@
-"""Everything about a synthetic node that holds for the whole recording: built once from the seed, the same anywhere."""
+"""What holds for a whole synthetic recording: its time, its load, the planted incident, the node."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,152 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume import __version__
-from exhume.lab.synth.catalogue import Catalogue, build_catalogue
-from exhume.lab.synth.fleet import Fleet, build_fleet
-from exhume.lab.synth.incident import QUEUE, Plan, plan_incident
-from exhume.lab.synth.load import Load, build_load
-from exhume.lab.synth.programs import PROGRAMS
-from exhume.lab.synth.timeline import Timeline
+from exhume.lab.synth.stacks import Catalogue, build_catalogue
+from exhume.lab.synth.workload import PROGRAMS, Fleet, build_fleet
+from exhume.model.clock import NANOS
 from exhume.model.facts import RecordingFacts
+
+# 2025-03-03T18:00:00Z: fixed, so that the same seed writes the same bytes on any day.
+WALL_START = 1_741_024_800 * NANOS
+UPTIME = 7 * 86_400 * NANOS + 5_417 * NANOS + 250_000_000
+MINUTE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """`seconds` ticks of one second each, cut into minutes; the last minute may be shorter."""
+
+    seconds: int
+
+    @property
+    def start(self) -> int:
+        return UPTIME
+
+    @property
+    def length_ns(self) -> int:
+        return self.seconds * NANOS
+
+    @property
+    def minutes(self) -> int:
+        return -(-self.seconds // MINUTE_S)
+
+    def seconds_in(self, minute: int) -> int:
+        return min(MINUTE_S, self.seconds - minute * MINUTE_S)
+
+    def start_of(self, minute: int) -> int:
+        return UPTIME + minute * MINUTE_S * NANOS
+
+    def wall(self, time: int) -> int:
+        return time - UPTIME + WALL_START
+
+
+# A read of memory.numa_stat walks every memory cgroup and holds its core this long; the driver notices at its watchdog.
+LENGTH_NS = 6_600 * NANOS // 1000
+NOTICED_NS = 6_596 * NANOS // 1000
+RESET_NS = NOTICED_NS + 312 * NANOS // 1000
+QUEUE = 5
+DEVICE = "eth0"
+DRIVER = f"ena 0000:00:05.0 {DEVICE}: "
+
+TRACKED = 68_680
+VISIBLE = 240
+# The crash-looping agent leaves this many dead cgroups a minute.
+LEAKED_A_MINUTE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What was planted, so that a test can look for it. Times are wall-clock nanoseconds; the span is half-open."""
+
+    cpu: int
+    pid: int
+    tid: int
+    comm: str
+    function: str
+    since: int
+    until: int
+    log_time: int
+    queue: int
+    cgroups_tracked: int
+    cgroups_visible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The same incident on the recording's own clock (monotonic nanoseconds)."""
+
+    cpu: int
+    start: int
+    stop: int
+
+    def overlap(self, since: int, until: int) -> int:
+        """How much of [since, until) the incident takes, in nanoseconds."""
+        return max(0, min(self.stop, until) - max(self.start, since))
+
+
+def plan_incident(timeline: Timeline, cores: int, seed: int) -> Plan:
+    """A core and a moment in the middle of the recording, by the seed alone, with a quiet second before it and inside
+    one minute (minutes are written apart). One that is too short for that has it at the start of its minute."""
+    rng = np.random.default_rng([seed, 3])
+    cpu = int(rng.integers(cores))
+    minute = int(timeline.minutes * rng.uniform(0.2, 0.8))
+    room = timeline.seconds_in(minute) * NANOS - RESET_NS - 2 * NANOS
+    into = 0 if room <= 0 else NANOS + int(room * rng.random())
+    start = timeline.start_of(minute) + into
+    return Plan(cpu, start, start + LENGTH_NS)
+
+
+def dead_cgroups(plan: Plan, time: int) -> int:
+    """Dead memory cgroups at a moment: they grow with each restart of the agent."""
+    minutes = (time - plan.start) / (60 * NANOS)
+    return max(0, TRACKED - VISIBLE + int(minutes * LEAKED_A_MINUTE))
+
+
+def log_lines(plan: Plan) -> list[tuple[int, str]]:
+    """What the kernel says about it, at the kernel's own times."""
+    noticed, reset = plan.start + NOTICED_NS, plan.start + RESET_NS
+    paused = f"TX q {QUEUE} is paused for too long (threshold 5000000). "
+    return [
+        (noticed, f"{DRIVER}{paused}Time since last napi {NOTICED_NS // 1000} usec. napi scheduled: 1"),
+        (noticed + 11_000, f"{DRIVER}napi handler hasn't been called for a long time but is scheduled"),
+        (
+            reset,
+            f"{DRIVER}Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g",
+        ),
+    ]
+
+
+DAY_S = 86_400
+MEAN_BUSY = 0.41
+# A training job runs about this long; between two jobs its cores fall quiet for a moment.
+JOB_S = 2_400
+LULL_S = 45
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The share of time that a core is busy, for every second of the recording and every core."""
+
+    by_second: npt.NDArray[np.float32]
+    by_core: npt.NDArray[np.float32]
+
+    def busy(self, first: int, seconds: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+        """cores x seconds, with the restlessness of single seconds on top."""
+        level = self.by_core[:, None] * self.by_second[None, first : first + seconds]
+        noise = rng.gamma(6.0, 1 / 6.0, level.shape).astype(np.float32)
+        busy: npt.NDArray[np.float32] = np.clip(level * noise, 0.01, 0.98)
+        return busy
+
+
+def build_load(cores: int, seconds: int, seed: int) -> Load:
+    rng = np.random.default_rng([seed, 5])
+    moment = np.arange(seconds, dtype=np.float64)
+    rhythm = 1.0 + 0.25 * np.sin(2 * np.pi * (moment / DAY_S + rng.random()))
+    for job_start in np.cumsum(rng.exponential(JOB_S, int(seconds / JOB_S * 2) + 1)):
+        rhythm[int(job_start) : int(job_start) + LULL_S] *= 0.45
+    by_core = rng.lognormal(-0.08, 0.4, cores)
+    return Load((MEAN_BUSY * rhythm / rhythm.mean()).astype(np.float32), (by_core / by_core.mean()).astype(np.float32))
+
 
 RATE_HZ = 97
 NIC_QUEUES = 32

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from exhume.lab.synth.incident import NOTICED_NS, QUEUE, TRACKED, VISIBLE, Incident
 from exhume.lab.synth.minute import minute_tables
-from exhume.lab.synth.world import World, build_world
+from exhume.lab.synth.world import NOTICED_NS, QUEUE, TRACKED, VISIBLE, Incident, World, build_world
 from exhume.model.clock import MILLIS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.store.batches import to_batch

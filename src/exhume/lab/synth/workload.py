@@ -1,0 +1,385 @@
+"""The workload of a synthetic Kubernetes node: its programs, processes, threads, containers and pods."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.model.clock import NANOS
+from exhume.model.tables import Processes
+
+GO = "go"
+PYTHON = "python"
+JAVA = "java"
+NATIVE = "native"
+KERNEL = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One kind of process: how many there are, how much of the busy time is theirs, and what their stacks look like.
+
+    `share` is relative to the others. `threads` are the names of a process's threads. `enters` names the kernel paths
+    that it takes (keys of SYSCALLS; kernel threads: of KERNEL_THREADS). `short` processes live for moments: each burst
+    is a new pid.
+    """
+
+    comm: str
+    language: str
+    share: float
+    stacks: int
+    processes: int = 1
+    threads: tuple[str, ...] = ()
+    path: str = ""
+    enters: tuple[str, ...] = ("read", "socket", "wait", "files")
+    in_kernel: float = 0.25
+    pod: bool = False
+    short: bool = False
+
+
+PROGRAMS: tuple[Program, ...] = (
+    Program(
+        "python3",
+        PYTHON,
+        34.0,
+        5200,
+        16,
+        ("python3", "pt_main_thread", "pt_autograd_0", "pt_data_worker", "cuda-EvtHandlr"),
+        "/opt/conda/bin/python3",
+        ("gpu", "memory", "wait", "read"),
+        0.16,
+        pod=True,
+    ),
+    Program(
+        "ray::RolloutWor",
+        PYTHON,
+        16.0,
+        3400,
+        48,
+        ("ray::RolloutWor", "worker.io", "server.poll0", "jemalloc_bg_thd"),
+        "/opt/conda/bin/python3",
+        ("socket", "memory", "wait", "read"),
+        0.22,
+        pod=True,
+    ),
+    Program(
+        "raylet",
+        NATIVE,
+        4.0,
+        1500,
+        2,
+        ("raylet", "server.poll0", "client.poll1", "plasma.store"),
+        "/opt/ray/raylet",
+        ("socket", "wait", "files", "memory"),
+        0.40,
+        pod=True,
+    ),
+    Program(
+        "gcs_server",
+        NATIVE,
+        1.0,
+        500,
+        1,
+        ("gcs_server", "server.poll0"),
+        "/opt/ray/gcs_server",
+        ("socket", "wait"),
+        0.35,
+        pod=True,
+    ),
+    Program(
+        "java",
+        JAVA,
+        7.0,
+        2600,
+        4,
+        ("java", "C2 CompilerThre", "G1 Conc#0", "GC Thread#3", "kafka-network-t", "http-nio-8080-e"),
+        "/usr/lib/jvm/bin/java",
+        ("socket", "wait", "memory", "read"),
+        0.25,
+        pod=True,
+    ),
+    Program(
+        "envoy",
+        NATIVE,
+        3.5,
+        1200,
+        6,
+        ("envoy", "wrk:worker_0", "wrk:worker_1", "wrk:worker_2"),
+        "/usr/local/bin/envoy",
+        ("socket", "wait"),
+        0.55,
+        pod=True,
+    ),
+    Program(
+        "redis-server",
+        NATIVE,
+        1.5,
+        400,
+        3,
+        ("redis-server", "bio_lazy_free", "io_thd_1"),
+        "/usr/bin/redis-server",
+        ("socket", "wait"),
+        0.50,
+        pod=True,
+    ),
+    Program("kubelet", GO, 0.7, 900, 1, ("kubelet",) * 12, "/usr/bin/kubelet", ("read", "files", "wait"), 0.55),
+    Program(
+        "containerd",
+        GO,
+        1.2,
+        700,
+        1,
+        ("containerd",) * 10,
+        "/usr/bin/containerd",
+        ("socket", "wait", "files", "tasks"),
+        0.45,
+    ),
+    Program(
+        "containerd-shim",
+        GO,
+        0.6,
+        300,
+        60,
+        ("containerd-shim",) * 3,
+        "/usr/bin/containerd-shim-runc-v2",
+        ("wait", "tasks"),
+        0.55,
+    ),
+    Program(
+        "node_exporter",
+        GO,
+        0.6,
+        500,
+        1,
+        ("node_exporter",) * 6,
+        "/bin/node_exporter",
+        ("read", "files", "wait"),
+        0.65,
+        pod=True,
+    ),
+    Program(
+        "cilium-agent",
+        GO,
+        1.1,
+        700,
+        1,
+        ("cilium-agent",) * 8,
+        "/usr/bin/cilium-agent",
+        ("socket", "wait", "files"),
+        0.45,
+        pod=True,
+    ),
+    Program(
+        "kube-proxy",
+        GO,
+        0.3,
+        250,
+        1,
+        ("kube-proxy",) * 4,
+        "/usr/local/bin/kube-proxy",
+        ("socket", "wait"),
+        0.50,
+        pod=True,
+    ),
+    Program(
+        "agent",
+        GO,
+        1.0,
+        600,
+        1,
+        ("agent",) * 8,
+        "/opt/datadog-agent/bin/agent",
+        ("read", "files", "socket"),
+        0.50,
+        pod=True,
+    ),
+    Program(
+        "fluentd",
+        NATIVE,
+        1.4,
+        600,
+        1,
+        ("fluentd", "flush_thread_0", "enqueue_thread"),
+        "/usr/bin/ruby",
+        ("read", "write", "socket"),
+        0.35,
+        pod=True,
+    ),
+    Program(
+        "dcgm-exporter",
+        GO,
+        0.5,
+        300,
+        1,
+        ("dcgm-exporter", "cache_mgr_main"),
+        "/usr/bin/dcgm-exporter",
+        ("gpu", "wait"),
+        0.60,
+        pod=True,
+    ),
+    Program("systemd", NATIVE, 0.3, 250, 1, ("systemd",), "/usr/lib/systemd/systemd", ("read", "files", "wait"), 0.55),
+    Program(
+        "systemd-journal",
+        NATIVE,
+        0.3,
+        160,
+        1,
+        ("systemd-journal",),
+        "/usr/lib/systemd/systemd-journald",
+        ("write", "wait"),
+        0.60,
+    ),
+    Program("dockerd", GO, 0.4, 300, 1, ("dockerd",) * 6, "/usr/bin/dockerd", ("socket", "wait", "tasks"), 0.50),
+    Program("runc", GO, 0.9, 500, 1, (), "/usr/bin/runc", ("tasks", "files", "memory"), 0.70, short=True),
+    Program("amazon-ecs-agent", GO, 0.3, 200, 1, (), "/agent", ("socket", "files", "tasks"), 0.55, short=True),
+    Program(
+        "iptables", NATIVE, 0.4, 150, 1, (), "/usr/sbin/xtables-legacy-multi", ("socket", "tasks"), 0.75, short=True
+    ),
+    Program("sh", NATIVE, 0.5, 200, 1, (), "/bin/dash", ("tasks", "files", "memory"), 0.75, short=True),
+    Program("ksoftirqd", KERNEL, 0.8, 60, 0, (), "", ("ksoftirqd",), 1.0),
+    Program("kworker", KERNEL, 0.8, 80, 0, (), "", ("kworker",), 1.0),
+    Program("kswapd0", KERNEL, 0.3, 40, 1, ("kswapd0",), "", ("kswapd",), 1.0),
+    Program(
+        "rcu_sched",
+        KERNEL,
+        0.4,
+        40,
+        1,
+        ("rcu_sched", "jbd2/nvme0n1p1-", "khugepaged", "kcompactd0"),
+        "",
+        ("housekeeping",),
+        1.0,
+    ),
+    Program("swapper", KERNEL, 2.0, 80, 0, (), "", (), 1.0),
+)
+
+
+# Drawing a thread for a core is one look into a table of this many equal parts.
+QUANTILES = 4_096
+FIRST_PID = 1_180
+# Short-lived processes take pids from here on, this many a second.
+SHORT_PID = 400_000
+SHORT_PIDS_A_SECOND = 37
+PID_LIMIT = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Threads are numbered; `draw[core, q]` is the thread at quantile q of a core's work. A thread of a short-lived
+    program stands for all its processes: its pid is made up when it runs."""
+
+    comms: list[str]
+    processes: list[Processes]
+    pid: npt.NDArray[np.int32]
+    tid: npt.NDArray[np.int32]
+    comm: npt.NDArray[np.int32]
+    program: npt.NDArray[np.int32]
+    short: npt.NDArray[np.bool_]
+    draw: npt.NDArray[np.int32]
+    kubelet_thread: int
+
+
+class _Crowd:
+    def __init__(self, rng: np.random.Generator, uptime: int) -> None:
+        self.rng = rng
+        self.uptime = uptime
+        self.comms: dict[str, int] = {}
+        self.processes: list[Processes] = []
+        self.threads: list[tuple[int, int, int, int]] = []
+        # For each thread: its share of the busy time, and the one core that it is bound to (-1: any).
+        self.shares: list[float] = []
+        self.bound: list[int] = []
+        self.next_pid = FIRST_PID
+
+    def thread(self, ids: tuple[int, int], comm: str, program: int, share: float, core: int = -1) -> None:
+        self.threads.append((*ids, self.comms.setdefault(comm, len(self.comms)), program))
+        self.shares.append(share)
+        self.bound.append(core)
+
+    def process(self, program: Program) -> int:
+        pid = self.next_pid
+        self.next_pid += int(self.rng.integers(1 + len(program.threads), 40 + len(program.threads)))
+        self.processes.append(describe(program, pid, self.rng, int(self.uptime * self.rng.uniform(0.001, 0.9))))
+        return pid
+
+
+def describe(program: Program, pid: int, rng: np.random.Generator, start: int) -> Processes:
+    """The row of one process, with the container and pod that its cgroup path names."""
+    if program.language == KERNEL:
+        return Processes(0, pid, 2, 0, program.comm, None, "/")
+    container = rng.bytes(32).hex()
+    command, unit = f"{program.path} --worker={pid}", f"/system.slice/{program.comm}.service"
+    row = Processes(0, pid, 1, start, program.comm, command, unit)
+    if program.pod:
+        row.pod = str(UUID(bytes=rng.bytes(16)))
+        row.container, row.runtime = container, "containerd"
+        row.cgroup = f"/kubepods/burstable/pod{row.pod}/{container}"
+        row.pod_name = f"default/{program.comm}-{row.pod[-5:]}"
+        row.container_name = f"{row.pod_name}/{program.comm}"
+    elif program.short and program.comm == "amazon-ecs-agent":
+        row.container, row.runtime, row.cgroup = container, "docker", f"/docker/{container}"
+    return row
+
+
+def build_fleet(cores: int, seed: int, uptime: int) -> Fleet:
+    rng = np.random.default_rng([seed, 4])
+    crowd = _Crowd(rng, uptime)
+    for number, program in enumerate(PROGRAMS):
+        _add_program(crowd, number, program, cores)
+    threads = np.array(crowd.threads, np.int32)
+    pid, tid, comm, program_of = threads.T.copy()
+    short = np.array([PROGRAMS[number].short for number in program_of], np.bool_)
+    kubelet = next(i for i, program in enumerate(PROGRAMS) if program.comm == "kubelet")
+    return Fleet(
+        list(crowd.comms),
+        crowd.processes,
+        pid,
+        tid,
+        comm,
+        program_of,
+        short,
+        _shares_by_core(crowd, cores),
+        int(np.flatnonzero(program_of == kubelet)[3]),
+    )
+
+
+def _add_program(crowd: _Crowd, number: int, program: Program, cores: int) -> None:
+    if program.language == KERNEL and program.processes == 0:
+        for core in range(cores):
+            pid = {"swapper": 0, "ksoftirqd": 15 + 6 * core, "kworker": 16 + 6 * core}[program.comm]
+            comm = f"kworker/{core}:1" if program.comm == "kworker" else f"{program.comm}/{core}"
+            # A bound thread's share is a share of its own core.
+            crowd.thread((pid, pid), comm, number, program.share, core)
+            if pid:
+                crowd.processes.append(Processes(0, pid, 2, 0, comm, None, "/"))
+        return
+    if program.short:
+        crowd.thread((0, 0), program.comm, number, program.share)
+        return
+    names = program.threads or (program.comm,)
+    # The first threads of a process do most of its work.
+    weights = 1.0 / np.arange(1, len(names) + 1)
+    for share in crowd.rng.dirichlet(np.full(program.processes, 3.0)) * program.share:
+        pid = crowd.process(program)
+        for place, (name, weight) in enumerate(zip(names, weights / weights.sum(), strict=True)):
+            crowd.thread((pid, pid + place), name, number, float(share * weight))
+
+
+def _shares_by_core(crowd: _Crowd, cores: int) -> npt.NDArray[np.int32]:
+    """Every thread has cores that it likes: the scheduler keeps it where its caches are warm."""
+    shares, bound = np.array(crowd.shares), np.array(crowd.bound)
+    draw = np.empty((cores, QUANTILES), np.int32)
+    middle = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    for core in range(cores):
+        liking = np.where(bound < 0, crowd.rng.lognormal(-1.1, 1.5, len(shares)), 1.0)
+        weights = np.where((bound < 0) | (bound == core), shares * liking, 0.0)
+        edges = np.cumsum(weights / weights.sum())
+        draw[core] = np.minimum(np.searchsorted(edges, middle), len(shares) - 1)
+    return draw
+
+
+def short_pids(times: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int32]:
+    """The pids of processes that were started at these moments: they rise with time, as a kernel hands them out."""
+    elapsed = (times - start) / NANOS * SHORT_PIDS_A_SECOND
+    return (SHORT_PID + elapsed.astype(np.int64) % (PID_LIMIT - SHORT_PID)).astype(np.int32)
