@@ -40,7 +40,7 @@ test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, 
 
 machine: $(VENV)/.installed-dev ## boot a machine of the tests to try things in; needs root (ARGS="my.service" enables that unit there)
 	@tools/system-packages test
-	@PYTHONPATH=. $(BIN)/python tests/machines/boot_machine.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python tests/system/machines/boot_machine.py $(ARGS)
 
 lint: setup ## what the next two check, side by side
 	@$(SIDE_BY_SIDE) lint-python lint-page

@@ -19,7 +19,7 @@ from exhume.present.flame import build_tree
 from exhume.present.flame_html import render_html
 from exhume.present.flame_page import FlamePage
 from exhume.present.flame_svg import render_svg
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 PERF_SECONDS = 60
 

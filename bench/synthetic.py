@@ -11,7 +11,7 @@ import exhume
 from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 CORES = 96
 SEED = 7

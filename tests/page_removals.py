@@ -16,9 +16,9 @@ from pathlib import Path
 
 from tests.parts import missing
 
-from exhume.collect.host import Host
-from exhume.collect.perf.tracefs import find_tracefs
+from exhume.collect.perf.tracepoints import find_tracefs
 from exhume.lab.zombies import ZombieLab
+from exhume.procfs.host import Host
 
 EVENT = "events/filemap/mm_filemap_delete_from_page_cache"
 # A lab's ext4 lies on a loop device. Its metadata are pages of the device, whose number is the inode's in the trace.

@@ -4,7 +4,7 @@ import random
 import string
 from dataclasses import replace
 
-from exhume.collect.seen import Seen
+from exhume.collect.services import Seen
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
 from exhume.model.audit import Audit, Condition, Exit, History, Judged, Manager, Service, Wants

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from audit_scenes import container, unit
+from tests.audit.audit_scenes import container, unit
 
 from exhume.diagnose.audit.agents import agents, agents_table, questions, recognise
 from exhume.model.node_facts import CheckKind

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_scenes import container, unit
+from tests.audit.audit_scenes import container, unit
 
-from exhume.collect.agent_checks import AgentChecks
-from exhume.collect.audit_facts import gather_facts
+from exhume.collect.audit.agent_checks import AgentChecks
+from exhume.collect.audit.facts import gather_facts
+from exhume.collect.audit.service_processes import ProcessTable
+from exhume.collect.audit.service_use import uses_of
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.service_processes import ProcessTable
-from exhume.collect.service_use import uses_of
 from exhume.diagnose.audit.agents import agents, describe, questions
 from exhume.model.node_facts import Check, CheckKind, Use
 

@@ -4,14 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from audit_scenes import container, facts, looping, unit
+from tests.audit.audit_scenes import container, facts, looping, unit
 
-from exhume.collect.seen import Seen
+from exhume.collect.services import Seen
 from exhume.diagnose.audit.costs import Bill, costs_of
 from exhume.diagnose.audit.judge import audit
 from exhume.model.audit import Costs
 from exhume.model.node_facts import Use
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"
 

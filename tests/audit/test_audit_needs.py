@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from audit_scenes import (
+from tests.audit.audit_scenes import (
     NOW,
     SINCE,
     answered,

@@ -1,6 +1,6 @@
 """Whether a service came with the image or was set up since: by which file, and what time."""
 
-from audit_scenes import BEFORE, FIRST_BOOT, NOW, SINCE, container, facts, judged, unit
+from tests.audit.audit_scenes import BEFORE, FIRST_BOOT, NOW, SINCE, container, facts, judged, unit
 
 from exhume.model.audit import Origin, Trait
 from exhume.model.clock import NANOS

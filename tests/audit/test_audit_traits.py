@@ -1,7 +1,7 @@
 """What is trouble, and what only looks like it: each scene beside its nearest neighbour."""
 
 import pytest
-from audit_scenes import NOW, but, container, held, history, judged, looping, some_name, unit, whole
+from tests.audit.audit_scenes import NOW, but, container, held, history, judged, looping, some_name, unit, whole
 
 from exhume.model.audit import Exit, History, Manager, Service, Trait, Wants
 from exhume.model.clock import NANOS

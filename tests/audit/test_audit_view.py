@@ -6,7 +6,7 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from audit_scenes import NOW, SINCE, answered, but, container, facts, held, looping, unit, whole
+from tests.audit.audit_scenes import NOW, SINCE, answered, but, container, facts, held, looping, unit, whole
 
 from exhume.cli.audit import _narrowed
 from exhume.model.audit import Costs, Exit, Wants

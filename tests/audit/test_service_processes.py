@@ -1,9 +1,9 @@
 """Which process is whose, told by cgroups."""
 
-from audit_scenes import but, container, unit
+from tests.audit.audit_scenes import but, container, unit
 
-from exhume.collect.host import Host
-from exhume.collect.service_processes import ProcessTable, owners
+from exhume.collect.audit.service_processes import ProcessTable, owners
+from exhume.procfs.host import Host
 
 
 def node(tmp_path, **cgroups) -> ProcessTable:

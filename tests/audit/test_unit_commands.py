@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from audit_scenes import container, unit
+from tests.audit.audit_scenes import container, unit
 
+from exhume.collect.containers.units import with_their_units
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.unit_commands import unit_starts
-from exhume.collect.units_of_containers import with_their_units
+from exhume.collect.systemd.commands import unit_starts
 from exhume.model.audit import Manager, Service
 
 HOME = "/system.slice/keeps.service"

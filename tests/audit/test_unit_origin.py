@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from audit_scenes import unit
+from tests.audit.audit_scenes import unit
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.unit_origin import enabling_links, file_facts, files_of, first_boot
+from exhume.collect.systemd.origin import enabling_links, file_facts, files_of, first_boot
 from exhume.model.audit import Wants
 
 FRAGMENT = "/usr/lib/systemd/system/thing.service"

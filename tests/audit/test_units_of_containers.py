@@ -1,11 +1,11 @@
 """Containers that a unit runs by its command are that unit's affair, whatever the command looks like."""
 
 import pytest
-from audit_scenes import container, unit
+from tests.audit.audit_scenes import container, unit
 
-from exhume.collect.seen import Seen
-from exhume.collect.unit_commands import own_starts
-from exhume.collect.units_of_containers import with_their_units
+from exhume.collect.containers.units import with_their_units
+from exhume.collect.services import Seen
+from exhume.collect.systemd.commands import own_starts
 from exhume.model.audit import Manager
 
 COMPOSED = {"owner": "compose project shop, service web", "fragment": "/srv/shop/compose.yaml"}

@@ -16,7 +16,7 @@ from exhume.cli.main import run as run_program
 from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
-from exhume.store.writer import SegmentWriter
+from exhume.store.write.writer import SegmentWriter
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
-from exhume.store.writer import SegmentWriter
+from exhume.store.write.writer import SegmentWriter
 
 FACTS = RecordingFacts(
     node="node-1", boot_id="1f0c5a9e" + "0" * 24, cores=2, kernel="6.8.0", arch="x86_64", event_source="", rate_hz=0

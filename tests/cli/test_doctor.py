@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from test_docs import PAGES, fields_of
+from tests.cli.test_docs import PAGES, fields_of
 
 from exhume.model.checkup import Check, Level
 from exhume.model.finding import Diagnosis, Verdict

@@ -9,9 +9,9 @@ import pytest
 
 from exhume.cli import fix_targets
 from exhume.cli.fix_targets import _our_target
-from exhume.collect.host import Host
 from exhume.diagnose.catalogue import catalogue
 from exhume.model.audit import Audit, Judged, Manager, Need, Needed, Origin, Provenance, Service, Trait
+from exhume.procfs.host import Host
 
 INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"
 

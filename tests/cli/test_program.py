@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from exhume.model.clock import NANOS
-from exhume.store.cores import columns_for
-from exhume.store.overview import read_overview
-from exhume.store.query import Recording
-from exhume.store.reader import Request, read_segment
-from exhume.store.seconds import seconds_of
+from exhume.store.format.overview import read_overview, seconds_of
+from exhume.store.read.core_grid import columns_for
+from exhume.store.read.reader import Request, read_segment
+from exhume.store.read.recording import Recording
 
 PROGRAM = [sys.executable, "-m", "exhume.cli.main"]
 

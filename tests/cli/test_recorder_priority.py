@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 PROGRAM = [sys.executable, "-m", "exhume.cli.main"]
 pytestmark = pytest.mark.root

@@ -8,8 +8,8 @@ import pytest
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
-from exhume.store.lock import LOCK_NAME
-from exhume.store.writer import SegmentWriter
+from exhume.store.write.lock import LOCK_NAME
+from exhume.store.write.writer import SegmentWriter
 
 FACTS = RecordingFacts("node-1", "1f0c5a9e" + "0" * 24, 1, "6.8.0", "x86_64", "none", 0)
 NO_STACKS = "stacks: perf_event_open was refused; add CAP_PERFMON"

@@ -13,15 +13,15 @@ import pytest
 from tests.parts import missing
 
 from exhume.cli.zombie_report import last_seen
-from exhume.collect.container_names import ContainerName, ContainerNames
-from exhume.collect.host import Host
-from exhume.collect.memcg.census import take_census
+from exhume.collect.cgroup.census import take_census
+from exhume.collect.containers.names import ContainerName, ContainerNames
 from exhume.model.clock import NANOS, SystemClock, Tick, read_boot_id
 from exhume.model.facts import RecordingFacts
 from exhume.model.tables import CgroupEvents, Cgroups, Processes, to_columns
 from exhume.model.zombies import Census, HierarchyCensus
-from exhume.store.query import Recording
-from exhume.store.writer import SegmentWriter
+from exhume.procfs.host import Host
+from exhume.store.read.recording import Recording
+from exhume.store.write.writer import SegmentWriter
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/commands/zombies.md").read_text()
 CONTAINER = "0123456789abcdef" * 4
@@ -148,7 +148,7 @@ def test_a_directory_that_is_no_recording_is_a_blind_spot(exhume, tmp_path: Path
 
 def explained(exhume, recorded: Path, *more: str) -> str:
     names = ContainerNames({CONTAINER: ContainerName("ecs-agent", "amazon/amazon-ecs-agent:latest", "docker")})
-    with mock.patch("exhume.collect.container_names.container_names", return_value=names):
+    with mock.patch("exhume.collect.containers.names.container_names", return_value=names):
         return exhume("zombies", "--explain", "--dir", str(recorded), *more, check=False).stdout
 
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from made_up_node import MadeUpNode
+from tests.collect.made_up_node import MadeUpNode
 
 _MICROSECOND = 1_000
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from exhume.collect.host import Host
 from exhume.model.clock import NANOS, Tick
+from exhume.procfs.host import Host
 
 
 class MadeUpNode:

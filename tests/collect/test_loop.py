@@ -4,12 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from recorder_parts import WALL, KeepingSink, MadeUpRecorder, MadeUpSampler, MadeUpSource
+from tests.collect.recorder_parts import WALL, KeepingSink, MadeUpRecorder, MadeUpSampler, MadeUpSource
 
 from exhume.collect import loop
 from exhume.collect.assemble import Sources
-from exhume.collect.budget import AVERAGED_TICKS, SETTLING_TICKS
-from exhume.collect.loop import CLOCK_TICKS, MEMORY_TICKS, RETRY_TICKS, RecorderOptions
+from exhume.collect.loop import AVERAGED_TICKS, CLOCK_TICKS, MEMORY_TICKS, RETRY_TICKS, SETTLING_TICKS, RecorderOptions
 from exhume.model.clock import MILLIS, NANOS, Tick
 
 

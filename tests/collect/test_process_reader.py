@@ -5,10 +5,10 @@ import subprocess
 import sys
 import time
 
-from made_up_node import MadeUpNode
+from tests.collect.made_up_node import MadeUpNode
 
-from exhume.collect.host import Host
 from exhume.collect.processes import ProcessReader, cgroup_path
+from exhume.procfs.host import Host
 
 ID = "5a" * 32
 STAT = "4242 ({comm}) S 17 4242 4242 0 -1 4194304 1 0 0 0 1 2 0 0 20 0 1 0 {start} 1000 10 18446744073709551615\n"

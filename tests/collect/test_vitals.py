@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from exhume.collect.host import Host
 from exhume.collect.vitals import oldest_processes, read_vitals, restarted_between
 from exhume.model.checkup import QuotaCount
 from exhume.model.clock import NANOS
+from exhume.procfs.host import Host
 
 
 def written(root: Path, files: dict[str, str]) -> Host:

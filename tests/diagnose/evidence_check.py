@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from exhume.diagnose.sampled import Names, Sampled
 from exhume.model.finding import Diagnosis, Evidence
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 LIVE = "live"
 # Values are quoted rounded: to a tenth of a percent of a core, or of themselves.

@@ -1,6 +1,6 @@
 """Whole nodes for scenes: a busy healthy one, to hold a cause against."""
 
-from scenes import Scene
+from tests.diagnose.scenes import Scene
 
 COMPUTING = ["app:main", "app:compute"]
 READING = ["libc:read", "entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read", "filemap_read"]

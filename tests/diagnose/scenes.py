@@ -17,8 +17,8 @@ from typing import Any
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.facts import RecordingFacts
 from exhume.model.window import Window
-from exhume.store.query import Recording
-from exhume.store.writer import SegmentWriter
+from exhume.store.read.recording import Recording
+from exhume.store.write.writer import SegmentWriter
 
 MONO = 5_000 * NANOS
 WALL = 1_780_000_020 * NANOS

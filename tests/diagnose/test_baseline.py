@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from scenes import Scene, at
+from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose import baseline
 from exhume.diagnose.baseline import SIGNIFICANT, Comparison, compare

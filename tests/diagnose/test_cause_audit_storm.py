@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from judged import judged
-from scenes import Scene
+from tests.diagnose.judged import judged
+from tests.diagnose.scenes import Scene
 
 from exhume.model.finding import Diagnosis, Finding
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from evidence_check import untrue
-from scenes import Scene
+from tests.diagnose.evidence_check import untrue
+from tests.diagnose.scenes import Scene
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding, Severity

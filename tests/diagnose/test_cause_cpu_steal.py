@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from evidence_check import untrue
-from nodes import healthy
-from scenes import Scene
+from tests.diagnose.evidence_check import untrue
+from tests.diagnose.nodes import healthy
+from tests.diagnose.scenes import Scene
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding

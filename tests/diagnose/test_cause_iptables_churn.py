@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from judged import judged
-from scenes import Scene
+from tests.diagnose.judged import judged
+from tests.diagnose.scenes import Scene
 
 from exhume.model.finding import Diagnosis, Finding
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from evidence_check import untrue
-from scenes import Scene, at
+from tests.diagnose.evidence_check import untrue
+from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis, Finding, Severity

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from evidence_check import untrue
-from nodes import READING, healthy
-from scenes import Scene, at
+from tests.diagnose.evidence_check import untrue
+from tests.diagnose.nodes import READING, healthy
+from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.clock import NANOS

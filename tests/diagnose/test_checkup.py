@@ -10,7 +10,7 @@ from exhume.diagnose.zombies import judge
 from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
 from exhume.model.zombies import Census, HierarchyCensus
-from exhume.store.events import EventView
+from exhume.store.read.events import EventView
 
 HEALTHY = Vitals(
     uptime_s=86_400 * 30,

@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evidence_check import evidence_in, recompute, same, untrue
-from scenes import Scene, at
+from tests.diagnose.evidence_check import evidence_in, recompute, same, untrue
+from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
 from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 PATH = ["do_syscall_64", "vfs_read", "zorp_scan_table", "zorp_hash"]
 

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from scenes import Scene, at
+from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.focus import find_foci
 from exhume.model.clock import NANOS

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from scenes import Scene
+from tests.diagnose.scenes import Scene
 
 from exhume.diagnose.engine import diagnose
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from scenes import Scene
+from tests.diagnose.scenes import Scene
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Severity, Verdict

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from scenes import Scene, at
+from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.times import UTC

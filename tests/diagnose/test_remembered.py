@@ -4,13 +4,13 @@ import random
 from pathlib import Path
 
 import pytest
-from scenes import Scene, at
+from tests.diagnose.scenes import Scene, at
 
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
-from exhume.store import remembered
-from exhume.store.query import Recording
-from exhume.store.remembered import Remembered
+from exhume.store.read import cached as remembered
+from exhume.store.read.cached import Remembered
+from exhume.store.read.recording import Recording
 
 
 @pytest.fixture(scope="module")

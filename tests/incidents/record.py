@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scrub import Rows, Scrubber
+from tests.incidents.scrub import Rows, Scrubber
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.clock import MILLIS, NANOS, Tick
@@ -25,9 +25,9 @@ from exhume.model.facts import RecordingFacts
 from exhume.model.finding import Finding
 from exhume.model.tables import TABLES
 from exhume.model.window import Window
-from exhume.store.query import Recording
-from exhume.store.schema import time_column
-from exhume.store.writer import SegmentWriter
+from exhume.store.format.schema import time_column
+from exhume.store.read.recording import Recording
+from exhume.store.write.writer import SegmentWriter
 
 HERE = Path(__file__).parent
 CALM_S, TROUBLE_S, AFTER_S = 8, 8, 2

@@ -11,8 +11,8 @@ from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
 from exhume.model.finding import Diagnosis, Finding, Severity
 from exhume.model.tables import TABLES
-from exhume.store.query import Recording
-from exhume.store.writer import SegmentWriter
+from exhume.store.read.recording import Recording
+from exhume.store.write.writer import SegmentWriter
 
 HERE = Path(__file__).parent
 SCENARIOS = sorted(path.parent.name for path in HERE.glob("*/expected.json"))

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from recordings import (
+from tests.diagnose.evidence_check import untrue
+from tests.incidents.recordings import (
     HERE,
     SCENARIOS,
     STACKS,
@@ -17,12 +18,11 @@ from recordings import (
     grave,
     without,
 )
-from tests.diagnose.evidence_check import untrue
 
 from exhume.lab.scenarios import SCENARIOS as PLAYED
 from exhume.model.finding import Role, Severity
 from exhume.model.tables import TABLES
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 TROUBLES = [name for name in SCENARIOS if expected(name)["expected"] != "nothing"]
 MOST_BYTES = 150_000

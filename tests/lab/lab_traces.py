@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
-from exhume.collect.host import Host
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
+from exhume.procfs.host import Host
 
 
 def memory_root() -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.parts import missing
 
-from exhume.collect.containers import identify
+from exhume.collect.containers.identity import identify
 from exhume.diagnose.engine import diagnose
 from exhume.lab.clean import clean
 from exhume.lab.own_docker import docker_missing
@@ -21,7 +21,7 @@ from exhume.lab.scenarios.incident import AGENT, ENOUGH, IMAGE, KUBELET
 from exhume.lab.score.plan import others_busy
 from exhume.lab.stage import stage
 from exhume.model.finding import Finding, Severity
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 pytestmark = [
     pytest.mark.root,

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab_program import until
-from lab_traces import memory_root
+from tests.lab.lab_program import until
+from tests.lab.lab_traces import memory_root
 
 from exhume.lab.clean import clean
 from exhume.lab.leftovers import Leftovers, left_in

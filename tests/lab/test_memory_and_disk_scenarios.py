@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-from lab_program import PATIENCE_S, play_until, spent
+from tests.lab.lab_program import PATIENCE_S, play_until, spent
 
-from exhume.collect.host import Host
 from exhume.lab.mounts import is_mounted
 from exhume.lab.programs.files import Budget
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.scenarios import files as writeback_storm
 from exhume.lab.stage import stage
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 pytestmark = pytest.mark.alone
 

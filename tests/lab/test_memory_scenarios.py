@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab_program import PATIENCE_S, play_until
+from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
-from exhume.collect.host import Host
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.memcg_stage import own_cgroup
 from exhume.lab.scenarios import SCENARIOS
@@ -15,6 +14,7 @@ from exhume.lab.scenarios import cgroups as cgroup_excess
 from exhume.lab.scenarios import cgroups as zombie_memcgs
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 
 def no_memory_cgroups() -> bool:

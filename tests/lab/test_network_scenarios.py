@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_program import PATIENCE_S, play_until
+from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
 from exhume.lab.network import Namespace, grouped, long_list, new_namespace

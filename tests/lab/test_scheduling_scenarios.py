@@ -5,14 +5,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lab_program import PATIENCE_S, play_until, spent
+from tests.lab.lab_program import PATIENCE_S, play_until, spent
 
-from exhume.collect.cgroup_layout import hierarchies
-from exhume.collect.host import Host
+from exhume.collect.cgroup.layout import hierarchies
 from exhume.lab.hierarchies import find_cpu_hierarchy
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 pytestmark = pytest.mark.alone
 V1 = (

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lab_program import PROGRAM, exhume_lab, until
-from lab_traces import command_lines
+from tests.lab.lab_program import PROGRAM, exhume_lab, until
+from tests.lab.lab_traces import command_lines
 
 from exhume.lab.background import BACKGROUNDS
 from exhume.lab.score import document, judge
@@ -20,7 +20,7 @@ from exhume.lab.score.tally import Tally
 from exhume.model.clock import NANOS
 from exhume.model.errors import LabError
 from exhume.model.finding import Severity
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 PLAN = Plan(1, "user-hog", 1, core=1, calm_s=7.0, seconds=8.0, after_s=2.0, background="nothing")
 # A run on a machine that others keep busy is taken again, so often at most.

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lab_program import PROGRAM, exhume_lab, until
-from lab_traces import command_lines
+from tests.lab.lab_program import PROGRAM, exhume_lab, until
+from tests.lab.lab_traces import command_lines
 
 from exhume.cli.main import main
 from exhume.diagnose.catalogue import catalogue

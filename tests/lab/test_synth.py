@@ -15,8 +15,8 @@ from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.model.tables import TABLES
 from exhume.model.window import Window
-from exhume.store.profile import ProfileFilter
-from exhume.store.query import Recording
+from exhume.store.read.profile import ProfileFilter
+from exhume.store.read.recording import Recording
 
 CORES = 12
 # Up to and past the minute of the hour that has a loss in it.

@@ -6,16 +6,16 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_program import spent
+from tests.lab.lab_program import spent
 from tests.on_time import on_time
 
-from exhume.collect.cpulist import online_cpus
-from exhume.collect.host import Host
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.storm import raise_storm, way_to_spin
 from exhume.lab.traces import Traces
 from exhume.lab.zombies import make_zombies
 from exhume.model.errors import LabError, UsageError
+from exhume.procfs.cpulist import online_cpus
+from exhume.procfs.host import Host
 
 pytestmark = pytest.mark.alone
 COUNT = 1500

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_traces import NOTHING, left_in_the_end
+from tests.lab.lab_traces import NOTHING, left_in_the_end
 from tests.page_removals import Removals, traced_removals
 
-from exhume.collect.host import Host
 from exhume.lab import room
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.pins import PINS
 from exhume.lab.zombies import MOST_SWAPPED, ZombieLab, make_zombies
 from exhume.model.errors import LabError, UsageError
+from exhume.procfs.host import Host
 
 COUNT = 200
 OTHERS = 50

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_traces import NOTHING, left_by
+from tests.lab.lab_traces import NOTHING, left_by
 
-from exhume.collect.host import Host
 from exhume.lab.clean import clean
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.processes import Process
 from exhume.lab.zombies import make_zombies
+from exhume.procfs.host import Host
 
 NAME = "exhume-lab-kill"
 # Cgroups of others that come and go on the machine meanwhile.

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from exhume.collect.host import Host
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 V1 = "30 20 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 V2 = "31 20 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.facts import RecordingFacts
-from exhume.store.writer import SegmentWriter
+from exhume.store.write.writer import SegmentWriter
 
 # Four minutes before Berlin's clocks go back from 03:00 to 02:00.
 START = int(datetime(2026, 10, 25, 0, 56, tzinfo=UTC).timestamp()) * NANOS

@@ -14,8 +14,8 @@ from tests.page.seeing import said, state, until
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
-from exhume.store.lock import DirectoryLock
-from exhume.store.writer import SegmentWriter
+from exhume.store.write.lock import DirectoryLock
+from exhume.store.write.writer import SegmentWriter
 
 pytestmark = pytest.mark.slow
 

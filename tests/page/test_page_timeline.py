@@ -10,7 +10,7 @@ from tests.page.resting import at_rest
 from tests.page.seeing import Spot, blue, box, colour, drag, orange, said, spot, state, until
 
 from exhume.model.clock import MILLIS
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 pytestmark = pytest.mark.slow
 

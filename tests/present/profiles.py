@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from exhume.store.profile import StackProfile
-from exhume.store.stacks import FrameTable
+from exhume.store.read.profile import StackProfile
+from exhume.store.read.stacks import FrameTable
 
 Frame = tuple[str, str, str]
 

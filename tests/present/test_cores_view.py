@@ -16,8 +16,8 @@ from exhume.model.window import Window
 from exhume.present.cores import axis_for, cores_json, grid_on, pooled_rows, worst_cell
 from exhume.present.palette import BY_NAME, channels
 from exhume.present.terminal.cores import draw_cores, worst_words
-from exhume.store.cores import GAP, STATES, CoreGrid
-from exhume.store.events import EventView
+from exhume.store.read.core_grid import GAP, STATES, CoreGrid
+from exhume.store.read.events import EventView
 
 START = 1_772_334_840 * NANOS
 USER, SYSTEM = STATES.index("user"), STATES.index("system")

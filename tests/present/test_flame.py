@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import profile, random_profile
+from tests.present.profiles import profile, random_profile
 
 from exhume.present.differential import largest_changes
 from exhume.present.flame import NODE_STATES, build_tree

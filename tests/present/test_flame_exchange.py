@@ -5,8 +5,8 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pprof_reader import read_pprof
-from profiles import profile, random_profile
+from tests.present.pprof_reader import read_pprof
+from tests.present.profiles import profile, random_profile
 
 from exhume.model.window import Window
 from exhume.present.flame import build_tree

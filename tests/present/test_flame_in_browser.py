@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from profiles import profile, random_profile
+from tests.present.profiles import profile, random_profile
 
 from exhume.present.flame import build_tree
 from exhume.present.flame_html import render_html

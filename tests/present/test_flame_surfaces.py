@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import profile, random_profile
+from tests.present.profiles import profile, random_profile
 
 from exhume.present.flame import build_tree
 from exhume.present.flame_html import MOST_FRAMES, render_html

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from exhume.collect.container_names import ContainerName
+from exhume.collect.containers.names import ContainerName
 from exhume.diagnose.leakers import Leaker, LeakReport, Life
 from exhume.diagnose.zombies import RECORDING, SAMPLING, Growth, judge
 from exhume.model.clock import NANOS

@@ -15,7 +15,7 @@ from tests.on_time import on_time
 from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 START_S = 60.0
 SOURCES = Path(__file__).parent

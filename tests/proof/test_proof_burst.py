@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from side_by_side import (
+from tests.proof.side_by_side import (
     ask,
     ask_json,
     await_recorded,
@@ -28,8 +28,8 @@ from side_by_side import (
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.facts import RecordingFacts
 from exhume.model.window import Window
-from exhume.store.query import Recording
-from exhume.store.writer import SegmentWriter
+from exhume.store.read.recording import Recording
+from exhume.store.write.writer import SegmentWriter
 
 pytestmark = [pytest.mark.root, pytest.mark.alone, pytest.mark.needs("gcc", "taskset")]
 

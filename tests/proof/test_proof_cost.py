@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from bench.load import FORKS_PER_SECOND, load
 from bench.processes import TICKS, start_exhume, start_perf, watch
-from side_by_side import await_first_second, recorder, stop
+from tests.proof.side_by_side import await_first_second, recorder, stop
 
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 RATE_HZ = 97
 # A whole minute, as the claim says: perf's cost grows with the run, and exhume pays much of its own at the start.

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from side_by_side import ask_json, await_recorded, await_wall, next_second, recorder
 from tests.on_time import on_time
+from tests.proof.side_by_side import ask_json, await_recorded, await_wall, next_second, recorder
 
 from exhume.model.clock import MILLIS
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from side_by_side import SOURCES, await_recorded, await_wall, late_by, next_second, recorder
 from tests.on_time import on_time
+from tests.proof.side_by_side import SOURCES, await_recorded, await_wall, late_by, next_second, recorder
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 SECONDS = 20
 # Where the machine held either of them up, there is nothing to compare.

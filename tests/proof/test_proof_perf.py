@@ -12,17 +12,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bench.processes import start
-from function_names import exhume_functions, perf_functions
-from perf_script import UNKNOWN, PerfSample, perf_samples
-from side_by_side import SOURCES, await_recorded, await_wall, compiled, next_second, preferred, recorder, stop
 from tests.on_time import on_time
+from tests.proof.function_names import exhume_functions, perf_functions
+from tests.proof.perf_script import UNKNOWN, PerfSample, perf_samples
+from tests.proof.side_by_side import (
+    SOURCES,
+    await_recorded,
+    await_wall,
+    compiled,
+    next_second,
+    preferred,
+    recorder,
+    stop,
+)
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols.symbolizer import Symbolizer
+from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
-from exhume.store.profile import StackProfile
-from exhume.store.query import Recording
+from exhume.procfs.host import Host
+from exhume.store.read.profile import StackProfile
+from exhume.store.read.recording import Recording
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone, pytest.mark.needs("perf", "gcc", "nm")]
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from tests.parts import missing
 from tests.remedy.killing import die_at_point, killed
-from tests.zombies.own_docker import OwnDocker, own_docker, until
+from tests.system.zombies.own_docker import OwnDocker, own_docker, until
 
 from exhume.collect.docker_control import DockerControl
-from exhume.collect.host import Host
 from exhume.collect.node_root import NodeRoot
 from exhume.lab.own_docker import docker_missing
 from exhume.model.audit import Manager, Service
 from exhume.model.errors import LabError
 from exhume.model.remedy import Plan
 from exhume.model.stop import Stop
+from exhume.procfs.host import Host
 from exhume.remedy.fixes import Fixer, Point
 from exhume.remedy.journal import hold_journal
 from exhume.remedy.ledger import Fix, FixState, Ledger, new_id

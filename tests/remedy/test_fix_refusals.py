@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.remedy.pretend_systemd import PretendSystemd
 
-from exhume.collect.host import Host
 from exhume.model.audit import Agent, Manager, Service
+from exhume.procfs.host import Host
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.controls import Controls
 from exhume.remedy.services.own_files import OwnFiles
@@ -218,7 +218,7 @@ def test_the_kernel_tells_our_processes_and_who_listens_where_we_came_in():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         script = (
-            "from exhume.collect.host import Host\n"
+            "from exhume.procfs.host import Host\n"
             "from exhume.remedy.services.surroundings import look_around\n"
             "seen = look_around(Host()); print(sorted(seen.ours), seen.ssh_port, sorted(seen.way_in))"
         )

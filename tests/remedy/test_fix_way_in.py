@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tests.remedy.pretend_systemd import PretendSystemd
 
-from exhume.collect.host import Host
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Step
+from exhume.procfs.host import Host
 from exhume.remedy.services.actions import STOP_CONTAINER
 from exhume.remedy.services.allowed import refusals_now
 from exhume.remedy.services.chosen import Chosen

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from exhume.collect.host import Host
 from exhume.model.clock import read_boot_id
+from exhume.procfs.host import Host
 from exhume.remedy.documents import DocumentError, write_document
 from exhume.remedy.journal import Change, JournalError, hold_journal
 

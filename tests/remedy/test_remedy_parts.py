@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from exhume.collect.host import Host
 from exhume.model.remedy import Step
 from exhume.model.stop import Stop
+from exhume.procfs.host import Host
 from exhume.remedy import jobs
 from exhume.remedy.journal import Change, Journal, JournalError, hold_journal
 from exhume.remedy.spare_core import spare_core

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.diagnose.scenes import Scene, at
 
-from exhume.collect.host import Host
 from exhume.model.audit import History
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Effect, Measure
+from exhume.procfs.host import Host
 from exhume.remedy.verify.baseline import Baseline, take_baseline
 from exhume.remedy.verify.live import LiveSampler, sample
 from exhume.remedy.verify.measures import MEANINGS, promised

@@ -12,12 +12,12 @@ from tests.diagnose.scenes import Scene, at
 from tests.parts import missing
 from tests.remedy.test_verify_baseline import ClockAt
 
-from exhume.collect.host import Host
 from exhume.lab.stage import program_argv
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Change, Effect, Measure
 from exhume.model.stop import Stop
+from exhume.procfs.host import Host
 from exhume.remedy.verify.baseline import take_baseline
 from exhume.remedy.verify.watch import Claim, verify
 

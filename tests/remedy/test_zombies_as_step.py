@@ -1,11 +1,11 @@
 """Freeing zombies as one step of a fix: on real ones, written down like every other step."""
 
 import pytest
-from tests.zombies.own_docker import until
+from tests.system.zombies.own_docker import until
 
-from exhume.collect.host import Host
 from exhume.model.remedy import Plan, Step
 from exhume.model.stop import Stop
+from exhume.procfs.host import Host
 from exhume.remedy.fixes import Fixer
 from exhume.remedy.journal import hold_journal
 from exhume.remedy.ledger import FixState, Ledger, Mark, new_id

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.page_removals import traced_removals
 
-from exhume.collect.host import Host
-from exhume.collect.memcg.residuals import residuals
+from exhume.collect.cgroup.residuals import residuals
 from exhume.lab.maker import CONTENT
 from exhume.lab.zombies import ZombieLab
 from exhume.model.zombies import PAGE
+from exhume.procfs.host import Host
 from exhume.remedy.swaps import swaps
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4"), pytest.mark.alone]

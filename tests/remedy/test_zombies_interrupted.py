@@ -6,9 +6,9 @@ import time
 import pytest
 from tests.on_time import on_time
 
-from exhume.collect.host import Host
 from exhume.model.remedy import Plan, Status, Step
 from exhume.model.stop import Stop
+from exhume.procfs.host import Host
 from exhume.remedy.journal import Journal, hold_journal
 from exhume.remedy.swaps import is_on
 from exhume.remedy.worker import Done

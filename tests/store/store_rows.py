@@ -8,8 +8,8 @@ import numpy as np
 
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.facts import RecordingFacts
-from exhume.store.query import Recording
-from exhume.store.writer import SegmentWriter
+from exhume.store.read.recording import Recording
+from exhume.store.write.writer import SegmentWriter
 
 BOOT_ID = "1f0c5a9e" + "0" * 24
 FACTS = RecordingFacts(

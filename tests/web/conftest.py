@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from exhume.lab.synth import write_synthetic
 from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 HOST = "http://localhost"
 

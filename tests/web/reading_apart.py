@@ -15,11 +15,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from exhume.present.web.answering import Answering
 from exhume.present.web.opened import Opened, opened_at
-from exhume.store.giving_up import GivenUp
-from exhume.store.index import Segment
-from exhume.store.reader import Request as Rows
-from exhume.store.reader import read_segment
-from exhume.store.reading import counted
+from exhume.store.read.index import Segment
+from exhume.store.read.progress import GivenUp, counted
+from exhume.store.read.reader import Request as Rows
+from exhume.store.read.reader import read_segment
 
 # So long reads whoever is not told that nobody waits any more; and so long may anything else take.
 PATIENCE_S = 60.0

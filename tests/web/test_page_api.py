@@ -15,7 +15,7 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
-from exhume.store.profile import ProfileFilter
+from exhume.store.read.profile import ProfileFilter
 
 ROOT = Path(__file__).resolve().parents[2]
 

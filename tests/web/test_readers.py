@@ -12,7 +12,7 @@ import pytest
 
 from exhume.present.web.per_segment import PerSegment
 from exhume.present.web.readers import Readers
-from exhume.store.giving_up import GivenUp
+from exhume.store.read.progress import GivenUp
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -22,7 +22,7 @@ from tests.parts import need
 
 from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 COMMAND = [sys.executable, "-m", "exhume.cli.main"]
 # For how long anything may take, on a machine that is busy with other tests.

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exhume.collect.audit_facts import gather_facts
+from exhume.collect.audit.facts import gather_facts
+from exhume.collect.containers.units import with_their_units
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.seen import Seen, together
-from exhume.collect.unit_commands import unit_starts
-from exhume.collect.units_of_containers import with_their_units
+from exhume.collect.services import Seen, together
+from exhume.collect.systemd.commands import unit_starts
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
 from exhume.model.audit import Audit, Manager
 from exhume.model.errors import ExhumeError
 
 if TYPE_CHECKING:
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
 HOURS = 24.0
 Progress = Callable[[str, float], None]
@@ -61,7 +61,7 @@ def open_recording(root: NodeRoot, directory: Path, given: bool) -> "tuple[Recor
 
 def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, Seen]]:
     """What each manager says; one that isn't there says nothing."""
-    from exhume.collect.container_services import container_looks
+    from exhume.collect.containers.services import container_looks
     from exhume.collect.systemd.units import read_services
 
     progress("asking systemd", 0.1)

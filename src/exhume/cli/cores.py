@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from exhume.cli.looking import Look
     from exhume.model.window import Window
     from exhume.present.cores import Worst
-    from exhume.store.cores import CoreGrid
-    from exhume.store.events import EventView
+    from exhume.store.read.core_grid import CoreGrid
+    from exhume.store.read.events import EventView
 
 JSON_CELLS = 3600
 
@@ -97,7 +97,7 @@ def _worst(look: "Look", grid: "CoreGrid", measured: "Callable[[str], CoreGrid]"
     which that state itself took most. Its time is that of its row, because a cell may begin before or be longer."""
     from exhume.model.window import Window
     from exhume.present.cores import worst_cell
-    from exhume.store.cores import LONGEST_ROW_NS, columns_for, row_in_cell
+    from exhume.store.read.core_grid import LONGEST_ROW_NS, columns_for, row_in_cell
 
     worst = worst_cell(grid)
     if worst is None:

@@ -44,7 +44,7 @@ def run(options: Namespace) -> int:
     from exhume.cli.looking import Look
     from exhume.cli.speaking import ProgressBar, say, suggest
     from exhume.diagnose.engine import diagnose
-    from exhume.store.remembered import Remembered
+    from exhume.store.read.cached import Remembered
 
     _no_contradictions(options)
     look = Look.into(options)

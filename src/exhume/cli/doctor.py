@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from exhume.model.checkup import Check
     from exhume.model.finding import Diagnosis
     from exhume.present.doctor_view import Checkup
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
 LOOK_S = "6s"
 LEAST_NS, MOST_NS = 2 * NANOS, 600 * NANOS
@@ -64,11 +64,11 @@ def run(options: Namespace) -> int:
 def _checkup(length: int) -> "Checkup":
     import platform
 
-    from exhume.collect.host import Host
     from exhume.collect.vitals import oldest_processes, restarted_between
     from exhume.diagnose.checkup import check_restarts
     from exhume.present.doctor_view import Checkup
-    from exhume.store.query import Recording
+    from exhume.procfs.host import Host
+    from exhume.store.read.recording import Recording
 
     host = Host()
     before = oldest_processes(host)
@@ -113,11 +113,11 @@ def _diagnosis(recording: "Recording") -> "Diagnosis":
 
 def _state() -> "list[Check]":
     from exhume.cli.speaking import patience
-    from exhume.collect.host import Host
-    from exhume.collect.memcg.census import take_census
+    from exhume.collect.cgroup.census import take_census
     from exhume.collect.vitals import read_vitals
     from exhume.diagnose.checkup import check_state
     from exhume.diagnose.zombies import judge
+    from exhume.procfs.host import Host
 
     with patience("counting"):
         census = take_census(Host())

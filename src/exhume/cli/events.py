@@ -9,7 +9,7 @@ from exhume.model.events import KERNEL_LOG
 
 if TYPE_CHECKING:
     from exhume.cli.looking import Look
-    from exhume.store.events import EventView
+    from exhume.store.read.events import EventView
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def run(options: Namespace) -> int:
     from exhume.cli.listing import print_listing
     from exhume.cli.looking import Look
     from exhume.cli.speaking import directory_words, patience, say, suggest
-    from exhume.store.events import of_kinds
+    from exhume.store.read.events import of_kinds
 
     look = Look.into(options)
     window = look.moments(options.since, options.until)

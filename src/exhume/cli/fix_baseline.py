@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from exhume.model.remedy import Effect
     from exhume.model.stop import Stop
     from exhume.remedy.services.node import Node
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
 # What a loop did a day ago says little of how often it turns now.
 _HOURS = 1.0
@@ -47,7 +47,7 @@ def measured(
 def _recording(node: "Node", directory: Path) -> "Recording | None":
     """The recording that goes on here, if one does."""
     from exhume.model.errors import RecordingError
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
     if not node.root.is_here:
         return None
@@ -59,7 +59,7 @@ def _recording(node: "Node", directory: Path) -> "Recording | None":
 
 def _histories(node: "Node", effects: Sequence["Effect"]) -> dict[str, "History"]:
     """How the subjects fared of late, as their managers tell it: seconds of looking see few restarts."""
-    from exhume.collect.docker_services import docker_services
+    from exhume.collect.containers.docker_services import docker_services
     from exhume.collect.systemd.journal import unit_history
     from exhume.model.audit import Manager
     from exhume.remedy.services.choose import manager_of

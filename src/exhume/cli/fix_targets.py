@@ -87,7 +87,7 @@ def _wanted(node: Node, options: Namespace) -> Wanted:
 
 
 def _everything(node: Node, options: Namespace) -> Wanted:
-    from exhume.collect.memcg.census import take_census
+    from exhume.collect.cgroup.census import take_census
     from exhume.diagnose.zombies import THRESHOLDS
     from exhume.remedy.services.choose import unneeded
 
@@ -177,7 +177,7 @@ def _finding(options: Namespace, cause: str) -> "Finding":
     from exhume.cli.looking import Look
     from exhume.cli.speaking import ProgressBar
     from exhume.diagnose.engine import diagnose
-    from exhume.store.remembered import Remembered
+    from exhume.store.read.cached import Remembered
 
     when = Namespace(**vars(options), last=None, since=None, until=None, utc=False)
     look = Look.into(when)
@@ -205,7 +205,7 @@ def _our_target(command: str) -> str | None:
 def _zombie_step(node: Node, options: Namespace) -> Step | None:
     """What frees zombies; None where there is nothing to free, or so few that it is normal."""
     from exhume.cli.speaking import ProgressBar
-    from exhume.collect.memcg.census import take_census
+    from exhume.collect.cgroup.census import take_census
     from exhume.diagnose.zombies import THRESHOLDS
     from exhume.remedy.services.effects import zombies_freed
     from exhume.remedy.zombies.as_step import as_step

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from exhume.collect.node_root import NodeRoot
     from exhume.remedy.ledger import Fix, Ledger
     from exhume.remedy.verify.watch import Claim, Proof
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
 _SHORTEST_S = 1.0
 
@@ -122,7 +122,7 @@ def _claim(fix: "Fix") -> "Claim":
 def _recording(options: Namespace, root: "NodeRoot") -> "Recording | None":
     """The recording, where there is one of this node; one that was asked for has to be there."""
     from exhume.model.settings import default_directory
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
     directory = value_of(options, "dir")
     try:

@@ -21,7 +21,7 @@ def run_zombies(options: Namespace) -> int:
     """Plan, and with --apply do it."""
     from exhume.cli.speaking import ProgressBar, suggest
     from exhume.cli.stopping import stopped_by_signals
-    from exhume.collect.host import Host
+    from exhume.procfs.host import Host
     from exhume.remedy.journal import hold_journal
     from exhume.remedy.zombies.look import Watch
     from exhume.remedy.zombies.plan import make_plan
@@ -114,7 +114,7 @@ def _cgroup(path: Path | None) -> Path | None:
     """A cgroup by its directory, or by its path in the hierarchy as /proc/PID/cgroup tells it."""
     if path is None:
         return None
-    from exhume.collect.host import Host
+    from exhume.procfs.host import Host
     from exhume.remedy.zombies.look import memory_root
 
     root = memory_root(Host())

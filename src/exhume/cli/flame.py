@@ -74,7 +74,7 @@ def run(options: Namespace) -> int:
     from exhume.cli.speaking import patience, say, suggest
     from exhume.present.flame import build_tree
     from exhume.present.flame_page import FlamePage
-    from exhume.store.profile import ProfileFilter
+    from exhume.store.read.profile import ProfileFilter
 
     look = Look.into(options)
     window = look.window(options.since, options.until, at_most=DEFAULT_SPAN)

@@ -56,7 +56,7 @@ def _explain(look: "Look", moments: "list[Moment]") -> "list[Explained]":
     from exhume.cli.speaking import ProgressBar
     from exhume.diagnose.engine import diagnose
     from exhume.present.incidents_view import Explained
-    from exhume.store.remembered import Remembered
+    from exhume.store.read.cached import Remembered
 
     recording = Remembered(look.recording)
     began = time.monotonic()

@@ -15,7 +15,7 @@ def run(options: Namespace) -> int:
     from exhume.cli.speaking import directory_words, patience, suggest
     from exhume.present.events_view import visible
     from exhume.present.info_view import info_json, info_lines
-    from exhume.store.lock import being_recorded
+    from exhume.store.write.lock import being_recorded
 
     look = Look.into(options)
     with patience("reading the recording"):

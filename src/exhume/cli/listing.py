@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from exhume.cli.looking import Look
-from exhume.store.events import EventView
+from exhume.store.read.events import EventView
 
 
 def print_listing(look: Look, found: Sequence[EventView], key: str, as_json: bool, color: str) -> None:

@@ -10,7 +10,7 @@ from exhume.model.clock import NANOS, SystemClock
 from exhume.model.errors import UsageError
 from exhume.model.times import Reference, format_clock, format_day, format_offset, parse_range, parse_window
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 EMPTY = Window(0, 0)
 ALWAYS = Window(0, 2**63 - 1)

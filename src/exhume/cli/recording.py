@@ -15,8 +15,8 @@ from exhume.model.clock import MILLIS, SystemClock, read_boot_id
 from exhume.model.progress import TickSummary
 from exhume.present.status import summary_lines
 from exhume.present.terminal.status import status_for
-from exhume.store.index import sealed_segments
-from exhume.store.names import boot_part
+from exhume.store.format.names import boot_part
+from exhume.store.read.index import sealed_segments
 
 
 def record_node(values: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     from exhume.cli.serving import Serving, serve
-    from exhume.store.index import list_recording
+    from exhume.store.read.index import list_recording
 
     directory = value_of(options, "dir")
     # A directory without a recording is told now, not on an empty page.

@@ -12,9 +12,8 @@ from typing import Any
 
 from exhume import __version__
 from exhume.collect.assemble import Sources, open_sources
-from exhume.collect.host import Host
-from exhume.collect.kmsg import LogPosition
 from exhume.collect.loop import Recorder, RecorderOptions
+from exhume.collect.sources.kmsg import LogPosition
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.errors import Missing
 from exhume.model.facts import RecordingFacts
@@ -22,8 +21,9 @@ from exhume.model.ownership import Access
 from exhume.model.priority import raised_priority
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.stop import Stop
-from exhume.store.resume import last_log_sequence
-from exhume.store.writer import SegmentWriter
+from exhume.procfs.host import Host
+from exhume.store.read.events import last_log_sequence
+from exhume.store.write.writer import SegmentWriter
 
 # Every segment explains its own stacks. On a small node a minute has too few samples to share that cost between: five
 # minutes take half the bytes a sample, and are still little to read while they grow.

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exhume.collect.host import Host
-from exhume.collect.memcg.census import take_census
+from exhume.collect.cgroup.census import take_census
 from exhume.diagnose.zombies import RECORDING, SAMPLING, WATCHING, Growth, growth_between, judge
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.errors import RecordingError
@@ -16,10 +15,11 @@ from exhume.model.stop import Stop
 from exhume.model.window import Window
 from exhume.model.zombies import Census
 from exhume.present.zombies_view import Creator, Explanation, ZombieReport
+from exhume.procfs.host import Host
 
 if TYPE_CHECKING:
     from exhume.diagnose.leakers import Leaker
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
 # Together with the start of the program well under a second.
 SAMPLE_S = 0.4
@@ -67,7 +67,7 @@ def _recording_of_this_boot(host: Host, directory: Path) -> "tuple[Recording | N
     # Loading what reads a recording takes a fifth of a second.
     if not directory.is_dir():
         return None, f"there is no recording in {directory}"
-    from exhume.store.query import Recording
+    from exhume.store.read.recording import Recording
 
     try:
         recording = Recording.open(directory)
@@ -115,8 +115,8 @@ def explained(
     report: ZombieReport, host: Host, boot: RecordedBoot, *, since: int, socket: Path | None, progress: Progress
 ) -> ZombieReport:
     """The same report with its explanation; the recording is read from a wall time on."""
-    from exhume.collect.memcg.pins import likely_pins, with_metadata
-    from exhume.collect.memcg.residuals import find_residuals
+    from exhume.collect.cgroup.pins import likely_pins, with_metadata
+    from exhume.collect.cgroup.residuals import find_residuals
 
     residuals = find_residuals(host, lambda share: progress("reading cgroups", share), RESIDUAL_S)
     pins = likely_pins(
@@ -151,8 +151,8 @@ def _with_leakers(
 ) -> Explanation:
     import pyarrow.compute as pc
 
-    from exhume.collect.container_names import container_names
-    from exhume.collect.docker_stream import docker_socket
+    from exhume.collect.containers.docker import docker_socket
+    from exhume.collect.containers.names import container_names
     from exhume.diagnose.leakers import COLUMNS, find_leakers
 
     span, memory = recording.span(), census.memory

@@ -12,8 +12,8 @@ from exhume.cli.options import add_setting, value_of
 
 if TYPE_CHECKING:
     from exhume.cli.zombie_report import RecordedBoot
-    from exhume.collect.host import Host
     from exhume.present.zombies_view import ZombieReport
+    from exhume.procfs.host import Host
 
 EVERY_S = 2.0
 
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
 
     from exhume.cli.speaking import directory_words, suggest
     from exhume.cli.zombie_report import RecordedBoot, zombie_report
-    from exhume.collect.host import Host
+    from exhume.procfs.host import Host
 
     zone = UTC if value_of(options, "utc") else None
     if options.watch:
@@ -97,8 +97,8 @@ def _watch(options: Namespace) -> int:
 
     from exhume.cli.stopping import stopped_by_signals
     from exhume.cli.zombie_report import watched_reports
-    from exhume.collect.host import Host
     from exhume.present.terminal.zombie_watch import watch_surface
+    from exhume.procfs.host import Host
 
     zone = UTC if value_of(options, "utc") else None
     surface = watch_surface(value_of(options, "color"), options.json, zone)

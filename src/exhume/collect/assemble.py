@@ -5,25 +5,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from exhume.collect.cgroups import CgroupSource
-from exhume.collect.churn import ChurnSource
-from exhume.collect.cpu import CpuSource
-from exhume.collect.docker_events import DockerEventSource
-from exhume.collect.host import Host
-from exhume.collect.interrupts import InterruptSource
-from exhume.collect.kmsg import KernelLogSource, LogPosition
-from exhume.collect.netdev import NetdevSource
-from exhume.collect.node import NodeSource
-from exhume.collect.perf.kernel_clock import KernelLogClock
 from exhume.collect.perf.sampler import Sampler
-from exhume.collect.perf.tracefs_instance import CgroupTraceSource
-from exhume.collect.softnet import SoftnetSource
+from exhume.collect.perf.tracepoints import CgroupTraceSource
 from exhume.collect.source import PartialSource, Source
-from exhume.collect.stat import StatFile
-from exhume.collect.threads import ThreadSource
-from exhume.collect.throttling import ThrottlingSource
-from exhume.collect.unit_events import UnitEventSource
+from exhume.collect.sources.cgroups import CgroupSource, ChurnSource
+from exhume.collect.sources.cpu import CpuSource
+from exhume.collect.sources.docker_events import DockerEventSource
+from exhume.collect.sources.interrupts import InterruptSource
+from exhume.collect.sources.kmsg import KernelLogClock, KernelLogSource, LogPosition
+from exhume.collect.sources.netdev import NetdevSource
+from exhume.collect.sources.node import NodeSource
+from exhume.collect.sources.softnet import SoftnetSource
+from exhume.collect.sources.threads import ThreadSource
+from exhume.collect.sources.throttling import ThrottlingSource
+from exhume.collect.sources.unit_events import UnitEventSource
 from exhume.model.errors import Missing, SourceUnavailable
+from exhume.procfs.host import Host
+from exhume.procfs.stat import StatFile
 
 _S = TypeVar("_S", bound=Source)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.docker_engine import Engine, EngineError, again_where_it_fails, container_path
-from exhume.collect.published_ports import published_ports
+from exhume.collect.containers.docker import Engine, EngineError, again_where_it_fails, container_path
+from exhume.collect.containers.docker_services import published_ports
 
 # What the engine needs on top of the grace that it gives the container.
 _STOP_PATIENCE_S = 15.0

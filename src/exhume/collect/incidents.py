@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from exhume.collect.kmsg_signatures import STARVATION_KINDS
 from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.model.clock import NANOS, Tick
 from exhume.model.tables import Columns
 

@@ -1,24 +1,115 @@
-"""The one-second tick: read every source, mark incidents, account for ourselves, commit."""
+"""The recorder's budget: it is kept by sampling less often, never by going dark."""
 
 import resource
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from exhume.collect.assemble import Sources
-from exhume.collect.budget import Budget
-from exhume.collect.gather import Gathered
-from exhume.collect.host import ProcFile
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.perf.sampler import Sampler
 from exhume.collect.source import NOTHING, Source, TickRows
 from exhume.model.clock import MILLIS, NANOS, Clock, SystemClock, Tick, both_ns
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.sink import RowSink
-from exhume.model.tables import Losses, Self, to_columns
+from exhume.model.tables import Columns, Losses, Self, to_columns
+from exhume.procfs.host import ProcFile
+
+AVERAGED_TICKS = 30
+# The first seconds read symbol tables and every process anew; they say nothing about the cost of going on.
+SETTLING_TICKS = 10
+LOWEST_HZ = 11
+# Only well below the budget is the rate raised again, or it would swing.
+RAISE_BELOW = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class RateChange:
+    """A new sampling rate, and why."""
+
+    rate_hz: int
+    reason: str
+
+
+class Budget:
+    """Watches what the recorder costs and says when the rate has to change."""
+
+    def __init__(self, cpu_share: float, rate_hz: int) -> None:
+        self._share = cpu_share
+        self._wanted = rate_hz
+        self._rate = rate_hz
+        self._spent: deque[tuple[float, float]] = deque(maxlen=AVERAGED_TICKS)
+        self._settling = SETTLING_TICKS
+
+    def observe(self, cpu_seconds: float, seconds: float) -> RateChange | None:
+        """One tick's cost. Returns the rate to go on with when it has to change."""
+        if self._settling:
+            self._settling -= 1
+            return None
+        self._spent.append((cpu_seconds, seconds))
+        if len(self._spent) < AVERAGED_TICKS:
+            return None
+        share = sum(cpu for cpu, _ in self._spent) / max(sum(length for _, length in self._spent), 1e-9)
+        if share > self._share and self._rate > LOWEST_HZ:
+            return self._change(max(LOWEST_HZ, self._rate // 2), share, "over")
+        if share < self._share * RAISE_BELOW and self._rate < self._wanted:
+            return self._change(min(self._wanted, self._rate * 2), share, "well within")
+        return None
+
+    def _change(self, rate_hz: int, share: float, how: str) -> RateChange:
+        reason = (
+            f"the recorder used {share:.1%} of one core, {how} its budget of {self._share:.1%}: "
+            f"sampling at {rate_hz} Hz instead of {self._rate} Hz"
+        )
+        self._rate = rate_hz
+        self._spent.clear()
+        return RateChange(rate_hz, reason)
+
+
+class Gathered:
+    """Rows by table; `given` is what each source gave; losses are rows of their own, for the loop to look at."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[Columns]] = {}
+        self.given: list[TickRows] = []
+        self.losses: list[Losses] = []
+
+    def add(self, rows: TickRows) -> None:
+        if rows:
+            self.given.append(rows)
+        for table, columns in rows.items():
+            if table == "losses":
+                names = list(columns)
+                self.losses.extend(
+                    Losses(**dict(zip(names, row, strict=True)))
+                    for row in zip(*(columns[name] for name in names), strict=True)
+                )
+            else:
+                self._rows.setdefault(table, []).append(columns)
+
+    def lose(self, loss: Losses) -> None:
+        self.losses.append(loss)
+
+    def loss_counts(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for loss in self.losses:
+            counts[loss.kind] += loss.count
+        return counts
+
+    def of(self, table: str) -> list[Columns]:
+        return self._rows.get(table, [])
+
+    def items(self) -> Iterator[tuple[str, Columns]]:
+        """Every batch, losses last."""
+        for table, batches in self._rows.items():
+            for columns in batches:
+                yield table, columns
+        if self.losses:
+            yield "losses", to_columns("losses", self.losses)
+
 
 # A tick that comes this much too late has missed at least one second.
 LATE_NS = NANOS * 3 // 2

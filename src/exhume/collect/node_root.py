@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from exhume.collect.docker_stream import docker_socket
-from exhume.collect.host import Host
+from exhume.collect.containers.docker import docker_socket
+from exhume.procfs.host import Host
 
 _BUS = "/run/dbus/system_bus_socket"
 _DOCKER = "/var/run/docker.sock"

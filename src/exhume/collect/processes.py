@@ -5,10 +5,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.containers import identify
-from exhume.collect.host import Host
+from exhume.collect.containers.identity import identify
 from exhume.model.clock import NANOS
 from exhume.model.redaction import redact
+from exhume.procfs.host import Host
 
 _LONGEST_COMMAND = 1024
 # Counted from the state on, which comes after the name.

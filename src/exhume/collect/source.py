@@ -1,9 +1,10 @@
 """What the recorder's loop asks of a source of rows."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from exhume.model.clock import Tick
+from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import Missing
 from exhume.model.tables import Columns
 
@@ -34,3 +35,24 @@ class PartialSource(Source, Protocol):
 
     @property
     def missing(self) -> Sequence[Missing]: ...
+
+
+class Pace:
+    """When a slow read is due: every `every_s` seconds, or less often to stay below `share` of a core."""
+
+    def __init__(self, every_s: float = 10.0, share: float = 0.001) -> None:
+        self._every = int(every_s * NANOS)
+        self._share = share
+        self._due = 0
+        self._began = 0
+
+    def due(self, now: int) -> bool:
+        """Whether to read at `now` (monotonic nanoseconds); the cost is taken from here until `done`."""
+        if now < self._due:
+            return False
+        self._began = time.thread_time_ns()
+        return True
+
+    def done(self, now: int) -> None:
+        cost = time.thread_time_ns() - self._began
+        self._due = now + max(self._every, int(cost / self._share))

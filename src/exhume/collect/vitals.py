@@ -1,15 +1,30 @@
-"""The counters that tell of a node's state by themselves, read once: what a doctor looks at beside its samples."""
+"""The units of systemd that failed."""
 
 import os
 import time
 
-from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
-from exhume.collect.failed_units import failed_units
-from exhume.collect.host import Host, ProcFile, subdirectories
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
+from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import ProcessReader
-from exhume.collect.throttling import parse_cpu_stat
+from exhume.collect.sources.throttling import parse_cpu_stat
+from exhume.collect.systemd.bus import BusError
+from exhume.collect.systemd.units import open_units
 from exhume.model.checkup import QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
+from exhume.procfs.host import Host, ProcFile, subdirectories
+
+
+def failed_units(root: NodeRoot | None = None) -> list[str]:
+    """Their names. Raises OSError, with the reason, where systemd doesn't run or doesn't answer."""
+    try:
+        units, _ = open_units(root or NodeRoot())
+        try:
+            return sorted(row.name for row in units.listed().values() if row.active == "failed")
+        finally:
+            units.close()
+    except BusError as error:
+        raise OSError(str(error)) from None
+
 
 # Walking the cgroups of a node that has far too many of them must not take long.
 WALK_S = 2.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.collect.containers import identify
+from exhume.collect.containers.identity import identify
 from exhume.diagnose.case import Case
 from exhume.diagnose.sheet import aimed
 from exhume.model.finding import Evidence, Remedy

@@ -13,7 +13,7 @@ from exhume.diagnose.rows import Mask, Rows
 from exhume.diagnose.sampled import Names, Sampled
 from exhume.model.finding import Culprit
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 if TYPE_CHECKING:
     from exhume.diagnose.symptoms import Symptom

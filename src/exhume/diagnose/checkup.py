@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
 from exhume.diagnose.zombies import Verdict as ZombieVerdict
@@ -10,7 +10,7 @@ from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
 from exhume.model.words import size
 from exhume.model.zombies import Census
-from exhume.store.events import EventView
+from exhume.store.read.events import EventView
 
 # Shares of time, over five minutes, from which on waiting for memory or disks is felt. Waiting for the CPU is what a
 # busy node does: it is told, and never held against it.

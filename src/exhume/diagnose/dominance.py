@@ -5,7 +5,7 @@ import numpy as np
 from exhume.diagnose.rows import Floats
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 # Reading more samples than this only to find the seconds to look at would take longer than the look itself.
 MOST_SAMPLES = 2_000_000

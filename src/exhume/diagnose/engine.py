@@ -17,8 +17,8 @@ from exhume.diagnose.sheet import Found
 from exhume.diagnose.symptoms import Symptom, find_symptoms
 from exhume.model.finding import Diagnosis, Finding, Link, Role, RuledOut, Severity, Verdict
 from exhume.model.window import Window
-from exhume.store.query import Recording
-from exhume.store.remembered import Remembered
+from exhume.store.read.cached import Remembered
+from exhume.store.read.recording import Recording
 
 # A finding below this is not told: it would be a guess.
 LEAST_CONFIDENCE = 0.3

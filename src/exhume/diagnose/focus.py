@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.dominance import shares_of_the_largest
 from exhume.diagnose.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS
 from exhume.model.events import RESTART
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 LONGEST_S = 60
 CONTEXT_S = 120

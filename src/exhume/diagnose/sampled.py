@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from exhume.diagnose.rows import Floats, Ints, Mask
 from exhume.model.window import Window
-from exhume.store.query import Recording
-from exhume.store.stacks import ResolvedStacks, StackNames
+from exhume.store.read.recording import Recording
+from exhume.store.read.stacks import ResolvedStacks, StackNames
 
 # Compilers clone functions and mark the clones; the function is the same.
 _CLONE = re.compile(r"\.(?:isra|constprop|part|cold|llvm|lto_priv|localalias|cfi_jt|cfi|__uniq)(?:\.\d+)*")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.collect.kmsg_signatures import STARVATION_KINDS
+from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.case import KERNEL_STATES, Case
 from exhume.diagnose.ordinary import is_by_design, is_ordinary
 from exhume.diagnose.rows import Rows

@@ -13,11 +13,11 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exhume.collect.host import Host
 from exhume.lab.programs.keeper import end_marked
 from exhume.lab.traces import ASIDE, DEFAULT_WORK, boot_id, lock_directory
 from exhume.lab.undo import UNDO, Entry, unmount_below
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 _LIST = "leftovers.jsonl"
 _VERSION = 1

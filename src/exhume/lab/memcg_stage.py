@@ -5,7 +5,6 @@ import mmap
 import os
 from pathlib import Path
 
-from exhume.collect.host import Host
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.maker import Order
 from exhume.lab.mounts import mount_tmpfs
@@ -13,6 +12,7 @@ from exhume.lab.processes import maker_of_zombies
 from exhume.lab.room import refuse_without_room
 from exhume.lab.stage import Stage
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 _MIB = 1 << 20
 _NOTE = "cgroup"

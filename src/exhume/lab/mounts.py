@@ -11,9 +11,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from exhume.collect.host import Host
 from exhume.model.errors import LabError
 from exhume.model.isolation import safe_path
+from exhume.procfs.host import Host
 
 _MNT_DETACH = 2
 _MS_NOATIME = 1024

@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from exhume.collect.cgroup_layout import hierarchies
-from exhume.collect.docker_stream import DOCKER_SOCKET
-from exhume.collect.host import Host
+from exhume.collect.cgroup.layout import hierarchies
+from exhume.collect.containers.docker import DOCKER_SOCKET
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.processes import Process
 from exhume.lab.programs.keeper import MARK
 from exhume.lab.stage import Stage
 from exhume.model.errors import LabError
 from exhume.model.isolation import safe_path
+from exhume.procfs.host import Host
 
 # Debian keeps some of them outside an ordinary user's path.
 _SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))

@@ -4,9 +4,9 @@ import os
 import shutil
 from pathlib import Path
 
-from exhume.collect.cpulist import parse_cpu_list
-from exhume.collect.host import Host
 from exhume.model.errors import LabError
+from exhume.procfs.cpulist import parse_cpu_list
+from exhume.procfs.host import Host
 
 _KIB = 1024
 # Measured: slab and page of each, and what each CPU's counters take.

@@ -4,8 +4,8 @@ import errno
 import os
 from pathlib import Path
 
-from exhume.collect.host import Host
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 from exhume.remedy.swapfile import FIRST, make_swapfile, swap_off, swap_on
 from exhume.remedy.swaps import is_on
 

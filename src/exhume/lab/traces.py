@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from exhume.collect.host import Host
 from exhume.lab.processes import Process
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 DEFAULT_WORK = Path("/var/lib/exhume-lab")
 _LIST = "traces.json"

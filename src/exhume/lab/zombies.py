@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from exhume.collect.host import Host
 from exhume.lab import clean
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.maker import Order
@@ -21,6 +20,7 @@ from exhume.lab.processes import Started, holder_of, maker_of_zombies
 from exhume.lab.room import refuse_without_room
 from exhume.lab.traces import DEFAULT_WORK, Traces
 from exhume.model.errors import LabError, UsageError
+from exhume.procfs.host import Host
 
 DEFAULT_PARENT = "exhume-lab"
 # A swap entry keeps the number of its cgroup in 16 bits, so there can't be more of these than such numbers.

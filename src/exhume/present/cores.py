@@ -12,8 +12,8 @@ from exhume.model.clock import NANOS
 from exhume.model.times import format_moment
 from exhume.model.window import Window
 from exhume.present.events_view import event_json
-from exhume.store.cores import GAP, STATES, CoreGrid
-from exhume.store.events import EventView
+from exhume.store.read.core_grid import GAP, STATES, CoreGrid
+from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
 # Lengths of a cell that read well on an axis, in seconds.

@@ -28,8 +28,8 @@ from exhume.present.events_view import visible
 from exhume.present.flame_html import embedded_json
 from exhume.present.palette import BY_NAME, STATES
 from exhume.present.words import duration, percent
-from exhume.store.cores import GAP
-from exhume.store.cores import STATES as CORE_STATES
+from exhume.store.read.core_grid import GAP
+from exhume.store.read.core_grid import STATES as CORE_STATES
 
 # A cell is a byte: permille in steps of five, and one value for what was not recorded.
 _STEP, _UNRECORDED = 5, 255

@@ -14,10 +14,10 @@ from exhume.present.diagnosis_view import span_words
 from exhume.present.flame import build_tree
 from exhume.present.flame_html import render_html
 from exhume.present.flame_page import FlamePage
-from exhume.store.cores import CoreGrid
-from exhume.store.events import EventView
-from exhume.store.profile import ProfileFilter
-from exhume.store.query import Recording
+from exhume.store.read.core_grid import CoreGrid
+from exhume.store.read.events import EventView
+from exhume.store.read.profile import ProfileFilter
+from exhume.store.read.recording import Recording
 
 # A page is for looking at an incident: of a longer window the part around the focus is drawn.
 LONGEST_NS = 1800 * NANOS

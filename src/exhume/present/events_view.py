@@ -6,7 +6,7 @@ from datetime import tzinfo
 from typing import Any
 
 from exhume.model.times import format_moment
-from exhume.store.events import EventView
+from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
 _NAMES = [field.name for field in fields(EventView) if field.name not in ("wall", "time")]

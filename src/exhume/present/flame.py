@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from exhume.store.profile import StackProfile
-from exhume.store.stacks import SOFTIRQ_ENTRIES
+from exhume.store.read.profile import StackProfile
+from exhume.store.read.stacks import SOFTIRQ_ENTRIES
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

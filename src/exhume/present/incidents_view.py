@@ -9,7 +9,7 @@ from exhume.model.clock import NANOS
 from exhume.model.finding import Diagnosis, Finding
 from exhume.model.window import Window
 from exhume.present.events_view import JSON_VERSION, event_json
-from exhume.store.events import EventView
+from exhume.store.read.events import EventView
 
 # Marks that follow each other within this are of one moment, unless that becomes too long to be one.
 TOGETHER_NS = 30 * NANOS

@@ -7,7 +7,7 @@ from typing import Any
 from exhume.model.clock import NANOS
 from exhume.model.times import format_moment
 from exhume.present.words import count, duration, percent, size
-from exhume.store.info import RecordingInfo
+from exhume.store.read.info import RecordingInfo
 
 JSON_VERSION = 1
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import tzinfo
 from typing import Any
 
-from exhume.collect.container_names import ContainerName
-from exhume.collect.containers import identify
+from exhume.collect.containers.identity import identify
+from exhume.collect.containers.names import ContainerName
 from exhume.diagnose.generalise import generalise
 from exhume.diagnose.leakers import Leaker, LeakReport
 from exhume.diagnose.zombies import Growth, Verdict

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from exhume.collect.cgroup_layout import hierarchies
-from exhume.collect.host import Host
+from exhume.collect.cgroup.layout import hierarchies
 from exhume.model.clock import read_boot_id
 from exhume.model.errors import ExhumeError
+from exhume.procfs.host import Host
 from exhume.remedy.documents import own_directory, private_file
 
 _NAME = "journal.json"

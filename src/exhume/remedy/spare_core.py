@@ -3,7 +3,7 @@
 import os
 import time
 
-from exhume.collect.host import Host, ProcFile
+from exhume.procfs.host import Host, ProcFile
 
 _LOOK_S = 0.2
 

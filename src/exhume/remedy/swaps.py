@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from exhume.collect.host import Host
+from exhume.procfs.host import Host
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 

@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from exhume.collect.host import Host
+from exhume.procfs.host import Host
 from exhume.remedy.journal import Change, Journal
 from exhume.remedy.swaps import is_on
 from exhume.remedy.worker import Crew, JobFailed

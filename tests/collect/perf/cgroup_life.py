@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.parts import missing
 
-from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
-from exhume.collect.host import Host
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.model.tables import Columns
+from exhume.procfs.host import Host
 
 
 class CgroupLife:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from exhume.collect.host import Host
 from exhume.collect.perf.records import walk
 from exhume.collect.perf.tasks import Image, Tasks
+from exhume.procfs.host import Host
 
 
 class MadeUpProcesses:

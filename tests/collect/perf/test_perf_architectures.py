@@ -6,15 +6,25 @@ import os
 
 import numpy as np
 import pytest
-from record_builder import comm, fork, ksymbol, lost, mmap2, sample
+from tests.collect.perf.record_builder import comm, fork, ksymbol, lost, mmap2, sample
 
-from exhume.collect.host import Host
-from exhume.collect.perf import attr, kernel_clock, rings, sampler, syscalls
-from exhume.collect.perf.attr import EventType, Flag, SampleType, sampling_event, task_event, tracepoint_event
-from exhume.collect.perf.kernel_clock import KernelLogClock
-from exhume.collect.perf.syscalls import NUMBERS, numbers
+from exhume.collect.perf import attr, rings, sampler
+from exhume.collect.perf import attr as syscalls
+from exhume.collect.perf.attr import (
+    NUMBERS,
+    EventType,
+    Flag,
+    SampleType,
+    numbers,
+    sampling_event,
+    task_event,
+    tracepoint_event,
+)
+from exhume.collect.sources import kmsg as kernel_clock
+from exhume.collect.sources.kmsg import KernelLogClock
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.procfs.host import Host
 
 
 def test_numbers_are_those_of_the_kernel_headers() -> None:

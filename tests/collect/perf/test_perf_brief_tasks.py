@@ -1,8 +1,8 @@
 """A process that comes and goes between two ticks, never sampled: it is named when it made or removed a cgroup."""
 
 import pytest
-from made_up_processes import MadeUpProcesses
-from record_builder import cgroup_raw, comm, exits, fork, mmap2, tracepoint
+from tests.collect.perf.made_up_processes import MadeUpProcesses
+from tests.collect.perf.record_builder import cgroup_raw, comm, exits, fork, mmap2, tracepoint
 
 MKDIR = cgroup_raw(500, 3, 2, 4711, "/docker/leak")
 

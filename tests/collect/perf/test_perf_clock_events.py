@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from record_builder import comm
+from tests.collect.perf.record_builder import comm
 
-from exhume.collect.perf import kernel_clock
-from exhume.collect.perf.kernel_clock import KernelLogClock
+from exhume.collect.sources import kmsg as kernel_clock
+from exhume.collect.sources.kmsg import KernelLogClock
 
 Opened = list[tuple[int, int]]
 

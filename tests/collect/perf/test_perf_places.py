@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_builder import ksymbol, sample
+from tests.collect.perf.record_builder import ksymbol, sample
 
-from exhume.collect.perf.kernel_changes import KernelChanges
-from exhume.collect.perf.places import Places, links_of
 from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER, chain_keys, decode_samples, has_user_part, walk
-from exhume.collect.perf.stackbook import Chain
-from exhume.collect.perf.symbols.space import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
+from exhume.collect.perf.sampler import KernelChanges
+from exhume.collect.perf.stack_keys import Places, links_of
+from exhume.collect.perf.stack_table import Chain
+from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 
 FUNCTION = 0x100
 PAGES = 4

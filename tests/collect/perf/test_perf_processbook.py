@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exhume.collect.host import Host
-from exhume.collect.perf import processbook
-from exhume.collect.perf.processbook import ProcessBook
-from exhume.collect.perf.scheduling import Scheduling, keepers, scheduling_of
-from exhume.collect.pod_names import PodNames
+from exhume.collect.containers.pod_names import PodNames
+from exhume.collect.perf import process_table as processbook
+from exhume.collect.perf.process_table import ProcessBook, Scheduling, keepers, scheduling_of
+from exhume.procfs.host import Host
 
 POD, CONTAINER = "0f1e2d3c-0000-4000-8000-0123456789ab", "c0" * 32
 

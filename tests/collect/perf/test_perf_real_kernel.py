@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cgroup_life import CgroupLife
+from tests.collect.perf.cgroup_life import CgroupLife
 from tests.parts import missing
 
-from exhume.collect.host import Host
-from exhume.collect.perf.kernel_clock import KernelLogClock
 from exhume.collect.perf.sampler import Sampler
-from exhume.collect.perf.tracefs import find_tracefs
-from exhume.collect.perf.tracepoints import load_tracepoint
+from exhume.collect.perf.tracepoints import find_tracefs, load_tracepoint
+from exhume.collect.sources.kmsg import KernelLogClock
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.procfs.host import Host
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 

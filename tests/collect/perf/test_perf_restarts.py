@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from record_builder import comm, exits, fork
+from tests.collect.perf.record_builder import comm, exits, fork
 
 from exhume.collect.perf.records import walk
 from exhume.collect.perf.restarts import LEAST_LIVES, MOST_ALIKE, TOLD_EVERY_NS, Restarts

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_builder import (
+from tests.collect.perf.record_builder import (
     SimulatedRing,
     comm,
     exits,
@@ -26,7 +26,6 @@ from record_builder import (
     tracepoint,
 )
 
-from exhume.collect.host import Host
 from exhume.collect.perf import ring as ring_module
 from exhume.collect.perf.records import (
     LOST_AT_MOST,
@@ -39,6 +38,7 @@ from exhume.collect.perf.records import (
 from exhume.collect.perf.ring import HEAD, TAIL, Ring, copy_out, load_fence, pages_for
 from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import TracepointRows
+from exhume.procfs.host import Host
 
 pids = st.integers(1, 2**31 - 1)
 times = st.integers(0, 2**63 - 1)

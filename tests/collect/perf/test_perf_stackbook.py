@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from exhume.collect.perf import stackbook
+from exhume.collect.perf import stack_table as stackbook
 from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER
-from exhume.collect.perf.stackbook import Chain, Stack, StackBook, stack_id
-from exhume.collect.perf.symbols.frame import JIT, KERNEL, USER, Frame, make_frame
-from exhume.collect.perf.symbols.space import AddressSpace
+from exhume.collect.perf.stack_table import Chain, Stack, StackBook, stack_id
+from exhume.collect.symbols.frame import JIT, KERNEL, USER, Frame, make_frame
+from exhume.collect.symbols.mappings import AddressSpace
 
 FRAME_ENTRY = 0xACDD62DEDD7B8AF8
 FRAME_MAIN = 0xE8FE5FCE88C8482C

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_processes import MadeUpProcesses, path_at
-from record_builder import comm, exits, fork, mmap2
+from tests.collect.perf.made_up_processes import MadeUpProcesses, path_at
+from tests.collect.perf.record_builder import comm, exits, fork, mmap2
 
 from exhume.collect.perf.tasks import EXITING
 

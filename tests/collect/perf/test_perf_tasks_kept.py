@@ -3,8 +3,8 @@
 import time as clock
 
 import pytest
-from made_up_processes import MadeUpProcesses
-from record_builder import comm, exits, fork, mmap2
+from tests.collect.perf.made_up_processes import MadeUpProcesses
+from tests.collect.perf.record_builder import comm, exits, fork, mmap2
 
 from exhume.collect.perf.tasks import NAMES_KEPT, SAMPLED_KEPT, UNSAMPLED_KEPT
 

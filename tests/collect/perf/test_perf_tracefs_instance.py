@@ -5,16 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cgroup_life import CgroupLife
+from tests.collect.perf.cgroup_life import CgroupLife
 from tests.parts import missing
 
 from exhume.collect import assemble
-from exhume.collect.host import Host
-from exhume.collect.perf import tracefs_instance
-from exhume.collect.perf.tracefs import find_tracefs
-from exhume.collect.perf.tracefs_instance import CgroupTraceSource, parse_trace, remove_leftovers
+from exhume.collect.perf import tracepoints as tracefs_instance
+from exhume.collect.perf.tracepoints import CgroupTraceSource, find_tracefs, parse_trace, remove_leftovers
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import Missing, SourceUnavailable
+from exhume.procfs.host import Host
 
 TRACE = b"""\
           python-15705   [000] d..1.  5699.585302: cgroup_mkdir: root=4 id=1016835 level=1 path=/a
@@ -109,7 +108,7 @@ def test_the_recorder_takes_the_instance_where_perf_has_no_tracepoints(monkeypat
         def __init__(self, host: Host) -> None:
             """As if it could be made."""
 
-    def refused(*_: object):
+    def refused(*_: object, **__: object):
         raise SourceUnavailable("stacks", "perf_event_open was refused", "run as root")
 
     monkeypatch.setattr(assemble, "Sampler", refused)
@@ -123,7 +122,7 @@ def test_the_recorder_takes_the_instance_where_perf_has_no_tracepoints(monkeypat
 
 
 def test_without_either_the_numbers_of_directories_have_to_do(monkeypatch) -> None:
-    def refused(*_: object):
+    def refused(*_: object, **__: object):
         raise SourceUnavailable("any", "refused", "run as root")
 
     monkeypatch.setattr(assemble, "Sampler", refused)

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from record_builder import cgroup_raw, record, sample, tracepoint
+from tests.collect.perf.record_builder import cgroup_raw, record, sample, tracepoint
 
 from exhume.collect.perf.records import RecordType, walk
 from exhume.collect.perf.tracepoints import Tracepoint, TracepointRows, load_tracepoint, parse_format

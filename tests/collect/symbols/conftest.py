@@ -3,10 +3,11 @@
 from functools import partial
 
 import pytest
-from symbol_programs import compile_c
+from tests.collect.symbols.symbol_programs import compile_c
 
-from exhume.collect.perf.symbols import files, jit, symbolizer
-from exhume.collect.perf.symbols.file_worker import FileWorker
+from exhume.collect.symbols import files, symbolizer
+from exhume.collect.symbols import perf_map as jit
+from exhume.collect.symbols.file_worker import FileWorker
 
 __all__ = ["compile_c"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.parts import need
 
-from exhume.collect.perf.symbols.space import AddressSpace, FileKey, Mapping, mapped_file
+from exhume.collect.symbols.mappings import AddressSpace, FileKey, Mapping, mapped_file
 
 SOURCE = """
 #include <stdio.h>

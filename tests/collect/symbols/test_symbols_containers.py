@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from symbol_programs import Compile, Running, map_file, running
+from tests.collect.symbols.symbol_programs import Compile, Running, map_file, running
 from tests.parts import missing, need
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols import AddressSpace, Symbolizer
+from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.symbolizer import Symbolizer
+from exhume.procfs.host import Host
 
 # Maps a library itself, so that it needs nothing else in its container.
 APP = """

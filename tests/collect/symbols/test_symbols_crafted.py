@@ -14,17 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from symbol_programs import SOURCE, Compile, mapped
 from tests import crafted_elf
+from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols.file_budget import FAILED, OVER_BUDGET, UNREADABLE, FileBudget, FileRefused
-from exhume.collect.perf.symbols.file_worker import FileWorker
-from exhume.collect.perf.symbols.files import FileSymbols
-from exhume.collect.perf.symbols.locate import open_regular
-from exhume.collect.perf.symbols.program import load_names, load_outlines, load_program
-from exhume.collect.perf.symbols.refusals import RefusalLog
-from exhume.collect.perf.symbols.table import _MAX_ALIASES
+from exhume.collect.symbols.file_budget import FAILED, OVER_BUDGET, UNREADABLE, FileBudget, FileRefused
+from exhume.collect.symbols.file_worker import FileWorker, RefusalLog
+from exhume.collect.symbols.files import FileSymbols
+from exhume.collect.symbols.locate import open_regular
+from exhume.collect.symbols.program import load_names, load_outlines, load_program
+from exhume.collect.symbols.table import _MAX_ALIASES
+from exhume.procfs.host import Host
 
 # What a file may cost: CPU time with a margin for a busy machine, and memory while it is read.
 MOST_CPU_S = 1.5
@@ -33,11 +32,11 @@ MOST_BYTES = 110 << 20
 # Looks one file up in a process of its own, whose memory is limited to what it had before and twice the bound.
 CHILD = """
 import json, resource, sys, time
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols.file_worker import FileWorker
-from exhume.collect.perf.symbols.files import FileSymbols
-from exhume.collect.perf.symbols.refusals import RefusalLog
-from symbol_programs import mapped
+from exhume.procfs.host import Host
+from exhume.collect.symbols.file_worker import FileWorker
+from exhume.collect.symbols.files import FileSymbols
+from exhume.collect.symbols.file_worker import RefusalLog
+from tests.collect.symbols.symbol_programs import mapped
 from pathlib import Path
 
 def status(name):

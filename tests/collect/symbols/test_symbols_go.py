@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from go_programs import (
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.collect.symbols.go_programs import (
     ARM64,
     CODE_AT,
     CODE_OFFSET,
@@ -27,18 +29,16 @@ from go_programs import (
     module_text_address,
     relocation,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from symbol_programs import SOURCE, Compile, mapped
+from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
 from tests.parts import missing, need
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols.elf import ElfFile
-from exhume.collect.perf.symbols.file_budget import FileRefused
-from exhume.collect.perf.symbols.files import DEFAULT_BUDGET, FileSymbols
-from exhume.collect.perf.symbols.gopclntab import read_go_functions
-from exhume.collect.perf.symbols.locate import open_regular
-from exhume.collect.perf.symbols.program import load_program
+from exhume.collect.symbols.elf import ElfFile
+from exhume.collect.symbols.file_budget import FileRefused
+from exhume.collect.symbols.files import DEFAULT_BUDGET, FileSymbols
+from exhume.collect.symbols.gopclntab import read_go_functions
+from exhume.collect.symbols.locate import open_regular
+from exhume.collect.symbols.program import load_program
+from exhume.procfs.host import Host
 
 GO_CODE = sum(FUNCTIONS.values())
 STARTUP = 0x100  # what the C linker puts before Go's code

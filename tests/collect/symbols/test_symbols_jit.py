@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.parts import need
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, jit
-from exhume.collect.perf.symbols.file_worker import FileWorker
-from exhume.collect.perf.symbols.jit import JitSymbols
-from exhume.collect.perf.symbols.perfmap import CodeRanges
-from exhume.collect.perf.symbols.refusals import RefusalLog
+from exhume.collect.symbols import perf_map as jit
+from exhume.collect.symbols.file_worker import FileWorker, RefusalLog
+from exhume.collect.symbols.frame import Frame
+from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.perf_map import CodeRanges, JitSymbols
+from exhume.collect.symbols.symbolizer import Symbolizer
+from exhume.procfs.host import Host
 
 PID = 4242
 # A part of what CPython 3.12.1 wrote with -X perf.

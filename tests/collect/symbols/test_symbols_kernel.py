@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from tests.parts import missing
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols import Symbolizer
-from exhume.collect.perf.symbols.kallsyms import load_kallsyms
-from exhume.collect.perf.symbols.kernel import KernelSymbols
+from exhume.collect.symbols.kernel import KernelSymbols, load_kallsyms
+from exhume.collect.symbols.symbolizer import Symbolizer
+from exhume.procfs.host import Host
 
 KALLSYMS = """\
 0000000000000000 A fixed_percpu_data

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from exhume.collect.perf.symbols.locate import open_regular
-from exhume.collect.perf.symbols.space import FileKey
+from exhume.collect.symbols.locate import open_regular
+from exhume.collect.symbols.mappings import FileKey
 
 
 def test_a_link_changed_between_the_look_and_the_opening_opens_nothing_else(

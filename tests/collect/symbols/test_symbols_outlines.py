@@ -10,15 +10,15 @@ from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
-from symbol_programs import SOURCE, Compile, mapped
+from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
 from tests.parts import missing, need
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols import files
-from exhume.collect.perf.symbols.elf import ElfFile
-from exhume.collect.perf.symbols.file_budget import FileRefused
-from exhume.collect.perf.symbols.files import FileSymbols
-from exhume.collect.perf.symbols.outlines import read_outlines
+from exhume.collect.symbols import files
+from exhume.collect.symbols.elf import ElfFile
+from exhume.collect.symbols.file_budget import FileRefused
+from exhume.collect.symbols.files import FileSymbols
+from exhume.collect.symbols.outlines import read_outlines
+from exhume.procfs.host import Host
 
 STRIPPED = [
     ("-pie", "-fPIE"),

@@ -15,14 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from symbol_programs import SOURCE, Compile, map_file, running
+from tests.collect.symbols.symbol_programs import SOURCE, Compile, map_file, running
 from tests.parts import missing, need
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols import AddressSpace, Frame, Symbolizer, files
-from exhume.collect.perf.symbols import program as program_module
-from exhume.collect.perf.symbols.file_budget import TIMEOUT, FileRefused
-from exhume.collect.perf.symbols.file_worker import FileWorker
+from exhume.collect.symbols import files
+from exhume.collect.symbols import program as program_module
+from exhume.collect.symbols.file_budget import TIMEOUT, FileRefused
+from exhume.collect.symbols.file_worker import FileWorker
+from exhume.collect.symbols.frame import Frame
+from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.symbolizer import Symbolizer
+from exhume.procfs.host import Host
 
 NAMES = ("alpha", "hidden_beta", "gamma_last", "main")
 

@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from symbol_programs import map_file
+from tests.collect.symbols.symbol_programs import map_file
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
-from exhume.collect.perf.symbols.space import MAX_MAPPINGS, AddressSpace, FileKey, Mapping, mapped_file, parse_maps
+from exhume.collect.symbols.mappings import (
+    MAX_MAPPINGS,
+    AddressSpace,
+    FileKey,
+    Mapping,
+    mapped_file,
+    parse_maps,
+    strip_tags,
+    user_va_bits,
+)
+from exhume.procfs.host import Host
 
 MAPS = b"""\
 55e8436ed000-55e8436ef000 r--p 00000000 fe:00 260131                     /usr/bin/cat

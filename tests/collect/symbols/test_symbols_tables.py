@@ -13,17 +13,17 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
-from symbol_programs import SOURCE, Compile
+from tests.collect.symbols.symbol_programs import SOURCE, Compile
 from tests.parts import missing, need
 
-from exhume.collect.host import Host
-from exhume.collect.perf.symbols.elf import ElfFile
-from exhume.collect.perf.symbols.file_budget import FileRefused
-from exhume.collect.perf.symbols.files import FileSymbols
-from exhume.collect.perf.symbols.locate import open_regular
-from exhume.collect.perf.symbols.program import Program, load_program
-from exhume.collect.perf.symbols.space import AddressSpace, FileKey, Mapping, mapped_file
-from exhume.collect.perf.symbols.table import FunctionTable, RawSymbols
+from exhume.collect.symbols.elf import ElfFile
+from exhume.collect.symbols.file_budget import FileRefused
+from exhume.collect.symbols.files import FileSymbols
+from exhume.collect.symbols.locate import open_regular
+from exhume.collect.symbols.mappings import AddressSpace, FileKey, Mapping, mapped_file
+from exhume.collect.symbols.program import Program, load_program
+from exhume.collect.symbols.table import FunctionTable, RawSymbols
+from exhume.procfs.host import Host
 
 
 def load(path: Path, *roots: str) -> Program:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.distinct import is_among
 from exhume.collect.perf.records import TRAILER_BYTES, I64Array, Records, RecordType, U64Array
+from exhume.collect.perf.unique import is_among
 from exhume.model.clock import NANOS
 from exhume.model.events import RECORDER, RESTART
 from exhume.model.tables import Events

@@ -1,4 +1,8 @@
-"""The stack sampler as a source: drains the rings once a second and turns records into rows."""
+"""Code that came to the kernel or left it: BPF programs, trampolines.
+
+A container runtime loads a BPF program for every container, and reading the kernel's symbols anew costs a tenth of a
+second of CPU. So what changed is only remembered; it matters when a sample lies in it.
+"""
 
 import platform
 from dataclasses import astuple, dataclass, replace
@@ -6,16 +10,13 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.exit_codes import ExitCodes
-from exhume.collect.host import Host
-from exhume.collect.perf.distinct import distinct, groups_of
-from exhume.collect.perf.kernel_changes import KernelChanges
-from exhume.collect.perf.places import Places, links_of
-from exhume.collect.perf.processbook import ProcessBook
+from exhume.collect.containers.pod_names import PodNames
+from exhume.collect.perf.process_table import ProcessBook, keepers
 from exhume.collect.perf.records import (
     RawSamples,
     Records,
     RecordType,
+    U64Array,
     chain_keys,
     decode_samples,
     has_user_part,
@@ -25,20 +26,63 @@ from exhume.collect.perf.records import (
 )
 from exhume.collect.perf.restarts import Restarts, Told
 from exhume.collect.perf.rings import RingSet
-from exhume.collect.perf.scheduling import keepers
-from exhume.collect.perf.stackbook import Chain, Stack, StackBook
-from exhume.collect.perf.symbols.address import strip_tags, user_va_bits
-from exhume.collect.perf.symbols.refusals import owner_of
-from exhume.collect.perf.symbols.symbolizer import Symbolizer
+from exhume.collect.perf.stack_keys import Places, links_of
+from exhume.collect.perf.stack_table import Chain, Stack, StackBook
 from exhume.collect.perf.tasks import Image, Tasks
-from exhume.collect.perf.tracefs import find_tracefs
-from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, WANTED, TracepointRows, load_tracepoint
-from exhume.collect.pod_names import PodNames
+from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, WANTED, TracepointRows, find_tracefs, load_tracepoint
+from exhume.collect.perf.unique import distinct, groups_of
 from exhume.collect.processes import ProcessReader
 from exhume.collect.source import TickRows
+from exhume.collect.sources.exit_codes import ExitCodes
+from exhume.collect.symbols.file_worker import owner_of
+from exhume.collect.symbols.mappings import strip_tags, user_va_bits
+from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import Missing
 from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
+from exhume.procfs.host import Host
+
+_LOW = np.uint64(0xFFFFFFFF)
+# Beyond this, where they lie in all stands for each of them.
+_RANGES_KEPT = 4096
+
+
+class KernelChanges:
+    """The address ranges that changed since the kernel's symbols were last read."""
+
+    def __init__(self) -> None:
+        self._starts: U64Array = np.zeros(0, dtype=np.uint64)
+        self._ends: U64Array = np.zeros(0, dtype=np.uint64)
+
+    def note(self, records: Records) -> None:
+        """Take in what the kernel told of its own code."""
+        at = records.of(RecordType.KSYMBOL)
+        if not len(at):
+            return
+        starts = records.words[at + 1]
+        # An address near the end of all must not wrap into an end before its start.
+        ends = np.maximum(starts + (records.words[at + 2] & _LOW), starts)
+        starts, ends = np.concatenate([self._starts, starts]), np.concatenate([self._ends, ends])
+        order = np.argsort(starts)
+        # Ranges may overlap: each ends where the farthest of those before it does.
+        self._starts, self._ends = starts[order], np.maximum.accumulate(ends[order])
+        if len(self._starts) > _RANGES_KEPT:
+            self._starts, self._ends = self._starts[:1], self._ends[-1:]
+
+    def touched(self, addresses: U64Array) -> bool:
+        """Whether an address lies in code that changed; if so, all changes are taken as seen to."""
+        if not len(self._starts):
+            return False
+        near = addresses[(addresses >= self._starts[0]) & (addresses <= self._ends[-1])]
+        if not len(near):
+            return False
+        # A return address may lie just behind the end.
+        inside = near <= self._ends[np.searchsorted(self._starts, near, side="right") - 1]
+        if not inside.any():
+            return False
+        self._starts, self._ends = self._starts[:0], self._ends[:0]
+        return True
+
 
 # The longest record that tells of a task: a mapping, with the longest path.
 TASK_RECORD_BYTES = 4352

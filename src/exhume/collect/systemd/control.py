@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, UNIT, Bus, BusError, BusSilent, Call, get_all, properties
+from exhume.collect.systemd.bus import (
+    MANAGER,
+    MANAGER_PATH,
+    UNIT,
+    Bus,
+    BusError,
+    BusSilent,
+    Call,
+    get_all,
+    properties,
+)
+from exhume.collect.systemd.facts import time_span_us
 from exhume.collect.systemd.systemctl import SystemctlOrders
-from exhume.collect.systemd.time_span import time_span_us
 
 _STOP_S = _START_S = 90.0
 # As systemd's own limit for a whole job with its dependencies on a slow node.

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.seen import Seen
-from exhume.collect.systemd.asked import BusUnits, Listed, Units
-from exhume.collect.systemd.blame import Blame
+from exhume.collect.services import Seen
 from exhume.collect.systemd.bus import Bus, BusError
-from exhume.collect.systemd.conditions import looked_at
-from exhume.collect.systemd.facts import UnitFacts
+from exhume.collect.systemd.facts import BusUnits, Listed, UnitFacts, Units
 from exhume.collect.systemd.journal import Journal, read_journal, unit_log
+from exhume.collect.systemd.start_failures import Blame, looked_at
 from exhume.collect.systemd.systemctl import SystemctlUnits
 from exhume.model.audit import Condition, Manager, Service, Wants
 

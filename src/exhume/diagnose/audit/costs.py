@@ -12,7 +12,7 @@ from exhume.model.clock import NANOS
 from exhume.model.events import RESTART
 from exhume.model.node_facts import Use
 from exhume.model.window import Window
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 # The newest part of a recording says what it costs now.
 WINDOW_NS = 900 * NANOS

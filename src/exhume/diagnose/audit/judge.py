@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from exhume.collect.seen import Seen
+from exhume.collect.services import Seen
 from exhume.diagnose.audit.agents import describe, recognise
 from exhume.diagnose.audit.costs import Bill, costs_of
 from exhume.diagnose.audit.explain import explain
@@ -12,7 +12,7 @@ from exhume.diagnose.audit.provenance import provenance_of
 from exhume.diagnose.audit.traits import is_active, pace_per_hour, traits_of
 from exhume.model.audit import Audit, Judged, Manager, Needed, Origin, Service, Trait
 from exhume.model.node_facts import NodeFacts, Use
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 _RANK = {trait: place for place, trait in enumerate(Trait)}
 _NEEDED = {Needed.NO: 0, Needed.UNKNOWN: 1, Needed.YES: 2}

@@ -13,7 +13,7 @@ from exhume.diagnose.symptoms import LOG_SLACK_NS
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.window import Window
-from exhume.store.events import EventView
+from exhume.store.read.events import EventView
 
 CAUSE = catalogue()["workqueue-hog"]
 

@@ -1,11 +1,11 @@
 """Cgroup scenarios: thousands of live cgroups, thousands of dying ones."""
 
-from exhume.collect.host import Host
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.memcg_stage import leave_zombies, memory_cgroup, own_cgroup
 from exhume.lab.room import refuse_without_room
 from exhume.lab.stage import Scenario, Stage
 from exhume.lab.storm import way_to_spin
+from exhume.procfs.host import Host
 
 FEWEST_LIVE, MOST_LIVE = 7_000, 10_000
 IN_ONE = 100

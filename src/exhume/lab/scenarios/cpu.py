@@ -4,11 +4,11 @@ import os
 import shutil
 import time
 
-from exhume.collect.host import Host
 from exhume.lab.background import batch, buffers, compression, file_work, forks, loopback, sleepers
 from exhume.lab.hierarchies import find_cpu_hierarchy, find_memory_hierarchy
 from exhume.lab.stage import Scenario, Stage, program_argv
 from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 _PAUSE_S = (0.5, 2.0)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.errors import ExhumeError, RecordingError
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 
 def answer(directory: Path) -> dict[str, Any]:

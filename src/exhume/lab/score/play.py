@@ -23,7 +23,7 @@ from exhume.lab.score.plan import Plan
 from exhume.lab.stage import stage
 from exhume.model.errors import ExhumeError, LabError, RecordingError
 from exhume.model.isolation import isolated_environment, isolated_python
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 _PR_SET_PDEATHSIG = 1
 _READY_S = 60.0

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.collect.incidents import IncidentMarks
-from exhume.collect.kmsg import KernelLogSource
-from exhume.collect.kmsg_signatures import PLAIN_KIND, recognise
+from exhume.collect.sources.kmsg import KernelLogSource
+from exhume.collect.sources.kmsg_signatures import PLAIN_KIND, recognise
 from exhume.lab.synth.node import cgroup_counts, cgroup_events, held_ns, interrupts, node, softnet, waited_ns
 from exhume.lab.synth.sampling import SampledMinute, sample_minute
 from exhume.lab.synth.workload import PROGRAMS, describe

@@ -16,11 +16,11 @@ from exhume.lab.synth.minute import minute_tables
 from exhume.lab.synth.world import NOTICED_NS, QUEUE, TRACKED, VISIBLE, Incident, World, build_world
 from exhume.model.clock import MILLIS
 from exhume.model.errors import RecordingError, UsageError
-from exhume.store.batches import to_batch
-from exhume.store.live import LIVE_DIRECTORY, LiveTable
-from exhume.store.lock import DirectoryLock, cannot_write
-from exhume.store.names import SegmentName, boot_part
-from exhume.store.seal import seal
+from exhume.store.format.names import SegmentName, boot_part
+from exhume.store.write.live import LIVE_DIRECTORY, LiveTable
+from exhume.store.write.lock import DirectoryLock, cannot_write
+from exhume.store.write.seal import seal
+from exhume.store.write.writer import to_batch
 
 # What a core takes on disk in an hour, measured with room to spare: to refuse before a disk is full, not after.
 BYTES_PER_CORE_HOUR = 2_500_000

@@ -19,8 +19,8 @@ from exhume.present.cores import (
 from exhume.present.palette import BY_NAME, STATES, State, blend
 from exhume.present.terminal.console import colours_in, fitted
 from exhume.present.words import duration, percent
-from exhume.store.cores import GAP, CoreGrid
-from exhume.store.events import EventView
+from exhume.store.read.core_grid import GAP, CoreGrid
+from exhume.store.read.events import EventView
 
 GUTTER = 8
 NIGHT = "#1b1d22"  # an idle core

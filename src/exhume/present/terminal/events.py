@@ -9,7 +9,7 @@ from rich.text import Text
 
 from exhume.present.events_view import event_lines
 from exhume.present.terminal.console import colours_in
-from exhume.store.events import EventView
+from exhume.store.read.events import EventView
 
 _SEVERITY = {
     "critical": Style(color="#d55e00", bold=True),

@@ -5,7 +5,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from exhume.store.index import Segment
+from exhume.store.read.index import Segment
 
 # A node that is looked at may be busy: two processes.
 _PROCESSES = 2

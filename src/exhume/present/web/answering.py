@@ -14,8 +14,8 @@ from starlette.responses import Response
 from exhume.model.errors import RecordingError
 from exhume.present.web.opened import Opened, opened_at
 from exhume.present.web.readers import Ask
-from exhume.store.giving_up import GivenUp
-from exhume.store.index import Skipped
+from exhume.store.read.index import Skipped
+from exhume.store.read.progress import GivenUp
 
 NOBODY_WAITS = 499
 # Who wants to know how far an answer is gives the question a name, and asks for it by that.

@@ -14,8 +14,8 @@ from exhume.present.web.asked import ms, window_of
 from exhume.present.web.framed import modelled
 from exhume.present.web.opened import Opened, opened_at
 from exhume.present.web.shapes import CellShape, State, TopThread
-from exhume.store.cores import LONGEST_ROW_NS, STATES, columns_for
-from exhume.store.profile import ProfileFilter
+from exhume.store.read.core_grid import LONGEST_ROW_NS, STATES, columns_for
+from exhume.store.read.profile import ProfileFilter
 
 TOP_THREADS = 5
 

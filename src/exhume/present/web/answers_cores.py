@@ -12,8 +12,8 @@ from exhume.present.web.limits import check_samples
 from exhume.present.web.opened import Opened, opened_at
 from exhume.present.web.readers import Ask
 from exhume.present.web.seconds import Pooled
-from exhume.store.cores import GAP, STATES
-from exhume.store.stacks import SAMPLED_STATES
+from exhume.store.read.core_grid import GAP, STATES
+from exhume.store.read.stacks import SAMPLED_STATES
 
 # A byte holds half percents and less; the last value says that nothing was recorded.
 FULL, UNRECORDED = 250, 255

@@ -15,7 +15,7 @@ from exhume.present.web.framed import modelled
 from exhume.present.web.opened import opened_at
 from exhume.present.web.own_words import own_words
 from exhume.present.web.shapes import EventShape, EventsShape, KindCount, Mark, MarksShape
-from exhume.store.profile import ProfileFilter, meant_by
+from exhume.store.read.profile import ProfileFilter, meant_by
 
 LONGEST_MARK, LONGEST_EVENT = 300, 1000
 _SEVERITIES = ("info", "warning", "critical")

@@ -8,8 +8,8 @@ from exhume.model.window import Window
 from exhume.present.web.asked import ms
 from exhume.present.web.opened import Opened
 from exhume.present.web.shapes import Cost, Loss, RecordingShape
-from exhume.store.cores import MEASURES, STATES
-from exhume.store.query import Recording
+from exhume.store.read.core_grid import MEASURES, STATES
+from exhume.store.read.recording import Recording
 
 VERSION = 1
 YOUNG_S = 60

@@ -18,8 +18,8 @@ from exhume.present.web.opened import opened_at
 from exhume.present.web.running import who_ran
 from exhume.present.web.seen import as_seen
 from exhume.present.web.thinning import thinned
-from exhume.store.profile import StackProfile
-from exhume.store.selected import moments_of_samples
+from exhume.store.read.profile import StackProfile
+from exhume.store.read.samples import moments_of_samples
 
 BEFORE_S = 60
 MOST_COLUMNS = 20_000

@@ -8,8 +8,8 @@ from starlette.exceptions import HTTPException
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
 from exhume.present.web.opened import Opened
-from exhume.store.profile import ProfileFilter
-from exhume.store.query import Recording
+from exhume.store.read.profile import ProfileFilter
+from exhume.store.read.recording import Recording
 
 # Moments that a browser can name: its whole range of dates.
 LAST_MS = 8_640_000_000_000_000

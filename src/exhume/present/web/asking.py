@@ -7,7 +7,7 @@ from fastapi import Depends, Query, Request
 from exhume.present.web.answering import Answering
 from exhume.present.web.asked import LAST_MS, Asking, core_numbers
 from exhume.present.web.opened import Opened
-from exhume.store.profile import ProfileFilter, check_stack_regex
+from exhume.store.read.profile import ProfileFilter, check_stack_regex
 
 MOST_CELLS = 4000
 MOST_TEXT = 500

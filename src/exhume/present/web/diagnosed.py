@@ -8,8 +8,8 @@ from exhume.model.clock import MILLIS
 from exhume.model.finding import Diagnosis, Link
 from exhume.model.window import Window
 from exhume.present.diagnosis_json import diagnosis_json
-from exhume.store.query import Recording
-from exhume.store.remembered import Remembered
+from exhume.store.read.cached import Remembered
+from exhume.store.read.recording import Recording
 
 
 def diagnosed(recording: Recording, window: Window, at: int | None) -> Diagnosis:

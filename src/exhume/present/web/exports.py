@@ -14,7 +14,7 @@ from exhume.present.folded import render_folded
 from exhume.present.pprof import render_pprof
 from exhume.present.speedscope import render_speedscope
 from exhume.present.web.asked import Asked
-from exhume.store.profile import StackProfile
+from exhume.store.read.profile import StackProfile
 
 # The ending and the kind of each.
 FORMATS = {

@@ -13,10 +13,10 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
 from exhume.present.web.readers import Ask
-from exhume.store.index import Segment
-from exhume.store.query import Recording
-from exhume.store.reader import Request, read_segment
-from exhume.store.schema import UnreadableFile
+from exhume.store.format.schema import UnreadableFile
+from exhume.store.read.index import Segment
+from exhume.store.read.reader import Request, read_segment
+from exhume.store.read.recording import Recording
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

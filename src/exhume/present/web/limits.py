@@ -2,9 +2,9 @@
 
 from exhume.model.window import Window
 from exhume.present.web.asked import refuse
-from exhume.store.query import Recording
-from exhume.store.reader import count_rows
-from exhume.store.schema import UnreadableFile
+from exhume.store.format.schema import UnreadableFile
+from exhume.store.read.reader import count_rows
+from exhume.store.read.recording import Recording
 
 MOST_SAMPLES = 200_000_000
 # Below so many segments no window holds too many samples; the ends of their files need not be looked at.

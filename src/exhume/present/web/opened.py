@@ -13,11 +13,11 @@ from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
 from exhume.present.web.readers import Readers
 from exhume.present.web.seconds import SecondGrids
-from exhume.store.events import EventView, LossView
-from exhume.store.index import Segment
-from exhume.store.lock import being_recorded
-from exhume.store.names import SegmentName
-from exhume.store.query import Recording
+from exhume.store.format.names import SegmentName
+from exhume.store.read.events import EventView, LossView
+from exhume.store.read.index import Segment
+from exhume.store.read.recording import Recording
+from exhume.store.write.lock import being_recorded
 
 # Looking at the directory costs a listing: requests that come together share one.
 LOOK_EVERY_S = 0.5

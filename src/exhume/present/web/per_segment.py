@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from exhume.present.web.ahead import Ahead
 from exhume.present.web.readers import Ask, Readers
-from exhume.store.giving_up import GivenUp, check_wanted
-from exhume.store.index import Segment
-from exhume.store.names import SegmentName
+from exhume.store.format.names import SegmentName
+from exhume.store.read.index import Segment
+from exhume.store.read.progress import GivenUp, check_wanted
 
 MOST_BYTES = 256 << 20
 # What is counted for an answer that does not say how large it is.

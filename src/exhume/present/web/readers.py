@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from typing import Any
 
-from exhume.store.giving_up import GivenUp, ask_before_each_file
-from exhume.store.reading import tell_reading
+from exhume.store.read.progress import GivenUp, ask_before_each_file, tell_reading
 
 _PR_SET_PDEATHSIG = 1
 _SLOTS = 4096

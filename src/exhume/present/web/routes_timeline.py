@@ -27,7 +27,7 @@ from exhume.present.web.shapes import (
     MarksShape,
     Problem,
 )
-from exhume.store.cores import MEASURES
+from exhume.store.read.core_grid import MEASURES
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (403, 404, 413, 422)}
 FRAMED: dict[int | str, dict[str, Any]] = {

@@ -7,9 +7,9 @@ import numpy as np
 
 from exhume.model.window import Window
 from exhume.present.web.shapes import ProcessesShape, ProcessShape
-from exhume.store.grouping import codes, grouped
-from exhume.store.profile import ProfileFilter
-from exhume.store.query import Recording
+from exhume.store.read.profile import ProfileFilter
+from exhume.store.read.recording import Recording
+from exhume.store.read.stacks import codes, grouped
 
 NamesById = Callable[[], Mapping[str, str]]
 Sums = dict[tuple[str, int], dict[int, int]]

@@ -19,17 +19,16 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
 from exhume.present.web.per_segment import PerSegment
 from exhume.present.web.readers import Ask
-from exhume.store.cores import GAP, CoreGrid, columns_for
-from exhume.store.index import Segment
-from exhume.store.names import SegmentName
-from exhume.store.overview import MEASURE as OVERVIEW
-from exhume.store.overview import read_overview
-from exhume.store.profile import ProfileFilter
-from exhume.store.query import Recording, remembering
-from exhume.store.reader import Request, read_segment
-from exhume.store.schema import UnreadableFile
-from exhume.store.seconds import MOST_PERMILLE, STATE_BITS, Piece, Scores, seconds_of
-from exhume.store.selected import moments_of_samples
+from exhume.store.format.names import SegmentName
+from exhume.store.format.overview import MEASURE as OVERVIEW
+from exhume.store.format.overview import MOST_PERMILLE, STATE_BITS, Piece, Scores, read_overview, seconds_of
+from exhume.store.format.schema import UnreadableFile
+from exhume.store.read.core_grid import GAP, CoreGrid, columns_for
+from exhume.store.read.index import Segment
+from exhume.store.read.profile import ProfileFilter
+from exhume.store.read.reader import Request, read_segment
+from exhume.store.read.recording import Recording, remembering
+from exhume.store.read.samples import moments_of_samples
 
 # So many pieces are joined, for so many questions, where at most so much of the joined time is of none of them.
 _MANY = 30

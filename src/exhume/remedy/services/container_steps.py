@@ -2,7 +2,7 @@
 
 import shlex
 
-from exhume.collect.container_owner import COMPOSE_PROJECT
+from exhume.collect.containers.owner import COMPOSE_PROJECT
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Step
 from exhume.remedy.services.actions import RESTART_POLICY, STOP_CONTAINER

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.host import Host
+from exhume.procfs.host import Host
 
 _SHIM = "containerd-shim"
 _LISTENS = "0A"

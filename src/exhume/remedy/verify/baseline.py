@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from exhume.collect.host import Host
 from exhume.model.audit import History
 from exhume.model.clock import NANOS, Clock, SystemClock
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Effect, Measure, Stretch
 from exhume.model.stop import Stop
 from exhume.model.window import Window
+from exhume.procfs.host import Host
 from exhume.remedy.verify.live import LiveSampler, Progress, RestartCounts, sample
 from exhume.remedy.verify.measures import promised
 from exhume.remedy.verify.observed import LIVE, RECORDING, Observed
 from exhume.remedy.verify.recorded import Recorded
 from exhume.remedy.verify.told import ENOUGH, told_restarts
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 BASELINE_VERSION = 1
 LIVE_S = 15.0

@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from exhume.collect.cpu import CpuSource
-from exhume.collect.host import Host
-from exhume.collect.memcg.census import ZombieCounter
-from exhume.collect.netdev import NetdevSource
-from exhume.collect.node import NodeSource
+from exhume.collect.cgroup.census import ZombieCounter
 from exhume.collect.source import NOTHING, Source, TickRows
-from exhume.collect.stat import StatFile
-from exhume.collect.throttling import ThrottlingSource
+from exhume.collect.sources.cpu import CpuSource
+from exhume.collect.sources.netdev import NetdevSource
+from exhume.collect.sources.node import NodeSource
+from exhume.collect.sources.throttling import ThrottlingSource
 from exhume.model.clock import NANOS, Clock, SystemClock, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.remedy import Effect, Measure
 from exhume.model.stop import Stop
 from exhume.model.tables import Columns
+from exhume.procfs.host import Host
+from exhume.procfs.stat import StatFile
 from exhume.remedy.verify.observed import LIVE, Observed
 from exhume.remedy.verify.recorded import belongs
 

@@ -10,7 +10,7 @@ from exhume.model.clock import NANOS
 from exhume.model.remedy import Effect, Measure
 from exhume.model.window import Window
 from exhume.remedy.verify.observed import RECORDING, Observed
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -2,11 +2,21 @@
 
 from typing import Any
 
-from exhume.collect.cri.client import CriError
-from exhume.collect.cri.restarts import cri_restarts
-from exhume.collect.docker_engine import Engine, EngineError, container_path
+from exhume.collect.containers.cri_client import CriError
+from exhume.collect.containers.cri_services import cri_restarts
+from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, PROPERTIES, SERVICE, UNIT, Bus, BusError, BusSilent, Call
+from exhume.collect.systemd.bus import (
+    MANAGER,
+    MANAGER_PATH,
+    PROPERTIES,
+    SERVICE,
+    UNIT,
+    Bus,
+    BusError,
+    BusSilent,
+    Call,
+)
 from exhume.model.audit import Manager
 
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"

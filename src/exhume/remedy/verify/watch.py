@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from exhume.collect.host import Host
 from exhume.model.clock import NANOS, Clock, SystemClock
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Effect, Measure, Verification
 from exhume.model.stop import Stop
 from exhume.model.window import Window
+from exhume.procfs.host import Host
 from exhume.remedy.verify.baseline import RECORDED_S, Baseline
 from exhume.remedy.verify.judge import judge
 from exhume.remedy.verify.lasting import lasting
@@ -16,7 +16,7 @@ from exhume.remedy.verify.live import LiveSampler, Progress, RestartCounts, samp
 from exhume.remedy.verify.measures import promised
 from exhume.remedy.verify.observed import LIVE, Observed
 from exhume.remedy.verify.recorded import Recorded
-from exhume.store.query import Recording
+from exhume.store.read.recording import Recording
 
 # A recording whose end is older than this doesn't go on.
 _FRESH_S = 10.0

@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.host import Host
 from exhume.model.remedy import Step
+from exhume.procfs.host import Host
 from exhume.remedy.journal import Change, Journal
 from exhume.remedy.swaps import is_on, swaps
 from exhume.remedy.undo import undo

@@ -6,11 +6,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.host import Host
-from exhume.collect.memcg.census import take_census
+from exhume.collect.cgroup.census import take_census
 from exhume.model.remedy import Outcome, Plan, Report, Status, Step
 from exhume.model.stop import Stop
 from exhume.model.zombies import PAGE
+from exhume.procfs.host import Host
 from exhume.remedy.journal import Journal
 from exhume.remedy.spare_core import spare_core
 from exhume.remedy.worker import Crew, JobFailed

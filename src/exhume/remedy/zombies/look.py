@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.cgroup_layout import find_v1, find_v2, hierarchies
-from exhume.collect.host import Host, ProcFile
-from exhume.collect.memcg.census import take_census
-from exhume.collect.memcg.flat_keyed import parse_flat_keyed
-from exhume.collect.memcg.mounts import read_mounts
-from exhume.collect.memcg.pins import likely_pins, with_metadata
-from exhume.collect.memcg.residuals import find_residuals
+from exhume.collect.cgroup.census import take_census
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
+from exhume.collect.cgroup.pins import likely_pins, with_metadata
+from exhume.collect.cgroup.residuals import find_residuals
 from exhume.model.zombies import ParentResidual, PinReport
+from exhume.procfs.flat_keyed import parse_flat_keyed
+from exhume.procfs.host import Host, ProcFile
+from exhume.procfs.mountinfo import read_mounts
 from exhume.remedy.journal import Journal
 from exhume.remedy.swaps import swaps
 from exhume.remedy.zombies.situation import Situation, WorkPlace

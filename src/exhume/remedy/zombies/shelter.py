@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from exhume.collect.host import Host
+from exhume.procfs.host import Host
 from exhume.remedy.journal import Change, Journal
 from exhume.remedy.undo import undo
 from exhume.remedy.worker import Crew

@@ -1,0 +1,1 @@
+"""What an audit has to know of a node next to its services."""

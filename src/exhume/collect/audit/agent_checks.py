@@ -1,0 +1,301 @@
+"""Looks for what an agent needs: files, settings, sockets, processes, units, mounts. Files and processes only: the
+network is never asked, so a role that a cloud gives to a machine can't be seen."""
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from exhume.collect.audit.service_processes import ProcessTable
+from exhume.collect.node_root import NodeRoot
+from exhume.model.audit import Manager, Service
+from exhume.model.node_facts import Answer, Check, CheckKind, Use
+
+_MOST_BYTES = 1 << 20
+_MOST_FILES = 64
+_ACTIVE = ("active", "activating", "reloading")
+# File systems of the kernel: empty where the node's root was mounted without them.
+_KERNELS = ("proc", "sys", "dev")
+# -c X, -C X, --config=X, -config-dir X, --flagfile X, --config_path=X …
+_SETTINGS_OPTION = re.compile(r"(?<!\S)--?(?:[cC]|\w*conf\w*(?:[-.]\w+)*|flagfile)(?:=|\s+)(\S+)")
+_ASSIGNMENT = re.compile(r"""(?:^|[\s"'])([A-Za-z_]\w*)=([^\s"']+)""")
+_SETTING = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChecks:
+    """Answers checks for the services of one node."""
+
+    root: NodeRoot
+    processes: ProcessTable
+    units: Mapping[str, Service]
+    uses: Mapping[str, Use]
+
+    def answer(self, service: Service, check: Check) -> Answer:
+        how: dict[CheckKind, Callable[[Service, Check], Answer]] = {
+            CheckKind.FILE: self._file,
+            CheckKind.LINE: self._line,
+            CheckKind.ENV: self._env,
+            CheckKind.SOCKET: self._socket,
+            CheckKind.PORT: self._port,
+            CheckKind.PROCESS: self._process,
+            CheckKind.UNIT: self._unit,
+            CheckKind.MOUNT: self._mount,
+            CheckKind.CREDENTIALS: self._credentials,
+            CheckKind.PEER: self._peer,
+        }
+        return how[check.kind](service, check)
+
+    def _file(self, service: Service, check: Check) -> Answer:
+        place = self._place(service, check)
+        if place is None:
+            return _hidden(service)
+        for pattern in check.paths:
+            for path in _matches(place, pattern):
+                if _is_something(path):
+                    return Answer(True, f"{place.name_of(path)} is there")
+        return _unseen(place, service, check) or Answer(False, _none_of(check.paths, "is there"))
+
+    def _line(self, service: Service, check: Check) -> Answer:
+        place = self._place(service, check)
+        if place is None:
+            return _hidden(service)
+        wanted = re.compile(check.pattern)
+        looked, unreadable = [], []
+        for path in (path for pattern in check.paths for path in _matches(place, pattern)):
+            try:
+                lines = _lines(path)
+            except PermissionError:
+                unreadable.append(place.name_of(path))
+                continue
+            except OSError:
+                continue
+            looked.append(place.name_of(path))
+            if any(wanted.search(line) for line in lines):
+                return Answer(True, f"{looked[-1]} has it")
+        if unreadable:
+            return Answer(None, f"{unreadable[0]} can't be read: run as root")
+        if unseen := _unseen(place, service, check):
+            return unseen
+        if looked:
+            return Answer(False, f"not in {', '.join(looked[:3])}")
+        return Answer(False, _none_of(check.paths, "is there"))
+
+    def _env(self, service: Service, check: Check) -> Answer:
+        """A variable in a file of settings, in its unit's files, or in the environment of its process."""
+        place = self._place(service, check)
+        orders, more = self._orders(service)
+        for name in check.names:
+            if orders.get(name):
+                return Answer(True, f"{name} is set in its unit's files")
+        looked, unreadable = [], []
+        for path in (path for pattern in (*check.paths, *more) for path in _matches(place, pattern)) if place else ():
+            try:
+                found = {match[1]: match[2] for line in _lines(path) if (match := _SETTING.match(line))}
+            except PermissionError:
+                unreadable.append(path)
+                continue
+            except OSError:
+                continue
+            looked.append(path)
+            for name in check.names:
+                if found.get(name, "").strip("'\""):
+                    return Answer(True, f"{name} is set in {place.name_of(path)}" if place else "")
+        own = self._environment(service)
+        for name in check.names:
+            if own and own.get(name):
+                return Answer(True, f"{name} is set in its environment")
+        if place is None and own is None:
+            return _hidden(service)
+        if place and unreadable:
+            return Answer(None, f"{place.name_of(unreadable[0])} can't be read: run as root")
+        if place and (unseen := _unseen(place, service, check)):
+            return unseen
+        names = " or ".join(check.names)
+        where = ", ".join(place.name_of(path) for path in looked) if place and looked else _some(check.paths)
+        if looked or not check.paths:
+            return Answer(False, f"{names} is not set" + (f" in {where}" if where else ""))
+        return Answer(False, f"{names} is not set: {_none_of(check.paths, 'is there')}")
+
+    def _socket(self, _service: Service, check: Check) -> Answer:
+        for name in check.paths:
+            try:
+                if self.root.file(name).is_socket():
+                    return Answer(True, f"{name} is there")
+            except OSError:
+                continue
+        return Answer(False, _none_of(check.paths, "is there"))
+
+    def _port(self, _service: Service, check: Check) -> Answer:
+        wanted = f"port {check.port}"
+        owner = next((key for key, use in self.uses.items() if wanted in use.listens), None)
+        return Answer(owner is not None, f"{owner} listens on {wanted}" if owner else f"nothing listens on {wanted}")
+
+    def _process(self, _service: Service, check: Check) -> Answer:
+        running = set(self.processes.names.values())
+        # The kernel keeps fifteen characters of a name.
+        found = next((name for name in check.names if name[:15] in running), None)
+        return Answer(found is not None, f"{found} runs" if found else _none_of(check.names, "runs"))
+
+    def _unit(self, _service: Service, check: Check) -> Answer:
+        found = next((n for n in check.names if (unit := self.units.get(n)) and unit.state in _ACTIVE), None)
+        return Answer(found is not None, f"{found} is active" if found else _none_of(check.names, "is active"))
+
+    def _mount(self, _service: Service, check: Check) -> Answer:
+        try:
+            lines = (self.root.host.proc / "1/mountinfo").read_text(errors="replace").splitlines()
+        except OSError:
+            return Answer(None, "the mounts of the node can't be read: run as root")
+        for line in lines:
+            before, _, after = line.partition(" - ")
+            if after.split(" ", 1)[0] in check.names:
+                return Answer(True, f"{before.split(' ')[4]} is mounted")
+        return Answer(False, f"no {' or '.join(check.names)} is mounted")
+
+    def _credentials(self, service: Service, check: Check) -> Answer:
+        found = self._file(service, check)
+        if found.held:
+            return found
+        return Answer(None, "a role of the machine may give them: that can't be seen without asking the network")
+
+    def _peer(self, service: Service, _check: Check) -> Answer:
+        use = self.uses.get(service.key)
+        if use is not None and use.connections:
+            return Answer(True, use.connections[0])
+        return Answer(None, "nobody is connected to it now, which says little: such peers come for a moment")
+
+    def _place(self, service: Service, check: Check) -> NodeRoot | None:
+        """Whose files count: the node's for a unit, its own for a container; None while a container has no process."""
+        if check.on_host or service.manager is Manager.SYSTEMD:
+            return self.root
+        if service.pid is None:
+            return None
+        own = self.root.host.proc / str(service.pid) / "root"
+        return NodeRoot(own) if os.access(own, os.R_OK) else None
+
+    def _orders(self, service: Service) -> tuple[dict[str, str], tuple[str, ...]]:
+        """What a unit's files set, and the files of settings that they name."""
+        found: dict[str, str] = {}
+        files: list[str] = []
+        for name in (service.fragment, *service.drop_ins) if service.manager is Manager.SYSTEMD else ():
+            try:
+                lines = _lines(self.root.file(name or ""))
+            except OSError:
+                continue
+            for line in lines:
+                key, _, value = line.strip().partition("=")
+                if key.strip() == "EnvironmentFile":
+                    files.append(value.strip().removeprefix("-"))
+                elif key.strip() == "Environment":
+                    found |= {match[1]: match[2] for match in _ASSIGNMENT.finditer(value)}
+        return found, tuple(path for path in files if path.startswith("/"))
+
+    def _environment(self, service: Service) -> dict[str, str] | None:
+        """The environment of a service's main process; None where it has none, or we may not look."""
+        if service.pid is None:
+            return None
+        try:
+            content = (self.root.host.proc / str(service.pid) / "environ").read_bytes()[:_MOST_BYTES]
+        except OSError:
+            return None
+        pairs = (part.decode("utf-8", "replace").partition("=") for part in content.split(b"\0"))
+        return {name: value for name, _, value in pairs}
+
+
+def _matches(place: NodeRoot, pattern: str) -> Sequence[Path]:
+    """Files by name or by pattern; a pattern's directory may be a link."""
+    try:
+        if not glob.has_magic(pattern):
+            return (place.file(pattern),)
+        fixed = _fixed(pattern)
+        found = sorted(islice(place.file(fixed).glob(pattern[len(fixed) :].lstrip("/")), _MOST_FILES))
+        return [place.file(place.name_of(path)) for path in found]
+    except (OSError, ValueError):
+        return ()
+
+
+def _unseen(place: NodeRoot, service: Service, check: Check) -> Answer | None:
+    """Why it can't be said that none of a check's files is there, where that is so: a directory that we may not look
+    into, a file system of the kernel that isn't mounted here, or another file that the service was told to read."""
+    for pattern in check.paths:
+        top = pattern.split("/")[1]
+        if top in _KERNELS and not _is_filled(place.path / top):
+            return Answer(None, f"/{top} of the node can't be seen from here")
+        if hidden := _closed(place, pattern):
+            return Answer(None, f"{hidden} can't be read: run as root")
+    if not check.on_host and (told := _told_elsewhere(service.command, check.paths)):
+        return Answer(None, f"it is told to read {told}, which may hold it")
+    return None
+
+
+def _told_elsewhere(command: str | None, paths: Sequence[str]) -> str:
+    """A file of settings that a command line names, and that is none of those which were looked at."""
+    known = {_fixed(pattern) for pattern in paths}
+    for match in _SETTINGS_OPTION.finditer(command or ""):
+        named = match[1].strip("'\"")
+        path = re.sub("/+", "/", named).rstrip("/") or "/"
+        looked_at = path in known or any(PurePosixPath(path).match(pattern) for pattern in paths)
+        if "://" in named or (named.startswith("/") and not looked_at):
+            return named
+    return ""
+
+
+def _closed(place: NodeRoot, pattern: str) -> str:
+    """The directory on the way to a file that can't be looked into; empty where there is none."""
+    fixed = _fixed(pattern)
+    try:
+        base = place.file(fixed)
+        base.stat()
+        return "" if not base.is_dir() or os.access(base, os.R_OK | os.X_OK, effective_ids=True) else fixed
+    except PermissionError:
+        return fixed
+    except OSError:
+        return ""
+
+
+def _fixed(pattern: str) -> str:
+    """The directory of a file, or the one below which a pattern looks."""
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/"
+
+
+def _is_filled(directory: Path) -> bool:
+    try:
+        return next(iter(directory.iterdir()), None) is not None
+    except OSError:
+        return False
+
+
+def _is_something(path: Path) -> bool:
+    """Whether it is there, and not an empty file. Devices and files of the kernel have no size, and count."""
+    try:
+        state = path.stat()
+    except OSError:
+        return False
+    return not path.is_file() or state.st_size > 0 or "proc" in path.parts
+
+
+def _lines(path: Path) -> list[str]:
+    # Not is_file(): that hides that we may not look.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(f"{path} is no file")
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES).decode("utf-8", "replace").splitlines()
+
+
+def _hidden(service: Service) -> Answer:
+    return Answer(None, f"the files of {service.name} can't be seen: it has no process now, or we may not look into it")
+
+
+def _none_of(names: Sequence[str], verb: str) -> str:
+    if len(names) == 1:
+        return f"no {names[0]} {verb}"
+    return f"neither {names[0]} nor {names[1]} {verb}" if len(names) == 2 else f"none of {_some(names)} {verb}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

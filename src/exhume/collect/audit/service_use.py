@@ -1,0 +1,191 @@
+"""Who uses what a service offers: its listening sockets, the connections to them, and what it holds for others."""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from exhume.collect.audit.service_processes import ProcessTable, owners
+from exhume.collect.node_root import NodeRoot
+from exhume.model.audit import Service
+from exhume.model.node_facts import Use
+from exhume.model.words import count
+from exhume.procfs.host import Host
+
+_LISTEN, _ESTABLISHED, _CONNECTED = "0A", "01", "03"
+_ACCEPTING = 0x10000  # the flag of a unix socket that listens
+_MAPPED = "0000000000000000FFFF0000"  # an address of version 4 in a table of version 6
+_SHIMS = ("containerd-shim", "conmon", "docker-containe")
+_FUSE = "/dev/fuse"
+_PATIENCE_S = 3.0
+
+
+@dataclass(slots=True)
+class _Table:
+    """The sockets of one network namespace: listeners by inode, and for each the connections to it: the socket at their
+    other end, where that is in this namespace too."""
+
+    listeners: dict[str, str] = field(default_factory=dict)
+    connected: dict[str, list[str | None]] = field(default_factory=lambda: defaultdict(list))
+
+
+def uses_of(root: NodeRoot, services: Sequence[Service], table: ProcessTable) -> tuple[dict[str, Use], list[str]]:
+    """How each service is used, by its key; and what could not be seen."""
+    host = root.host
+    home = owners(table, services)
+    deadline = time.monotonic() + _PATIENCE_S
+    tables: dict[str, _Table] = {}
+    sockets: dict[int, tuple[str, list[str]]] = {}
+    fuse: set[str] = set()
+    hidden = late = 0
+    for pid in home:
+        if time.monotonic() > deadline:
+            late += 1
+            continue
+        try:
+            targets = _descriptors(host, pid)
+        except PermissionError:
+            hidden += 1
+            continue
+        except OSError:
+            continue
+        if _FUSE in targets:
+            fuse.add(home[pid])
+        space = _namespace(host, pid)
+        if space not in tables:
+            tables[space] = _read_table(host, pid)
+        sockets[pid] = (space, [target[8:-1] for target in targets if target.startswith("socket:[")])
+    inodes = {inode: home[pid] for pid, (_, own) in sockets.items() for inode in own}
+    uses = {
+        service.key: Use(
+            *_sockets_of(service.key, home, sockets, tables, inodes),
+            _held(service.key, home, table, service.key in fuse),
+            *_usage(root, service.cgroup),
+        )
+        for service in services
+    }
+    unseen = []
+    if hidden:
+        unseen.append(f"the sockets of {count(hidden, 'process', 'processes')} can't be seen: run as root")
+    if late:
+        unseen.append(f"the sockets of {count(late, 'process', 'processes')} were left out after {_PATIENCE_S:.0f} s")
+    return uses, unseen
+
+
+def _sockets_of(
+    key: str,
+    home: dict[int, str],
+    sockets: dict[int, tuple[str, list[str]]],
+    tables: dict[str, _Table],
+    inodes: dict[str, str],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a service listens on, and the connections that others have to it."""
+    listens: dict[str, int] = {}
+    for pid, (space, own) in sockets.items():
+        if home[pid] != key:
+            continue
+        table = tables[space]
+        for inode in own:
+            name = table.listeners.get(inode)
+            if name is not None:
+                # A connection from the service to itself is nobody's use.
+                others = [peer for peer in table.connected.get(name, ()) if inodes.get(peer or "") != key]
+                listens[name] = max(listens.get(name, 0), len(others))
+    connections = [f"{count(number, 'connection')} to {name}" for name, number in listens.items() if number > 0]
+    return tuple(sorted(listens)), tuple(sorted(connections))
+
+
+def _read_table(host: Host, pid: int) -> _Table:
+    table = _Table()
+    established: dict[tuple[str, str], str] = {}
+    for kind in ("tcp", "tcp6"):
+        for fields in _rows(host, pid, kind):
+            if len(fields) < 10:
+                continue
+            local, remote, inode = fields[1].removeprefix(_MAPPED), fields[2].removeprefix(_MAPPED), fields[9]
+            if fields[3] == _LISTEN:
+                table.listeners[inode] = _port(local)
+            elif fields[3] == _ESTABLISHED:
+                established[local, remote] = inode
+    for local, remote in established:
+        table.connected[_port(local)].append(established.get((remote, local)))
+    for fields in _rows(host, pid, "unix"):
+        if len(fields) < 8:
+            continue
+        if int(fields[3], 16) & _ACCEPTING:
+            table.listeners[fields[6]] = fields[7]
+        elif fields[5] == _CONNECTED:
+            table.connected[fields[7]].append(None)
+    return table
+
+
+def _port(address: str) -> str:
+    return f"port {int(address.rpartition(':')[2], 16)}"
+
+
+def _rows(host: Host, pid: int, kind: str) -> Iterable[list[str]]:
+    try:
+        content = (host.proc / str(pid) / "net" / kind).read_text(errors="replace")
+    except OSError:
+        return []
+    return [line.split(None, 7 if kind == "unix" else -1) for line in content.splitlines()[1:]]
+
+
+def _descriptors(host: Host, pid: int) -> list[str]:
+    found = []
+    for entry in os.scandir(host.proc / str(pid) / "fd"):
+        try:
+            found.append(str(Path(entry.path).readlink()))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _namespace(host: Host, pid: int) -> str:
+    try:
+        return str((host.proc / str(pid) / "ns/net").readlink())
+    except OSError:
+        return f"of process {pid}"
+
+
+def _held(key: str, home: dict[int, str], table: ProcessTable, serves_fuse: bool) -> tuple[str, ...]:
+    """Containers whose keepers live in its cgroup, and file systems that it serves."""
+    shims = sum(table.names.get(pid, "").startswith(_SHIMS) for pid, owner in home.items() if owner == key)
+    held = [f"the keepers of {count(shims, 'container')}"] if shims else []
+    return tuple(held + (["a file system that it serves (FUSE)"] if serves_fuse else []))
+
+
+def _usage(root: NodeRoot, cgroup: str | None) -> tuple[float | None, int | None]:
+    """CPU seconds and memory of a cgroup, of either version."""
+    if not cgroup or cgroup == "/":
+        return None, None
+    base = "/sys/fs/cgroup"
+    memory = _number(root, f"{base}{cgroup}/memory.current", f"{base}/memory{cgroup}/memory.usage_in_bytes")
+    nanos = _number(root, f"{base}/cpuacct{cgroup}/cpuacct.usage", f"{base}/cpu,cpuacct{cgroup}/cpuacct.usage")
+    seconds = None if nanos is None else nanos / 1e9
+    if seconds is None:
+        for name in (f"{base}{cgroup}/cpu.stat", f"{base}/unified{cgroup}/cpu.stat"):
+            used = _flat(root, name).get("usage_usec")
+            if used is not None:
+                seconds = used / 1e6
+                break
+    return seconds, memory
+
+
+def _number(root: NodeRoot, *names: str) -> int | None:
+    for name in names:
+        try:
+            return int(root.file(name).read_text())
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _flat(root: NodeRoot, name: str) -> dict[str, int]:
+    try:
+        lines = root.file(name).read_text().splitlines()
+    except OSError:
+        return {}
+    return {key: int(value) for key, _, value in (line.partition(" ") for line in lines) if value.isdigit()}

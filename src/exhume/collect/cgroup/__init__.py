@@ -1,0 +1,1 @@
+"""Cgroup hierarchies, dying memory cgroups, and what pins them."""

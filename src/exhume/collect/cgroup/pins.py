@@ -1,0 +1,302 @@
+"""Which files are the likely pins: those with pages in memory that are charged below a parent of zombies.
+
+The kernel names the closest live cgroup of a page, so a page of a zombie shows its parent. Pages charged to a cgroup
+that has none of its own are a zombie's for certain; else they are only likely to be.
+"""
+
+import ctypes
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from exhume.collect.cgroup.candidates import Candidate, blind_spots, candidates
+from exhume.collect.cgroup.holders import FileKey, ProcessFiles, holders_of, scan_processes
+from exhume.collect.cgroup.pages import (
+    DIRTY,
+    MLOCKED,
+    PAGE,
+    SWAPBACKED,
+    UNEVICTABLE,
+    PageReader,
+    Piece,
+    cached_pages,
+    cached_runs,
+)
+from exhume.model.errors import SourceUnavailable
+from exhume.model.zombies import ParentResidual, PinKind, PinnedFile, PinReport
+from exhume.procfs.host import Host
+
+Progress = Callable[[float], None]
+SECONDS = 8.0
+_PROCESSES_SHARE = 0.25
+_SLICE = 256 << 20
+_LOOK_EVERY_S = 0.5
+_DEVICE_S = 2.0
+_TMPFS_MAGIC = 0x01021994
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def likely_pins(
+    host: Host,
+    parents: Sequence[ParentResidual],
+    roots: Sequence[Path] = (),
+    progress: Progress | None = None,
+    seconds: float = SECONDS,
+) -> PinReport:
+    """The files that pin zombies below these parents. `roots` are directories to look in first; the search ends when
+    all that the parents miss is found, or after so many seconds."""
+    began = time.monotonic()
+    if not parents:
+        return PinReport()
+    try:
+        reader = PageReader(host)
+    except SourceUnavailable as error:
+        return PinReport(blind_spots=[f"which files pin can't be told: {error.missing.reason}; {error.missing.remedy}"])
+    with reader:
+        processes = scan_processes(host, seconds * _PROCESSES_SHARE)
+        search = _Search(reader, parents, began + seconds, progress or (lambda _: None), began)
+        for place in candidates(host, roots, processes):
+            if not search.through(place):
+                break
+    files = [_pinned(host, found, search.parent_of(found), processes) for found in search.found.values()]
+    files += search.swapped()
+    files.sort(key=lambda file: (-file.pages, file.path))
+    told = blind_spots(host, processes) if search.missing_bytes() else []
+    return PinReport(
+        files, [*search.blind_spots(), *told], search.expected_bytes, search.looked_at, time.monotonic() - began
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """A file with pages of suspects."""
+
+    candidate: Candidate
+    key: FileKey
+    pages: int = 0
+    dirty: int = 0
+    locked: int = 0
+    mapped: int = 0
+    shmem: int = 0
+    resident: int = 0
+    allocated: int = 0
+    # Without cachestat, what is resident is known only once its pages are looked at.
+    resident_by_look: bool = False
+    parents: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def kind(self) -> PinKind:
+        """What its pages are, before it is known who holds them."""
+        if self.candidate.device:
+            return PinKind.METADATA
+        return PinKind.SHMEM if 2 * self.shmem > self.pages else PinKind.FILE
+
+
+class _Search:
+    """One run through the candidates, bounded by time."""
+
+    def __init__(
+        self, reader: PageReader, parents: Sequence[ParentResidual], deadline: float, progress: Progress, began: float
+    ) -> None:
+        self._reader = reader
+        self._deadline, self._began, self._progress = deadline, began, progress
+        self._by_inode = {inode: parent for parent in parents if (inode := _inode(parent.path)) is not None}
+        self._suspects = np.array(sorted(self._by_inode), np.uint64)
+        self._expected = {
+            PinKind.SHMEM: sum(parent.shmem_bytes for parent in parents),
+            PinKind.FILE: sum(parent.file_bytes for parent in parents),
+        }
+        self._swap = sum(parent.swap_bytes for parent in parents)
+        self._hidden = sum(parent.anon_bytes for parent in parents)
+        self._seen: set[FileKey] = set()
+        self._owners: list[_Found] = []
+        self._pieces_found: dict[PinKind, int] = dict.fromkeys(self._expected, 0)
+        self._in_swap: list[_Found] = []
+        self._closed_devices: list[str] = []
+        self._out_of_time = False
+        self._looked = began
+        self.found: dict[FileKey, _Found] = {}
+        self.looked_at = 0
+
+    @property
+    def expected_bytes(self) -> int:
+        return sum(self._expected.values())
+
+    def missing_bytes(self) -> int:
+        """What the parents miss and no file was found for."""
+        return sum(max(0, self._expected[kind] - self._pieces_found[kind] * PAGE) for kind in self._expected)
+
+    def through(self, files: Iterable[Candidate]) -> bool:
+        """Look at all of these; False when there is no need, or no time, to look at more."""
+        for candidate in files:
+            now = time.monotonic()
+            if now > self._deadline:
+                self._out_of_time = True
+                break
+            self._add(candidate)
+            if now > self._looked + _LOOK_EVERY_S:
+                self._look()
+                if self._complete():
+                    break
+        self._look()
+        return not (self._out_of_time or self._complete())
+
+    def blind_spots(self) -> list[str]:
+        told = []
+        if self._out_of_time and self.missing_bytes():
+            told.append(f"the search ran out of time after {self.looked_at:,} files: more may pin than were found")
+        if self._closed_devices and self.missing_bytes():
+            told.append(f"filesystem metadata can't be looked at: {', '.join(self._closed_devices)}")
+        if self._hidden:
+            told.append("memory of processes (anonymous pages) can't be traced to whoever holds it")
+        if self._swap:
+            told.append("pages in swap don't tell their cgroup: files with pages there are only likely")
+        return told
+
+    def swapped(self) -> list[PinnedFile]:
+        """tmpfs files with pages in swap, where some of that is a zombie's."""
+        if not self._swap:
+            return []
+        return [
+            PinnedFile(found.candidate.shown, PinKind.SWAP, pages, pages * PAGE, certain=False)
+            for found in self._in_swap
+            if (pages := found.allocated - found.resident) > 0
+        ]
+
+    def _add(self, candidate: Candidate) -> None:
+        try:
+            fd = os.open(candidate.path, _FLAGS | os.O_NOATIME)
+        except OSError as error:
+            if candidate.device:
+                self._closed_devices.append(f"{candidate.shown} ({error.strerror})")
+            return
+        try:
+            self._place(candidate, fd, os.fstat(fd))
+        except OSError:
+            return
+        finally:
+            os.close(fd)
+
+    def _place(self, candidate: Candidate, fd: int, status: os.stat_result) -> None:
+        device = stat.S_ISBLK(status.st_mode)
+        size = os.lseek(fd, 0, os.SEEK_END) if device else status.st_size
+        key = (status.st_rdev, 0) if device else (status.st_dev, status.st_ino)
+        if key in self._seen or not size or not (device or stat.S_ISREG(status.st_mode)):
+            return
+        self._seen.add(key)
+        self.looked_at += 1
+        cached = cached_pages(fd) if candidate.cachestat else None
+        found = _Found(candidate, key)
+        if self._swap and not device and _on_tmpfs(fd):
+            found.allocated, found.resident = status.st_blocks * 512 // PAGE, cached or 0
+            found.resident_by_look = cached is None
+            self._in_swap.append(found)
+        if cached == 0:
+            return
+        for offset, length in self._stretches(fd, size, cached, device):
+            if self._reader.room < length:
+                self._look()
+            if self._reader.add(len(self._owners), fd, offset, length, all_cached=device):
+                self._owners.append(found)
+            if time.monotonic() > self._deadline:
+                self._out_of_time = True
+                return
+
+    def _stretches(self, fd: int, size: int, cached: int | None, device: bool) -> Iterator[tuple[int, int]]:
+        """The parts of a file that are worth mapping: those with anything cached."""
+        if device and cached is None:
+            # mincore sees none of a device's pages: their blocks are up to date, but not they themselves.
+            self._closed_devices.append("this kernel (before 6.5) has no cachestat")
+        elif device:
+            limit = min(self._deadline, time.monotonic() + _DEVICE_S)
+            for offset, length in cached_runs(fd, size, limit):
+                yield from ((at, min(_SLICE, offset + length - at)) for at in range(offset, offset + length, _SLICE))
+        else:
+            for offset in range(0, size, _SLICE):
+                length = min(_SLICE, size - offset)
+                if cached is None or size <= _SLICE or cached_pages(fd, offset, length) != 0:
+                    yield offset, length
+
+    def _look(self) -> None:
+        owners, self._owners = self._owners, []
+        self._looked = time.monotonic()
+        for piece in self._reader.look(self._suspects):
+            found = owners[piece.owner]
+            found.resident += piece.resident if found.resident_by_look else 0
+            self._take(found, piece)
+        spent = (self._looked - self._began) / max(self._deadline - self._began, 1e-3)
+        known = 1 - self.missing_bytes() / self.expected_bytes if self.expected_bytes else 0.0
+        self._progress(min(1.0, max(spent, known)))
+
+    def _take(self, found: _Found, piece: Piece) -> None:
+        pages = len(piece.cgroups)
+        if not pages:
+            return
+        self.found.setdefault(found.key, found)
+        found.pages += pages
+        found.dirty += int(np.count_nonzero(piece.flags & np.uint64(DIRTY)))
+        found.locked += int(np.count_nonzero(piece.flags & np.uint64(MLOCKED | UNEVICTABLE)))
+        found.mapped += int(np.count_nonzero(piece.mapped))
+        shmem = int(np.count_nonzero(piece.flags & np.uint64(SWAPBACKED)))
+        found.shmem += shmem
+        found.parents.update(piece.cgroups.tolist())
+        self._pieces_found[PinKind.SHMEM] += shmem
+        self._pieces_found[PinKind.FILE] += pages - shmem
+
+    def _complete(self) -> bool:
+        """Whether nothing is left to find (as far as it has been looked up)."""
+        in_swap = sum(max(0, found.allocated - found.resident) for found in self._in_swap)
+        return not self.missing_bytes() and in_swap * PAGE >= self._swap
+
+    def parent_of(self, found: _Found) -> ParentResidual:
+        """The parent that most of a file's pages are charged below."""
+        return self._by_inode[found.parents.most_common(1)[0][0]]
+
+
+def with_metadata(parents: Sequence[ParentResidual], report: PinReport) -> list[ParentResidual]:
+    """The parents with filesystem metadata told apart from the other cached pages, as far as the search found it."""
+    found: Counter[str] = Counter()
+    for file in report.files:
+        if file.kind is PinKind.METADATA:
+            found[file.parent] += file.bytes
+    return [replace(parent, metadata_bytes=min(parent.file_bytes, found[parent.path])) for parent in parents]
+
+
+def _pinned(host: Host, found: _Found, parent: ParentResidual, processes: ProcessFiles) -> PinnedFile:
+    kind = found.kind
+    path = found.candidate.shown
+    holders = holders_of(host, found.key, path, processes) if found.mapped or found.locked else []
+    if found.locked:
+        kind = PinKind.MLOCKED
+    elif holders and kind is PinKind.FILE:
+        kind = PinKind.MAPPED
+    return PinnedFile(
+        path,
+        kind,
+        found.pages,
+        found.pages * PAGE,
+        holders,
+        parent.path,
+        certain=not parent.own_bytes if parent.exact else not parent.populated,
+        dirty_pages=found.dirty,
+    )
+
+
+def _on_tmpfs(fd: int) -> bool:
+    buffer = ctypes.create_string_buffer(256)
+    return _libc.fstatfs(fd, buffer) == 0 and ctypes.c_long.from_buffer(buffer).value == _TMPFS_MAGIC
+
+
+def _inode(directory: str) -> int | None:
+    try:
+        return Path(directory).stat().st_ino
+    except OSError:
+        return None

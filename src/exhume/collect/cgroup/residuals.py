@@ -1,0 +1,239 @@
+"""Which live cgroups have zombies below them, and what kind of page holds those: what a cgroup's totals say beyond
+itself and its visible children.
+
+v1 tells a cgroup's own pages and its totals, so the rest is exact to the page. v2 tells totals only, so pages of the
+cgroup itself are among the rest; there the kernel's count of the dying says where to look. Cgroups are alive while they
+are read, so a rest counts only as far as three looks agree on it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
+from exhume.collect.cgroup.tree import CgroupTree
+from exhume.collect.sources.cgroups import read_cgroup_stat
+from exhume.model.zombies import ParentResidual
+from exhume.procfs.flat_keyed import parse_flat_keyed
+from exhume.procfs.host import Host, ProcFile, subdirectories
+
+Progress = Callable[[float], None]
+SECONDS = 5.0
+_LOOKS = 3
+_NO_LIMIT = 1 << 62
+
+# What a rest is told by -> what the kernel calls it. Cached pages include those of tmpfs in both versions.
+_V1 = {
+    "cached": b"cache",
+    "shmem": b"shmem",
+    "anon": b"rss",
+    "swap": b"swap",
+    "dirty": b"dirty",
+    "mapped": b"mapped_file",
+    "unevictable": b"unevictable",
+}
+_V2 = {
+    "cached": b"file",
+    "shmem": b"shmem",
+    "anon": b"anon",
+    "dirty": b"file_dirty",
+    "mapped": b"file_mapped",
+    "unevictable": b"unevictable",
+}
+
+Amounts = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualReport:
+    """The parents, those with the most first, and what could not be seen."""
+
+    parents: list[ParentResidual] = field(default_factory=list)
+    blind_spots: list[str] = field(default_factory=list)
+
+
+def residuals(host: Host, progress: Progress | None = None) -> list[ParentResidual]:
+    """The live cgroups that have something charged to removed children, those with the most first."""
+    return find_residuals(host, progress).parents
+
+
+def find_residuals(host: Host, progress: Progress | None = None, seconds: float = SECONDS) -> ResidualReport:
+    """The same with its blind spots. Reads memory.stat of every cgroup, which older kernels take long for: after so
+    many seconds it stops, and says what it did not read."""
+    layout = hierarchies(host)
+    legacy, unified = find_v1(layout, "memory"), find_v2(layout)
+    hierarchy = legacy or unified
+    if hierarchy is None:
+        return ResidualReport(blind_spots=["no hierarchy with the memory controller is mounted here"])
+    tree = CgroupTree(hierarchy.path)
+    tree.begin()
+    tree.advance(_NO_LIMIT)
+    survey = _Survey(_Reader(hierarchy), list(tree.cgroups()), time.monotonic() + seconds)
+    found = survey.parents(progress or (lambda _: None))
+    found.sort(key=lambda parent: (parent.bytes, parent.dying or 0), reverse=True)
+    blind_spots = survey.blind_spots()
+    if tree.unreadable:
+        blind_spots.append(f"{min(tree.unreadable)} may not be listed, nor what is below it: run as root")
+    if not hierarchy.whole:
+        blind_spots.append(f"{hierarchy.path} shows only a part of the hierarchy: zombies elsewhere can't be seen")
+    return ResidualReport(found, blind_spots)
+
+
+class _Reader:
+    """What the cgroups of one hierarchy say of themselves."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self.version = hierarchy.version
+        self.root = hierarchy.path
+
+    def directory(self, name: str) -> Path:
+        return self.root / name.lstrip("/")
+
+    def amounts(self, name: str) -> tuple[Amounts, Amounts] | None:
+        """What a cgroup holds itself (nothing, where that is not told) and with all below it; None when it is gone or
+        may not be read."""
+        content = ProcFile(self.directory(name) / "memory.stat").read_or_none()
+        if content is None:
+            return None
+        stat = parse_flat_keyed(content)
+        if self.version == 1:
+            own = {key: stat.get(word, 0) for key, word in _V1.items()}
+            return own, {key: stat.get(b"total_" + word, own[key]) for key, word in _V1.items()}
+        total = {key: stat.get(word, 0) for key, word in _V2.items()}
+        swap = ProcFile(self.directory(name) / "memory.swap.current").read_or_none() or b""
+        total["swap"] = int(swap) if swap.strip().isdigit() else 0
+        return dict.fromkeys(total, 0), total
+
+    def dying_below(self, name: str, children: list[str]) -> int | None:
+        """Removed cgroups whose closest live ancestor this is; None where the kernel doesn't tell."""
+        if self.version == 1:
+            return None
+        counts = read_cgroup_stat(self.directory(name))
+        if counts is None:
+            return None
+        below = (read_cgroup_stat(self.directory(f"{name}/{child}")) for child in children)
+        return max(0, counts[1] - sum(child[1] for child in below if child is not None))
+
+    def populated(self, name: str) -> bool:
+        return bool(ProcFile(self.directory(name) / "cgroup.procs").read_or_none())
+
+    def hierarchical(self, name: str) -> bool:
+        """Old kernels let a cgroup stand alone: then its totals don't tell of those below."""
+        content = ProcFile(self.directory(name) / "memory.use_hierarchy").read_or_none()
+        return content is None or content.strip() != b"0"
+
+
+class _Survey:
+    """One reading of a whole hierarchy, bounded by time."""
+
+    def __init__(self, reader: _Reader, cgroups: list[tuple[str, list[str]]], deadline: float) -> None:
+        self._reader = reader
+        self._cgroups = cgroups
+        self._deadline = deadline
+        self._read: dict[str, tuple[Amounts, Amounts] | None] = {}
+        self._unread = 0
+        self._closed = 0
+        self._alone: list[str] = []
+
+    def parents(self, progress: Progress) -> list[ParentResidual]:
+        """Every cgroup that has more than itself and its children."""
+        return list(self._parents(progress))
+
+    def blind_spots(self) -> list[str]:
+        found = []
+        if self._unread:
+            found.append(
+                f"reading took too long: {self._unread:,} of {len(self._cgroups):,} cgroups were not looked at"
+            )
+        if self._closed:
+            found.append(
+                f"memory.stat of {self._closed:,} cgroups could not be read (gone meanwhile, or not permitted)"
+            )
+        if self._alone:
+            found.append(f"{self._alone[0]} has memory.use_hierarchy off: its totals don't tell of those below it")
+        return found
+
+    def _parents(self, progress: Progress) -> Iterator[ParentResidual]:
+        for index, (name, children) in enumerate(self._cgroups):
+            progress(index / len(self._cgroups))
+            if time.monotonic() > self._deadline:
+                self._unread += 1
+                continue
+            dying = self._reader.dying_below(name, children)
+            if self._reader.version == 2 and not dying:
+                continue
+            rest = self._rest(name, children)
+            if rest is None:
+                self._closed += 1
+                continue
+            if self._reader.version == 1 and not any(rest.values()):
+                if not self._reader.hierarchical(name):
+                    self._alone.append(str(self._reader.directory(name)))
+                continue
+            agreed = self._agreed(name, rest)
+            if dying or any(agreed.values()):
+                yield self._parent(name, dying, agreed)
+
+    def _agreed(self, name: str, rest: Amounts) -> Amounts:
+        """What further looks see as well."""
+        for _ in range(_LOOKS - 1):
+            again = self._fresh_rest(name)
+            if again is not None:
+                rest = {key: min(value, again[key]) for key, value in rest.items()}
+        return rest
+
+    def _rest(self, name: str, children: list[str]) -> Amounts | None:
+        """Totals minus what the cgroup itself and its children account for; None when it can't be told. A child that is
+        gone meanwhile would look like a zombie: then children are listed anew."""
+        rest = self._minus_children(name, children)
+        for _ in range(_LOOKS):
+            if rest is not None:
+                break
+            rest = self._fresh_rest(name)
+        return rest
+
+    def _fresh_rest(self, name: str) -> Amounts | None:
+        children = subdirectories(self._reader.directory(name))
+        for path in (name, *(f"{name}/{child}" for child in children)):
+            self._read.pop(path, None)
+        return self._minus_children(name, children)
+
+    def _minus_children(self, name: str, children: list[str]) -> Amounts | None:
+        # The cgroup is read first: what children take in meanwhile makes the rest smaller, never larger.
+        mine = self._amounts(name)
+        if mine is None:
+            return None
+        own, rest = mine[0], dict(mine[1])
+        for key, value in own.items():
+            rest[key] -= value
+        for child in children:
+            theirs = self._amounts(f"{name}/{child}")
+            if theirs is None:
+                return None
+            for key, value in theirs[1].items():
+                rest[key] -= value
+        return {key: max(0, value) for key, value in rest.items()}
+
+    def _amounts(self, name: str) -> tuple[Amounts, Amounts] | None:
+        if name not in self._read:
+            self._read[name] = self._reader.amounts(name)
+        return self._read[name]
+
+    def _parent(self, name: str, dying: int | None, rest: Amounts) -> ParentResidual:
+        return ParentResidual(
+            path=str(self._reader.directory(name)),
+            version=self._reader.version,
+            dying=dying,
+            file_bytes=max(0, rest["cached"] - rest["shmem"]),
+            shmem_bytes=rest["shmem"],
+            anon_bytes=rest["anon"],
+            swap_bytes=rest["swap"],
+            dirty_bytes=rest["dirty"],
+            mapped_bytes=rest["mapped"],
+            unevictable_bytes=rest["unevictable"],
+            name=name or "/",
+            exact=self._reader.version == 1,
+            populated=self._reader.populated(name),
+            own_bytes=own[0]["cached"] if (own := self._amounts(name)) else 0,
+        )

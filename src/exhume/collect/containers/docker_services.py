@@ -1,0 +1,347 @@
+"""The ports of a node that lead into a container, by what an engine of Docker's kind tells of it."""
+
+import shlex
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exhume.collect.containers.docker import Engine, EngineError, container_path
+from exhume.collect.containers.owner import CONTAINER_NAME, POD_UID, owner_of, pod_of
+from exhume.collect.containers.runs import Run, history, nanoseconds
+from exhume.collect.processes import cgroup_path
+from exhume.collect.services import Seen
+from exhume.model.audit import Exit, History, Manager, Service
+from exhume.model.redaction import redact
+from exhume.procfs.host import Host
+
+_TCP = "/tcp"
+_MOST_PORTS = 1 << 16
+
+
+def published_ports(told: dict[str, Any]) -> tuple[int, ...]:
+    """TCP ports of the node: those that were ordered, also while it is down, and those that it got."""
+    ordered = (told.get("HostConfig") or {}).get("PortBindings") or {}
+    given = (told.get("NetworkSettings") or {}).get("Ports") or {}
+    found: set[int] = set()
+    for ports in (ordered, given):
+        for inside, bound in ports.items():
+            if inside.endswith(_TCP):
+                found.update(port for each in bound or () for port in _range(str(each.get("HostPort") or "")))
+    return tuple(sorted(found))
+
+
+def _range(words: str) -> range:
+    """`22` or `8000-8010`; nothing where the engine is to choose one."""
+    first, _, last = words.partition("-")
+    last = last or first
+    if not (first.isdigit() and last.isdigit()):
+        return range(0)
+    return range(int(first), min(int(last), _MOST_PORTS) + 1)
+
+
+_MOST_LINE = 400
+_HEADER = 8
+
+
+def log_tail(engine: Engine, told: dict[str, Any], lines: int) -> tuple[str, ...]:
+    """The last lines of a container (`told` is what the engine tells of it), both outputs together; none where its logs
+    go elsewhere. They hold whatever the container wrote: who shows them has to make them harmless."""
+    path = container_path(str(told.get("Id", "")), "logs")
+    try:
+        written = engine.read(path, stdout=1, stderr=1, tail=lines)
+    except EngineError:
+        return ()
+    if not (told.get("Config") or {}).get("Tty"):
+        written = _unframed(written)
+    text = written.decode("utf-8", "replace")
+    return tuple(line.rstrip("\r")[:_MOST_LINE] for line in text.split("\n") if line.strip())[-lines:]
+
+
+def health_lines(told: dict[str, Any]) -> tuple[str, ...]:
+    """What the last health check that failed said, as a line; none where it went well, or there is none."""
+    health = (told.get("State") or {}).get("Health") or {}
+    last = next(reversed(health.get("Log") or []), None)
+    if health.get("Status") != "unhealthy" or last is None:
+        return ()
+    said = " ".join(str(last.get("Output") or "").split()) or "nothing"
+    streak = int(health.get("FailingStreak") or 0)
+    line = f"health check ended with code {last.get('ExitCode')} ({streak} times in a row), and said: {said}"
+    return (line[:_MOST_LINE],)
+
+
+def _unframed(written: bytes) -> bytes:
+    """Without a terminal each piece has a header: the output that it is from, three zeros, its length."""
+    pieces = []
+    at = 0
+    while at + _HEADER <= len(written):
+        if written[at] > 2 or written[at + 1 : at + 4] != b"\0\0\0":
+            # Not framed after all.
+            return written
+        end = at + _HEADER + int.from_bytes(written[at + 4 : at + _HEADER], "big")
+        pieces.append(written[at + _HEADER : end])
+        at = end
+    return b"".join(pieces)
+
+
+_NANOS = 10**9
+# Docker remembers no more of them.
+_MEMORY = 256
+_KINDS = ("start", "die", "kill", "stop")
+# Podman's own word, in versions that don't translate it.
+_SAME = {"died": "die"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    at: int
+    action: str
+    code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """Events by container, oldest first; `reaches` is how far back the log goes for certain (wall nanoseconds)."""
+
+    events: dict[str, list[_Event]] = field(default_factory=dict)
+    reaches: int = 0
+
+
+def read_events(engine: Engine, manager: Manager, since: int, now: int) -> EventLog:
+    """The starts and ends from `since` to `now`. Raises EngineError."""
+    # Docker keeps the answer open unless its end is told and has passed. Podman has a word for that, and with an end
+    # some of its versions leave most of it out.
+    end = {"stream": "false"} if manager is Manager.PODMAN else {"until": f"{now // _NANOS}.{now % _NANOS:09}"}
+    # Asked for without a filter, so that it shows when the engine's memory was full.
+    told = engine.lines("/events", since=since // _NANOS, **end)
+    found: dict[str, list[_Event]] = defaultdict(list)
+    for each in told:
+        action = _SAME.get(str(each.get("Action")), str(each.get("Action")))
+        actor = each.get("Actor") or {}
+        if action in _KINDS and each.get("Type") == "container":
+            found[str(actor.get("ID", ""))].append(_Event(_moment(each), action, _code(actor)))
+    full = manager is not Manager.PODMAN and len(told) >= _MEMORY
+    return EventLog(dict(found), _moment(told[0]) if full else 0)
+
+
+def runs_of(log: EventLog, container: str) -> tuple[list[Run], bool]:
+    """Its runs, oldest first, and whether somebody stopped it after the last start. A run that started before the log
+    is left out."""
+    runs: list[Run] = []
+    asked = stopped = False
+    for event in sorted(log.events.get(container, []), key=lambda event: event.at):
+        if event.action == "start":
+            runs.append(Run(event.at))
+            asked = stopped = False
+        elif event.action in ("kill", "stop"):
+            asked = stopped = True
+        elif event.action == "die" and runs and runs[-1].ended is None:
+            # An end that was asked for is no failure.
+            runs[-1] = Run(runs[-1].started, event.at, event.code, failed=event.code != 0 and not asked)
+    return runs, stopped
+
+
+def _moment(event: dict[str, Any]) -> int:
+    return int(event.get("timeNano") or 0) or int(event.get("time") or 0) * _NANOS
+
+
+def _code(actor: dict[str, Any]) -> int | None:
+    attributes = actor.get("Attributes") or {}
+    told = attributes.get("exitCode", attributes.get("containerExitCode"))
+    return int(str(told)) if str(told).lstrip("-").isdigit() else None
+
+
+# An engine that hangs over single containers is left after this long.
+_PATIENCE_S = 20.0
+_MOST_COMMAND = 400
+_KUBERNETES_RESTARTS = "annotation.io.kubernetes.container.restartCount"
+_SANDBOX = ("io.kubernetes.docker.type", "podsandbox")
+_SIGTERM = 128 + 15
+
+
+def docker_services(
+    socket: Path, manager: Manager, *, host: Host | None = None, hours: float = 24.0, log_lines: int = 5
+) -> Seen:
+    """Every container that the engine at `socket` has. An engine that does not answer is a blind spot."""
+    return _Look(Engine(socket), manager, host or Host(), hours, log_lines).take()
+
+
+class _Look:
+    """One look at an engine."""
+
+    def __init__(self, engine: Engine, manager: Manager, host: Host, hours: float, log_lines: int) -> None:
+        self._engine, self._manager, self._host = engine, manager, host
+        self._log_lines = log_lines
+        self._now = time.time_ns()
+        self._since = self._now - round(hours * 3600 * _NANOS)
+        self._events = EventLog()
+        self._blind_spots: list[str] = []
+
+    def take(self) -> Seen:
+        who = self._manager.value
+        try:
+            listed = self._engine.get("/containers/json", all=1)
+        except EngineError as error:
+            return Seen([], [f"the containers of {who} can't be seen: {error}"])
+        try:
+            self._events = read_events(self._engine, self._manager, self._since, self._now)
+        except EngineError as error:
+            self._blind_spots.append(f"{who} does not tell what its containers did: {error}")
+        services = [self._service(told) for told in self._newest(self._inspected(listed))]
+        return Seen(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
+
+    def _inspected(self, listed: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        deadline = time.monotonic() + _PATIENCE_S
+        hidden = 0
+        for row in listed:
+            try:
+                if time.monotonic() > deadline:
+                    raise EngineError("too late")
+                yield self._engine.get(container_path(str(row.get("Id", "")), "json"))
+            except EngineError as error:
+                # One that was removed meanwhile is not missed.
+                if error.status != 404:
+                    hidden += 1
+                    yield _only_listed(row)
+        if hidden:
+            self._blind_spots.append(
+                f"{self._manager.value} told no more than the names of {hidden} of its {len(listed)} containers"
+            )
+
+    def _newest(self, inspected: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Kubelet makes a new container for each restart: the last one stands for them all. What holds a pod together
+        and runs nothing is left out."""
+        newest: dict[tuple[str, ...], dict[str, Any]] = {}
+        for told in inspected:
+            labels = _labels(told)
+            if labels.get(_SANDBOX[0]) == _SANDBOX[1]:
+                continue
+            key = (labels[POD_UID], labels.get(CONTAINER_NAME, "")) if POD_UID in labels else (str(told.get("Id")),)
+            if key not in newest or str(newest[key].get("Created", "")) < str(told.get("Created", "")):
+                newest[key] = told
+        yield from newest.values()
+
+    def _service(self, told: dict[str, Any]) -> Service:
+        number, state, labels = str(told.get("Id", "")), told.get("State") or {}, _labels(told)
+        runs, stopped = runs_of(self._events, number)
+        started, ended = nanoseconds(state.get("StartedAt")), nanoseconds(state.get("FinishedAt"))
+        up = bool(state.get("Running")) and not state.get("Restarting")
+        last_exit = _last_exit(state, runs, ended, up=up)
+        owner, created = owner_of(labels), nanoseconds(told.get("Created"))
+        restarts = int(told.get("RestartCount") or labels.get(_KUBERNETES_RESTARTS) or 0)
+        result = "" if up else _result(state, last_exit, stopped=stopped)
+        pid, unwell = int(state.get("Pid") or 0) or None, health_lines(told)
+        troubled = restarts > 0 or state.get("Status") == "restarting" or result not in ("", "success", "stopped")
+        return Service(
+            manager=self._manager,
+            id=number,
+            name=str(told.get("Name") or number[:12]).lstrip("/"),
+            description=labels.get("org.opencontainers.image.description", ""),
+            state=str(state.get("Status") or ""),
+            detail=str(state.get("Error") or (state.get("Health") or {}).get("Status") or ""),
+            result=result,
+            pid=pid,
+            started=started,
+            age_s=round(max(0, self._now - started) / _NANOS, 3) if up and started is not None else None,
+            restarts=restarts,
+            restart_policy=_policy(told),
+            last_exit=last_exit,
+            cgroup=self._cgroup(pid),
+            image=(told.get("Config") or {}).get("Image") or None,
+            pod=pod_of(labels),
+            owner=owner.words,
+            created=created,
+            fragment=owner.file,
+            command=shlex.join(redact([str(told.get("Path") or ""), *map(str, told.get("Args") or [])]))[:_MOST_COMMAND]
+            if told.get("Path")
+            else None,
+            log=(*log_tail(self._engine, told, self._log_lines), *unwell) if troubled or unwell else (),
+            published=published_ports(told),
+            history=self._history(runs, restarts, created, started, last_exit, over=_is_over(state)),
+        )
+
+    def _cgroup(self, pid: int | None) -> str | None:
+        if pid is None:
+            return None
+        try:
+            return cgroup_path((self._host.proc / str(pid) / "cgroup").read_bytes())
+        except OSError:
+            return None
+
+    def _history(
+        self,
+        runs: list[Run],
+        restarts: int,
+        created: int | None,
+        started: int | None,
+        last_exit: Exit | None,
+        *,
+        over: bool,
+    ) -> History:
+        reaches = max(self._since, self._events.reaches, created or 0)
+        # The log tells of a start at once or later, on a busy node; of one since this look began it can't tell yet.
+        in_log = any(run.started > started - _NANOS for run in runs) if started is not None else False
+        since_then = started is not None and started > self._now and bool(runs)
+        known = started is None or started < self._since or in_log or since_then
+        if known or created is None:
+            return history(runs, self._now, reaches)
+        # The engine's log of what happened was lost, or does not reach back: it still counts restarts, and knows how
+        # the last run ended; the others are taken to have ended like it.
+        hours = max((self._now - created) / _NANOS, 60.0) / 3600
+        failed = last_exit is not None and last_exit.code not in (None, 0)
+        return History(
+            source="runtime",
+            hours=round(hours, 3),
+            starts=restarts + 1,
+            failures=restarts + over if failed else 0,
+            restarts_per_hour=round(restarts / hours, 2),
+            exits=(last_exit,) if last_exit is not None else (),
+        )
+
+
+def _labels(told: dict[str, Any]) -> dict[str, str]:
+    return (told.get("Config") or {}).get("Labels") or {}
+
+
+def _is_over(state: dict[str, Any]) -> bool:
+    """Whether its last run ended as well, and no other is on its way: while it waits, that one is counted already."""
+    return not state.get("Running") and not state.get("Restarting")
+
+
+def _policy(told: dict[str, Any]) -> str:
+    policy = (told.get("HostConfig") or {}).get("RestartPolicy") or {}
+    most = int(policy.get("MaximumRetryCount") or 0)
+    return (policy.get("Name") or "no") + (f":{most}" if most else "")
+
+
+def _last_exit(state: dict[str, Any], runs: list[Run], ended: int | None, *, up: bool) -> Exit | None:
+    if ended is None:
+        return None
+    if not up:
+        return Exit(ended, int(state.get("ExitCode") or 0))
+    # While it runs the engine has forgotten how the run before ended; its log may know.
+    code = next((run.code for run in reversed(runs) if run.ended is not None), None)
+    return Exit(ended, code)
+
+
+def _result(state: dict[str, Any], last: Exit | None, *, stopped: bool) -> str:
+    if state.get("OOMKilled"):
+        return "oom-kill"
+    if last is None:
+        # Made and never started, or not to be started.
+        return "exit-code" if state.get("Error") else ""
+    if last.code == 0:
+        return "success"
+    return "stopped" if stopped or last.code == _SIGTERM else "exit-code"
+
+
+def _only_listed(row: dict[str, Any]) -> dict[str, Any]:
+    """What the list of containers tells, in the shape of the whole answer."""
+    return {
+        "Id": row.get("Id"),
+        "Name": next(iter(row.get("Names") or []), ""),
+        "State": {"Status": row.get("State"), "Running": row.get("State") == "running"},
+        "Config": {"Image": row.get("Image"), "Labels": row.get("Labels")},
+    }

@@ -1,0 +1,150 @@
+"""The scheduling policy of threads that keep a core: a real-time one lets nobody else in."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.containers.pod_names import PodNames
+from exhume.collect.processes import ProcessReader
+from exhume.model.tables import Columns, Processes, to_columns
+
+# A thread with half of a core or more in a tick keeps it.
+KEEPS = 0.5
+_REAL_TIME = frozenset((os.SCHED_FIFO, os.SCHED_RR, 6))
+# A policy may carry this mark of what happens to children.
+_RESET_ON_FORK = 0x40000000
+
+
+class Scheduling(NamedTuple):
+    """A thread's policy (Linux's number) and its real-time priority (0 for ordinary ones)."""
+
+    policy: int
+    rt_priority: int
+
+
+def scheduling_of(tid: int) -> Scheduling | None:
+    """How a thread is scheduled; None when it is gone. Two system calls, far cheaper than its file in /proc."""
+    try:
+        policy = os.sched_getscheduler(tid) & ~_RESET_ON_FORK
+        return Scheduling(policy, os.sched_getparam(tid).sched_priority)
+    except OSError:
+        return None
+
+
+def keepers(
+    pids: npt.NDArray[np.int32],
+    tids: npt.NDArray[np.int32],
+    samples_per_core: float,
+    ask: Callable[[int], Scheduling | None] = scheduling_of,
+) -> dict[int, Scheduling]:
+    """How the threads that keep a core are scheduled, by process; a real-time thread speaks for its process."""
+    distinct, first, counts = np.unique(tids, return_index=True, return_counts=True)
+    found: dict[int, Scheduling] = {}
+    for place in np.flatnonzero(counts >= max(1.0, KEEPS * samples_per_core)).tolist():
+        tid, pid = int(distinct[place]), int(pids[first[place]])
+        scheduling = ask(tid) if tid > 0 else None
+        if scheduling is not None and (pid not in found or scheduling.policy in _REAL_TIME):
+            found[pid] = scheduling
+    return found
+
+
+# Reading a process costs about 50 us; in a fork storm the rest waits for the next tick, if it lives that long.
+DESCRIBED_PER_TICK = 64
+KNOWN = 4096
+_NOBODY: Mapping[int, Scheduling] = MappingProxyType({})
+
+
+class ProcessBook:
+    """Describes sampled processes from /proc; what is already gone inherits its parent's cgroup."""
+
+    def __init__(self, reader: ProcessReader, names: PodNames) -> None:
+        self._reader = reader
+        self._names = names
+        self._known: dict[int, Processes] = {}
+        self._told: set[int] = set()
+
+    def changed(self, pids: Iterable[int]) -> None:
+        """These are new, or run another program now."""
+        for pid in pids:
+            self._known.pop(pid, None)
+            self._told.discard(pid)
+
+    def forget(self) -> None:
+        """A number may by now belong to another process."""
+        self._known.clear()
+        self._told.clear()
+
+    def begin_segment(self) -> None:
+        self._told.clear()
+
+    def rows(
+        self,
+        time: int,
+        seen: Iterable[tuple[int, int | None, str]],
+        gone: Set[int],
+        keepers: Mapping[int, Scheduling] = _NOBODY,
+    ) -> Columns | None:
+        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have; `gone` have ended.
+        `keepers` are told again where they are scheduled otherwise than was told."""
+        if len(self._known) > KNOWN:
+            self._known.clear()
+        rows: list[Processes] = []
+        described = 0
+        for pid, parent, name in seen:
+            row = self._known.get(pid)
+            scheduling = keepers.get(pid)
+            if row is not None and scheduling is not None and scheduling != (row.policy, row.rt_priority):
+                row = self._known[pid] = replace(row, time=time, **scheduling._asdict())
+                self._told.discard(pid)
+            if pid in self._told:
+                continue
+            if row is None:
+                if pid in gone:
+                    row = Processes(time, pid)
+                elif described >= DESCRIBED_PER_TICK:
+                    continue
+                else:
+                    described += 1
+                    row = Processes(time=time, **self._reader.describe(pid))
+                if row.start is None:
+                    row = self._inherited(row, parent, name)
+                if scheduling is not None:
+                    row = replace(row, **scheduling._asdict())
+                self._known[pid] = row
+            if row.pod is not None and (row.pod_name is None or row.container_name is None):
+                # A name that wasn't there yet is looked for again when the next segment is told of it.
+                row = self._known[pid] = self._named(row, row.pod, time)
+            self._told.add(pid)
+            rows.append(row)
+        return to_columns("processes", rows) if rows else None
+
+    def _named(self, row: Processes, pod: str, time: int) -> Processes:
+        """With what the node calls its pod and its container."""
+        told = self._names.of(pod, row.container, time)
+        pod_name, container_name = told.pod or row.pod_name, told.container or row.container_name
+        if (pod_name, container_name) == (row.pod_name, row.container_name):
+            return row
+        # What is told only now is a row of now.
+        return replace(row, time=time, pod_name=pod_name, container_name=container_name)
+
+    def _inherited(self, row: Processes, parent: int | None, name: str) -> Processes:
+        """What the task records told about a process that is gone, and where its parent belongs."""
+        relative = self._known.get(parent) if parent is not None else None
+        if relative is None:
+            return replace(row, comm=name, ppid=parent)
+        return replace(
+            row,
+            comm=name,
+            ppid=parent,
+            cgroup=relative.cgroup,
+            container=relative.container,
+            pod=relative.pod,
+            runtime=relative.runtime,
+            pod_name=relative.pod_name,
+            container_name=relative.container_name,
+        )

@@ -1,0 +1,229 @@
+"""Stacks with names: raw callchains in, stack ids out; each stack and frame told once per segment.
+
+The same callchain is sampled over and over, so chains are known by a key and only new ones are resolved. Two
+generations bound the memory: when the young one is full it becomes the old one, and what is still in use moves back up.
+"""
+
+from array import array
+from collections.abc import Iterable
+from hashlib import blake2b
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_KERNEL, CONTEXT_USER
+from exhume.collect.symbols.frame import JIT, Frame
+from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.symbolizer import ANONYMOUS, Symbolizer
+from exhume.model.tables import Columns
+
+GENERATION = 12_000
+KERNEL_ADDRESSES = 50_000
+_MARKER = int(CONTEXT_FIRST)
+
+# Leaf functions of a core that has nothing to do. Everything else on an idle core is work: interrupts, softirqs.
+IDLE_LEAVES = frozenset(
+    (
+        "__cpuidle_text_start",
+        "__intel_idle",
+        "__mwait",
+        "acpi_idle_do_entry",
+        "acpi_idle_enter",
+        "acpi_processor_ffh_cstate_enter",
+        "acpi_safe_halt",
+        "arch_cpu_idle",
+        "arch_cpu_idle_enter",
+        "cpu_do_idle",
+        "cpu_idle_poll",
+        "cpu_psci_cpu_suspend",
+        "cpuidle_enter",
+        "cpuidle_enter_s2idle",
+        "cpuidle_enter_state",
+        "default_enter_idle",
+        "default_idle",
+        "default_idle_call",
+        "hv_guest_halt",
+        "intel_idle",
+        "intel_idle_hlt",
+        "intel_idle_ibrs",
+        "intel_idle_irq",
+        "intel_idle_xstate",
+        "io_idle",
+        "kvm_guest_halt",
+        "mwait_idle",
+        "mwait_idle_with_hints",
+        "native_safe_halt",
+        "poll_idle",
+        "psci_cpu_suspend",
+        "psci_enter_idle_state",
+        "pv_native_safe_halt",
+        "tdx_halt",
+        "tdx_safe_halt",
+        "xen_pvh_halt",
+        "xen_safe_halt",
+    )
+)
+
+
+class Stack:
+    """A named stack, root first. `idle` marks the ones that are counted instead of stored."""
+
+    __slots__ = ("__weakref__", "frames", "id", "idle", "settled")
+
+    def __init__(self, frames: tuple[Frame, ...], *, idle: bool) -> None:
+        self.frames = frames
+        self.id = stack_id(frames)
+        self.idle = idle
+        # Whether the same addresses will mean the same later: code made at run time may move, or be named later, and
+        # so may what was deferred.
+        self.settled = not any(frame.kind == JIT or frame.module == ANONYMOUS or frame.deferred for frame in frames)
+
+
+def stack_id(frames: tuple[Frame, ...]) -> int:
+    """The 64-bit hash of a stack's frame ids, root first."""
+    ids = array("Q", [frame.id for frame in frames])
+    return int.from_bytes(blake2b(ids.tobytes(), digest_size=8).digest(), "little")
+
+
+class Chain:
+    """A raw callchain, cut into its kernel and user part, leaf first."""
+
+    __slots__ = ("kernel", "space", "user")
+
+    def __init__(self, addresses: list[int], space: AddressSpace | None) -> None:
+        self.space = space
+        self.kernel: list[int] = []
+        self.user: list[int] = []
+        part: list[int] | None = self.kernel
+        running = True
+        for address in addresses:
+            if address >= _MARKER:
+                part = self.kernel if address == CONTEXT_KERNEL else self.user if address == CONTEXT_USER else None
+                running = True
+                continue
+            if part is not None and address:
+                # A frame pointer that led astray may give a zero: that is no frame. All but a part's first are
+                # return addresses: the call is the instruction before.
+                part.append(address if running else address - 1)
+            running = False
+
+
+class StackBook:
+    """All stacks in use, and which of them the current segment already has."""
+
+    def __init__(self, symbolizer: Symbolizer) -> None:
+        self._symbolizer = symbolizer
+        self._young: dict[int, Stack] = {}
+        self._old: dict[int, Stack] = {}
+        self._by_id: WeakValueDictionary[int, Stack] = WeakValueDictionary()
+        self._kernel: dict[int, Frame] = {}
+        self._told_stacks: set[int] = set()
+        self._told_frames: set[int] = set()
+        self._new: list[Stack] = []
+
+    def find(self, key: int) -> Stack | None:
+        """The stack of a known callchain."""
+        stack = self._young.get(key)
+        if stack is None:
+            stack = self._old.get(key)
+            if stack is None:
+                return None
+            self._young[key] = stack
+        if stack.id not in self._told_stacks:
+            self._tell(stack)
+        return stack
+
+    def resolve(self, chains: dict[int, Chain], idle_keys: set[int]) -> dict[int, Stack]:
+        """Name new callchains, by key. `idle_keys` are those of the idle task."""
+        self._resolve_kernel(chains.values())
+        user = self._resolve_user(chains.values())
+        resolved: dict[int, Stack] = {}
+        kernel = self._kernel
+        for key, chain in chains.items():
+            names = user.get(id(chain.space), {})
+            frames = [kernel[address] for address in chain.kernel]
+            idle = bool(frames) and key in idle_keys and frames[0].name in IDLE_LEAVES
+            frames.extend(names[address] for address in chain.user if address in names)
+            frames.reverse()
+            named = Stack(tuple(frames), idle=idle)
+            stack = self._shared(named)
+            resolved[key] = stack
+            if named.settled:
+                self._young[key] = stack
+            if stack.id not in self._told_stacks and not idle:
+                self._tell(stack)
+        if len(self._young) > GENERATION:
+            self._old, self._young = self._young, {}
+        return resolved
+
+    def _shared(self, stack: Stack) -> Stack:
+        known = self._by_id.get(stack.id)
+        if known is not None and known.idle == stack.idle:
+            return known
+        self._by_id[stack.id] = stack
+        return stack
+
+    def _resolve_kernel(self, chains: Iterable[Chain]) -> None:
+        if len(self._kernel) > KERNEL_ADDRESSES:
+            self._kernel.clear()
+        known = self._kernel
+        unknown = {address for chain in chains for address in chain.kernel if address not in known}
+        if unknown:
+            addresses = sorted(unknown)
+            frames = self._symbolizer.kernel(np.array(addresses, dtype=np.uint64))
+            known.update(zip(addresses, frames, strict=True))
+
+    def _resolve_user(self, chains: Iterable[Chain]) -> dict[int, dict[int, Frame]]:
+        wanted: dict[int, tuple[AddressSpace, set[int]]] = {}
+        for chain in chains:
+            if chain.user and chain.space is not None:
+                wanted.setdefault(id(chain.space), (chain.space, set()))[1].update(chain.user)
+        batch = [(space, np.array(sorted(addresses), dtype=np.uint64)) for space, addresses in wanted.values()]
+        named = self._symbolizer.users(batch)
+        return {
+            key: dict(zip(addresses.tolist(), frames, strict=True))
+            for key, (_, addresses), frames in zip(wanted, batch, named, strict=True)
+        }
+
+    def _tell(self, stack: Stack) -> None:
+        if not stack.idle:
+            self._told_stacks.add(stack.id)
+            self._new.append(stack)
+
+    def take_rows(self) -> dict[str, Columns]:
+        """Stacks and frames that the current segment doesn't have yet."""
+        if not self._new:
+            return {}
+        stacks, self._new = self._new, []
+        fresh: dict[int, Frame] = {}
+        for stack in stacks:
+            for frame in stack.frames:
+                if frame.id not in self._told_frames:
+                    fresh[frame.id] = frame
+        self._told_frames.update(fresh)
+        rows: dict[str, Columns] = {
+            "stacks": {
+                "stack": [stack.id for stack in stacks],
+                "frames": [[frame.id for frame in stack.frames] for stack in stacks],
+            }
+        }
+        if fresh:
+            frames = fresh.values()
+            rows["frames"] = {
+                "frame": list(fresh),
+                "kind": [frame.kind for frame in frames],
+                "module": [frame.module for frame in frames],
+                "name": [frame.name for frame in frames],
+            }
+        return rows
+
+    def begin_segment(self) -> None:
+        """From now on everything has to be told again."""
+        self._told_stacks.clear()
+        self._told_frames.clear()
+
+    def forget(self) -> None:
+        """Give memory back; everything in use is resolved anew."""
+        self._young.clear()
+        self._old.clear()
+        self._kernel.clear()

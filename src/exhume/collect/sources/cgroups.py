@@ -1,0 +1,259 @@
+"""How many cgroups the kernel keeps, how many are visible, and so how many are dying: removed, but not released.
+
+v1 has no count of the dying, so it is the kernel's count minus the visible directories. v2 counts them itself, for
+each subtree. A removed cgroup takes some 40 ms to be released even when nothing holds it, so a count says something
+only when the next one confirms it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies, parse_controllers
+from exhume.collect.cgroup.tree import CgroupTree
+from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.errors import Missing, SourceUnavailable
+from exhume.procfs.flat_keyed import parse_flat_keyed
+from exhume.procfs.host import Host, ProcFile, subdirectories
+
+_EVERY_S = 10.0
+_FIRST_SLICE_NS = 8 * MILLIS
+_SLICE_NS = 4 * MILLIS
+# Until there is a first count, it may cost more: without it nobody knows how many are alive.
+_EARLY_SLICE_NS = 12 * MILLIS
+# A tree that is too large for one slice and that tracepoints keep current is checked against the files this often.
+_RECONCILE_S = 60.0
+_PARENT_LEVELS = 3
+_PARENTS_AT_MOST = 512
+
+CountRow = tuple[str, str, int | None, int | None, int | None]
+
+
+class CgroupSource:
+    """Rows of the cgroups table, every ten seconds."""
+
+    name = "cgroups"
+
+    def __init__(self, host: Host) -> None:
+        layout = hierarchies(host)
+        memory, unified = find_v1(layout, "memory"), find_v2(layout)
+        if memory is None and unified is None:
+            raise SourceUnavailable(
+                self.name,
+                "no hierarchy with the memory controller is mounted",
+                "mount cgroup2 at /sys/fs/cgroup, or make the node's /sys/fs/cgroup visible here",
+            )
+        self.v1 = MemoryHierarchy(host, memory) if memory else None
+        self._v2 = UnifiedHierarchy(unified) if unified else None
+        self.missing = tuple(
+            Missing(
+                self.name,
+                f"{each.path} shows only a part of its hierarchy, so dying cgroups of the node can't be counted",
+                "run in the node's cgroup namespace (cgroupns=host) with its /sys/fs/cgroup",
+            )
+            for each in (memory, unified)
+            if each is not None and not each.whole
+        )
+
+    def read(self, tick: Tick) -> TickRows:
+        if tick.nanos <= 0:
+            # The tick that only sets counters: there are none here, so the first count goes into a real one.
+            return NOTHING
+        rows = [*(self.v1.read(tick) if self.v1 else ()), *(self._v2.read(tick) if self._v2 else ())]
+        if not rows:
+            return NOTHING
+        columns: dict[str, Any] = {"time": [tick.start] * len(rows)}
+        for index, column in enumerate(("hierarchy", "parent", "kernel", "visible", "dying")):
+            columns[column] = [row[index] for row in rows]
+        return {"cgroups": columns}
+
+    def close(self) -> None:
+        if self.v1:
+            self.v1.close()
+
+
+class MemoryHierarchy:
+    """The memory hierarchy of v1: the kernel's count, and the directories that can be seen.
+
+    The two have to be of the same moment. A tree that is walked within one tick gives that; a larger one does when its
+    makings and removals are told by tracepoints (`follow`), or when the kernel's count stood still meanwhile. Else the
+    visible ones are unknown.
+    """
+
+    def __init__(self, host: Host, hierarchy: Hierarchy) -> None:
+        self._whole = hierarchy.whole
+        self._counts = ProcFile(host.proc / "cgroups")
+        self._pace = Pace(_EVERY_S)
+        self._next_walk = 0
+        self._kernel_at_begin: int | None = None
+        self._followed_since_begin = False
+        self._following = False
+        self._current = False
+        self._large = False
+        self.tree = CgroupTree(hierarchy.path)
+        self.walks = 0
+
+    @property
+    def hierarchy_id(self) -> int | None:
+        """The number that tracepoints name the hierarchy by."""
+        row = parse_controllers(self._counts.read_or_none() or b"").get("memory")
+        return row.hierarchy if row else None
+
+    def follow(self, op: str, path: str) -> None:
+        """A tracepoint's mkdir or rmdir in this hierarchy. All of them have to come, in their order."""
+        self._following = True
+        if op == "mkdir":
+            self.tree.made(path)
+        elif op == "rmdir":
+            self.tree.removed(path)
+
+    def follow_from_now(self) -> None:
+        """Tracepoints are on: from here every mkdir and rmdir is told to `follow`."""
+        self._following = True
+
+    def lost_track(self) -> None:
+        """Tracepoints were lost, or are off: only another walk can tell what is there."""
+        self._following = self._followed_since_begin = self._current = False
+
+    def read(self, tick: Tick) -> list[CountRow]:
+        due = self._pace.due(tick.end)
+        if due and not self.tree.walking and (tick.end >= self._next_walk or not self._current):
+            self._kernel_at_begin = self._kernel()
+            self._followed_since_begin = self._following
+            self.tree.begin()
+            self._large = not self.tree.advance(_FIRST_SLICE_NS)
+            complete = not self._large
+        else:
+            complete = self.tree.walking and self.tree.advance(_SLICE_NS if self.walks else _EARLY_SLICE_NS)
+        rows = []
+        if complete:
+            self.walks += 1
+            rows = [self._row(self._walked())]
+        elif due:
+            rows = [self._row(self._current)]
+        if complete and self._large and self._followed_since_begin:
+            self._current = True
+            self._next_walk = tick.end + int(_RECONCILE_S * NANOS)
+        if due:
+            self._pace.done(tick.end)
+        return rows
+
+    def _walked(self) -> bool:
+        """Whether the visible count of the walk that just ended is of one moment."""
+        return not self._large or self._followed_since_begin or self._kernel_at_begin == self._kernel()
+
+    def _row(self, visible_known: bool) -> CountRow:
+        kernel = self._kernel()
+        visible = self.tree.visible if visible_known and self._whole else None
+        dying = kernel - visible if kernel is not None and visible is not None else None
+        if dying is not None and dying < 0:
+            # Made between the two looks: of different moments after all.
+            visible = dying = None
+        return "memory", "", kernel, visible, dying
+
+    def _kernel(self) -> int | None:
+        content = self._counts.read_or_none()
+        row = parse_controllers(content).get("memory") if content else None
+        return row.cgroups if row else None
+
+    def close(self) -> None:
+        self._counts.close()
+
+
+class UnifiedHierarchy:
+    """v2: the kernel counts the dying itself, below every cgroup."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._path = hierarchy.path
+        # A part of the hierarchy is named by the path it has here.
+        self._root_name = "" if hierarchy.whole else "/"
+        self._pace = Pace(_EVERY_S)
+
+    def read(self, tick: Tick) -> list[CountRow]:
+        if not self._pace.due(tick.end):
+            return []
+        rows: list[CountRow] = []
+        budget = _PARENTS_AT_MOST
+        pending: list[tuple[Path, str, int]] = [(self._path, self._root_name, 0)]
+        while pending and budget:
+            path, name, level = pending.pop(0)
+            budget -= 1
+            counts = read_cgroup_stat(path)
+            if counts is None:
+                continue
+            visible, dying = counts
+            if dying or level == 0:
+                rows.append(("unified", name, visible + dying, visible, dying))
+            if dying and level < _PARENT_LEVELS:
+                base = name.rstrip("/")
+                pending += [(path / child, f"{base}/{child}", level + 1) for child in subdirectories(path)]
+        self._pace.done(tick.end)
+        return rows
+
+
+def read_cgroup_stat(path: Path) -> tuple[int, int] | None:
+    """Visible and dying cgroups at and below a v2 cgroup: memory cgroups, where the kernel counts those apart."""
+    content = ProcFile(path / "cgroup.stat").read_or_none()
+    if content is None:
+        return None
+    counts = parse_flat_keyed(content)
+    if b"nr_subsys_memory" in counts and b"nr_dying_subsys_memory" in counts:
+        return counts[b"nr_subsys_memory"], counts[b"nr_dying_subsys_memory"]
+    if b"nr_descendants" in counts and b"nr_dying_descendants" in counts:
+        return counts[b"nr_descendants"] + 1, counts[b"nr_dying_descendants"]
+    return None
+
+
+class ChurnSource:
+    """Rows of cgroup_events with op `churn`; goes by the walks of the cgroups source, which must be read first."""
+
+    name = "cgroup-churn"
+
+    def __init__(self, memory: MemoryHierarchy | None) -> None:
+        if memory is None:
+            raise SourceUnavailable(
+                self.name,
+                "cgroups of v2 can't be counted by their numbers",
+                "mount tracefs at /sys/kernel/tracing, with CAP_PERFMON or root",
+            )
+        self._memory = memory
+        self._walks = memory.walks
+        self._newest = 0
+
+    def read(self, tick: Tick) -> TickRows:
+        if self._memory.walks == self._walks:
+            return NOTHING
+        self._walks = self._memory.walks
+        inode, path = self._memory.tree.newest
+        before, self._newest = self._newest, max(inode, self._newest)
+        hierarchy = self._memory.hierarchy_id
+        if not before or inode <= before or hierarchy is None:
+            return NOTHING
+        made = cgroups_between(before, inode, _files_in(path))
+        if not made:
+            return NOTHING
+        return {
+            "cgroup_events": {"time": [tick.start], "hierarchy": [hierarchy], "op": ["churn"], "created": [made]},
+        }
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def cgroups_between(before: int, now: int, files: int) -> int | None:
+    """Cgroups made while the newest directory's number went from one to the other, with so many files in each.
+
+    None when the numbers began again (above 32 bits is the round that they are in), or when nothing can be told.
+    """
+    if files <= 0 or now <= before or now >> 32 != before >> 32:
+        return None
+    return round((now - before) / (files + 1))
+
+
+def _files_in(path: str) -> int:
+    try:
+        with os.scandir(path) as entries:
+            return sum(1 for entry in entries if not entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return 0

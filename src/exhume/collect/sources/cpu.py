@@ -1,0 +1,214 @@
+"""Every core, every second: shares of time from /proc/stat, run-queue wait from /proc/schedstat, network softirqs
+from /proc/softirqs.
+
+A core that was offline at either end of the tick has no row. `user` and `nice` are without the guest time that
+the kernel counts into them, so the nine shares add up to 1000.
+"""
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.collect.source import NOTHING, TickRows
+from exhume.model.clock import Tick
+from exhume.model.errors import Missing
+from exhume.procfs.counters import steps_of_u32
+from exhume.procfs.host import Host, ProcFile
+from exhume.procfs.stat import StatFile
+
+Counts = NDArray[np.int64]
+
+_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest")
+_USER, _NICE, _IDLE, _IOWAIT, _GUEST, _GUEST_NICE = 0, 1, 3, 4, 8, 9
+_COUNTERS = 10
+
+
+class CpuSource:
+    """Rows of the cpu table."""
+
+    name = "cpu"
+
+    def __init__(self, host: Host, stat: StatFile | None = None) -> None:
+        self._stat = stat or StatFile(host)
+        self._stat.require(self.name)
+        self._hertz = os.sysconf("SC_CLK_TCK")
+        self._before: tuple[Counts, Counts] | None = None
+        self._softirqs = SoftirqCounts(host)
+        self._run_queues = RunQueueCounts(host)
+        self.missing = self._run_queues.missing
+
+    def read(self, tick: Tick) -> TickRows:
+        cpus, counts = parse_core_times(self._stat.read(tick))
+        received, sent = self._softirqs.read(cpus)
+        waited, switched = self._run_queues.read(cpus)
+        before, self._before = self._before, (cpus, counts)
+        if before is None:
+            return NOTHING
+        deltas, present = _since(before, cpus, counts)
+        shares, accounted = core_shares(deltas, round(tick.seconds * self._hertz))
+        # Nothing was accounted: the core was offline, so there is nothing true to say of it.
+        present &= accounted
+        if not present.any():
+            return NOTHING
+        rows: dict[str, object] = {
+            "time": np.full(int(present.sum()), tick.start, np.int64),
+            "cpu": cpus[present].astype(np.uint16),
+            "span_ms": np.full(int(present.sum()), tick.nanos // 1_000_000, np.uint32),
+        }
+        for index, state in enumerate(_STATES):
+            rows[state] = shares[present, index]
+        for column, values in (("wait_ns", waited), ("switches", switched), ("net_rx", received), ("net_tx", sent)):
+            if values is not None:
+                rows[column] = _with_nulls(values[present])
+        return {"cpu": rows}
+
+    def close(self) -> None:
+        self._stat.close()
+        self._softirqs.close()
+        self._run_queues.close()
+
+
+def parse_core_times(stat: bytes) -> tuple[Counts, Counts]:
+    """The cores that are online, and their ten counters in clock ticks, a row for each."""
+    start = stat.find(b"\n") + 1
+    end = stat.find(b"\nintr", start - 1)
+    table = stat[start : end if end >= 0 else len(stat)]
+    if not table.startswith(b"cpu"):
+        # A kernel for one core prints the total alone under some configurations.
+        table = b"cpu0" + stat[3:start]
+    width = len(table[: table.find(b"\n") if b"\n" in table else len(table)].split())
+    numbers = np.fromstring(table.replace(b"cpu", b" "), np.int64, sep=" ").reshape(-1, width)
+    counts = np.zeros((len(numbers), _COUNTERS), np.int64)
+    width = min(width - 1, _COUNTERS)
+    counts[:, :width] = numbers[:, 1 : width + 1]
+    return numbers[:, 0], counts
+
+
+def core_shares(deltas: Counts, elapsed: int) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
+    """Shares in permille (a column for each of the states), and which cores had any time accounted.
+
+    `iowait` and `idle` can go backwards in the kernel, and jump when a core comes back: neither may turn into a
+    share. `elapsed` is the length of the tick in clock ticks.
+    """
+    deltas = np.maximum(deltas, 0)
+    deltas[:, _USER] = np.maximum(deltas[:, _USER] - deltas[:, _GUEST], 0)
+    deltas[:, _NICE] = np.maximum(deltas[:, _NICE] - deltas[:, _GUEST_NICE], 0)
+    deltas[:, _GUEST] += deltas[:, _GUEST_NICE]
+    states = deltas[:, : len(_STATES)]
+    total = states.sum(axis=1)
+    jumped = total > 2 * elapsed + 10
+    if jumped.any():
+        busy = total - states[:, _IDLE] - states[:, _IOWAIT]
+        states[jumped, _IOWAIT] = 0
+        states[jumped, _IDLE] = np.maximum(elapsed - busy[jumped], 0)
+        total = states.sum(axis=1)
+    divisor = np.maximum(total, 1)[:, None]
+    return ((states * 1000 + divisor // 2) // divisor).astype(np.uint16), total > 0
+
+
+def _since(before: tuple[Counts, Counts], cpus: Counts, counts: Counts) -> tuple[Counts, NDArray[np.bool_]]:
+    """What each core's counters advanced by, and which of the cores were there before."""
+    old_cpus, old_counts = before
+    if np.array_equal(old_cpus, cpus):
+        return counts - old_counts, np.ones(len(cpus), np.bool_)
+    row = {int(cpu): index for index, cpu in enumerate(old_cpus)}
+    rows = np.array([row.get(int(cpu), -1) for cpu in cpus], np.int64)
+    present = rows >= 0
+    deltas = np.zeros_like(counts)
+    deltas[present] = counts[present] - old_counts[rows[present]]
+    return deltas, present
+
+
+def _with_nulls(values: Counts) -> object:
+    """Values as a column; a negative one is unknown."""
+    if (values >= 0).all():
+        return values
+    return [value if value >= 0 else None for value in values.tolist()]
+
+
+class SoftirqCounts:
+    """Network softirqs of each core since the last read; -1 where that can't be told."""
+
+    def __init__(self, host: Host) -> None:
+        self._file = ProcFile(host.proc / "softirqs")
+        self._header = b""
+        self._column: dict[int, int] = {}
+        self._before: list[Counts | None] = [None, None]
+
+    def read(self, cpus: Counts) -> tuple[Counts | None, Counts | None]:
+        content = self._file.read_or_none()
+        if content is None:
+            self._before = [None, None]
+            return None, None
+        header = content[: content.find(b"\n")]
+        if header != self._header:
+            self._header = header
+            self._column = {int(name[3:]): index for index, name in enumerate(header.split())}
+            self._before = [None, None]
+        columns = np.array([self._column.get(cpu, -1) for cpu in cpus.tolist()], np.int64)
+        return self._delta(content, b"NET_RX:", 0, columns), self._delta(content, b"NET_TX:", 1, columns)
+
+    def _delta(self, content: bytes, label: bytes, slot: int, columns: Counts) -> Counts | None:
+        start = content.find(label)
+        if start < 0:
+            return None
+        line = content[start + len(label) : content.find(b"\n", start)]
+        now = np.fromstring(line, np.int64, sep=" ")
+        before, self._before[slot] = self._before[slot], now
+        if before is None or len(before) != len(now):
+            return None
+        delta = steps_of_u32(now, before)
+        return np.where((columns >= 0) & (columns < len(delta)), delta[columns], -1)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RunQueueCounts:
+    """Nanoseconds that tasks waited on each core's run queue, and task switches, since the last read."""
+
+    def __init__(self, host: Host) -> None:
+        self._file = ProcFile(host.proc / "schedstat")
+        self._before: dict[int, tuple[int, int]] = {}
+        self._there = self._file.read_or_none() is not None
+        self.missing: tuple[Missing, ...] = ()
+        if not self._there:
+            self.missing = (
+                Missing(
+                    "cpu",
+                    "no run-queue wait per core (there is no /proc/schedstat)",
+                    "run a kernel built with CONFIG_SCHEDSTATS",
+                ),
+            )
+
+    def read(self, cpus: Counts) -> tuple[Counts | None, Counts | None]:
+        content = self._file.read_or_none() if self._there else None
+        if content is None:
+            return None, None
+        before = self._before
+        self._before = now = parse_run_queues(content)
+        if not before:
+            return None, None
+        waited = np.full(len(cpus), -1, np.int64)
+        switched = np.full(len(cpus), -1, np.int64)
+        for index, cpu in enumerate(cpus.tolist()):
+            if cpu in now and cpu in before:
+                # Negative after a core was brought back with fresh counters: then unknown.
+                waited[index] = now[cpu][0] - before[cpu][0]
+                switched[index] = now[cpu][1] - before[cpu][1]
+        return waited, switched
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def parse_run_queues(schedstat: bytes) -> dict[int, tuple[int, int]]:
+    """Core -> (nanoseconds waited, time slices run), from the `cpuN` lines of any version of the file."""
+    queues = {}
+    for line in schedstat.split(b"\n"):
+        if line.startswith(b"cpu"):
+            fields = line.split()
+            if len(fields) >= 10:
+                queues[int(fields[0][3:])] = (int(fields[8]), int(fields[9]))
+    return queues

@@ -1,0 +1,264 @@
+"""Which network queue an interrupt belongs to.
+
+Drivers put the queue into the interrupt's name, each in its way; the interface is told by the device that owns the
+interrupt (sysfs lists them), since an interface may have been renamed after its interrupts were named.
+"""
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.model.clock import MILLIS, Tick
+from exhume.model.errors import SourceUnavailable
+from exhume.procfs.counters import steps_of_u32
+from exhume.procfs.host import Host, ProcFile, subdirectories
+
+_PCI = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
+
+# Names that hold a queue number whatever the interface is called.
+_QUEUE_NAMES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # ena, ixgbe, igb, bnxt, vmxnet3, tg3; with the driver first: i40e, ice, iavf, idpf, hns3
+        r"(?P<owner>[^\s@]+?)-(?i:tx-?rx|rx-?tx|rx|tx|fp|q|ntfy-block)[-.]?(?P<queue>\d+)$",
+        # mlx5, mlx4, mana, gve: by the device's address
+        rf"(?:mlx5_comp|mlx4-|mana_q|gve-ntfy-blk)(?P<queue>\d+)@(?:pci:)?(?P<address>{_PCI})$",
+        # virtio-net
+        r"(?P<address>virtio\d+)-(?:input|output)\.(?P<queue>\d+)$",
+    )
+)
+# mlx5 (older), sfc: the interface and a number, which only an interface known by that name can confirm
+_NAME_AND_NUMBER = re.compile(r"(?P<interface>[^\s@]+)-(?P<queue>\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class NicQueue:
+    """A queue of an interface."""
+
+    device: str
+    queue: int
+
+
+class NicQueues:
+    """Looks up interrupts. `refresh` takes in interfaces that came, went or were renamed."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._by_irq: dict[str, str] = {}
+        self._by_address: dict[str, str] = {}
+        self._interfaces: frozenset[str] = frozenset()
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._by_irq, self._by_address = {}, {}
+        root = self._host.sys / "class/net"
+        self._interfaces = frozenset(subdirectories(root))
+        for interface in sorted(self._interfaces):
+            device = root / interface / "device"
+            if not device.exists():
+                continue
+            address = device.resolve()
+            self._by_address.setdefault(address.name, interface)
+            # A virtio device has its interrupts on the PCI device above it.
+            for owner in (address, address.parent) if address.name.startswith("virtio") else (address,):
+                for irq in _names_of(owner / "msi_irqs"):
+                    self._by_irq.setdefault(irq, interface)
+
+    def find(self, irq: str, name: str) -> NicQueue | None:
+        """The queue of an interrupt; None for one that is not a network queue's, or that can't be told."""
+        for pattern in _QUEUE_NAMES:
+            if match := pattern.match(name):
+                groups = match.groupdict()
+                device = self._by_irq.get(irq) or self._by_address.get(groups.get("address") or "")
+                device = device or self._named(groups.get("owner") or "")
+                return NicQueue(device, int(match["queue"])) if device else None
+        match = _NAME_AND_NUMBER.match(name)
+        if match and match["interface"] in self._interfaces:
+            return NicQueue(match["interface"], int(match["queue"]))
+        return None
+
+    def _named(self, owner: str) -> str | None:
+        """An interface by its name or its device's address, with or without the driver's name before it."""
+        for name in (owner, owner.partition("-")[2]):
+            if name in self._interfaces:
+                return name
+            if name in self._by_address:
+                return self._by_address[name]
+        return None
+
+
+def _names_of(directory: os.PathLike[str]) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(directory)]
+    except OSError:
+        return []
+
+
+Counts = NDArray[np.int64]
+Row = tuple[Any, ...]
+
+_CHEAP_NS = MILLIS // 2
+_QUEUES_EACH_SECOND = 64
+# The kernel's own interrupts (timer, rescheduling, ...) are told only when a core has a storm of them.
+_STORM_PER_S = 5000
+_TRIGGERS = ("-edge", "-level", "-fasteoi")
+
+
+class _Line:
+    """One interrupt: the text of its row at the last read, and what is known about it."""
+
+    __slots__ = ("affinity", "counts", "name", "nic", "per_core", "since", "text")
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.counts: Counts | None = None
+        self.name = ""
+        self.nic: NicQueue | None = None
+        self.affinity: str | None = None
+        self.per_core: ProcFile | None = None
+        self.since = 0
+
+
+class InterruptSource:
+    """Rows of the interrupts table, where a count moved. A row begins where the interrupt was last read."""
+
+    name = "interrupts"
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._file = ProcFile(host.proc / "interrupts")
+        self._nics = NicQueues(host)
+        self._lines: dict[str, _Line] = {}
+        self._header = b""
+        self._cpus: tuple[int, ...] = ()
+        self._cheap = True
+        self._turn = Pace(10.0)
+        self._affinity_turn = Pace(10.0)
+        if self._file.read_or_none() is None:
+            raise SourceUnavailable(self.name, f"{self._file.path} can't be read", "mount procfs at /proc")
+
+    def read(self, tick: Tick) -> TickRows:
+        rows: list[Row] = []
+        if self._affinity_turn.due(tick.end):
+            self._refresh_affinity()
+            self._affinity_turn.done(tick.end)
+        if self._turn.due(tick.end) or self._cheap:
+            began, first = time.thread_time_ns(), not self._lines
+            self._read_all(tick, rows)
+            # The first time has every line to look at, so it tells nothing.
+            self._cheap = first or time.thread_time_ns() - began < _CHEAP_NS
+            self._turn.done(tick.end)
+        else:
+            self._read_queues(tick, rows)
+        if not rows:
+            return NOTHING
+        columns = ("time", "irq", "name", "cpu", "count", "device", "queue", "affinity")
+        return {"interrupts": dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))}
+
+    def close(self) -> None:
+        self._file.close()
+        for line in self._lines.values():
+            if line.per_core:
+                line.per_core.close()
+
+    def _read_all(self, tick: Tick, rows: list[Row]) -> None:
+        content = self._file.read_or_none()
+        if content is None:
+            return
+        header, *texts = content.split(b"\n")
+        if header != self._header:
+            # Cores came or went: the columns are others, so every count starts afresh.
+            self._header = header
+            self._cpus = tuple(int(name[3:]) for name in header.split())
+            for line in self._lines.values():
+                line.text, line.counts = b"", None
+        there = set()
+        for text in texts:
+            label = text[: text.find(b":")].strip().decode("ascii", "replace")
+            if not label:
+                continue
+            there.add(label)
+            if label not in self._lines:
+                self._lines[label] = _Line()
+            line = self._lines[label]
+            if text != line.text:
+                self._take(label, line, text, tick, rows)
+                line.text = text
+            line.since = tick.end
+        for label in self._lines.keys() - there:
+            gone = self._lines.pop(label)
+            if gone.per_core:
+                gone.per_core.close()
+
+    def _take(self, label: str, line: _Line, text: bytes, tick: Tick, rows: list[Row]) -> None:
+        width = len(self._cpus)
+        fields = text.split(None, width + 1)
+        if len(fields) <= width:
+            # ERR and MIS count for the whole machine.
+            return
+        counts = np.array(list(map(int, fields[1 : width + 1])), np.int64)
+        name = interrupt_name(fields[width + 1] if len(fields) > width + 1 else b"", numbered=label.isdigit())
+        if name != line.name:
+            # The number was given to another device.
+            line.name, line.counts = name, None
+            line.nic = self._nics.find(label, name) if label.isdigit() else None
+            line.affinity = self._affinity(label) if line.nic else None
+        rows += self._moved(label, line, counts, tick)
+
+    def _moved(self, label: str, line: _Line, counts: Counts, tick: Tick) -> list[Row]:
+        before, line.counts = line.counts, counts
+        if before is None:
+            return []
+        least = 1 if label.isdigit() else int(_STORM_PER_S * max((tick.end - line.since) / 1e9, 0.001))
+        steps = steps_of_u32(counts, before)
+        device, queue = (line.nic.device, line.nic.queue) if line.nic else (None, None)
+        return [
+            (line.since, label, line.name, self._cpus[column], int(steps[column]), device, queue, line.affinity)
+            for column in np.flatnonzero(steps >= least).tolist()
+        ]
+
+    def _read_queues(self, tick: Tick, rows: list[Row]) -> None:
+        """The network queues alone, from /sys/kernel/irq/N/per_cpu_count: a number for each core that could be."""
+        queues = [(label, line) for label, line in self._lines.items() if line.nic]
+        for label, line in queues[:_QUEUES_EACH_SECOND]:
+            if line.per_core is None:
+                line.per_core = ProcFile(self._host.sys / "kernel/irq" / label / "per_cpu_count")
+            content = line.per_core.read_or_none()
+            if content is None:
+                continue
+            every = np.array(list(map(int, content.split(b","))), np.int64)
+            if self._cpus and self._cpus[-1] < len(every):
+                rows += self._moved(label, line, every[list(self._cpus)], tick)
+                line.text = b""
+                line.since = tick.end
+
+    def _refresh_affinity(self) -> None:
+        self._nics.refresh()
+        for label, line in self._lines.items():
+            if label.isdigit():
+                line.nic = self._nics.find(label, line.name)
+                line.affinity = self._affinity(label) if line.nic else None
+
+    def _affinity(self, irq: str) -> str | None:
+        for name in ("effective_affinity_list", "smp_affinity_list"):
+            content = ProcFile(self._host.proc / "irq" / irq / name).read_or_none()
+            if content and content.strip():
+                return content.strip().decode("ascii", "replace")
+        return None
+
+
+def interrupt_name(rest: bytes, *, numbered: bool) -> str:
+    """The name in a row of /proc/interrupts, which follows the chip, the chip's number and the trigger."""
+    words = rest.decode("utf-8", "replace").split()
+    if not numbered:
+        return " ".join(words)
+    for index, word in enumerate(words):
+        if word.lower().endswith(_TRIGGERS) or word in ("Edge", "Level", "None"):
+            return " ".join(words[index + 1 :])
+    return words[-1] if words else ""

@@ -1,0 +1,373 @@
+"""One record of /dev/kmsg: `priority,sequence,microseconds,flags[,...];text`, then ` KEY=value` lines."""
+
+import contextlib
+import errno
+import mmap
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exhume.collect.perf.attr import (
+    SW_DUMMY,
+    EventSpec,
+    EventType,
+    Flag,
+    SampleType,
+    current_core,
+    open_event,
+    set_thread_name,
+)
+from exhume.collect.perf.records import RecordType, walk
+from exhume.collect.perf.ring import Ring, load_fence
+from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.sources.kmsg_signatures import LONGEST_LITERAL, PLAIN_KIND, Recognised, hints, recognise
+from exhume.model.clock import Tick, read_boot_id
+from exhume.model.errors import SourceUnavailable
+from exhume.model.tables import columns_of
+from exhume.procfs.host import Host
+
+_ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+class LogRecord(NamedTuple):
+    """What the kernel said, and when by its own clock."""
+
+    sequence: int
+    stamp_us: int
+    continues: bool
+    text: str
+
+
+def parse_record(raw: bytes) -> LogRecord | None:
+    """A record as it was read; None for anything that is not one."""
+    head, separator, body = raw.partition(b";")
+    fields = head.split(b",")
+    if not separator or len(fields) < 4:
+        return None
+    try:
+        sequence, stamp = int(fields[1]), int(fields[2])
+    except ValueError:
+        return None
+    if sequence < 0 or stamp < 0:
+        return None
+    text = body.split(b"\n", 1)[0]
+    if b"\\x" in text:
+        # The kernel escapes what isn't printable ASCII, byte by byte; a tab or a UTF-8 letter comes back here.
+        text = _ESCAPED.sub(lambda escape: bytes((int(escape[1], 16),)), text)
+    return LogRecord(sequence, stamp, fields[3] == b"c", text.decode("utf-8", "replace"))
+
+
+# Once may go wrong: a virtual core may be taken away between the two stamps.
+_TIMES = 3
+
+
+class KernelLogClock:
+    """Measures the offset when asked; remembers the last answer."""
+
+    def __init__(self, comm: Path = Path("/proc/thread-self/comm")) -> None:
+        self._comm = comm
+        self._offset = 0
+        self.measured = False
+
+    def offset_ns(self) -> int:
+        """Kernel-log time minus CLOCK_MONOTONIC, as last measured (0 if it never could be)."""
+        return self._offset
+
+    def measure(self) -> bool:
+        """Measure now. False where the kernel doesn't allow even a thread to watch itself.
+
+        The first event that follows a thread makes the kernel wait until every core has been through its scheduler,
+        which took seconds under thousands of forks a second. An event of a core doesn't, so that is tried first.
+        """
+        return self._measure_on_a_core() or self._measure(pid=0, cpu=-1)
+
+    def _measure_on_a_core(self) -> bool:
+        # Stay where the thread runs: another core may be the starved one.
+        allowed, core = os.sched_getaffinity(0), current_core()
+        try:
+            os.sched_setaffinity(0, {core})
+        except OSError:
+            return False
+        try:
+            return self._measure(pid=-1, cpu=core)
+        finally:
+            # The cores may have changed meanwhile; then the kernel has seen to it.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, allowed)
+
+    def _measure(self, *, pid: int, cpu: int) -> bool:
+        rings: list[Ring] = []
+        try:
+            for monotonic in (True, False):
+                fd = open_event(_name_event(monotonic), pid=pid, cpu=cpu)
+                ring = Ring(fd, cpu, mmap.PAGESIZE, load_fence())
+                rings.append(ring)
+            for ring in rings:
+                ring.enable()
+            name = self._comm.read_bytes().strip()
+            for _ in range(_TIMES):
+                set_thread_name(name)
+            stamps = [_stamps(ring.read(), threading.get_native_id()) for ring in rings]
+        except (OSError, SourceUnavailable):
+            return False
+        finally:
+            for ring in rings:
+                ring.close()
+        offset = _offset(*stamps)
+        if offset is None:
+            return False
+        self._offset = offset
+        self.measured = True
+        return True
+
+
+def _name_event(monotonic: bool) -> EventSpec:
+    return EventSpec(
+        EventType.SOFTWARE,
+        SW_DUMMY,
+        0,
+        SampleType.TID | SampleType.TIME | SampleType.CPU,
+        Flag.DISABLED | Flag.COMM | Flag.SAMPLE_ID_ALL | Flag.EXCLUDE_KERNEL | Flag.EXCLUDE_HV,
+        monotonic=monotonic,
+    )
+
+
+def _stamps(data: bytes, thread: int) -> list[int]:
+    """When a thread was named; others on its core may have been meanwhile."""
+    records = walk(data)
+    at = records.of(RecordType.COMM)
+    at = at[records.words[at + 1] >> np.uint64(32) == thread]
+    ends = (start + int(records.words[start] >> np.uint64(48)) // 8 for start in at)
+    return [int(records.words[end - 2]) for end in ends]
+
+
+def _offset(monotonic: list[int], log: list[int]) -> int | None:
+    """The usual difference. A ring that is full has the first of them."""
+    found = sorted(after - before for before, after in zip(monotonic, log, strict=False))
+    return found[(len(found) - 1) // 2] if found else None
+
+
+_LARGEST_RECORD = 8192
+# In one tick: enough to catch up with any real burst, few enough that a flood can't take the recorder over. What is
+# beyond it stays in the kernel's buffer for the next tick.
+_RECORDS_PER_TICK = 20_000
+# When recording begins: more than the largest log of a boot holds.
+_RECORDS_OF_BACKLOG = 1_000_000
+_PLAIN_ROWS_PER_TICK = 1000
+_KNOWN_ROWS_PER_TICK = 2000
+# Halves of one wrapped line are printed in one go.
+_SAME_LINE_US = 50_000
+
+_EVENT_COLUMNS = tuple(column.name for column in columns_of("events"))
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """How far the log has been recorded: the last record's number, in a boot."""
+
+    boot_id: str
+    sequence: int
+
+
+@dataclass(slots=True)
+class _Line:
+    """The line before, should it turn out to go on in the next record."""
+
+    record: LogRecord
+    row: dict[str, Any] | None
+    known: bool
+
+
+class KernelLogSource:
+    """Rows of the events table from /dev/kmsg, and of the losses table for what was overwritten or left out.
+
+    `after` is where an earlier recorder stopped. Without it (or after a reboot) the lines that are already in the log
+    are searched for signatures only, and everything from now on is recorded. `clock_offset` tells how many
+    nanoseconds the log's clock is ahead of CLOCK_MONOTONIC.
+    """
+
+    name = "kernel-log"
+
+    def __init__(
+        self, host: Host, after: LogPosition | None = None, clock_offset: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._boot_id = read_boot_id(host.proc)
+        self._clock_offset = clock_offset
+        resumes = after is not None and after.boot_id == self._boot_id
+        self._last: int | None = after.sequence if after is not None and resumes else None
+        self._before: _Line | None = None
+        self._batch = _Batch()
+        path = host.dev / "kmsg"
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise SourceUnavailable(self.name, f"{path} can't be opened ({error.strerror})", _remedy(error)) from error
+        if not resumes:
+            self._drain(_RECORDS_OF_BACKLOG, only_known=True)
+            self._before = None
+            self._batch.begin_tick()
+
+    @property
+    def position(self) -> LogPosition | None:
+        """Where a later recorder should go on; None until a line was seen."""
+        return None if self._last is None else LogPosition(self._boot_id, self._last)
+
+    def read(self, tick: Tick) -> TickRows:
+        self._drain(_RECORDS_PER_TICK, only_known=False)
+        if tick.nanos <= 0:
+            # The tick that only sets counters: what the log says before the first real one belongs to that.
+            return NOTHING
+        if self._before is not None:
+            # Its row leaves with this tick: a second half that comes later gets a row of its own.
+            self._before.row = None
+        batch, self._batch = self._batch, _Batch()
+        return batch.rows(tick, self._clock_offset())
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _drain(self, limit: int, *, only_known: bool) -> None:
+        for _ in range(limit):
+            try:
+                raw = os.read(self._fd, _LARGEST_RECORD)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    # Records were overwritten; the number of the next one tells how many.
+                    continue
+                self._batch.lose("read-error", 1, f"/dev/kmsg: {error.strerror}")
+                return
+            if not raw:
+                return
+            record = parse_record(raw)
+            if record is None:
+                self._batch.lose("unreadable-record", 1, "a record of the kernel log that has another shape")
+            else:
+                self._take(record, only_known)
+
+    def _take(self, record: LogRecord, only_known: bool) -> None:
+        if self._last is not None:
+            if record.sequence <= self._last:
+                return
+            gap = record.sequence - self._last - 1
+            if gap:
+                lost = f"{gap} lines of the kernel log were overwritten before they were read"
+                self._batch.lose("sequence-gap", gap, lost)
+                self._before = None
+        self._last = record.sequence
+        before, self._before = self._before, None
+        text, known = record.text, recognise(record.text)
+        if before is not None and (joined := _join(before, record, known)):
+            text, known = joined
+            if before.row is not None:
+                self._batch.rewrite(before.row, text, known)
+                self._before = _Line(record._replace(text=text), before.row, known is not None)
+                return
+        row = None if only_known and known is None else self._batch.add(record, text, known)
+        if row is not None or only_known:
+            self._before = _Line(record._replace(text=text), row, known is not None)
+
+
+def _join(before: _Line, record: LogRecord, known: Recognised | None) -> tuple[str, Recognised | None] | None:
+    """The whole line, when this record is the rest of the one before."""
+    if record.continues:
+        text = before.record.text + record.text
+        return text, recognise(text)
+    # Two lines are halves of one only if neither says anything alone and together they do.
+    if before.known or known is not None or record.stamp_us - before.record.stamp_us > _SAME_LINE_US:
+        return None
+    first, second = before.record.text, record.text
+    # One look for a literal in either half, or where they meet with or without a blank.
+    if not hints(f"{first} {second}\n{first[-LONGEST_LITERAL:]}{second[:LONGEST_LITERAL]}"):
+        return None
+    for between in (" ", ""):
+        text = first + between + second
+        whole = recognise(text)
+        if whole is not None:
+            return text, whole
+    return None
+
+
+class _Batch:
+    """The rows of one tick."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+        self._losses: list[tuple[str, int, str]] = []
+        self._left_out = 0
+        self.begin_tick()
+
+    def begin_tick(self) -> None:
+        """Count the rows that a tick may have from here."""
+        self._plain_room, self._known_room = _PLAIN_ROWS_PER_TICK, _KNOWN_ROWS_PER_TICK
+
+    def add(self, record: LogRecord, text: str, known: Recognised | None) -> dict[str, Any] | None:
+        if known is None:
+            self._plain_room -= 1
+        else:
+            self._known_room -= 1
+        if (self._plain_room if known is None else self._known_room) < 0:
+            self._left_out += 1
+            return None
+        row: dict[str, Any] = {"kernel_us": record.stamp_us, "sequence": record.sequence}
+        self.rewrite(row, text, known)
+        self._rows.append(row)
+        return row
+
+    @staticmethod
+    def rewrite(row: dict[str, Any], text: str, known: Recognised | None) -> None:
+        row["text"] = text
+        row["kind"] = known.kind if known else PLAIN_KIND
+        row["severity"] = known.severity if known else "info"
+        if known:
+            row.update(known.fields)
+
+    def lose(self, kind: str, count: int, text: str) -> None:
+        self._losses.append((kind, count, text))
+
+    def rows(self, tick: Tick, offset: int) -> TickRows:
+        if self._left_out:
+            self.lose("rate-limit", self._left_out, "lines of the kernel log beyond what is recorded in a second")
+        tables: dict[str, dict[str, list[Any]]] = {}
+        if self._rows:
+            for row in self._rows:
+                row["time"] = monotonic_of(row["kernel_us"], tick.end, offset)
+                row["source"] = KernelLogSource.name
+            tables["events"] = {name: [row.get(name) for row in self._rows] for name in _EVENT_COLUMNS}
+        if self._losses:
+            tables["losses"] = {
+                "time": [tick.start] * len(self._losses),
+                "source": [KernelLogSource.name] * len(self._losses),
+                "kind": [kind for kind, _, _ in self._losses],
+                "count": [count for _, count, _ in self._losses],
+                "text": [text for _, _, text in self._losses],
+            }
+        return tables
+
+
+def monotonic_of(stamp_us: int, now: int, offset: int) -> int:
+    """A log stamp brought to CLOCK_MONOTONIC.
+
+    The two clocks start together and drift apart at a steady rate, so a line from the first hour of the boot takes
+    only its share of today's offset. `now` is monotonic nanoseconds, and `offset` is how far the log's clock is ahead.
+    """
+    stamp = stamp_us * 1000
+    log_now = now + offset
+    if log_now <= 0:
+        return stamp - offset
+    return stamp - offset * stamp // log_now
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return "grant CAP_SYSLOG and read access to /dev/kmsg, or set sysctl kernel.dmesg_restrict=0"
+    return "make /dev/kmsg visible (mount devtmpfs at /dev, or hand the device to the container)"

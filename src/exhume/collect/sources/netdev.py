@@ -1,0 +1,93 @@
+"""Transmit timeouts of network queues, counted by the kernel: its log line comes once a boot on many kernels, the
+counter moves every time."""
+
+from pathlib import Path
+from typing import Any
+
+from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.model.clock import Tick
+from exhume.model.errors import SourceUnavailable
+from exhume.procfs.host import Host, ProcFile, subdirectories
+
+# Queues read in one tick; a timeout takes five seconds to come about, so taking turns loses nothing.
+_QUEUES_PER_TICK = 64
+
+
+class _Queue:
+    __slots__ = ("device", "file", "number", "timeouts")
+
+    def __init__(self, device: str, number: int, path: Path) -> None:
+        self.device, self.number, self.file = device, number, ProcFile(path)
+        self.timeouts = self.read()
+
+    def read(self) -> int | None:
+        content = self.file.read_or_none()
+        return int(content) if content and content.strip().isdigit() else None
+
+
+class NetdevSource:
+    """Rows of the events table (kind nic-tx-timeout), for queues of devices that have hardware behind them."""
+
+    name = "netdev"
+
+    def __init__(self, host: Host) -> None:
+        self._devices = host.sys / "class/net"
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._turn = 0
+        self._search_pace = Pace(10.0)
+        if not self._devices.is_dir():
+            raise SourceUnavailable(self.name, f"{self._devices} can't be seen", "mount sysfs at /sys")
+
+    def read(self, tick: Tick) -> TickRows:
+        if self._search_pace.due(tick.end):
+            self._search()
+            self._search_pace.done(tick.end)
+        timeouts = []
+        for queue in self._some():
+            before, now = queue.timeouts, queue.read()
+            queue.timeouts = now
+            if before is not None and now is not None and now > before:
+                timeouts.append((queue.device, queue.number, now - before))
+        return {"events": _rows(tick, timeouts)} if timeouts else NOTHING
+
+    def close(self) -> None:
+        for queue in self._queues.values():
+            queue.file.close()
+        self._queues = {}
+
+    def _some(self) -> list[_Queue]:
+        queues = list(self._queues.values())
+        if len(queues) <= _QUEUES_PER_TICK:
+            return queues
+        first = self._turn % len(queues)
+        self._turn = first + _QUEUES_PER_TICK
+        return [*queues[first:], *queues[:first]][:_QUEUES_PER_TICK]
+
+    def _search(self) -> None:
+        there: set[tuple[str, int]] = set()
+        for device in subdirectories(self._devices):
+            directory = self._devices / device
+            # Virtual devices (one for each container) have no watchdog to trip.
+            if not (directory / "device").exists():
+                continue
+            for name in subdirectories(directory / "queues"):
+                if name.startswith("tx-") and name[3:].isdigit():
+                    key = (device, int(name[3:]))
+                    there.add(key)
+                    if key not in self._queues:
+                        self._queues[key] = _Queue(*key, directory / "queues" / name / "tx_timeout")
+        for key in self._queues.keys() - there:
+            self._queues.pop(key).file.close()
+
+
+def _rows(tick: Tick, timeouts: list[tuple[str, int, int]]) -> dict[str, list[Any]]:
+    return {
+        "time": [tick.start] * len(timeouts),
+        "source": [NetdevSource.name] * len(timeouts),
+        "kind": ["nic-tx-timeout"] * len(timeouts),
+        "severity": ["critical"] * len(timeouts),
+        "text": [f"{device}: transmit queue {queue} timed out ({count} more)" for device, queue, count in timeouts],
+        "device": [device for device, _, _ in timeouts],
+        "queue": [queue for _, queue, _ in timeouts],
+        "value": [float(count) for _, _, count in timeouts],
+    }

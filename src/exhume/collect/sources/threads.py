@@ -1,0 +1,144 @@
+"""The kernel's own threads on each core: how long they ran, and how long they had to wait for it.
+
+A ksoftirqd that waits is a core whose network queues stand still. The kernel adds a wait when it ends, so one of six
+seconds shows in the tick in which the thread got to run at last.
+"""
+
+import os
+from pathlib import Path
+
+from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.model.clock import Tick
+from exhume.model.errors import Missing, SourceUnavailable
+from exhume.procfs.host import Host, subdirectories
+
+_WATCHED = frozenset({"ksoftirqd", "rcuc", "migration", "ktimers", "rcuop", "backlog_napi"})
+_KTHREADD = 2
+_LARGEST = 128
+
+
+class _Thread:
+    """One watched thread, its file kept open."""
+
+    __slots__ = ("comm", "content", "cpu", "fd", "run", "tid", "wait")
+
+    def __init__(self, tid: int, comm: str, cpu: int, fd: int) -> None:
+        self.tid, self.comm, self.cpu, self.fd = tid, comm, cpu, fd
+        self.content = b""
+        self.run = self.wait = -1
+
+
+class ThreadSource:
+    """Rows of the threads table, for the threads that ran or waited in the tick."""
+
+    name = "threads"
+
+    def __init__(self, host: Host) -> None:
+        self._proc = os.fspath(host.proc)
+        self._threads: dict[int, _Thread] = {}
+        self._search_pace = Pace(60.0)
+        self._search()
+        if not self._threads:
+            raise SourceUnavailable(
+                self.name,
+                "no per-core kernel threads can be seen with their /proc/PID/schedstat",
+                "run in the node's pid namespace (hostPID), without hidepid on /proc",
+            )
+        self.missing: tuple[Missing, ...] = ()
+        self._look_for_waits()
+
+    def read(self, tick: Tick) -> TickRows:
+        if self._search_pace.due(tick.end):
+            self._search()
+            self._look_for_waits()
+            self._search_pace.done(tick.end)
+        rows: list[tuple[int, str, int, int, int]] = []
+        for thread in list(self._threads.values()):
+            try:
+                content = os.pread(thread.fd, _LARGEST, 0)
+            except OSError:
+                self._drop(thread)
+                continue
+            if content == thread.content:
+                continue
+            thread.content = content
+            run, wait = _run_and_wait(content)
+            if thread.run >= 0:
+                ran, waited = run - thread.run, wait - thread.wait
+                if ran >= 0 and waited >= 0:
+                    rows.append((thread.tid, thread.comm, thread.cpu, ran, waited))
+            thread.run, thread.wait = run, wait
+        if not rows:
+            return NOTHING
+        tids, comms, cpus, runs, waits = zip(*rows, strict=True)
+        return {
+            "threads": {
+                "time": [tick.start] * len(rows),
+                "tid": tids,
+                "comm": comms,
+                "cpu": cpus,
+                "run_ns": runs,
+                "wait_ns": waits,
+            }
+        }
+
+    def close(self) -> None:
+        for thread in list(self._threads.values()):
+            self._drop(thread)
+
+    def _drop(self, thread: _Thread) -> None:
+        os.close(thread.fd)
+        del self._threads[thread.tid]
+
+    def _search(self) -> None:
+        """Find threads that are new: a core that was brought up for the first time has some."""
+        for tid in self._kernel_threads():
+            if tid in self._threads:
+                continue
+            comm = self._text(f"{tid}/comm")
+            name, _, core = comm.partition("/")
+            if name not in _WATCHED or not core.isdigit():
+                continue
+            try:
+                fd = os.open(f"{self._proc}/{tid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            self._threads[tid] = _Thread(tid, comm, int(core), fd)
+
+    def _kernel_threads(self) -> list[int]:
+        """The children of kthreadd; every process where the kernel keeps no list of children."""
+        children = self._text(f"{_KTHREADD}/task/{_KTHREADD}/children")
+        if children:
+            return [int(tid) for tid in children.split()]
+        return [int(name) for name in subdirectories(self._proc) if name.isdigit()]
+
+    def _look_for_waits(self) -> None:
+        """Whether waits are counted at all: threads as old as the machine have waited at some time."""
+        counted = False
+        for thread in self._threads.values():
+            try:
+                counted = counted or _run_and_wait(os.pread(thread.fd, _LARGEST, 0))[1] > 0
+            except OSError:
+                continue
+        self.missing = (
+            ()
+            if counted
+            else (
+                Missing(
+                    self.name,
+                    "the kernel doesn't count how long threads wait for a core",
+                    "set sysctl kernel.task_delayacct=1, or run a kernel built with CONFIG_SCHEDSTATS",
+                ),
+            )
+        )
+
+    def _text(self, name: str) -> str:
+        try:
+            return Path(self._proc, name).read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+
+def _run_and_wait(content: bytes) -> tuple[int, int]:
+    fields = content.split()
+    return (int(fields[0]), int(fields[1])) if len(fields) >= 2 else (-1, -1)

@@ -1,0 +1,175 @@
+"""Cgroups that were held back by their CPU quota.
+
+Cgroups with a quota are looked for a slice at a time, in a round every few seconds where that is cheap and every minute
+where it isn't; those found are read every second, and have a row when they were throttled.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
+from exhume.collect.source import NOTHING, TickRows
+from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.errors import SourceUnavailable
+from exhume.procfs.host import Host, ProcFile, subdirectories
+
+# Rounds take about a thousandth of a core.
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 5, 60
+_PAUSE_PER_COST = 1000
+_SEARCH_SLICE_NS = MILLIS
+_READ_SLICE_NS = 2 * MILLIS
+_USUAL_PERIOD_US = 100_000
+# Files kept open; the rest are opened for each read.
+_OPEN_AT_MOST = 128
+
+Counts = tuple[int, int, int]
+
+
+class _Limited:
+    """A cgroup with a quota: when it was last read, and what it said."""
+
+    __slots__ = ("counts", "file", "quota", "since")
+
+    def __init__(self, path: str, quota: float) -> None:
+        self.file = ProcFile(f"{path}/cpu.stat")
+        self.quota = quota
+        self.counts: Counts | None = None
+        self.since = 0
+
+
+class ThrottlingSource:
+    """Rows of the throttling table. A row begins where the cgroup was last read: the tick before, unless there are so
+    many that they have to take turns."""
+
+    name = "throttling"
+
+    def __init__(self, host: Host) -> None:
+        layout = hierarchies(host)
+        v1, v2 = find_v1(layout, "cpu"), find_v2(layout)
+        if v1 is not None:
+            self._root, self._quota = v1.path, "cpu.cfs_quota_us"
+        elif v2 is not None:
+            self._root, self._quota = v2.path, "cpu.max"
+        else:
+            raise SourceUnavailable(
+                self.name, "no hierarchy with the cpu controller is mounted", "mount cgroup2 at /sys/fs/cgroup"
+            )
+        self._limited: dict[str, _Limited] = {}
+        self._search: Iterator[None] | None = None
+        self._next_round = 0
+        self._round_cost = 0
+        self._turn = 0
+
+    def read(self, tick: Tick) -> TickRows:
+        self._go_on_searching(tick)
+        rows = []
+        names = list(self._limited)
+        deadline = time.thread_time_ns() + _READ_SLICE_NS
+        for step in range(len(names)):
+            name = names[(self._turn + step) % len(names)]
+            row = self._throttled(name, tick)
+            if row is not None:
+                rows.append(row)
+            if time.thread_time_ns() > deadline:
+                self._turn = (self._turn + step + 1) % len(names)
+                break
+        if not rows:
+            return NOTHING
+        columns = ("time", "cgroup", "periods", "throttled", "throttled_ns", "quota")
+        values: dict[str, Any] = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+        return {"throttling": values}
+
+    def close(self) -> None:
+        for limited in self._limited.values():
+            limited.file.close()
+        self._limited = {}
+
+    def _throttled(self, name: str, tick: Tick) -> tuple[int, str, int, int, int, float] | None:
+        limited = self._limited[name]
+        content = limited.file.read_or_none()
+        if len(self._limited) > _OPEN_AT_MOST or content is None:
+            limited.file.close()
+        if content is None:
+            del self._limited[name]
+            return None
+        now = parse_cpu_stat(content)
+        before, since = limited.counts, limited.since
+        limited.counts, limited.since = now, tick.end
+        if before is None or now is None:
+            return None
+        periods, throttled, nanos = (new - old for new, old in zip(now, before, strict=True))
+        # The kernel counts a throttling when it begins, and how long it took when it is over: that may be a tick later.
+        if periods < 0 or nanos < 0 or throttled < 0 or throttled + nanos == 0:
+            return None
+        return since, name, periods, throttled, nanos, limited.quota
+
+    def _go_on_searching(self, tick: Tick) -> None:
+        if self._search is None:
+            if tick.end < self._next_round:
+                return
+            self._search = self._round()
+            self._round_cost = 0
+        began = time.thread_time_ns()
+        for _ in self._search:
+            if time.thread_time_ns() > began + _SEARCH_SLICE_NS:
+                self._round_cost += time.thread_time_ns() - began
+                return
+        self._search = None
+        cost = self._round_cost + time.thread_time_ns() - began
+        pause = min(max(cost * _PAUSE_PER_COST, _SHORTEST_PAUSE_S * NANOS), _LONGEST_PAUSE_S * NANOS)
+        self._next_round = tick.end + pause
+
+    def _round(self) -> Iterator[None]:
+        """Look at every cgroup once, pausing after each."""
+        pending = [os.fspath(self._root)]
+        root = pending[0]
+        while pending:
+            path = pending.pop()
+            yield
+            children = [f"{path}/{name}" for name in subdirectories(path)]
+            for child in children:
+                name = child[len(root) :]
+                quota = quota_of(child, self._quota)
+                if name in self._limited:
+                    self._limited[name].quota = quota or self._limited[name].quota
+                elif quota is not None:
+                    self._limited[name] = _Limited(child, quota)
+                yield
+            # A leaf has two links: itself and its name.
+            pending += [child for child in children if _has_children(child)]
+
+
+def quota_of(directory: str, file: str) -> float | None:
+    """What the quota file (`cpu.cfs_quota_us` or `cpu.max`) of a cgroup allows, in cores; None without a limit."""
+    content = ProcFile(f"{directory}/{file}").read_or_none()
+    if content is None or content.startswith((b"-1", b"max")):
+        return None
+    quota, _, period = content.strip().partition(b" ")
+    if not period:
+        period = (ProcFile(f"{directory}/cpu.cfs_period_us").read_or_none() or b"").strip()
+    return int(quota) / int(period) if period else int(quota) / _USUAL_PERIOD_US
+
+
+def parse_cpu_stat(content: bytes) -> Counts | None:
+    """Periods, throttled periods and throttled nanoseconds; None when the file has none of them."""
+    values = {}
+    for line in content.splitlines():
+        name, _, value = line.partition(b" ")
+        values[name] = value
+    if b"nr_throttled" not in values or b"nr_periods" not in values:
+        return None
+    if b"throttled_usec" in values:
+        nanos = int(values[b"throttled_usec"]) * 1000
+    else:
+        nanos = int(values.get(b"throttled_time", b"0"))
+    return int(values[b"nr_periods"]), int(values[b"nr_throttled"]), nanos
+
+
+def _has_children(path: str) -> bool:
+    try:
+        return Path(path).stat().st_nlink != 2
+    except OSError:
+        return False

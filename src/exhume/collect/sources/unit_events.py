@@ -1,0 +1,215 @@
+"""Starts, ends and failures of systemd's services, as systemd tells them over its bus.
+
+Nobody is asked each second: systemd sends what changed, and what came is taken without waiting. Only services that
+stirred are kept in mind, and only those are asked after now and then, for what a lost connection may have swallowed.
+"""
+
+import re
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.collect.systemd.bus import MANAGER, PROPERTIES, SERVICE, UNIT, Bus, BusError, Call, Signal, get_all
+from exhume.collect.systemd.bus import properties as told_by
+from exhume.model.clock import Tick
+from exhume.model.errors import SourceUnavailable
+from exhume.procfs.host import Host
+
+STARTED, ENDED, FAILED, RESTARTED = "unit-started", "unit-ended", "unit-failed", "unit-restarted"
+# A bus that went away is looked for again; each look may wait so long for it. The first one is before the first tick,
+# where nothing is held up by it: on a node that is starved already half a second is soon over.
+_LOOK_EVERY_S = 30.0
+_PATIENCE_S, _FIRST_PATIENCE_S = 0.5, 5.0
+_ASK_AGAIN_EVERY_S = 600.0
+_MOST_ROWS = 256
+_MOST_AT_ONCE = 32
+# Services kept in mind, and how many of them are asked after.
+_MOST_KNOWN = 1024
+_MOST_ASKED = 64
+_EXITED = 1
+_ESCAPED = re.compile(r"_([0-9a-f]{2})")
+_FROM = "type='signal',sender='org.freedesktop.systemd1',"
+_RULES = (
+    f"{_FROM}interface='{MANAGER}',member='JobRemoved'",
+    f"{_FROM}interface='{PROPERTIES}',member='PropertiesChanged',arg0='{SERVICE}'",
+)
+_JOBS = {
+    "dependency": "was not started: a unit that it requires failed",
+    "timeout": "was not started in time",
+}
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was last told of a service; times are systemd's monotonic microseconds."""
+
+    started: int = 0
+    ended: int = 0
+    restarts: int | None = None
+    result: str = "success"
+
+
+class UnitEventSource:
+    """Rows of the events table; `comm` is the unit's name. `value` is an exit code (128 and more: a signal) or, for a
+    restart, how many there were by then."""
+
+    name = "systemd"
+
+    def __init__(self, host: Host, bus: Path | None = None) -> None:
+        self._path = bus or NodeRoot().bus
+        self._known: dict[str, _Known] = {}
+        self._asked: dict[int, tuple[str, str]] = {}
+        self._look, self._ask_again = Pace(_LOOK_EVERY_S), Pace(_ASK_AGAIN_EVERY_S)
+        # What happened before is not news.
+        self._since = time.monotonic_ns() // 1000
+        try:
+            self._bus: Bus | None = _listening(self._path, _FIRST_PATIENCE_S)
+        except BusError as error:
+            remedy = f"run as root where systemd runs; in a container mount the node's {self._path} at the same place"
+            raise SourceUnavailable(self.name, str(error), remedy) from None
+
+    def read(self, tick: Tick) -> TickRows:
+        if self._bus is None and self._look.due(tick.end):
+            self._look.done(tick.end)
+            self._find_again()
+        if self._bus is None:
+            return NOTHING
+        try:
+            if self._ask_again.due(tick.end):
+                self._ask_again.done(tick.end)
+                self._ask_after(list(self._known)[-_MOST_ASKED:])
+            rows = self._take(self._bus, tick)[:_MOST_ROWS]
+        except BusError:
+            self.close()
+            return NOTHING
+        return {"events": {name: [row[name] for row in rows] for name in rows[0]}} if rows else NOTHING
+
+    def close(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
+        self._bus = None
+        self._asked.clear()
+
+    def _find_again(self) -> None:
+        try:
+            self._bus = _listening(self._path, _PATIENCE_S)
+            self._ask_after(list(self._known)[-_MOST_ASKED:])
+        except BusError:
+            self.close()
+
+    def _take(self, bus: Bus, tick: Tick) -> list[Row]:
+        rows: list[Row] = []
+        for told in bus.signals():
+            rows += self._signalled(told, tick)
+        for number, answer in bus.answers().items():
+            what, path = self._asked.pop(number, ("", ""))
+            if not what or isinstance(answer, BusError):
+                continue
+            if what == SERVICE:
+                rows += self._changed(path, told_by(answer), tick)
+            elif answer[0][1] == "failed":
+                result = self._known.get(path, _Known()).result
+                rows.append(_row(FAILED, tick.end, _name(path), f"failed ({result})"))
+        return rows
+
+    def _signalled(self, told: Signal, tick: Tick) -> list[Row]:
+        if told.member == "PropertiesChanged":
+            return self._changed(told.path, {name: value for name, (_, value) in told.body[1].items()}, tick)
+        if told.member == "JobRemoved" and told.body[3] in _JOBS and str(told.body[2]).endswith(".service"):
+            return [_row(FAILED, tick.end, str(told.body[2]), _JOBS[told.body[3]])]
+        return []
+
+    def _changed(self, path: str, now: dict[str, Any], tick: Tick) -> list[Row]:
+        """What the properties of a service say that was not known of it yet."""
+        name = _name(path)
+        # The one that stirred last is the last to be forgotten.
+        before = self._known.pop(path, None)
+        known = before or _Known(self._since, self._since)
+        self._known[path] = known
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        rows: list[Row] = []
+        started = int(now.get("ExecMainStartTimestampMonotonic", 0))
+        is_new_start = started > known.started
+        if is_new_start:
+            known.started = started
+            rows.append(_row(STARTED, started * 1000, name, "started", pid=now.get("ExecMainPID") or None))
+        ended = int(now.get("ExecMainExitTimestampMonotonic", 0))
+        if ended > known.ended:
+            known.ended = ended
+            rows.append(_end(name, ended * 1000, now))
+        restarts = _restarts(known, name, now.get("NRestarts"), is_new_start, tick)
+        result = str(now.get("Result", known.result))
+        # When systemd reads its files again it tells of every unit, also of those that failed long ago.
+        if result != "success" and (rows or (before is not None and result != known.result)):
+            self._ask_state(path)
+        known.result = result
+        return sorted([*rows, *restarts], key=lambda row: int(row["time"]))
+
+    def _ask_state(self, path: str) -> None:
+        """Whether it is given up or started again: only its state tells."""
+        if self._bus is not None and (UNIT, path) not in self._asked.values():
+            self._asked[self._bus.ask(Call(path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState")))] = (UNIT, path)
+
+    def _ask_after(self, paths: list[str]) -> None:
+        assert self._bus is not None
+        for path in paths:
+            self._asked[self._bus.ask(get_all(path, SERVICE))] = (SERVICE, path)
+
+
+def _listening(path: Path, patience_s: float) -> Bus:
+    bus = Bus(path, patience_s)
+    try:
+        bus.listen(_RULES)
+    except BusError:
+        bus.close()
+        raise
+    bus.patience_s = _PATIENCE_S
+    return bus
+
+
+def _restarts(known: _Known, name: str, count: int | None, is_new_start: bool, tick: Tick) -> list[Row]:
+    """The restarts that were not told yet; of a service that was not followed so far, the one that was just seen."""
+    if count is None:
+        return []
+    before = known.restarts if known.restarts is not None else count - int(is_new_start and count > 0)
+    known.restarts = count
+    return [
+        _row(RESTARTED, tick.end, name, f"was started again by systemd ({number} times by now)", float(number))
+        for number in range(before + 1, count + 1)[-_MOST_AT_ONCE:]
+    ]
+
+
+def _name(path: str) -> str:
+    """The unit that an object on the bus stands for: what isn't a letter or digit is written in hex there."""
+    escaped = path.rpartition("/")[2]
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), escaped)
+
+
+def _end(name: str, moment: int, now: dict[str, Any]) -> Row:
+    status = int(now.get("ExecMainStatus", 0))
+    if now.get("ExecMainCode") == _EXITED:
+        return _row(ENDED, moment, name, f"ended with code {status}", float(status))
+    try:
+        by = f"signal {status} ({signal.Signals(status).name})"
+    except ValueError:
+        by = f"signal {status}"
+    return _row(ENDED, moment, name, f"was ended by {by}", float(128 + status))
+
+
+def _row(kind: str, moment: int, name: str, words: str, value: float | None = None, pid: int | None = None) -> Row:  # noqa: PLR0917
+    return {
+        "time": moment,
+        "source": UnitEventSource.name,
+        "kind": kind,
+        "severity": "warning" if kind == FAILED else "info",
+        "text": f"unit {name} {words}",
+        "pid": pid,
+        "comm": name,
+        "value": value,
+    }

@@ -1,0 +1,1 @@
+"""Addresses -> function names: kallsyms, ELF tables, Go tables, perf maps."""

@@ -1,0 +1,191 @@
+"""Go's own table of functions, which every Go program carries since its runtime needs it: stripping leaves it.
+
+It starts with a header, then come names, and a sorted list of where each function starts and where its record is.
+Only that list is kept, eight bytes a function; records and names are read from the file when a function is hit.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.symbols.elf import MAX_SYMBOLS, ElfFile, Section, StringTable
+from exhume.collect.symbols.file_budget import Read
+from exhume.collect.symbols.locate import OpenFile
+from exhume.collect.symbols.table import Spans
+
+_GO_1_16, _GO_1_18, _GO_1_20 = 0xFFFFFFFA, 0xFFFFFFF0, 0xFFFFFFF1
+_MAGICS = (_GO_1_20, _GO_1_18, _GO_1_16)
+_HEADER_SIZE = 8 + 8 * 8
+_ALIGNMENT = 8
+_CHUNK = 32768  # functions read at a time
+_SEARCHED_AT_ONCE = 1 << 20
+_MAX_SEARCHED = 256 << 20
+# The table may end this much before its code does: the linker fills up to a multiple of a few bytes.
+_MAX_FILLING = 64
+_TEXT_IN_MODULE = 22  # which pointer of the runtime's description of a module tells where its code starts
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """Where the parts of a table are, counted from its start. Since Go 1.18 functions count from `text`."""
+
+    pointer: int
+    relative: bool
+    functions: int
+    text: int
+    names: StringTable
+    list: int
+
+    @property
+    def text_field(self) -> int:
+        return 8 + 2 * self.pointer
+
+    @property
+    def entry(self) -> int:
+        """How many bytes a function's start takes."""
+        return 4 if self.relative else self.pointer
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """Where functions start, one number more than there are functions, and where their records are. Starts that
+    are addresses are made to count from the first one."""
+
+    first: int
+    bounds: npt.NDArray[np.uint32]
+    records: npt.NDArray[np.uint32]
+
+
+class GoFunctions:
+    """The functions of a Go program."""
+
+    __slots__ = ("_header", "_records", "_records_at", "nbytes", "spans")
+    needs_file = True
+
+    def __init__(self, base: int, functions: _List, header: _Header, records_at: int) -> None:
+        # Each function reaches to where the next one starts.
+        self.spans = Spans(base, functions.bounds[:-1], functions.bounds[1:])
+        self.nbytes = functions.bounds.nbytes + functions.records.nbytes
+        self._header = header
+        self._records = functions.records
+        self._records_at = records_at
+
+    def name(self, index: int, file: OpenFile | None) -> bytes:
+        """The name of a function; empty when its record is not that of a function that starts there."""
+        if file is None:
+            return b""
+        width = self._header.entry
+        record = file.read(self._records_at + int(self._records[index]), width + 4)
+        if len(record) != width + 4:
+            return b""
+        start = int.from_bytes(record[:width], "little") + (self.spans.base if self._header.relative else 0)
+        at = int.from_bytes(record[width:], "little")
+        if start != self.spans.start(index) or at >= self._header.names.size:
+            return b""
+        return file.string(self._header.names.offset + at)
+
+
+def read_go_functions(elf: ElfFile, read: Read) -> GoFunctions | None:
+    """The functions of a Go program; None when it is none, or when it can't be told where its code starts."""
+    for section in _candidates(elf, read):
+        header = _header(read, section)
+        if header is not None and (functions := _functions(elf, read, section, header)) is not None:
+            return functions
+    return None
+
+
+def _candidates(elf: ElfFile, read: Read) -> Iterator[Section]:
+    for name in (b".gopclntab", b".data.rel.ro.gopclntab"):
+        if (section := elf.place(name)) is not None:
+            yield section
+            return
+    # The C linker, which makes position-independent programs that use C, puts the table among other data.
+    data = elf.place(b".data.rel.ro")
+    if data is None or elf.place(b".go.buildinfo") is None:
+        return
+    for at in _searched(read, data):
+        yield Section(data.address + at, data.offset + at, data.size - at)
+
+
+def _searched(read: Read, data: Section) -> Iterator[int]:
+    """Where tables may start in a section."""
+    for first in range(0, min(data.size, _MAX_SEARCHED), _SEARCHED_AT_ONCE):
+        content = read(data.offset + first, min(_SEARCHED_AT_ONCE, data.size - first))
+        if not content:
+            return
+        words = np.frombuffer(content, "<u4", len(content) // _ALIGNMENT * _ALIGNMENT // 4)[:: _ALIGNMENT // 4]
+        for at in np.flatnonzero(np.isin(words, np.array(_MAGICS, np.uint32))).tolist():
+            yield first + at * _ALIGNMENT
+
+
+def _header(read: Read, section: Section) -> _Header | None:
+    content = read(section.offset, _HEADER_SIZE)
+    if len(content) != _HEADER_SIZE:
+        return None
+    magic, zero, quantum, pointer = struct.unpack_from("<IHBB", content)
+    if magic not in _MAGICS or zero or quantum not in (1, 2, 4) or pointer not in (4, 8):
+        return None
+    words = list(struct.unpack_from("<8Q" if pointer == 8 else "<8I", content, 8))
+    relative = magic != _GO_1_16
+    text = words.pop(2) if relative else 0
+    functions, _, names, names_end, _, _, functions_at = words[:7]
+    size = section.size
+    if not 0 < functions <= MAX_SYMBOLS or not names < names_end <= size or functions_at >= size:
+        return None
+    strings = StringTable(section.offset + names, names_end - names)
+    return _Header(pointer, relative, functions, text, strings, functions_at)
+
+
+def _functions(elf: ElfFile, read: Read, section: Section, header: _Header) -> GoFunctions | None:
+    listed = _listed(read, section.offset + header.list, header)
+    if listed is None:
+        return None
+    bounds = listed.bounds
+    base = _text_start(elf, section, header, int(bounds[-1])) if header.relative else listed.first
+    start, end = base + int(bounds[0]), base + int(bounds[-1])
+    inside = any(code.vaddr <= start < end <= code.vaddr + code.size for code in elf.code)
+    if not base or not inside or np.any(bounds[:-1] > bounds[1:]):
+        return None
+    return GoFunctions(base, listed, header, section.offset + header.list)
+
+
+def _listed(read: Read, offset: int, header: _Header) -> _List | None:
+    """The list of functions: pairs of a start and the place of a record, and one more start, where the last ends."""
+    entry, count = header.entry, header.functions
+    bounds = np.empty(count + 1, np.uint32)
+    records = np.empty(count, np.uint32)
+    first = 0
+    for done in range(0, count + 1, _CHUNK):
+        size = min(2 * _CHUNK, 2 * (count - done) + 1) * entry
+        content = read(offset + 2 * done * entry, size)
+        if len(content) != size:
+            return None
+        numbers = np.frombuffer(content, f"<u{entry}")
+        starts = numbers[0::2].astype(np.uint64)
+        if not header.relative:
+            first = first or int(starts[0])
+            starts -= np.uint64(first)
+            if np.any(starts >> np.uint64(32)):
+                return None
+        bounds[done : done + len(starts)] = starts
+        records[done : done + len(numbers) // 2] = numbers[1::2]
+    return _List(first, bounds, records)
+
+
+def _text_start(elf: ElfFile, section: Section, header: _Header, end: int) -> int:
+    """The address that functions count from; 0 when it is not known.
+
+    It need not be where the section of code starts: the C linker puts code of its own before Go's. Up to Go 1.25
+    the header has it, since then the runtime's description of the module, which has a section of its own.
+    """
+    if header.text:
+        return header.text
+    if (module := elf.place(b".go.module")) is not None:
+        return elf.pointer(module, _TEXT_IN_MODULE * header.pointer)
+    if text := elf.pointer(section, header.text_field):
+        return text
+    code = elf.place(b".text")
+    return code.address if code is not None and 0 <= code.size - end < _MAX_FILLING else 0

@@ -1,0 +1,316 @@
+"""/proc/kallsyms as two arrays and a string: a few megabytes for hundreds of thousands of kernel symbols.
+
+The text is read in chunks and taken apart with numpy, so that loading costs tens of milliseconds and never holds
+more than a chunk of it.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.symbols.frame import KERNEL, Frame, make_frame, readable
+from exhume.model.errors import Missing
+from exhume.model.memory import give_back
+from exhume.procfs.host import Host
+
+KERNEL_MODULE = "[kernel]"
+BPF_MODULE = "[bpf]"
+
+_CHUNK = 256 << 10
+_NO_NAME = np.uint32(2**32 - 1)
+_DATA = np.uint32(2**32 - 1)
+_PAGE = np.uint64(4096)
+# kallsyms gives no sizes. The last function before data or another module reaches to the end of the following
+# page (as perf has it), and a BPF program no further than this.
+_BPF_REACH = np.uint64(64 << 10)
+# The padding before each function has a symbol of its own on kernels with call-depth tracking; it is never
+# executed, and leaving its names out halves the memory.
+_PADDING = b"__pfx_"
+
+_NEWLINE, _TAB = 10, 9
+_HEX = np.zeros(256, np.uint64)
+for _digit in range(16):
+    _HEX[ord(f"{_digit:x}")] = _digit
+_TEXT = np.zeros(256, np.bool_)
+_TEXT[list(b"tTwW")] = True
+
+
+@dataclass(slots=True)
+class KernelTable:
+    """Sorted addresses, each with the offset of its name, or with none where nameless memory begins."""
+
+    addresses: npt.NDArray[np.uint64]
+    names: npt.NDArray[np.uint32]
+    blob: bytes
+    hidden: bool
+
+    def find(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+        """The index of the function that each address lies in; -1 where none is known."""
+        at = np.searchsorted(self.addresses, addresses, side="right") - 1
+        if len(self.names):
+            at[self.names[at] == _NO_NAME] = -1
+        return at
+
+    def symbol(self, index: int) -> tuple[str, str]:
+        """Module and name of a function."""
+        start = int(self.names[index])
+        name, _, module = self.blob[start : self.blob.index(b"\n", start)].partition(b"\t")
+        return (readable(module) if module else KERNEL_MODULE), readable(name)
+
+    @property
+    def nbytes(self) -> int:
+        return self.addresses.nbytes + self.names.nbytes + len(self.blob)
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The symbols in one chunk of text. `region` is 0 for the kernel's own code, a hash of the module for that of
+    a module, and _DATA for data."""
+
+    addresses: npt.NDArray[np.uint64]
+    names: npt.NDArray[np.uint32]
+    regions: npt.NDArray[np.uint32]
+    blob: bytes
+
+
+def kallsyms_hidden(path: str) -> bool:
+    """Whether the kernel shows only zeros to us, by the first page. Raises OSError where there is no kallsyms."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(fd, 4096).splitlines()
+    finally:
+        os.close(fd)
+    # Per-CPU symbols come first on some kernels, and one of them is at zero: all have to be.
+    return bool(lines) and not any(line.split(b" ", 1)[0].strip(b"0") for line in lines)
+
+
+def load_kallsyms(path: str) -> KernelTable:
+    """Read kallsyms. Raises OSError where there is none. `hidden` tells that the kernel shows only zeros."""
+    parts: list[_Lines] = []
+    size = 0
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pending = b""
+        while content := _read_chunk(fd, pending):
+            cut = content.rfind(b"\n") + 1
+            if not cut:
+                break
+            lines = _parse(content[:cut], size)
+            pending = content[cut:]
+            if not parts and not lines.addresses.any():
+                return KernelTable(np.empty(0, np.uint64), np.empty(0, np.uint32), b"", hidden=True)
+            size += len(lines.blob)
+            parts.append(lines)
+    finally:
+        os.close(fd)
+    return _assemble(parts)
+
+
+def _read_chunk(fd: int, pending: bytes) -> bytes:
+    """The rest of the last chunk and more; the kernel hands out a page at a time."""
+    pieces = [pending]
+    size = 0
+    while size < _CHUNK and (piece := os.read(fd, _CHUNK)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces) if size else b""
+
+
+def _parse(content: bytes, blob_offset: int) -> _Lines:
+    text = np.frombuffer(content, np.uint8)
+    ends = np.flatnonzero(text == _NEWLINE)
+    starts = np.append(0, ends[:-1] + 1)
+    width = content.index(b" ")
+    whole = ends - starts > width + 3
+    starts, ends = starts[whole], ends[whole]
+    addresses = np.zeros(len(starts), np.uint64)
+    for at in range(width):
+        addresses = (addresses << np.uint64(4)) | _HEX[text[starts + at]]
+    names_at = starts + width + 3
+    code = _TEXT[text[starts + width + 1]]
+    named = code & ~_begins_with(text, names_at, _PADDING)
+    begin, end = names_at[named], ends[named] + 1
+    edges = np.zeros(len(text) + 1, np.int8)
+    edges[begin] = 1
+    edges[end] -= 1
+    blob = text[np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)].tobytes()
+    names = np.full(len(starts), _NO_NAME, np.uint32)
+    lengths = end - begin
+    names[named] = blob_offset + np.cumsum(lengths) - lengths
+    return _Lines(addresses, names, np.where(code, _regions(text, ends), _DATA), blob)
+
+
+def _begins_with(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], prefix: bytes) -> npt.NDArray[np.bool_]:
+    last = len(text) - 1
+    matches = np.ones(len(at), np.bool_)
+    for i, char in enumerate(prefix):
+        matches &= text[np.minimum(at + i, last)] == char
+    return matches
+
+
+def _regions(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
+    """Which module each line belongs to, told apart well enough by its length and its ends."""
+    tabs = np.append(-1, np.flatnonzero(text == _TAB))
+    regions = np.zeros(len(ends), np.uint32)
+    tab = tabs[np.searchsorted(tabs, ends) - 1]  # the last tab before each line's end...
+    lines = np.flatnonzero(tab > np.append(-1, ends[:-1]))  # ...if it is in that line
+    first, last = tab[lines] + 1, ends[lines]
+    mixed = (last - first).astype(np.uint32)
+    for i in range(1, 5):
+        head, tail = np.minimum(first + i, last), np.maximum(last - i - 1, first)
+        mixed = mixed * np.uint32(31) + text[head]
+        mixed = mixed * np.uint32(31) + text[tail]
+    regions[lines] = np.clip(mixed, 1, _DATA - 1)
+    return regions
+
+
+_BPF_REGION = _regions(np.frombuffer(f"x\t{BPF_MODULE}\n".encode(), np.uint8), np.array([len(BPF_MODULE) + 2]))[0]
+
+
+def _assemble(parts: list[_Lines]) -> KernelTable:
+    if not parts:
+        return KernelTable(np.empty(0, np.uint64), np.empty(0, np.uint32), b"", hidden=False)
+    addresses = np.concatenate([part.addresses for part in parts])
+    names = np.concatenate([part.names for part in parts])
+    regions = np.concatenate([part.regions for part in parts])
+    blob = b"".join(part.blob for part in parts)
+    parts.clear()
+    # Per-CPU symbols are offsets near zero, not addresses.
+    order = np.argsort(addresses, kind="stable")
+    order = order[np.searchsorted(addresses[order], np.uint64(1 << 63)) :]
+    addresses, names, regions = addresses[order], names[order], regions[order]
+    # Of several functions at one address the last listed is taken, as perf does; a function beats data.
+    named = names != _NO_NAME
+    group = np.cumsum(np.append(True, addresses[1:] != addresses[:-1])) - 1
+    keep = np.zeros(int(group[-1]) + 1 if len(group) else 0, np.intp)
+    keep[group] = np.arange(len(addresses))
+    keep[group[named]] = np.flatnonzero(named)
+    addresses, names, regions = addresses[keep], names[keep], regions[keep]
+    addresses, names = _with_region_ends(addresses, names, regions)
+    # Nameless memory needs one mark, where it begins.
+    keep_mark = np.append(True, (names[1:] != _NO_NAME) | (names[:-1] != _NO_NAME)) if len(names) else slice(None)
+    return KernelTable(addresses[keep_mark], names[keep_mark], blob, hidden=False)
+
+
+def _with_region_ends(
+    addresses: npt.NDArray[np.uint64], names: npt.NDArray[np.uint32], regions: npt.NDArray[np.uint32]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+    """With marks where each stretch of code, and each BPF program, ends at the latest."""
+    bpf = regions == _BPF_REGION
+    last = np.append(regions[1:] != regions[:-1], True) | bpf
+    last &= names != _NO_NAME
+    at = np.flatnonzero(last)
+    reach = np.where(bpf[at], addresses[at] + _BPF_REACH, (addresses[at] + _PAGE + _PAGE - 1) & ~(_PAGE - 1))
+    following = np.append(addresses[1:], np.uint64(2**64 - 1))[at]
+    at, reach = at[reach < following], reach[reach < following]
+    return np.insert(addresses, at + 1, reach), np.insert(names, at + 1, _NO_NAME)
+
+
+_RELOAD_AFTER_S = 60.0
+_MAX_UNKNOWN = 4096
+
+
+class KernelSymbols:
+    """Functions of the kernel, its modules and BPF programs."""
+
+    def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._clock = clock
+        self._table: KernelTable | None = None
+        self._loaded_at = 0.0
+        self._changed = False
+        self._frames: dict[int, Frame] = {}
+        self._unknown: set[int] = set()
+        self.generation = 0
+        self.missing: Missing | None = self._look_for_names()
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes if self._table else 0
+
+    def changed(self) -> None:
+        """A module or BPF program came or went: what was loaded may name the wrong one."""
+        self._changed = True
+
+    def functions(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+        """The number of each address's function, -1 for none. Numbers change with the generation."""
+        return self._fresh_table().find(addresses)
+
+    def frames(self, addresses: npt.NDArray[np.uint64]) -> list[Frame]:
+        """A frame for each address."""
+        table = self._fresh_table()
+        at = table.find(addresses)
+        if self._worth_reloading(addresses, at):
+            table = self._load()
+            at = table.find(addresses)
+            if len(self._unknown) > _MAX_UNKNOWN:
+                self._unknown.clear()
+            self._unknown.update(addresses[at < 0].tolist())
+        frames = self._frames
+        result: list[Frame] = []
+        for index, address in zip(at.tolist(), addresses.tolist(), strict=True):
+            if index < 0:
+                result.append(make_frame(KERNEL, KERNEL_MODULE, f"0x{address:x}"))
+                continue
+            frame = frames.get(index)
+            if frame is None:
+                frame = frames[index] = make_frame(KERNEL, *table.symbol(index))
+            result.append(frame)
+        return result
+
+    def _fresh_table(self) -> KernelTable:
+        if self._table is None or (self._changed and self._age() > 1.0):
+            return self._load()
+        return self._table
+
+    def _worth_reloading(self, addresses: npt.NDArray[np.uint64], at: npt.NDArray[np.intp]) -> bool:
+        """Whether something is unknown that the last load didn't already fail to find, or lies in a BPF
+        program, which another may have replaced."""
+        if self._age() <= _RELOAD_AFTER_S:
+            return False
+        if not self._unknown.issuperset(addresses[at < 0].tolist()):
+            return True
+        frames = self._frames
+        return any((frame := frames.get(index)) and frame.module == BPF_MODULE for index in at[at >= 0].tolist())
+
+    def _age(self) -> float:
+        return self._clock() - self._loaded_at
+
+    def _load(self) -> KernelTable:
+        # The old table goes first: two at once would double the peak.
+        self._table = None
+        self._frames.clear()
+        self._changed = False
+        try:
+            table = load_kallsyms(f"{self._host.proc}/kallsyms")
+        except OSError:
+            table = KernelTable(np.empty(0, np.uint64), np.empty(0, np.uint32), b"", hidden=False)
+        self.missing = self._look_for_names()
+        give_back()
+        self._table = table
+        self.generation += 1
+        self._loaded_at = self._clock()
+        return table
+
+    def _look_for_names(self) -> Missing | None:
+        """What is missing for names: a look at the first symbols, so that it can be told before any is needed."""
+        try:
+            hidden = kallsyms_hidden(f"{self._host.proc}/kallsyms")
+        except OSError as error:
+            reason = f"kallsyms can't be read ({error.strerror})"
+            return Missing("kernel symbols", reason, "needs a kernel with CONFIG_KALLSYMS")
+        return Missing("kernel symbols", "the kernel hides its addresses", self._remedy()) if hidden else None
+
+    def _remedy(self) -> str:
+        try:
+            with open(f"{self._host.proc}/sys/kernel/kptr_restrict", "rb") as setting:  # noqa: PTH123
+                restrict = setting.read().strip()
+        except OSError:
+            restrict = b""
+        if restrict == b"2":
+            return "set kernel.kptr_restrict to 1 and run with CAP_SYSLOG"
+        return "run with CAP_SYSLOG, or set kernel.kptr_restrict and kernel.perf_event_paranoid to 0"

@@ -1,0 +1,317 @@
+"""User addresses as the hardware hands them out, without the bits that are not part of the address.
+
+On aarch64 the top byte of a pointer may hold a tag, and a return address on the stack carries a pointer
+authentication code in the bits above the virtual address. Both have to go before an address is looked up.
+"""
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, pairwise
+from operator import itemgetter
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.symbols.frame import readable
+from exhume.procfs.host import Host
+
+AARCH64_VA_BITS = 48
+_KERNEL_HALF = np.uint64(1 << 55)
+
+
+def strip_tags(addresses: npt.NDArray[np.uint64], va_bits: int = AARCH64_VA_BITS) -> npt.NDArray[np.uint64]:
+    """aarch64 user addresses cut to `va_bits`; kernel addresses (bit 55 set) are left as they are."""
+    mask = np.uint64((1 << va_bits) - 1)
+    return np.where(addresses & _KERNEL_HALF, addresses, addresses & mask)
+
+
+def user_va_bits(host: Host) -> int:
+    """How many bits a user address has on this kernel, seen from where our own stack lies.
+
+    Kernels with 52 bits still place ordinary processes below 48 (more only on request), and kernels built for
+    39 or 42 bits put authentication codes right above those.
+    """
+    try:
+        maps = (host.proc / "self/maps").read_bytes()
+    except OSError:
+        return AARCH64_VA_BITS
+    tops = [
+        int(line.partition(b" ")[0].partition(b"-")[2], 16) for line in maps.splitlines() if b"[vsyscall]" not in line
+    ]
+    return max(((top - 1).bit_length() for top in tops), default=AARCH64_VA_BITS)
+
+
+_DELETED = " (deleted)"
+_EXECUTABLE = ord("x")
+_MEMORY_PATHS = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV")
+_JIT_PATHS = ("[anon", "[heap", "[stack", "/memfd:", *_MEMORY_PATHS)
+_MAX_PENDING = 128
+_MAX_LINEAGE = 3
+# What is kept of one process: executable mappings, and bytes of paths that are longer than any usual one (each up to
+# 4,096). A process may have 65,530 mappings (vm.max_map_count).
+MAX_MAPPINGS = 8192
+_LONG_PATH = 256
+_MAX_LONG_PATHS = 256 << 10
+# How much of /proc/PID/maps is read, and how much at once: the kernel hands out a page or so.
+_MAX_MAPS_BYTES = 16 << 20
+_MAPS_AT_ONCE = 64 << 10
+
+
+class FileKey(NamedTuple):
+    """How the kernel names a mapped file. Generation 0 means that it was not told."""
+
+    major: int
+    minor: int
+    inode: int
+    generation: int
+    path: str
+
+
+_numbers = count(1)
+_start_of = itemgetter(0)
+
+
+class MappedFile:
+    """A file (or a piece of nameless memory) that processes map; one object for all of them.
+
+    `path` is as the kernel wrote it, less the mark of a deleted file; `module` is the same fit to be shown.
+    """
+
+    __slots__ = ("__weakref__", "base", "key", "maybe_jit", "module", "number", "on_disk", "path")
+
+    def __init__(self, key: FileKey) -> None:
+        self.key = key
+        # Never used again, not even when the object is gone: conclusions are kept by it.
+        self.number = next(_numbers)
+        self.path = key.path.removesuffix(_DELETED)
+        module = readable(self.path.encode("utf-8", "surrogateescape"))
+        self.module = self.path if module == self.path else module
+        self.base = self.module.rsplit("/", 1)[-1]
+        # Whether there may be a program in it; memory without a file holds JIT code, if any.
+        self.on_disk = self.path.startswith("/") and not self.path.startswith(_MEMORY_PATHS)
+        # Whether a runtime may have put compiled code here: nameless memory, or a file that is only memory.
+        self.maybe_jit = not self.path or self.path.startswith(_JIT_PATHS)
+
+
+class Mapping(NamedTuple):
+    start: int
+    end: int
+    offset: int
+    file: MappedFile
+
+
+_known: WeakValueDictionary[FileKey, MappedFile] = WeakValueDictionary()
+
+
+def mapped_file(key: FileKey) -> MappedFile:
+    """The one object that stands for this file."""
+    file = _known.get(key)
+    if file is None:
+        file = _known[key] = MappedFile(key)
+    return file
+
+
+class Layout:
+    """Mappings sorted by address and free of overlaps, as columns: thousands of processes are held at once."""
+
+    __slots__ = ("ends", "files", "offsets", "starts")
+
+    def __init__(self, mappings: Sequence[Mapping] = ()) -> None:
+        self.starts = array("Q", [mapping[0] for mapping in mappings])
+        self.ends = array("Q", [mapping[1] for mapping in mappings])
+        self.offsets = array("Q", [mapping[2] for mapping in mappings])
+        self.files: list[MappedFile] = [mapping[3] for mapping in mappings]
+
+    def index(self, address: int) -> int:
+        """Which mapping an address lies in; -1 for none."""
+        at = bisect_right(self.starts, address) - 1
+        return at if at >= 0 and address < self.ends[at] else -1
+
+    def mapping(self, at: int) -> Mapping:
+        return Mapping(self.starts[at], self.ends[at], self.offsets[at], self.files[at])
+
+    def mappings(self) -> list[Mapping]:
+        return list(map(Mapping, self.starts, self.ends, self.offsets, self.files))
+
+
+def _overlaid(mappings: list[Mapping], made: Iterable[Mapping]) -> list[Mapping]:
+    """Mappings after more were made, in order; what those cover is gone, as the kernel unmapped it."""
+    starts = [mapping.start for mapping in mappings]
+    for new in made:
+        first = bisect_right(starts, new.start)
+        if first and mappings[first - 1].end > new.start:
+            first -= 1
+        last = first
+        before: list[Mapping] = []
+        after: list[Mapping] = []
+        while last < len(mappings) and starts[last] < new.end:
+            old = mappings[last]
+            if old.start < new.start:
+                before.append(old._replace(end=new.start))
+            if old.end > new.end:
+                after.append(old._replace(start=new.end, offset=old.offset + new.end - old.start))
+            last += 1
+        mappings[first:last] = [*before, new, *after]
+        starts[first:last] = [mapping.start for mapping in (*before, new, *after)]
+    return mappings
+
+
+_EMPTY = Layout()
+
+
+class _Image:
+    """A layout, and the mappings made since, in order; `long_paths` are the bytes of their long paths."""
+
+    __slots__ = ("layout", "long_paths", "pending")
+
+    def __init__(self, layout: Layout, pending: list[Mapping], long_paths: int = 0) -> None:
+        self.layout = layout
+        self.pending = pending
+        self.long_paths = long_paths
+
+    def add(self, made: list[Mapping]) -> int:
+        """Take in mappings; returns how many were left out, being beyond the bounds of one process."""
+        room = MAX_MAPPINGS - len(self.layout.files) - len(self.pending)
+        kept = made if len(made) <= room else made[: max(room, 0)]
+        for index, mapping in enumerate(kept):
+            length = len(mapping.file.path)
+            if length > _LONG_PATH:
+                self.long_paths += length
+                if self.long_paths > _MAX_LONG_PATHS:
+                    kept = kept[:index]
+                    break
+        self.pending.extend(kept)
+        if len(self.pending) > _MAX_PENDING:
+            self.settle()
+        return len(made) - len(kept)
+
+    def settle(self) -> None:
+        made = self.pending
+        if not self.layout.files:
+            # A program that was just loaded: almost always apart from each other.
+            made = sorted(made, key=_start_of)
+            if all(before[1] <= after[0] for before, after in pairwise(made)):
+                self.layout = Layout(made)
+                self.pending = []
+                return
+        self.layout = Layout(_overlaid(self.layout.mappings(), self.pending))
+        self.pending = []
+
+
+class AddressSpace:
+    """The executable mappings of one process image.
+
+    `pid` is a process through whose /proc/PID/root its files can be reached; `lineage` are its ancestors,
+    asked when it has already gone. `truncated` says that it had more mappings than were read.
+    """
+
+    __slots__ = ("_image", "_shared", "lineage", "pid", "truncated")
+
+    def __init__(self, pid: int, lineage: tuple[int, ...] = ()) -> None:
+        self.pid = pid
+        self.lineage = lineage
+        self._image = _Image(_EMPTY, [])
+        self._shared = False
+        self.truncated = False
+
+    @classmethod
+    def from_proc(cls, host: Host, pid: int) -> "AddressSpace | None":
+        """The mappings that a living process has now; None when it is gone or out of reach."""
+        maps = ProcMaps(f"{host.proc}/{pid}/maps")
+        try:
+            mappings = list(maps)
+        except OSError:
+            return None
+        space = cls(pid)
+        space._image = _Image(Layout(mappings), [], maps.long_paths)
+        space.truncated = maps.truncated
+        return space
+
+    def fork(self, pid: int) -> "AddressSpace":
+        """The same mappings for a child; shared until one of the two changes."""
+        child = AddressSpace.__new__(AddressSpace)
+        child.pid = pid
+        child.lineage = (self.pid, *self.lineage[: _MAX_LINEAGE - 1])
+        child._image = self._image
+        child._shared = self._shared = True
+        child.truncated = self.truncated
+        return child
+
+    def exec(self) -> "AddressSpace":
+        """An empty space for the new program of the same process."""
+        return AddressSpace(self.pid, self.lineage)
+
+    def add(self, made: list[Mapping]) -> int:
+        """Executable mappings that the process just made, in order. Returns how many of them were left out."""
+        if self._shared:
+            self._image = _Image(self._image.layout, self._image.pending.copy(), self._image.long_paths)
+            self._shared = False
+        return self._image.add(made)
+
+    @property
+    def layout(self) -> Layout:
+        """The mappings, in order. Not to be changed."""
+        image = self._image
+        if image.pending:
+            image.settle()
+        return image.layout
+
+    def find(self, address: int) -> Mapping | None:
+        """The mapping that an address lies in."""
+        layout = self.layout
+        at = layout.index(address)
+        return layout.mapping(at) if at >= 0 else None
+
+
+class ProcMaps:
+    """The executable mappings in /proc/PID/maps, read in pieces as far as they are asked for, up to a bound."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.long_paths = 0
+        self.truncated = False
+
+    def __iter__(self) -> Iterator[Mapping]:
+        for found, mapping in enumerate(parse_lines(self._lines())):
+            length = len(mapping.file.path)
+            self.long_paths += length if length > _LONG_PATH else 0
+            if found >= MAX_MAPPINGS or self.long_paths > _MAX_LONG_PATHS:
+                self.truncated = True
+                return
+            yield mapping
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        left = _MAX_MAPS_BYTES
+        with open(self._path, "rb", buffering=0) as maps:  # noqa: PTH123
+            while content := maps.read(_MAPS_AT_ONCE):
+                left -= len(content)
+                if left < 0:
+                    self.truncated = True
+                    return
+                *lines, rest = (rest + content).split(b"\n")
+                yield from lines
+        yield rest
+
+
+def parse_maps(content: bytes) -> Iterable[Mapping]:
+    """The executable mappings in the text of /proc/PID/maps."""
+    return parse_lines(content.split(b"\n"))
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterator[Mapping]:
+    """The executable mappings in lines of /proc/PID/maps."""
+    for line in lines:
+        space = line.find(b" ")
+        if space < 0 or line[space + 3] != _EXECUTABLE:
+            continue
+        fields = line.split(None, 5)
+        start, _, end = fields[0].partition(b"-")
+        major, _, minor = fields[3].partition(b":")
+        path = os.fsdecode(fields[5].replace(b"\\012", b"\n")) if len(fields) > 5 else ""
+        key = FileKey(int(major, 16), int(minor, 16), int(fields[4]), 0, path)
+        yield Mapping(int(start, 16), int(end, 16), int(fields[2], 16), mapped_file(key))

@@ -1,0 +1,173 @@
+"""Addresses in, frames out: the one door to everything that knows names.
+
+An address that can't be named stays module+offset (or a bare address in the kernel), never a wrong name.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.symbols.file_worker import FileWorker, Refusal, RefusalLog
+from exhume.collect.symbols.files import FileSymbols
+from exhume.collect.symbols.frame import USER, Frame, make_frame
+from exhume.collect.symbols.kernel import KernelSymbols
+from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
+from exhume.collect.symbols.perf_map import JitSymbols
+from exhume.collect.symbols.vdso import VDSO, VdsoSymbols
+from exhume.model.errors import Missing
+from exhume.procfs.host import Host
+
+ANONYMOUS = "[anon]"
+UNKNOWN = "[unknown]"
+_ANONYMOUS = make_frame(USER, ANONYMOUS, ANONYMOUS)
+_UNKNOWN = make_frame(USER, UNKNOWN, UNKNOWN)
+_MAX_VIEWS = 4
+
+Addresses = npt.NDArray[np.uint64]
+Batch = Sequence[tuple[AddressSpace, Addresses]]
+
+
+class _Group:
+    """Addresses in one file, from however many processes; `places` are where their frames go."""
+
+    __slots__ = ("offsets", "places", "views")
+
+    def __init__(self) -> None:
+        self.views: list[tuple[AddressSpace, Mapping]] = []
+        self.offsets: list[int] = []
+        self.places: list[tuple[list[Frame], int]] = []
+
+    def add(self, space: AddressSpace, mapping: Mapping, address: int, frames: list[Frame], at: int) -> None:
+        if not self.views or (len(self.views) < _MAX_VIEWS and self.views[-1][0] is not space):
+            self.views.append((space, mapping))
+        self.offsets.append(address - mapping.start + mapping.offset)
+        self.places.append((frames, at))
+
+
+# Bit 19 of a capability set.
+_SYS_PTRACE = 1 << 19
+
+
+class Symbolizer:
+    """Names addresses of the kernel and of processes."""
+
+    def __init__(self, host: Host) -> None:
+        self._kernel = KernelSymbols(host)
+        worker, self._refusals = FileWorker(), RefusalLog()
+        self._files = FileSymbols(host, worker=worker, refusals=self._refusals)
+        self._jit = JitSymbols(host, worker=worker, refusals=self._refusals)
+        self._vdso = VdsoSymbols(host)
+        self._others_hidden = _look_at_others(host)
+
+    @property
+    def missing(self) -> list[Missing]:
+        """What could not be used, and what would bring it back."""
+        return [missing for missing in (self._kernel.missing, self._others_hidden) if missing]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that symbol tables take."""
+        return self._kernel.nbytes + self._files.nbytes + self._jit.nbytes
+
+    def take_refusals(self) -> list[Refusal]:
+        """The files that were not read since this was last called."""
+        return self._refusals.take()
+
+    def kernel_changed(self) -> None:
+        """A module or BPF program came or went."""
+        self._kernel.changed()
+
+    @property
+    def kernel_generation(self) -> int:
+        """Goes up each time the kernel's functions were read anew."""
+        return self._kernel.generation
+
+    def kernel_functions(self, addresses: Addresses) -> npt.NDArray[np.intp]:
+        """The number of each address's function, -1 for none; good for one generation."""
+        return self._kernel.functions(addresses)
+
+    def file_functions(self, file: MappedFile, offsets: Addresses) -> tuple[int, npt.NDArray[np.intp]]:
+        """A number that stands for the file as it was read, and those of the functions at some offsets in it: -1 for
+        none, or where the file has not been read yet."""
+        return self._files.functions(file, offsets)
+
+    def kernel(self, addresses: Addresses) -> list[Frame]:
+        """A frame for each kernel address."""
+        return self._kernel.frames(addresses)
+
+    def user(self, space: AddressSpace, addresses: Addresses) -> list[Frame]:
+        """A frame for each address of one process."""
+        return self.users([(space, addresses)])[0]
+
+    def users(self, batch: Batch) -> list[list[Frame]]:
+        """Frames for the addresses of many processes. Looked up file by file: far cheaper than one by one,
+        since most processes run the same few files."""
+        results: list[list[Frame]] = []
+        groups: defaultdict[MappedFile, _Group] = defaultdict(_Group)
+        for space, addresses in batch:
+            frames = [_UNKNOWN] * len(addresses)
+            results.append(frames)
+            self._place(space, addresses.tolist(), frames, groups)
+        for group in groups.values():
+            found = self._files.frames(group.views, group.offsets)
+            for (frames, at), frame in zip(group.places, found, strict=True):
+                frames[at] = frame
+        return results
+
+    def _place(
+        self, space: AddressSpace, addresses: list[int], frames: list[Frame], groups: defaultdict[MappedFile, _Group]
+    ) -> None:
+        """Sort addresses into the files that they lie in; those in memory without a file are named here."""
+        layout = space.layout
+        seen: dict[int, Mapping] = {}
+        compiled: list[tuple[int, Mapping]] = []
+        for at, address in enumerate(addresses):
+            index = layout.index(address)
+            if index < 0:
+                continue
+            mapping = seen.get(index)
+            if mapping is None:
+                mapping = seen[index] = layout.mapping(index)
+            if mapping.file.maybe_jit:
+                compiled.append((at, mapping))
+            elif mapping.file.on_disk:
+                groups[mapping.file].add(space, mapping, address, frames, at)
+            else:
+                frames[at] = self._in_memory(mapping, address)
+        if not compiled:
+            return
+        named = self._jit.frames(space, [addresses[at] for at, _ in compiled])
+        for (at, mapping), frame in zip(compiled, named, strict=True):
+            if frame is not None:
+                frames[at] = frame
+            elif mapping.file.on_disk:
+                groups[mapping.file].add(space, mapping, addresses[at], frames, at)
+            else:
+                frames[at] = self._in_memory(mapping, addresses[at])
+
+    def _in_memory(self, mapping: Mapping, address: int) -> Frame:
+        file = mapping.file
+        if file.path == VDSO:
+            return self._vdso.frame(mapping, address - mapping.start)
+        if file.maybe_jit or not file.module.startswith("["):
+            return _ANONYMOUS
+        return make_frame(USER, file.module, file.module)  # [vsyscall], [uprobes]
+
+
+def _look_at_others(host: Host) -> Missing | None:
+    """Whether the maps and files of everybody's processes can be read. No single process can stand for all (some are
+    closed even to root), so the capability is looked at."""
+    try:
+        lines = (host.proc / "self/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), _SYS_PTRACE)
+    if effective & _SYS_PTRACE:
+        return None
+    return Missing(
+        "user symbols",
+        "programs of other users can't be looked into, so their functions have no names",
+        "run as root or add CAP_SYS_PTRACE",
+    )

@@ -1,0 +1,1 @@
+"""Parsers of kernel text interfaces, one module per file format, named after it."""

@@ -1,0 +1,1 @@
+"""Segments -> rows: the readers' end of the store."""

@@ -1,0 +1,103 @@
+"""A recording that remembers what was read of it, for questions that look at the same minutes again and again."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exhume.model.clock import NANOS
+from exhume.model.window import Window
+from exhume.store.format.names import SegmentName
+from exhume.store.format.schema import DIMENSIONS
+from exhume.store.read.events import EventView
+from exhume.store.read.index import Segment
+from exhume.store.read.reader import Request
+from exhume.store.read.recording import Recording
+
+# Stretches that lie further apart than this are not joined by what is between them.
+NEAR_NS = 900 * NANOS
+# Of a table so many rows are held, or what was asked for last.
+MOST_ROWS = 4_000_000
+_EVENT = [field.name for field in fields(EventView)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The rows of a table in a stretch of time."""
+
+    window: Window
+    rows: pa.Table
+
+
+class Remembered(Recording):
+    """Reads of whole rows are held, one stretch a table: what was held and is asked for again is not read again, and
+    where a window reaches beyond it only the rest is. It does not follow a recording that grows."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._held: dict[str, _Held] = {}
+        self._processes: dict[SegmentName, pa.Table | None] = {}
+        super().__init__(recording.directory)
+        self.segments = recording.segments
+
+    def read(
+        self,
+        table: str,
+        window: Window | None = None,
+        columns: Sequence[str] | None = None,
+        cpus: Collection[int] | None = None,
+    ) -> pa.Table:
+        # Rows that explain others come by the segment: their window is not what they are chosen by.
+        if window is None or window.empty or columns is not None or cpus is not None or table in DIMENSIONS:
+            return super().read(table, window, columns, cpus)
+        held = self._reaching(table, window)
+        if held.window == window:
+            return held.rows
+        return _within(held.rows, window)
+
+    def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
+        # Over several boots their order takes more than the rows say.
+        if window is None or window.empty or len({segment.name.boot for segment in self.segments}) > 1:
+            return super().events(window, kinds)
+        rows = self.read("events", window)
+        if kinds is not None:
+            rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(list(kinds), pa.string())))
+        found = [EventView(**row) for row in rows.select(_EVENT).to_pylist()]
+        return sorted(found, key=lambda event: event.time)
+
+    def _read(self, segment: Segment, request: Request) -> pa.Table | None:
+        # Processes come whole for every segment that is touched, whatever the window.
+        if request.table != "processes" or request.columns is not None or request.cpus is not None:
+            return super()._read(segment, request)
+        if segment.name not in self._processes:
+            self._processes[segment.name] = super()._read(segment, request)
+        return self._processes[segment.name]
+
+    def _reaching(self, table: str, window: Window) -> _Held:
+        """What is held of a table, after it was made to reach over the window."""
+        held = self._held.get(table)
+        if held is None or _apart(held.window, window) > NEAR_NS:
+            held = _Held(window, super().read(table, window))
+        else:
+            parts = [held.rows]
+            if window.since < held.window.since:
+                parts.insert(0, super().read(table, Window(window.since, held.window.since)))
+            if window.until > held.window.until:
+                parts.append(super().read(table, Window(held.window.until, window.until)))
+            if len(parts) > 1:
+                whole = Window(min(window.since, held.window.since), max(window.until, held.window.until))
+                # A part without rows has the schema of the format, not that of the files.
+                held = _Held(whole, pa.concat_tables([part for part in parts if part.num_rows] or parts[:1]))
+        if held.rows.num_rows > MOST_ROWS:
+            held = _Held(window, _within(held.rows, window))
+        self._held[table] = held
+        return held
+
+
+def _apart(one: Window, other: Window) -> int:
+    return max(one.since - other.until, other.since - one.until, 0)
+
+
+def _within(rows: pa.Table, window: Window) -> pa.Table:
+    walls = rows.column("wall").to_numpy()
+    return rows.filter(pa.array((walls >= window.since) & (walls < window.until)))

@@ -1,0 +1,94 @@
+"""Where an earlier recorder of the same boot stopped reading the kernel log."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from exhume.model.errors import RecordingError
+from exhume.store.format.names import SegmentName, boot_part
+from exhume.store.format.schema import UnreadableFile
+from exhume.store.read.index import list_recording
+
+# A log that was silent for longer than these segments is read from its start again, and only for what matters.
+LOOKED_AT = 60
+
+
+def last_log_sequence(directory: Path, boot_id: str) -> int | None:
+    """The number of the last kernel-log record that was stored in this boot; None where there is none."""
+    try:
+        segments = list_recording(directory).segments
+    except RecordingError:
+        return None
+    mine = [segment for segment in segments[-LOOKED_AT:] if segment.name.boot == boot_part(boot_id)]
+    if not mine:
+        return None
+    from exhume.store.read.reader import Request, read_segment  # only a recorder that goes on needs to read
+
+    for segment in reversed(mine):
+        try:
+            events = read_segment(segment, Request("events", None, ["sequence"]))
+        except UnreadableFile:
+            continue
+        known = [] if events is None else [n for n in events.column("sequence").to_pylist() if n is not None]
+        if known:
+            return int(max(known))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """A row of the events table with its wall time (nanoseconds)."""
+
+    wall: int
+    time: int
+    source: str
+    kind: str
+    severity: str
+    text: str
+    cpu: int | None
+    pid: int | None
+    comm: str | None
+    device: str | None
+    queue: int | None
+    value: float | None
+    kernel_us: int | None
+    sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LossView:
+    """A row of the losses table with its wall time (nanoseconds)."""
+
+    wall: int
+    time: int
+    source: str
+    kind: str
+    count: int
+    text: str
+    cpu: int | None
+
+
+_View = TypeVar("_View", EventView, LossView)
+
+
+def views(kind: type[_View], parts: Iterable[tuple[SegmentName, pa.Table]]) -> list[_View]:
+    """Rows of segments (in recorded order) as objects. Within a boot the monotonic clock decides their order: a line
+    that was read late stands where it happened, and a wall clock set back shuffles nothing."""
+    names = [field.name for field in fields(kind) if field.name != "wall"]
+    by_boot: dict[str, list[_View]] = {}
+    for segment, rows in parts:
+        boot = by_boot.setdefault(segment.boot, [])
+        for row in rows.select(names).to_pylist():
+            boot.append(_view(kind, row, segment))
+    return [view for boot in by_boot.values() for view in sorted(boot, key=lambda v: v.time)]
+
+
+def _view(kind: type[_View], row: dict[str, Any], segment: SegmentName) -> _View:
+    return kind(wall=row["time"] + segment.offset, **row)
+
+
+def of_kinds(events: list[EventView], kinds: Collection[str] | None) -> list[EventView]:
+    return events if kinds is None else [event for event in events if event.kind in kinds]

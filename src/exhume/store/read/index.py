@@ -1,0 +1,219 @@
+"""What a recording consists of, read off the names in its directory: no file is opened."""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.errors import RecordingError
+from exhume.model.window import Window
+from exhume.store.format.names import SegmentName
+from exhume.store.write.live import DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX
+from exhume.store.write.lock import LOCK_NAME
+from exhume.store.write.seal import PARQUET_SUFFIX
+
+FOREIGN = "not part of a recording"
+_SETTLED_NS = 2 * NANOS
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a recording that stands alone: a directory with a file a table."""
+
+    name: SegmentName
+    path: Path
+
+    @property
+    def sealed(self) -> bool:
+        return self.name.length_ms is not None
+
+    def file(self, table: str) -> Path:
+        return self.path / (table + (PARQUET_SUFFIX if self.sealed else LIVE_SUFFIX))
+
+    def size(self) -> int:
+        """Bytes of the segment's files, wherever they are by now; 0 once it was removed."""
+        try:
+            with os.scandir(self.path) as entries:
+                return sum(entry.stat().st_size for entry in entries)
+        except FileNotFoundError:
+            now = self.successor()
+            return 0 if now is None else now.size()
+
+    def successor(self) -> "Segment | None":
+        """Where the segment is by now, if it was sealed since it was listed; None where it was removed."""
+        if self.sealed:
+            return None
+        sealed = self.path.parent.parent.glob(f"*_{self.name.boot}_{self.name.start_ms}_*")
+        names = ((SegmentName.parse(path.name), path) for path in sealed)
+        return next((Segment(name, path) for name, path in names if name is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something in the directory that was not read, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The segments of a recording in the order in which they were recorded."""
+
+    segments: list[Segment]
+    skipped: list[Skipped]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """When something last came to or left a recording's directories: while that stays, a listing stays true."""
+
+    sealed_ns: int
+    live_ns: int
+
+    @classmethod
+    def of(cls, directory: Path) -> "Unchanged | None":
+        """None where it can't be told, or where it was just now: file systems stamp changes by ticks of their clock,
+        and another may come in the same one."""
+        try:
+            sealed = directory.stat().st_mtime_ns
+            live_directory = directory / LIVE_DIRECTORY
+            live = live_directory.stat().st_mtime_ns if live_directory.exists() else 0
+        except OSError:
+            return None
+        settled = max(sealed, live) < time.time_ns() - _SETTLED_NS
+        return cls(sealed, live) if settled else None
+
+
+def list_recording(directory: Path) -> Listing:
+    """Raises RecordingError where there is no recording."""
+    skipped: list[Skipped] = []
+    try:
+        # The live ones first: a segment that is sealed meanwhile is then seen twice, rather than not at all.
+        live = _live(directory / LIVE_DIRECTORY, skipped)
+        sealed = _sealed(directory, skipped)
+    except FileNotFoundError:
+        raise RecordingError(f"{directory} does not exist; record with exhume record --dir {directory}") from None
+    except NotADirectoryError:
+        raise RecordingError(f"{directory} is a file; a recording is a directory") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RecordingError(f"cannot read {directory}: {reason}; read it as a user who may") from error
+    done = {segment.name.key for segment in sealed}
+    segments = sealed + [segment for segment in live if segment.name.key not in done]
+    if not segments and not (directory / LOCK_NAME).exists():
+        if skipped:
+            raise RecordingError(f"{directory} holds no recording; name the directory of one with --dir")
+        raise RecordingError(f"{directory} is not a recording; record with exhume record --dir {directory}")
+    return Listing(in_recorded_order(segments), skipped)
+
+
+def sealed_segments(directory: Path) -> list[Segment]:
+    """The sealed segments, oldest first."""
+    return in_recorded_order(_sealed(directory, []))
+
+
+def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
+    """Boots by wall time, and inside a boot by the monotonic clock: a wall clock that was set back does not
+    make a segment older."""
+    segments = list(segments)
+    last_seen: dict[str, int] = {}
+    for segment in segments:
+        boot = segment.name.boot
+        last_seen[boot] = max(last_seen.get(boot, 0), segment.name.wall_ms)
+    return sorted(segments, key=lambda s: (last_seen[s.name.boot], s.name.boot, s.name.start_ms))
+
+
+def _sealed(directory: Path, skipped: list[Skipped]) -> list[Segment]:
+    found = []
+    for entry in _entries(directory):
+        name = SegmentName.parse(entry.name)
+        if name is not None and name.length_ms is not None and entry.is_dir():
+            found.append(Segment(name, directory / entry.name))
+        elif entry.name not in (LOCK_NAME, LIVE_DIRECTORY):
+            skipped.append(Skipped(directory / entry.name, FOREIGN))
+    return found
+
+
+def _live(directory: Path, skipped: list[Skipped]) -> list[Segment]:
+    try:
+        entries = _entries(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    for entry in entries:
+        name = SegmentName.parse(entry.name)
+        if name is not None and name.length_ms is None and entry.is_dir():
+            found.append(Segment(name, directory / entry.name))
+        elif not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX)):
+            skipped.append(Skipped(directory / entry.name, FOREIGN))
+    return found
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(directory) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+# A tick may end late, and segments meet to the millisecond only: less than this is no gap.
+SHORTEST_GAP_NS = NANOS
+
+
+def gaps_between(spans: Iterable[Window], window: Window) -> list[Window]:
+    """The parts of the window that no span covers. One that is empty covers nothing, wherever it stands."""
+    found = []
+    covered = window.since
+    for span in sorted((each for each in spans if not each.empty), key=lambda span: span.since):
+        if span.since - covered > SHORTEST_GAP_NS and covered < window.until:
+            found.append(Window(covered, min(span.since, window.until)))
+        covered = max(covered, span.until)
+    if window.until - covered > SHORTEST_GAP_NS:
+        found.append(Window(covered, window.until))
+    return found
+
+
+Ints = npt.NDArray[np.int64]
+_EARLIEST, _LATEST = -(1 << 62), 1 << 62
+
+
+class Stretches:
+    """The stretches of a list of segments as arrays, worked out once for the list."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.segments = segments
+
+    @cached_property
+    def unsealed(self) -> list[Segment]:
+        """Those that are still being written; their end is not known by their name."""
+        return [segment for segment in self.segments if not segment.sealed]
+
+    @cached_property
+    def span(self) -> Window | None:
+        """The wall time from the beginning of the first to the end of the last sealed segment; None without any."""
+        spans = [span for segment in self.segments if not (span := segment.name.span).empty]
+        return Window(min(span.since for span in spans), max(span.until for span in spans)) if spans else None
+
+    @cached_property
+    def _edges(self) -> tuple[Ints, Ints]:
+        names = [segment.name for segment in self.segments]
+        # A segment without a length may hold anything.
+        first = [_EARLIEST if name.length_ms is None else (name.wall_ms - name.reach_ms) * MILLIS for name in names]
+        last = [_LATEST if name.length_ms is None else name.span.until for name in names]
+        return np.array([*map(_counted, first)], np.int64), np.array([*map(_counted, last)], np.int64)
+
+    def holding(self, window: Window) -> list[Segment]:
+        """The segments that may have rows in the window, as their names tell."""
+        first, last = self._edges
+        held = (first < min(_counted(window.until), _LATEST - 1)) & (max(_counted(window.since), _EARLIEST + 1) < last)
+        return [self.segments[place] for place in np.flatnonzero(held).tolist()]
+
+
+def _counted(wall: int) -> int:
+    """A moment that 64 bits can count."""
+    return min(max(wall, _EARLIEST), _LATEST)

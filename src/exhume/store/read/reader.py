@@ -1,0 +1,241 @@
+"""One table of one segment, sealed or live -> Arrow rows inside a window."""
+
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from exhume.model.clock import MILLIS
+from exhume.model.facts import FORMAT_VERSION, RecordingFacts
+from exhume.model.tables import TABLES
+from exhume.model.window import Window
+from exhume.store.format.names import SegmentName
+from exhume.store.format.overview import FILE as OVERVIEW_FILE
+from exhume.store.format.overview import is_whole
+from exhume.store.format.schema import DIMENSIONS, FORMAT, UnreadableFile, conform, facts_in, time_column
+from exhume.store.read.index import FOREIGN, Segment, Skipped
+from exhume.store.read.progress import check_wanted
+from exhume.store.write.live import LiveStream
+from exhume.store.write.seal import PARQUET_SUFFIX
+
+DAMAGED = "truncated or damaged"
+FORBIDDEN = "permission denied"
+_MAGIC = b"PAR1"
+_TAIL = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A window in the unit of a table's time column, by the clock of one segment: half-open."""
+
+    since: int
+    until: int
+
+    @classmethod
+    def of(cls, window: Window, name: SegmentName, column: str) -> "TimeRange":
+        since, until = window.since - name.offset, window.until - name.offset
+        if column == "time_ms":
+            since, until = -(-since // MILLIS), -(-until // MILLIS)
+        return cls(since, until)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted of a table: the rows of a window (all of a dimension's) and of some cores, in some columns.
+    Text columns named in `dictionaries` come dictionary-encoded."""
+
+    table: str
+    window: Window | None = None
+    columns: Sequence[str] | None = None
+    cpus: Collection[int] | None = None
+    dictionaries: Sequence[str] = ()
+
+    @property
+    def clock(self) -> str | None:
+        """The column that the rows are chosen by, where they are chosen by time."""
+        return None if self.window is None or self.table in DIMENSIONS else time_column(self.table)
+
+    @property
+    def needed(self) -> list[str] | None:
+        """The columns to decode: the ones asked for, and the ones that rows are chosen by."""
+        if self.columns is None:
+            return None
+        more = [name for name in (self.clock, "cpu" if self.cpus is not None else None) if name is not None]
+        return list(dict.fromkeys([*self.columns, *more]))
+
+
+def read_segment(segment: Segment, request: Request) -> pa.Table | None:
+    """The wanted rows; None where the segment has none. A segment that was sealed since it was listed is read where it
+    is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used, GivenUp
+    where nobody waits for the rows any more."""
+    check_wanted()
+    clock, window = request.clock, request.window
+    span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
+    try:
+        rows = _sealed(segment, request, span) if segment.sealed else _live(segment, request)
+    except FileNotFoundError:
+        # Most sealed segments lack some table: nothing was lost in them, nothing happened.
+        now = None if segment.sealed or segment.path.exists() else segment.successor()
+        return None if now is None else read_segment(now, request)
+    except PermissionError:
+        raise UnreadableFile(FORBIDDEN) from None
+    if rows is None:
+        return None
+    kept = np.ones(rows.num_rows, np.bool_)
+    if span is not None:
+        times = rows.column(clock).to_numpy()
+        kept &= (times >= span.since) & (times < span.until)
+    if request.cpus is not None and "cpu" in rows.schema.names:
+        kept &= _on(rows.column("cpu"), request.cpus)
+    rows = rows if bool(np.all(kept)) else rows.filter(pa.array(kept))
+    return rows if rows.num_rows else None
+
+
+def _on(column: pa.ChunkedArray, cpus: Collection[int]) -> npt.NDArray[np.bool_]:
+    """Which rows are of these cores; one that names none is of none."""
+    numbers = (pc.fill_null(column, 0) if column.null_count else column).to_numpy()
+    counts = np.bincount(numbers)
+    wanted = np.zeros(len(counts), np.bool_)
+    # Each core that is there is looked for among those that are wanted: all others of one are tens of thousands.
+    wanted[[cpu for cpu in np.flatnonzero(counts).tolist() if cpu in cpus]] = True
+    known = column.is_valid().to_numpy() if column.null_count else True
+    found: npt.NDArray[np.bool_] = wanted[numbers] & known
+    return found
+
+
+def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
+    """The facts that a file of the segment carries; None where the segment lacks the table."""
+    path = segment.file(table)
+    try:
+        if segment.sealed:
+            return facts_in(_open_parquet(str(path)).metadata.metadata)
+        schema = LiveStream(pa.py_buffer(path.read_bytes())).schema
+    except FileNotFoundError:
+        now = None if segment.path.exists() else segment.successor()
+        return None if now is None else facts_of(now, table)
+    except PermissionError:
+        raise UnreadableFile(FORBIDDEN) from None
+    return None if schema is None else facts_in(schema.metadata)
+
+
+def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
+    """The rows with their wall time, in nanoseconds, in a column `wall`; unchanged in tables without time, and in
+    anchors, whose own column says what the wall clock said."""
+    column = time_column(table)
+    if column is None or "wall" in rows.schema.names:
+        return rows
+    times = rows.column(column).to_numpy()
+    return rows.append_column("wall", pa.array(times * (MILLIS if column == "time_ms" else 1) + name.offset))
+
+
+def count_rows(segment: Segment, table: str) -> int:
+    """How many rows a table has in a segment, without decoding them where it is sealed."""
+    if segment.sealed:
+        try:
+            return int(_open_parquet(str(segment.file(table))).metadata.num_rows)
+        except FileNotFoundError:
+            return 0
+    rows = read_segment(segment, Request(table))
+    return 0 if rows is None else int(rows.num_rows)
+
+
+def damaged_files(segment: Segment) -> list[Skipped]:
+    """Files of a sealed segment that can't be read, told by their first and last bytes alone."""
+    if not segment.sealed:
+        return []
+    found = []
+    for path in sorted(segment.path.glob("*")):
+        if path.name == OVERVIEW_FILE:
+            # The rows say the same, so that nothing is lost; who has damaged files should know all the same.
+            with suppress(OSError):
+                found += [] if is_whole(path.read_bytes()) else [Skipped(path, DAMAGED)]
+        elif path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
+            found.append(Skipped(path, FOREIGN))
+        elif trouble := _trouble(path):
+            found.append(Skipped(path, trouble))
+    return found
+
+
+def _trouble(path: Path) -> str | None:
+    """Why a Parquet file can't be used, by its ends; None where it can."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            head = os.pread(file.fileno(), len(_MAGIC), 0)
+            tail = os.pread(file.fileno(), _TAIL, max(0, size - _TAIL))
+    except (FileNotFoundError, PermissionError):
+        # Removed meanwhile, or found out when it is read.
+        return None
+    if head != _MAGIC or not tail.endswith(_MAGIC):
+        return DAMAGED
+    # The facts stand at the very end, and the format closes them: the whole footer is only read where it is another.
+    formats = FORMAT.findall(tail)
+    if formats and int(formats[-1]) <= FORMAT_VERSION:
+        return None
+    try:
+        facts_in(_open_parquet(str(path)).metadata.metadata)
+    except UnreadableFile as error:
+        return str(error)
+    except (FileNotFoundError, PermissionError):
+        pass
+    return None
+
+
+def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    try:
+        # Mapped here: given a path, Arrow first finds out which file system it is on, which takes as long.
+        return pq.ParquetFile(pa.memory_map(path), read_dictionary=list(dictionaries))
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFile(DAMAGED) from error
+
+
+def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Table | None:
+    file = _open_parquet(str(segment.file(request.table)), request.dictionaries)
+    schema = file.schema_arrow
+    facts_in(file.metadata.metadata)
+    groups = list(range(file.metadata.num_row_groups))
+    if span is not None:
+        place = schema.get_field_index(request.clock)
+        groups = [group for group in groups if _group_may_hold(file.metadata.row_group(group), place, span)]
+    if not groups:
+        return None
+    needed = request.needed
+    present = None if needed is None else [name for name in needed if name in schema.names]
+    try:
+        rows = file.read_row_groups(groups, columns=present, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFile(DAMAGED) from error
+    return conform(rows, request.table, needed)
+
+
+def _group_may_hold(group: pq.RowGroupMetaData, place: int, span: TimeRange) -> bool:
+    # Leaf columns and fields count alike: no table with a time has a list in front of it.
+    statistics = group.column(place).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min < span.until and span.since <= statistics.max)
+
+
+def _live(segment: Segment, request: Request) -> pa.Table | None:
+    # Read, not mapped: the recorder may cut the file back on a full disk, and a mapping would crash.
+    stream = LiveStream(pa.py_buffer(segment.file(request.table).read_bytes()))
+    if stream.schema is None:
+        return None
+    facts_in(stream.schema.metadata)
+    batches = list(stream)
+    if not batches:
+        return None
+    rows = conform(pa.Table.from_batches(batches), request.table, request.needed)
+    for name in request.dictionaries:
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
+    return rows

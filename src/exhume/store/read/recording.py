@@ -1,0 +1,317 @@
+"""Stacks, frames and processes are told again in every segment; over several segments each is wanted once."""
+
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from exhume.model.errors import RecordingError, UsageError
+from exhume.model.facts import RecordingFacts
+from exhume.model.tables import TABLES, columns_of
+from exhume.model.window import Window
+from exhume.store.format.names import SegmentName
+from exhume.store.format.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
+from exhume.store.read.core_grid import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
+from exhume.store.read.events import EventView, LossView, of_kinds, views
+from exhume.store.read.index import Segment, Skipped, Stretches, Unchanged, gaps_between, list_recording
+from exhume.store.read.info import RecordingInfo, SelfCost, self_cost
+from exhume.store.read.profile import ProfileFilter, StackProfile, build_profile
+from exhume.store.read.reader import Request, count_rows, damaged_files, facts_of, read_segment, with_wall
+from exhume.store.read.samples import selected_samples
+from exhume.store.read.stacks import StackMemory
+
+_KEYS = {"stacks": "stack", "frames": "frame"}
+
+
+def without_repeats(table: str, rows: pa.Table) -> pa.Table:
+    """Each stack and frame once; each process once as it was first told."""
+    key = _KEYS.get(table)
+    if key is not None:
+        _, first = np.unique(rows.column(key).to_numpy(), return_index=True)
+        return rows.take(pa.array(np.sort(first)))
+    told = [name for name in rows.schema.names if name not in ("time", "wall")]
+    firsts = rows.group_by(told, use_threads=False).aggregate([("time", "min"), ("wall", "min")])
+    return firsts.rename_columns([*told, "time", "wall"]).select(rows.schema.names)
+
+
+# Segments from which on it pays to read them side by side.
+_MANY = 8
+# A few kilobytes in a segment: to hand them to a thread takes longer than to read them.
+_SMALL = ("anchors", "events", "losses", "self")
+
+
+class Recording:
+    """The rows of a recording. Windows are wall time, half-open, and clamped to what exists."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._damaged: dict[Path, Skipped] = {}
+        self._stretches = Stretches([])
+        self._unchanged: Unchanged | None = None
+        self._stacks: StackMemory | None = None
+        self.refresh()
+
+    @classmethod
+    def open(cls, directory: Path | str) -> "Recording":
+        """Raises RecordingError, with a sentence, where there is no recording."""
+        return cls(Path(directory))
+
+    def refresh(self) -> None:
+        """Look again at what is there (a recording may still be growing)."""
+        unchanged = Unchanged.of(self.directory)
+        if unchanged is not None and unchanged == self._unchanged:
+            return
+        listing = list_recording(self.directory)
+        self.segments = listing.segments
+        self._foreign = listing.skipped
+        self._unchanged = unchanged
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nothing is being written, as far as was looked."""
+        return not self._stretched().unsealed
+
+    def remember_stacks(self) -> None:
+        """Remember the names of stacks between questions: for a reader that answers many."""
+        self._stacks = StackMemory()
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """What lies in the directory and was not read, as far as it has been met."""
+        return [*self._foreign, *self.damaged]
+
+    @property
+    def damaged(self) -> list[Skipped]:
+        """The files that could not be read, as far as they have been met."""
+        return list(self._damaged.values())
+
+    def note_damaged(self, files: Collection[Skipped]) -> None:
+        """Files that somebody else met."""
+        self._damaged |= {file.path: file for file in files}
+
+    @property
+    def facts(self) -> RecordingFacts:
+        """The facts of the newest segment."""
+        for segment in reversed(self.segments):
+            for table in ("anchors", *TABLES):
+                try:
+                    facts = facts_of(segment, table)
+                except UnreadableFile as error:
+                    self.note_unreadable(segment, table, error)
+                    continue
+                if facts is not None:
+                    return facts
+        raise RecordingError(f"{self.directory} holds nothing that can be read yet; let the recorder run for a second")
+
+    def span(self) -> Window | None:
+        """The wall time from the first to the last recorded moment; None where nothing is recorded yet."""
+        known = self._stretched()
+        spans = [window for segment in known.unsealed if not (window := self._segment_span(segment)).empty]
+        if known.span is not None:
+            spans.append(known.span)
+        if not spans:
+            return None
+        return Window(min(w.since for w in spans), max(w.until for w in spans))
+
+    def read(
+        self,
+        table: str,
+        window: Window | None = None,
+        columns: Sequence[str] | None = None,
+        cpus: Collection[int] | None = None,
+    ) -> pa.Table:
+        """The rows of a table inside the window, with their wall time (nanoseconds) in an extra column `wall`.
+
+        stacks, frames and processes explain other rows: they come whole for the segments that the window touches, each
+        once. Rows come segment by segment; inside a segment samples are not in order of time.
+        """
+        if table not in TABLES:
+            raise UsageError(f"there is no table {table}; the tables are {', '.join(TABLES)}")
+        names = [c.name for c in columns_of(table)]
+        unknown = [name for name in columns or () if name not in (*names, "wall")]
+        if unknown:
+            raise UsageError(f"table {table} has no column {', '.join(unknown)}; its columns are {', '.join(names)}")
+        needed = None
+        if columns is not None:
+            # Repeats of a dimension are recognised by all of its columns.
+            keys = names if table in DIMENSIONS else [time_column(table)]
+            needed = list(dict.fromkeys(name for name in (*columns, *keys) if name in names))
+        found = self._rows(Request(table, window, needed, cpus))
+        parts = [with_wall(rows, table, name) for name, rows in found]
+        wanted = names if columns is None else list(columns)
+        if columns is None and time_column(table) is not None:
+            wanted = list(dict.fromkeys((*names, "wall")))
+        if not parts:
+            return _empty(table).select(wanted)
+        rows = pa.concat_tables(parts)
+        if table in DIMENSIONS:
+            rows = without_repeats(table, rows)
+        return rows.select(wanted)
+
+    def profile(self, window: Window, wanted: ProfileFilter | None = None) -> StackProfile:
+        """The stacks that were sampled in the window, summed."""
+        profile = build_profile(
+            self.holding(window), window, wanted or ProfileFilter(), self.note_unreadable, self._stacks
+        )
+        missing = sum(gap.seconds for gap in self.gaps(window))
+        if missing:
+            profile.blind_spots.append(f"nothing was recorded in {missing:.0f} of the {window.seconds:.0f} seconds")
+        return profile
+
+    def selected(
+        self, window: Window, wanted: ProfileFilter, columns: Sequence[str]
+    ) -> Iterator[tuple[SegmentName, pa.Table]]:
+        """The single samples in the window that count, with `time_ms` and these columns, segment by segment."""
+        return self.selected_in(self.holding(window), window, wanted, columns)
+
+    def selected_in(
+        self, segments: Sequence[Segment], window: Window, wanted: ProfileFilter, columns: Sequence[str]
+    ) -> Iterator[tuple[SegmentName, pa.Table]]:
+        """The same of some segments."""
+        return selected_samples(segments, window, wanted, columns, self.note_unreadable, self._stacks)
+
+    def gaps(self, window: Window) -> list[Window]:
+        """The parts of the window (clamped to what is recorded) in which nothing was recorded."""
+        whole = self.span()
+        if whole is None:
+            return []
+        shown = window.clamp(whole)
+        return [] if shown.empty else gaps_between(map(self._segment_span, self.holding(shown)), shown)
+
+    def cores(self, window: Window, cells: int, measure: str = "busy") -> CoreGrid:
+        """Cores x cells of the window (clamped to what is recorded), max-pooled."""
+        columns = columns_for(measure)
+        shown = window.clamp(self.span() or Window(0, 0))
+        # A row that began before the window may reach into it.
+        request = Request("cpu", Window(shown.since - LONGEST_ROW_NS, shown.until), columns)
+        by_name = {segment.name: segment for segment in self.holding(request.window)}
+        return build_grid(shown, cells, measure, by_name, lambda name: self._read(by_name[name], request))
+
+    def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
+        """What happened in the window, in its order; only some kinds where they are given."""
+        return of_kinds(views(EventView, self._rows(Request("events", window))), kinds)
+
+    def losses(self, window: Window | None = None) -> list[LossView]:
+        """What was not recorded in the window, and why."""
+        return views(LossView, self._rows(Request("losses", window)))
+
+    def events_of(self, segment: Segment, kinds: Collection[str] | None = None) -> list[EventView]:
+        """What happened in one segment."""
+        rows = self._read(segment, Request("events"))
+        return [] if rows is None else of_kinds(views(EventView, [(segment.name, rows)]), kinds)
+
+    def container_names_of(self, segment: Segment) -> dict[str, str]:
+        """The names of containers that were told in one segment, by the containers' ids."""
+        rows = self._read(segment, Request("events", None, ["container", "container_name"]))
+        told = [] if rows is None else rows.to_pylist()
+        return {row["container"]: row["container_name"] for row in told if row["container_name"]}
+
+    def containers_named(self, beginning: str) -> tuple[str, ...]:
+        """The ids of the containers that an event told a name of which begins like that, in the whole recording."""
+        told = [each for segment in self.segments for each in self.container_names_of(segment).items()]
+        return tuple(sorted({number for number, name in told if name.startswith(beginning)}))
+
+    def losses_of(self, segment: Segment) -> list[LossView]:
+        """What was not recorded in one segment, and why."""
+        rows = self._read(segment, Request("losses"))
+        return [] if rows is None else views(LossView, [(segment.name, rows)])
+
+    def self_cost(self, window: Window | None = None) -> SelfCost:
+        """What the recorder itself cost in the window."""
+        return self_cost(self.read("self", window))
+
+    def info(self) -> RecordingInfo:
+        """The recording as a whole; looks at every file, if only at its ends."""
+        facts = self.facts
+        losses: dict[str, int] = {}
+        for loss in self.losses():
+            what = f"{loss.source}: {loss.kind}"
+            losses[what] = losses.get(what, 0) + loss.count
+        counted = [self._segment_span(segment) for segment in self.segments]
+        size = samples = 0
+        for segment in self.segments:
+            size += segment.size()
+            samples += self._count(segment, "samples")
+            self.look_at_files(segment)
+        return RecordingInfo(
+            directory=self.directory,
+            facts=facts,
+            span=self.span(),
+            recorded_seconds=sum(window.seconds for window in counted),
+            segments=len(self.segments),
+            bytes=size,
+            samples=samples,
+            rate_hz=facts.rate_hz,
+            event_source=facts.event_source,
+            losses=losses,
+            cost=self.self_cost(),
+            sources_missing=facts.sources_missing,
+            skipped=self.skipped,
+        )
+
+    def note_unreadable(self, segment: Segment, table: str, error: UnreadableFile) -> None:
+        path = segment.file(table)
+        self._damaged[path] = Skipped(path, str(error))
+
+    def look_at_files(self, segment: Segment) -> None:
+        """Note the files of a sealed segment that can't be read, by their ends alone."""
+        self._damaged |= {skipped.path: skipped for skipped in damaged_files(segment)}
+
+    def holding(self, window: Window | None) -> list[Segment]:
+        """The segments that may have rows in the window."""
+        if window is None:
+            return self.segments
+        if window.empty:
+            return []
+        return self._stretched().holding(window)
+
+    def _stretched(self) -> Stretches:
+        if self._stretches.segments is not self.segments:
+            self._stretches = Stretches(self.segments)
+        return self._stretches
+
+    def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
+        """The wanted rows of each segment that has any."""
+        segments = self.holding(request.window)
+        if len(segments) < _MANY or request.table in _SMALL:
+            found = [self._read(segment, request) for segment in segments]
+        else:
+            # Decoding leaves Python's lock for most of its time, and a node that is looked at may be busy: two threads.
+            with ThreadPoolExecutor(2) as threads:
+                found = list(threads.map(lambda segment: self._read(segment, request), segments))
+        return [(segment.name, rows) for segment, rows in zip(segments, found, strict=True) if rows is not None]
+
+    def _read(self, segment: Segment, request: Request) -> pa.Table | None:
+        try:
+            return read_segment(segment, request)
+        except UnreadableFile as error:
+            self.note_unreadable(segment, request.table, error)
+            return None
+
+    def _count(self, segment: Segment, table: str) -> int:
+        try:
+            return count_rows(segment, table)
+        except UnreadableFile as error:
+            self.note_unreadable(segment, table, error)
+            return 0
+
+    def _segment_span(self, segment: Segment) -> Window:
+        anchors = None if segment.sealed else self._read(segment, Request("anchors"))
+        if anchors is None:
+            return segment.name.span
+        return Window(segment.name.span.since, anchors.column("time").to_numpy().max().item() + segment.name.offset)
+
+
+def _empty(table: str) -> pa.Table:
+    return with_wall(schema_of(table).empty_table(), table, SegmentName(0, "", 0))
+
+
+@lru_cache(maxsize=8)
+def remembering(directory: Path) -> Recording:
+    """A recording that remembers the names of stacks, the same one for all of this process that read it by segments."""
+    recording = Recording.open(directory)
+    recording.remember_stacks()
+    return recording

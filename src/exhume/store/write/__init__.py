@@ -1,0 +1,1 @@
+"""Rows -> segments: the recorder's end of the store."""

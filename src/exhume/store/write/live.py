@@ -1,0 +1,86 @@
+"""The segment that is being written: one Arrow IPC stream a table, which grows by a message a tick.
+
+A message is written with one system call and cut off again if it did not fit, so what stands in a file is always
+whole messages, but for the last one of a recorder that was killed in the middle. Readers stop there.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from exhume.model.facts import RecordingFacts
+from exhume.model.ownership import Access, open_own
+from exhume.store.format.schema import schema_of, with_facts
+
+LIVE_DIRECTORY = "live"
+LIVE_SUFFIX = ".arrows"
+# Names inside the live directory of segments on their way in and out. Two levels below the recording, so that a
+# pattern such as D/*/cpu.parquet never sees them.
+SEALING_SUFFIX = ".sealing"
+DROPPING_SUFFIX = ".dropping"
+
+
+class LiveTable:
+    """The growing file of one table."""
+
+    def __init__(self, directory: Path, table: str, facts: RecordingFacts, access: Access | None = None) -> None:
+        self._fd = open_own(directory / (table + LIVE_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        (access or Access()).apply(self._fd)
+        self._header: list[pa.Buffer] = [with_facts(schema_of(table), facts).serialize()]
+        self.size = os.fstat(self._fd).st_size
+
+    def write(self, batches: list[pa.RecordBatch]) -> int:
+        """Append batches as one whole; returns the bytes. On an error nothing of them stays in the file."""
+        messages = self._header + [batch.serialize() for batch in batches]
+        wanted: int = sum(message.size for message in messages)
+        try:
+            written = os.writev(self._fd, messages)
+        except OSError:
+            self._cut_back()
+            raise
+        if written != wanted:
+            self._cut_back()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._header = []
+        self.size += wanted
+        return wanted
+
+    def _cut_back(self) -> None:
+        os.ftruncate(self._fd, self.size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class LiveStream:
+    """The batches of a live file, up to the first one that is not whole. Iterate once."""
+
+    def __init__(self, source: pa.NativeFile | pa.Buffer) -> None:
+        self.schema: pa.Schema | None = None
+        self._reader: pa.ipc.RecordBatchStreamReader | None = None
+        try:
+            self._reader = pa.ipc.open_stream(source)
+            self.schema = self._reader.schema
+        except (pa.ArrowException, OSError):
+            # Killed before the first message was whole: no rows.
+            self._reader = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while self._reader is not None:
+            try:
+                batch = self._reader.read_next_batch()
+                batch.validate()
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError):
+                return
+            yield batch
+
+
+def live_tables(directory: Path) -> list[str]:
+    """The tables that have a file in a live segment."""
+    return sorted(entry.name.removesuffix(LIVE_SUFFIX) for entry in directory.glob("*" + LIVE_SUFFIX))

@@ -1,0 +1,198 @@
+"""Live segment -> sealed segment: Arrow streams become Parquet files, written beside and renamed into place.
+
+Whatever is interrupted can be done again: a half-written sealed segment is thrown away, and a live segment
+whose sealed one exists already is only removed.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from exhume.model.clock import MILLIS
+from exhume.model.ownership import PRIVATE_DIRECTORY, Access, trusted_users
+from exhume.store.format.layout import ROW_GROUP_ROWS, arrange, layout_of
+from exhume.store.format.names import SegmentName
+from exhume.store.format.overview import FILE, OverviewRows
+from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, known_table, time_column
+from exhume.store.write.live import (
+    DROPPING_SUFFIX,
+    LIVE_DIRECTORY,
+    LIVE_SUFFIX,
+    SEALING_SUFFIX,
+    LiveStream,
+    live_tables,
+)
+
+PARQUET_SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed segment and its size on disk."""
+
+    name: SegmentName
+    path: Path
+    size: int
+
+
+class _Watching(Protocol):
+    """Looks at the rows that are sealed."""
+
+    def include(self, table: str, batch: pa.RecordBatch) -> None: ...
+
+
+@dataclass(slots=True)
+class _Reach:
+    """The earliest and the latest time of the rows seen so far, in monotonic milliseconds."""
+
+    first_ms: int
+    last_ms: int
+
+    def include(self, table: str, batch: pa.RecordBatch) -> None:
+        column = time_column(table)
+        if column is None or table in DIMENSIONS:
+            return
+        scale = MILLIS if column == "time" else 1
+        extent = pc.min_max(batch.column(batch.schema.get_field_index(column)))
+        self.first_ms = min(self.first_ms, extent["min"].as_py() // scale)
+        # An anchor stands at the end of its tick, a row at the start of what it describes: it needs room behind it.
+        room = 0 if table == "anchors" else 1
+        self.last_ms = max(self.last_ms, extent["max"].as_py() // scale + room)
+
+
+def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | None:
+    """Seal a live segment that nobody writes to any more. None where it held no rows. Raises OSError (a full disk)
+    with the live segment untouched."""
+    name = SegmentName.parse(live.name)
+    if name is None:
+        raise ValueError(f"{live} is not a segment")
+    finished = next((path for path in recording.glob(f"*_{name.boot}_{name.start_ms}_*") if path.is_dir()), None)
+    if finished is not None:
+        discard(recording, live)
+        return None
+    beside = live.with_name(live.name + SEALING_SUFFIX)
+    shutil.rmtree(beside, ignore_errors=True)
+    access = access or Access()
+    reach = _Reach(name.start_ms, name.start_ms)
+    overview = OverviewRows()
+    try:
+        # Nothing in it can be read by others before it has its access.
+        beside.mkdir(mode=PRIVATE_DIRECTORY)
+        tables = [table for table in live_tables(live) if known_table(table)]
+        size = sum(_seal_table(live, beside, table, (reach, overview), access) for table in tables)
+        if size == 0:
+            beside.rmdir()
+            discard(recording, live)
+            return None
+        sealed = SegmentName(
+            name.wall_ms, name.boot, name.start_ms, reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
+        )
+        if written := overview.write(beside, sealed):
+            _sync(beside / FILE, access)
+            size += written
+        _sync(beside, access)
+    except OSError:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    path = recording / str(sealed)
+    beside.rename(path)
+    _sync(recording, None)
+    discard(recording, live)
+    return Sealed(sealed, path, size)
+
+
+def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watching], access: Access) -> int:
+    """Write one table; returns its bytes, 0 where it had no rows. Those that watch are shown its rows."""
+    with pa.OSFile(str(live / (table + LIVE_SUFFIX))) as source:
+        stream = LiveStream(source)
+        if stream.schema is None:
+            return 0
+        try:
+            facts_in(stream.schema.metadata)
+        except UnreadableFile:
+            return 0
+        path = beside / (table + PARQUET_SUFFIX)
+        writer: pq.ParquetWriter | None = None
+        group: list[pa.RecordBatch] = []
+        rows = 0
+        try:
+            for batch in stream:
+                for each in watching:
+                    each.include(table, batch)
+                group.append(batch)
+                rows += batch.num_rows
+                if rows >= ROW_GROUP_ROWS:
+                    writer = writer or _open(path, table, stream.schema)
+                    _write_group(writer, table, group)
+                    group, rows = [], 0
+            if group:
+                writer = writer or _open(path, table, stream.schema)
+                _write_group(writer, table, group)
+        finally:
+            if writer is not None:
+                writer.close()
+    if writer is None:
+        return 0
+    _sync(path, access)
+    return path.stat().st_size
+
+
+def _open(path: Path, table: str, schema: pa.Schema) -> pq.ParquetWriter:
+    writer = pq.ParquetWriter(path, schema, **layout_of(table, schema).writer_options(schema))
+    writer.add_key_value_metadata(schema.metadata)
+    return writer
+
+
+def _write_group(writer: pq.ParquetWriter, table: str, batches: list[pa.RecordBatch]) -> None:
+    rows = pa.Table.from_batches(batches)
+    # Let go of the unsorted rows before the sorted ones are written.
+    batches.clear()
+    rows = arrange(table, rows)
+    writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+
+
+def discard(recording: Path, segment: Path) -> None:
+    """Remove a segment. It leaves its place in one step first, so that a reader finds all of it or nothing."""
+    leaving = recording / LIVE_DIRECTORY / (segment.name + DROPPING_SUFFIX)
+    shutil.rmtree(leaving, ignore_errors=True)
+    segment.rename(leaving)
+    shutil.rmtree(leaving, ignore_errors=True)
+
+
+def sweep(recording: Path) -> None:
+    """Remove what a killed recorder left half-written or half-removed."""
+    live = recording / LIVE_DIRECTORY
+    for suffix in (SEALING_SUFFIX, DROPPING_SUFFIX):
+        for path in live.glob("*" + suffix):
+            if SegmentName.parse(path.name.removesuffix(suffix)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def leftovers(recording: Path) -> list[Path]:
+    """Live segments, oldest first."""
+    found = [
+        (name.start_ms, path)
+        for path in (recording / LIVE_DIRECTORY).iterdir()
+        if (name := SegmentName.parse(path.name)) is not None
+        and path.is_dir()
+        and not path.is_symlink()
+        and path.lstat().st_uid in trusted_users()
+    ]
+    return [path for _, path in sorted(found)]
+
+
+def _sync(path: Path, access: Access | None = None) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if access is not None:
+            access.apply(fd)
+        os.fsync(fd)
+    finally:
+        os.close(fd)

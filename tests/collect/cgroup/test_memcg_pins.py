@@ -1,0 +1,225 @@
+"""Real zombies of every kind on this kernel: counted, their parent and kind named, their files and holders found."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.collect.made_up_node import MadeUpNode
+from tests.page_removals import Removals, traced_removals
+from tests.parts import missing
+
+from exhume.collect.cgroup import pins
+from exhume.collect.cgroup.census import take_census
+from exhume.collect.cgroup.pages import PAGE, PageReader, cached_pages, cached_runs
+from exhume.collect.cgroup.pins import likely_pins, with_metadata
+from exhume.collect.cgroup.residuals import residuals
+from exhume.lab.zombies import ZombieLab, make_zombies
+from exhume.model.zombies import ParentResidual, PinKind, PinReport
+from exhume.procfs.host import Host
+from exhume.procfs.mountinfo import read_mounts
+
+HOST = Host()
+COUNT = 120
+SEARCH_S = 120  # a search that finds everything takes a second of it, and more on a machine that is busy otherwise
+LEFT_FOR_A_MOMENT = 3  # cgroups of others that come and go on this machine
+
+KINDS = {
+    "tmpfs": ("shmem_bytes", PinKind.SHMEM),
+    "ext4": ("file_bytes", PinKind.FILE),
+    "shared": ("file_bytes", PinKind.FILE),
+    "metadata": ("metadata_bytes", PinKind.METADATA),
+    "swap": ("swap_bytes", PinKind.SWAP),
+    "mlock": ("unevictable_bytes", PinKind.MLOCKED),
+    "mapped": ("mapped_bytes", PinKind.MAPPED),
+}
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
+
+
+def parent_of(lab: ZombieLab, removals: Removals | None = None) -> ParentResidual:
+    """Once all its pages are told but those that the kernel took by itself; it may be seconds late to tell."""
+    until = time.monotonic() + 30
+    while True:
+        found = [parent for parent in residuals(HOST) if parent.path == str(lab.parent)]
+        least = lab.made - (removals.of(lab).by_kernel if removals else 0)
+        if sum(parent.bytes for parent in found) >= least * PAGE or time.monotonic() >= until:
+            break
+        time.sleep(0.1)
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.root
+@pytest.mark.needs("mkfs.ext4")
+@pytest.mark.parametrize("pin", KINDS)
+def test_the_parent_the_kind_and_the_files_are_named(pin: str, work: Path) -> None:
+    assert_named(pin, work)
+
+
+@pytest.mark.root
+@pytest.mark.needs("mkfs.ext4")
+@pytest.mark.parametrize("pin", ["ext4", "swap"])
+def test_they_are_named_without_cachestat_too(pin: str, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before Linux 6.5."""
+    monkeypatch.setattr(pins, "cached_pages", lambda *_: None)
+    assert_named(pin, work)
+
+
+def assert_named(pin: str, work: Path) -> None:
+    measure, kind = KINDS[pin]
+    with traced_removals() as removals, make_zombies(COUNT, pin, work=work) as lab:
+        census = take_census(HOST)
+        removed = removals.of(lab)
+        assert census.dying is not None and census.dying >= lab.made - removed.by_kernel - LEFT_FOR_A_MOMENT
+        parent = parent_of(lab, removals)
+        report = likely_pins(HOST, [parent], seconds=SEARCH_S)
+        (parent,) = with_metadata([parent], report)
+        pinned, looked = lab.pinned(), removals.of(lab)
+        # What the kernel reclaimed by itself meanwhile, and nothing else, may be missing.
+        least = COUNT - looked.by_kernel
+        held = getattr(parent, measure)
+        # The kernel counts locked pages in batches, per CPU.
+        assert least * PAGE * 0.7 <= held <= COUNT * PAGE * 1.1
+        assert least * PAGE <= parent.bytes <= COUNT * PAGE
+        files = [file for file in report.files if file.kind is kind]
+        if pin == "metadata":
+            assert all(file.path.startswith("/dev/") for file in files)
+        else:
+            assert len(set(lab.files) - {Path(file.path) for file in files}) <= looked.by_kernel
+        assert sum(file.pages for file in files) >= least
+        # Nothing was read in, charged or freed by looking.
+        assert looked.by_processes == removed.by_processes
+        assert least <= pinned <= COUNT
+        if lab.holder_pid is not None:
+            holders = {(holder.pid, holder.how) for file in files for holder in file.holders}
+            assert holders == {(lab.holder_pid, "mlocked" if pin == "mlock" else "mapped")}
+
+
+@pytest.mark.root
+def test_a_file_without_a_name_is_found_through_whoever_holds_it(work: Path) -> None:
+    with make_zombies(20, "tmpfs", work=work) as lab:
+        kept = [path.open("rb") for path in lab.files[:5]]
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        try:
+            for path in lab.files[:5]:
+                path.unlink()
+            report = likely_pins(HOST, [parent_of(lab)], seconds=SEARCH_S)
+        finally:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            for file in kept:
+                file.close()
+        nameless = [file for file in report.files if "no name any more" in file.path]
+        assert len(nameless) == 5
+        assert len(report.files) == 20
+
+
+def test_without_the_right_to_look_it_says_so(node: MadeUpNode) -> None:
+    parent = ParentResidual("/nowhere", 1, None, file_bytes=PAGE)
+    report = likely_pins(node.host, [parent])
+    assert report.files == []
+    assert "run as root" in report.blind_spots[0]
+
+
+def test_no_parents_no_search() -> None:
+    assert likely_pins(HOST, []) == PinReport()
+
+
+@pytest.mark.root
+def test_a_search_without_time_says_that_it_is_not_complete(work: Path) -> None:
+    with make_zombies(20, "tmpfs", work=work) as lab:
+        report = likely_pins(HOST, [parent_of(lab)], seconds=0.0)
+    assert any("out of time" in spot for spot in report.blind_spots)
+
+
+@pytest.mark.root
+def test_pages_are_told_of_files_of_any_length(tmp_path: Path) -> None:
+    """Each of many files, from empty to larger than the arena's slices, has as many pages in memory as it should."""
+    sizes = [1, 100, PAGE, PAGE + 1, 10 * PAGE, 1000 * PAGE + 17]
+    inodes = set()
+    with PageReader(HOST) as reader:
+        for number, size in enumerate(sizes * 3):
+            path = tmp_path / f"{number}"
+            path.write_bytes(b"x" * size)
+            fd = os.open(path, os.O_RDONLY)
+            assert reader.add(number, fd, 0, size)
+            os.close(fd)
+        own = _own_memory_cgroup()
+        pieces = reader.look(np.array([own], np.uint64))
+        for piece, size in zip(pieces, sizes * 3, strict=True):
+            assert piece.resident == -(-size // PAGE)
+            inodes |= set(piece.cgroups.tolist())
+            assert len(piece.cgroups) == piece.resident
+            assert not piece.mapped.any()
+    assert inodes == {own}
+
+
+def _own_memory_cgroup() -> int:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            return Path(f"/sys/fs/cgroup/memory{path}").stat().st_ino
+        if number == "0" and Path("/sys/fs/cgroup/cgroup.controllers").exists():
+            return Path(f"/sys/fs/cgroup{path}").stat().st_ino
+    raise AssertionError("this process is in no memory cgroup")
+
+
+@pytest.mark.root
+def test_a_file_that_is_cut_short_while_it_is_looked_at_is_survived(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 100 * PAGE)
+    with PageReader(HOST) as reader:
+        fd = os.open(path, os.O_RDWR)
+        reader.add(0, fd, 0, 100 * PAGE)
+        real = reader._resident
+
+        def truncating(*arguments):
+            found = real(*arguments)
+            os.truncate(path, 3 * PAGE)
+            return found
+
+        reader._resident = truncating  # type: ignore[method-assign]
+        (piece,) = reader.look(np.array([_own_memory_cgroup()], np.uint64))
+        os.close(fd)
+    assert len(piece.cgroups) <= 3
+
+
+@pytest.mark.root
+def test_cached_stretches_are_found_by_halving(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1000 * PAGE)
+        for page in (0, 1, 2, 500, 999):
+            file.seek(page * PAGE)
+            file.write(b"x")
+    fd = os.open(path, os.O_RDONLY)
+    if cached_pages(fd) is None:
+        os.close(fd)
+        missing("cachestat in this kernel")
+    runs = list(cached_runs(fd, 1000 * PAGE, float("inf")))
+    os.close(fd)
+    pages = sorted(page for offset, length in runs for page in range(offset // PAGE, (offset + length) // PAGE))
+    assert pages == [0, 1, 2, 500, 999]
+
+
+def test_the_mount_table_is_read_with_its_blanks(node: MadeUpNode) -> None:
+    node.mounts(
+        r"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root\134x rw,errors=continue",
+        "37 35 0:50 / /o rw - overlay overlay rw,lowerdir=/l,upperdir=/u/diff,workdir=/w",
+        "not a mount",
+    )
+    first, second = read_mounts(node.host.proc / "self/mountinfo")
+    assert (first.device, first.root, first.point, first.source) == ((98, 0), "/mnt1", "/mnt 2", "/dev/root\\x")
+    assert second.option("upperdir") == "/u/diff"
+    assert second.option("nothing") is None

@@ -1,0 +1,91 @@
+"""Attempts of a pod's container as a history, where the runtime kept only the last of them; and lines of its log."""
+
+from pathlib import Path
+
+from exhume.collect.containers.cri_services import Attempt, Attempts, log_tail
+from exhume.collect.containers.owner import owner_of, pod_owner
+from exhume.collect.containers.runs import Run
+
+NANOS = 10**9
+HOUR = 3600 * NANOS
+DAY = 24 * HOUR
+
+
+def crashed(number: int, at: int, lasted_s: float = 2.0) -> Attempt:
+    return Attempt(number, at, Run(at, at + round(lasted_s * NANOS), 1, failed=True))
+
+
+def test_a_young_pod_is_counted_from_its_first_attempt_on() -> None:
+    now = 10 * DAY
+    known = (crashed(11, now - 600 * NANOS), crashed(12, now - 300 * NANOS))
+    told = Attempts(known, pod_made=now - HOUR).history(now, now - DAY)
+    assert (told.starts, told.failures, told.restarts_per_hour, told.hours) == (13, 13, 12.0, 1.0)
+    assert told.age_pattern == "always a few seconds old: the last 2 runs lasted 2.0 s to 2.0 s"
+
+
+def test_an_old_pod_is_counted_from_the_oldest_that_is_left() -> None:
+    now = 30 * DAY
+    known = (crashed(4000, now - 600 * NANOS), crashed(4001, now - 300 * NANOS))
+    told = Attempts(known, pod_made=now - 20 * DAY).history(now, now - DAY)
+    assert (told.starts, told.restarts_per_hour) == (2, 6.0)
+
+
+def test_one_that_runs_well_since_its_crashes_long_ago_does_not_flap() -> None:
+    now = 30 * DAY
+    known = (crashed(4, now - 9 * DAY), Attempt(5, now - 9 * DAY + 10 * NANOS, Run(now - 9 * DAY + 10 * NANOS)))
+    told = Attempts(known, pod_made=None).history(now, now - DAY)
+    assert told.restarts_per_hour is not None and told.restarts_per_hour < 0.01 and told.failures == 1
+
+
+def test_all_attempts_that_there_were_need_no_guess() -> None:
+    now = 30 * DAY
+    known = (crashed(0, now - 2 * HOUR), Attempt(1, now - HOUR, Run(now - HOUR)))
+    told = Attempts(known, pod_made=now - 2 * HOUR).history(now, now - DAY)
+    assert (told.starts, told.failures, told.restarts_per_hour, told.age_pattern) == (2, 1, 0.5, "")
+
+
+def test_ends_that_differ_are_not_taken_for_those_that_are_gone() -> None:
+    now = 10 * DAY
+    well = Attempt(12, now - 300 * NANOS, Run(now - 300 * NANOS, now - 200 * NANOS, 0))
+    told = Attempts((crashed(11, now - 600 * NANOS), well), pod_made=now - HOUR).history(now, now - DAY)
+    assert (told.starts, told.failures) == (13, 1)
+
+
+def test_lines_of_a_log_are_put_together_from_their_parts(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    stamp = "2026-01-01T00:00:00.000000000Z"
+    log.write_text(
+        f"{stamp} stdout F one\n{stamp} stderr P tw\n{stamp} stderr F o\n{stamp} stdout F \n"
+        f"not a line of it\n{stamp} stdout F \x1b[31mred\n{stamp} stdout P unfinished"
+    )
+    assert log_tail(log, 3) == ("two", "\x1b[31mred", "unfinished")
+    assert log_tail(tmp_path / "none.log", 3) == ()
+
+
+def test_a_huge_log_is_read_from_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    line = f"2026-01-01T00:00:00Z stdout F {'x' * 1000}\n"
+    log.write_text(line * 2000 + "2026-01-01T00:00:00Z stdout F last\n")
+    *before, last = log_tail(log, 3)
+    assert last == "last" and [len(each) for each in before] == [400, 400]
+
+
+def test_owners_are_told_by_what_they_leave_on_a_pod() -> None:
+    told = {
+        "stateful set db/pg": (
+            "db/pg-0",
+            {"statefulset.kubernetes.io/pod-name": "pg-0", "controller-revision-hash": "x"},
+        ),
+        "daemon set kube-system/proxy": ("kube-system/proxy-x2c4v", {"controller-revision-hash": "6b"}),
+        "deployment shop/web-a": ("shop/web-a-66b6-abcde", {"pod-template-hash": "66b6"}),
+        "job shop/once": ("shop/once-abcde", {"batch.kubernetes.io/job-name": "once"}),
+        "pod shop/alone": ("shop/alone", {}),
+    }
+    assert [pod_owner(pod, labels, {}) for pod, labels in told.values()] == list(told)
+
+
+def test_owners_of_single_containers() -> None:
+    assert owner_of({}).words == ""
+    assert owner_of({"com.docker.swarm.service.name": "web"}).words == "swarm service web"
+    ecs = {"com.amazonaws.ecs.task-arn": "arn:x", "com.amazonaws.ecs.cluster": "prod"}
+    assert owner_of(ecs).words == "ECS task arn:x of cluster prod"

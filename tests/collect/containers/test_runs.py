@@ -1,0 +1,62 @@
+"""Runs as a history, and times as engines write them."""
+
+import pytest
+
+from exhume.collect.containers.runs import Run, age_pattern, history, nanoseconds
+
+NANOS = 10**9
+HOUR = 3600 * NANOS
+
+
+def test_a_loop_of_a_day_is_counted_and_its_age_told() -> None:
+    every = 60 * NANOS
+    runs = [Run(at, at + 2 * NANOS + at % NANOS, 1, failed=True) for at in range(HOUR, 25 * HOUR, every)]
+    told = history(runs, now=25 * HOUR, since=HOUR)
+    assert (told.starts, told.failures, told.success_rate, told.hours) == (1440, 1440, 0.0, 24.0)
+    assert told.restarts_per_hour == pytest.approx(60, rel=0.01)
+    assert len(told.exits) == 10 and told.exits[0].at == runs[-1].ended and told.exits[0].code == 1
+    assert told.age_pattern == "always a few seconds old: the last 1000 runs lasted 2.0 s to 2.0 s"
+
+
+def test_one_that_runs_on_is_no_restart() -> None:
+    told = history([Run(HOUR)], now=3 * HOUR, since=0)
+    assert (told.starts, told.failures, told.restarts_per_hour, told.exits, told.age_pattern) == (1, 0, 0.0, (), "")
+
+
+def test_nothing_started_is_no_rate_of_success() -> None:
+    told = history([], now=3 * HOUR, since=0)
+    assert told.success_rate is None and told.restarts_per_hour == 0.0
+
+
+@pytest.mark.parametrize(
+    ("lasted", "begins"),
+    [
+        ([0.1, 0.2], ""),
+        ([0.1, 0.2, 0.9], "never a second old: the last 3 runs lasted 0.10 s to 0.90 s"),
+        ([2.1, 3, 4.0], "always a few seconds old: the last 3 runs lasted 2.1 s to 4.0 s"),
+        ([2, 3, 90], "never two minutes old"),
+        ([3600, 3700, 3650], "ends at about the same age each time: the last 3 runs lasted 60 min to 62 min"),
+        ([2, 3, 3600], ""),
+        ([30000, 31000, 30500], "ends at about the same age each time: the last 3 runs lasted 8.3 h to 8.6 h"),
+    ],
+)
+def test_ages_make_a_pattern_where_they_are_short_or_alike(lasted: list[float], begins: str) -> None:
+    told = age_pattern(lasted)
+    assert told.startswith(begins) and bool(told) == bool(begins)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:00Z", None),
+        ("0001-01-01T00:00:00Z", None),
+        ("2026-06-01T10:00:00.123456789Z", 1_780_308_000_123_456_789),
+        ("2026-06-01T12:00:00.5+02:00", 1_780_308_000_500_000_000),
+        ("2026-06-01T05:00:00-05:00", 1_780_308_000_000_000_000),
+        ("", None),
+        (None, None),
+        ("soon.", None),
+    ],
+)
+def test_times_of_engines(text: str | None, expected: int | None) -> None:
+    assert nanoseconds(text) == expected

@@ -1,0 +1,119 @@
+"""Docker's stream of events: read without waiting, told with names, found again when the daemon comes back."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exhume.collect.sources.docker_events import DockerEventSource
+from exhume.model.clock import NANOS, Tick
+from exhume.procfs.host import Host
+
+NUMBER = "ab" * 32
+WALL = 1_780_000_000 * NANOS
+
+
+class Daemon:
+    """The other end of the socket: what was asked, and what to answer."""
+
+    def __init__(self, path: Path) -> None:
+        self.listening = socket.socket(socket.AF_UNIX)
+        self.listening.bind(str(path))
+        self.listening.listen(8)
+        self.listening.settimeout(2)
+        self.open: dict[str, socket.socket] = {}
+
+    def accept(self) -> str:
+        connection, _ = self.listening.accept()
+        question = connection.recv(4096).decode().split()[1].partition("?")[0]
+        self.open[question] = connection
+        return question
+
+    def say(self, question: str, body: bytes) -> None:
+        self.open[question].sendall(body)
+
+    def close(self) -> None:
+        for each in (*self.open.values(), self.listening):
+            each.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    own = Daemon(tmp_path / "docker.sock")
+    yield own
+    own.close()
+
+
+def tick(second: int) -> Tick:
+    return Tick(second, second * NANOS, (second + 1) * NANOS, WALL + (second + 1) * NANOS)
+
+
+def event(action: str, at: int, **more: str) -> bytes:
+    actor = {"ID": NUMBER, "Attributes": {"name": "gloomy_agent", "image": "agent:1", **more}}
+    return json.dumps({"Type": "container", "Action": action, "Actor": actor, "timeNano": at}).encode() + b"\n"
+
+
+def connected(daemon: Daemon, tmp_path: Path) -> DockerEventSource:
+    source = DockerEventSource(Host(), tmp_path / "docker.sock")
+    assert daemon.accept() == "/_ping"
+    assert source.read(tick(0)) == {}
+    assert [daemon.accept(), daemon.accept()] == ["/events", "/containers/json"]
+    return source
+
+
+def test_starts_and_ends_are_told_with_names_at_their_own_time(daemon: Daemon, tmp_path: Path) -> None:
+    source = connected(daemon, tmp_path)
+    daemon.say("/events", b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n")
+    whole = event("start", WALL + NANOS * 3 // 2) + event("die", WALL + NANOS * 17 // 10, exitCode="3")
+    daemon.say("/events", whole[:40])
+    assert source.read(tick(0)) == {}
+    daemon.say("/events", whole[40:])
+    rows = source.read(tick(1))["events"]
+    assert rows["kind"] == ["container-start", "container-die"]
+    assert rows["container"] == [NUMBER] * 2 and rows["container_name"] == ["gloomy_agent"] * 2
+    assert rows["time"] == [NANOS * 3 // 2, NANOS * 17 // 10]
+    assert rows["text"][1] == "container gloomy_agent (image agent:1) ended with code 3" and rows["value"] == [
+        None,
+        3.0,
+    ]
+    source.close()
+
+
+def test_containers_that_run_already_are_told_once(daemon: Daemon, tmp_path: Path) -> None:
+    source = connected(daemon, tmp_path)
+    listed = json.dumps([{"Id": NUMBER, "Names": ["/steady"], "Image": "web:2"}]).encode()
+    daemon.say("/containers/json", b"HTTP/1.0 200 OK\r\n\r\n" + listed)
+    assert source.read(tick(1)) == {}
+    daemon.open["/containers/json"].close()
+    rows = source.read(tick(2))["events"]
+    assert (rows["kind"], rows["container_name"], rows["image"]) == (["container-seen"], ["steady"], ["web:2"])
+    assert source.read(tick(3)) == {}
+    source.close()
+
+
+def test_a_daemon_that_never_answers_holds_up_nobody(daemon: Daemon, tmp_path: Path) -> None:
+    source = connected(daemon, tmp_path)
+    for second in range(1, 5):
+        assert source.read(tick(second)) == {}
+    source.close()
+
+
+def test_a_daemon_that_was_restarted_is_asked_again(daemon: Daemon, tmp_path: Path) -> None:
+    source = connected(daemon, tmp_path)
+    daemon.open.pop("/events").close()
+    source.read(tick(1))
+    source.read(tick(12))
+    assert daemon.accept() == "/events"
+    source.close()
+
+
+def test_no_docker_is_no_trouble_and_it_may_come_later(tmp_path: Path) -> None:
+    source = DockerEventSource(Host(), tmp_path / "docker.sock")
+    assert source.read(tick(0)) == {}
+    late = Daemon(tmp_path / "docker.sock")
+    source.read(tick(11))
+    assert late.accept() == "/events"
+    late.close()
+    source.close()

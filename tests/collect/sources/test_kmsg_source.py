@@ -1,0 +1,268 @@
+"""The kernel log as a source. A named pipe in packet mode stands in for /dev/kmsg: a record for each read."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.collect.made_up_node import MadeUpNode, tick
+
+from exhume.collect.sources.kmsg import KernelLogSource, LogPosition, monotonic_of, parse_record
+from exhume.model.clock import NANOS, Tick
+from exhume.model.errors import SourceUnavailable
+from exhume.procfs.host import Host
+
+BOOT = "0123456789abcdef0123456789abcdef"
+
+
+class Log:
+    """The kernel's side."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        # Open at both ends, so that an empty pipe is one that has nothing yet.
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, os.O_NONBLOCK | os.O_DIRECT)
+        self.sequence = 100
+
+    def say(self, text: str, *, flags: str = "-", at_us: int | None = None, skip: int = 0) -> int:
+        self.sequence += 1 + skip
+        stamp = self.sequence * 1000 if at_us is None else at_us
+        os.write(self._fd, f"6,{self.sequence},{stamp},{flags};{text}\n".encode())
+        return self.sequence
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@pytest.fixture
+def log(node: MadeUpNode) -> Iterator[Log]:
+    node.proc("sys/kernel/random/boot_id", "01234567-89ab-cdef-0123-456789abcdef\n")
+    log = Log(node.host.dev / "kmsg")
+    yield log
+    log.close()
+
+
+def events(rows):
+    columns = rows.get("events", {"time": []})
+    return [{name: values[i] for name, values in columns.items()} for i in range(len(columns["time"]))]
+
+
+def test_every_line_is_an_event_at_the_kernels_time(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say("eth0: link up", at_us=5_000_000)
+    log.say("watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [cat:9]", at_us=6_500_000)
+    plain, known = events(source.read(tick(1)))
+    assert (plain["kind"], plain["severity"], plain["text"]) == ("kernel-line", "info", "eth0: link up")
+    assert (plain["kernel_us"], plain["time"], plain["sequence"]) == (5_000_000, 5_000_000_000, 101)
+    assert (known["kind"], known["severity"], known["cpu"], known["pid"]) == ("soft-lockup", "critical", 1, 9)
+    assert known["time"] == 6_500_000_000
+    assert source.read(tick(2)) == {}
+
+
+def test_the_backlog_is_searched_for_signatures_only(node: MadeUpNode, log: Log) -> None:
+    log.say("Linux version 6.1")
+    log.say("sched: RT throttling activated")
+    source = KernelLogSource(node.host)
+    log.say("after the start")
+    assert [row["kind"] for row in events(source.read(tick(1)))] == ["rt-throttling", "kernel-line"]
+
+
+def test_a_tick_without_length_keeps_the_lines_for_the_next(node: MadeUpNode, log: Log) -> None:
+    log.say("sched: RT throttling activated")
+    source = KernelLogSource(node.host)
+    log.say("early")
+    assert source.read(tick(0, seconds=0)) == {}
+    log.say("later")
+    texts = [row["text"] for row in events(source.read(tick(1)))]
+    assert texts == ["sched: RT throttling activated", "early", "later"]
+
+
+def test_a_restart_repeats_and_misses_nothing(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say("one")
+    source.read(tick(1))
+    position = source.position
+    source.close()
+    assert position == LogPosition(BOOT, 101)
+    log.say("two")
+    again = KernelLogSource(node.host, after=position)
+    log.say("three")
+    assert [row["text"] for row in events(again.read(tick(2)))] == ["two", "three"]
+    # A kernel that shows the whole log again is no reason to repeat it.
+    log.sequence = 100
+    log.say("one")
+    assert again.read(tick(3)) == {}
+
+
+def test_a_position_of_another_boot_is_void(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host, after=LogPosition("f" * 32, 1_000_000))
+    log.say("new boot")
+    assert [row["text"] for row in events(source.read(tick(1)))] == ["new boot"]
+    assert source.position == LogPosition(BOOT, 101)
+
+
+def test_no_line_no_position(node: MadeUpNode, log: Log) -> None:
+    assert KernelLogSource(node.host).position is None
+
+
+def test_gaps_are_losses(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say("a")
+    log.say("b", skip=41)
+    losses = source.read(tick(1))["losses"]
+    assert (losses["kind"], losses["count"], losses["source"]) == (["sequence-gap"], [41], ["kernel-log"])
+    resumed = KernelLogSource(node.host, after=source.position)
+    log.say("c", skip=7)
+    assert resumed.read(tick(2))["losses"]["count"] == [7]
+
+
+FIRST = "ena 0000:00:05.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi"
+SECOND = "6596000 usec. napi scheduled: 1"
+
+
+@pytest.mark.parametrize("cut", range(30, len(f"{FIRST} {SECOND}") - 1, 7))
+def test_a_wrapped_line_is_one_event(node: MadeUpNode, log: Log, cut: int) -> None:
+    whole = f"{FIRST} {SECOND}"
+    source = KernelLogSource(node.host)
+    log.say("something else", at_us=999_000)
+    log.say(whole[:cut], at_us=1_000_000)
+    log.say(whole[cut:], at_us=1_000_020)
+    log.say("and another", at_us=1_000_030)
+    rows = events(source.read(tick(1)))
+    assert [row["kind"] for row in rows] == ["kernel-line", "nic-tx-paused", "kernel-line"]
+    assert (rows[1]["queue"], rows[1]["value"], rows[1]["kernel_us"]) == (5, pytest.approx(6.596), 1_000_000)
+
+
+def test_a_line_wrapped_at_a_blank(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say(FIRST, at_us=1_000_000)
+    log.say(SECOND, at_us=1_000_010)
+    (row,) = events(source.read(tick(1)))
+    assert row["text"] == f"{FIRST} {SECOND}"
+    assert row["device"] == "eth0"
+
+
+def test_a_line_wrapped_over_two_ticks(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say(FIRST, at_us=1_000_000)
+    assert [row["kind"] for row in events(source.read(tick(1)))] == ["kernel-line"]
+    log.say(SECOND, at_us=1_000_010)
+    assert [row["kind"] for row in events(source.read(tick(2)))] == ["nic-tx-paused"]
+
+
+def test_lines_far_apart_are_two(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say(FIRST, at_us=1_000_000)
+    log.say(SECOND, at_us=9_000_000)
+    assert [row["kind"] for row in events(source.read(tick(1)))] == ["kernel-line", "kernel-line"]
+
+
+def test_a_recognised_line_takes_in_nothing(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say("sched: RT throttling activated", at_us=1_000)
+    log.say("hello", at_us=1_001)
+    log.say("world", at_us=1_002)
+    rows = events(source.read(tick(1)))
+    assert [row["text"] for row in rows] == ["sched: RT throttling activated", "hello", "world"]
+
+
+def test_a_continuation_is_the_same_line(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    log.say("probing ports:", at_us=1_000)
+    log.say(" 1", flags="c", at_us=1_001)
+    log.say(" 2", flags="c", at_us=1_002)
+    assert [row["text"] for row in events(source.read(tick(1)))] == ["probing ports: 1 2"]
+
+
+def test_a_flood_is_bounded_and_counted(node: MadeUpNode, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.collect.sources.kmsg._PLAIN_ROWS_PER_TICK", 4)
+    source = KernelLogSource(node.host)
+    source.read(tick(0))
+    for number in range(10):
+        log.say(f"noise {number}")
+    log.say("sched: RT throttling activated")
+    rows = source.read(tick(1))
+    assert [row["kind"] for row in events(rows)] == ["kernel-line"] * 4 + ["rt-throttling"]
+    assert (rows["losses"]["kind"], rows["losses"]["count"]) == (["rate-limit"], [6])
+    log.say("quiet again")
+    assert [row["text"] for row in events(source.read(tick(2)))] == ["quiet again"]
+
+
+def test_records_of_another_shape_are_counted(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host)
+    os.write(log._fd, b"no record at all")
+    assert source.read(tick(1))["losses"]["kind"] == ["unreadable-record"]
+
+
+def test_no_device(node: MadeUpNode) -> None:
+    with pytest.raises(SourceUnavailable, match="/dev"):
+        KernelLogSource(node.host)
+
+
+def test_the_clock_of_the_log_is_brought_to_monotonic(node: MadeUpNode, log: Log) -> None:
+    source = KernelLogSource(node.host, clock_offset=lambda: 50_000_000)
+    now_us = (tick(1).end + 50_000_000) // 1000
+    log.say("now", at_us=now_us)
+    log.say("half of the boot ago", at_us=now_us // 2)
+    now, earlier = events(source.read(tick(1)))
+    assert now["time"] == tick(1).end
+    assert earlier["time"] == pytest.approx(tick(1).end // 2, abs=2000)
+    assert now["kernel_us"] == now_us
+
+
+@given(st.integers(0, 10**13), st.integers(1, 10**16), st.integers(-(10**9), 10**9))
+def test_no_line_is_moved_by_more_than_the_offset(stamp: int, now: int, offset: int) -> None:
+    if stamp * 1000 <= now + offset:
+        assert abs(monotonic_of(stamp, now, offset) - stamp * 1000) <= abs(offset) + 1
+
+
+def test_a_record_in_parts() -> None:
+    record = parse_record(b"30,339,5140900,-,caller=T1;text; with; semicolons\\x09and \\xc3\\xa4\n SUBSYSTEM=net\n")
+    assert record is not None
+    assert (record.sequence, record.stamp_us, record.continues) == (339, 5140900, False)
+    assert record.text == "text; with; semicolons\tand ä"
+
+
+@given(st.binary(max_size=200))
+def test_no_record_breaks_the_parser(raw: bytes) -> None:
+    record = parse_record(raw)
+    assert record is None or record.sequence >= 0
+
+
+@given(st.integers(0, 2**63), st.integers(0, 2**63), st.text(st.characters(exclude_characters="\n\\"), max_size=80))
+def test_what_was_said_comes_back(sequence: int, stamp: int, text: str) -> None:
+    escaped = b"".join(
+        bytes((byte,)) if 32 <= byte < 127 else b"\\x%02x" % byte for byte in text.encode("utf-8", "surrogatepass")
+    )
+    record = parse_record(b"6,%d,%d,-;%s\n" % (sequence, stamp, escaped))
+    assert record is not None
+    assert (record.sequence, record.stamp_us) == (sequence, stamp)
+    assert record.text == text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+@pytest.mark.root
+def test_lines_of_the_real_kernel_come_back_with_its_stamp() -> None:
+    source = KernelLogSource(Host())
+    mark = f"exhume-test-{os.getpid()}-{time.monotonic_ns()}"
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    for number in range(20):
+        # Opened for each: the kernel takes ten lines in five seconds from one writer.
+        with Path("/dev/kmsg").open("wb", buffering=0) as writer:
+            writer.write(f"{mark} line {number}\n".encode())
+    after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    rows = events(source.read(Tick(0, after - NANOS, after, 0)))
+    mine = [row for row in rows if row["text"].startswith(mark)]
+    assert [row["text"] for row in mine] == [f"{mark} line {number}" for number in range(20)]
+    # The log's clock and ours drift apart by far less than this.
+    assert all(before - NANOS < row["time"] < after + NANOS for row in mine)
+    stamps = [row["kernel_us"] for row in mine]
+    assert stamps == sorted(stamps)
+    assert stamps[-1] - stamps[0] <= (after - before) / 1000 * 1.001 + 1000
+    # A recorder that starts again goes on behind them.
+    again = KernelLogSource(Host(), after=source.position)
+    assert not [row for row in events(again.read(Tick(1, after, after + 1, 0))) if row["text"].startswith(mark)]

@@ -1,0 +1,28 @@
+"""Where systemd can't be asked for its failed units, the reason is said. (The names themselves: on a real one.)"""
+
+from pathlib import Path
+
+import pytest
+
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.vitals import failed_units
+
+
+def test_without_a_bus_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="there is no D-Bus"):
+        failed_units(NodeRoot(tmp_path))
+
+
+def test_without_systemd_it_is_said_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/nothing")
+    monkeypatch.setattr("exhume.collect.systemd.units._RUNS", str(tmp_path / "nowhere"))
+    with pytest.raises(OSError, match=r"^systemd doesn't run here$"):
+        failed_units()
+
+
+def test_both_reasons_are_said_where_neither_way_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/nothing")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("exhume.collect.systemd.units._RUNS", str(tmp_path))
+    with pytest.raises(OSError, match=r"there is no D-Bus at .*nothing, and systemctl is not installed"):
+        failed_units()

@@ -1,0 +1,169 @@
+"""The overview of a segment says what its rows say; where it does not hold, the rows are read."""
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.store.store_rows import cpu_rows, loss_row, recorder, sample_rows, tick_at
+
+from exhume.model.clock import MILLIS
+from exhume.present.web.opened import Opened
+from exhume.store.format.overview import FILE, MEASURE, Piece, read_overview, seconds_of
+from exhume.store.read.core_grid import STATES, columns_for
+from exhume.store.read.index import Segment
+from exhume.store.read.reader import Request, read_segment
+from exhume.store.read.recording import Recording
+
+CELLS = 10
+
+
+def from_rows(segment: Segment) -> Piece:
+    rows = read_segment(segment, Request("cpu", None, columns_for(MEASURE)))
+    assert rows is not None
+    return seconds_of(segment.name, rows, MEASURE)
+
+
+def overview_of(segment: Segment) -> Piece | None:
+    return read_overview(segment.path, segment.name)
+
+
+def assert_alike(told: Piece | None, wanted: Piece) -> None:
+    assert told is not None
+    assert told.first == wanted.first
+    assert np.array_equal(told.scores, wanted.scores)
+
+
+def heatmap(directory: Path) -> tuple[list[int], list[list[int]], list[list[int]]]:
+    """All of a recording as the page draws it."""
+    opened = Opened(directory)
+    try:
+        pooled = opened.seconds.measured(opened.recording(), opened.span(), CELLS, MEASURE)
+    finally:
+        opened.readers.stop()
+    return pooled.cpus, pooled.values.tolist(), pooled.states.tolist()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Three segments of ten seconds, each second busier than the one before."""
+    directory = tmp_path / "recording"
+    writer = recorder(directory, segment_s=10)
+    for index in range(30):
+        tick = tick_at(index)
+        writer.append("cpu", cpu_rows(tick, cores=3, user=10 * index, softirq=1 + index))
+        writer.commit(tick)
+    writer.close()
+    return directory
+
+
+@st.composite
+def ticks(draw: st.DrawFn) -> list[tuple[int, list[int], dict[str, int]]]:
+    """Ticks: their milliseconds, the cores that were online, and the permille of each state."""
+    found = []
+    for _ in range(draw(st.integers(1, 12))):
+        left = 1000
+        states = {}
+        for state in draw(st.permutations([*STATES, "nice"])):
+            states[state] = draw(st.integers(0, left))
+            left -= states[state]
+        cores = draw(st.lists(st.integers(0, 5), unique=True, max_size=6))
+        found.append((draw(st.integers(1, 4000)), sorted(cores), states))
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(ticks())
+def test_an_overview_says_what_the_rows_say(drawn: list[tuple[int, list[int], dict[str, int]]]) -> None:
+    with TemporaryDirectory() as place:
+        directory = Path(place) / "recording"
+        writer = recorder(directory, segment_s=5)
+        since = 0
+        for millis, cores, states in drawn:
+            tick = tick_at(0, nanos=millis * MILLIS, start=tick_at(0).start + since * MILLIS)
+            since += millis
+            rows = cpu_rows(tick, len(cores), **states) | {"cpu": cores}
+            writer.append("cpu", rows)
+            writer.append("losses", loss_row(tick, 1))
+            writer.commit(tick)
+        writer.close()
+        for segment in Recording.open(directory).segments:
+            if segment.file("cpu").exists():
+                assert_alike(overview_of(segment), from_rows(segment))
+            else:
+                assert overview_of(segment) is None
+                assert not (segment.path / FILE).exists()
+
+
+def test_the_page_draws_alike_with_and_without_overviews(recorded: Path) -> None:
+    seen = heatmap(recorded)
+    assert seen[0] == [0, 1, 2]
+    removed = [path.unlink() for path in recorded.glob(f"2*/{FILE}")]
+    assert len(removed) == 3
+    assert heatmap(recorded) == seen
+    assert Recording.open(recorded).info().skipped == []
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> tuple[Segment, bytes]:
+    """A segment of one second, and the bytes of its overview."""
+    writer = recorder(directory := tmp_path_factory.mktemp("second"))
+    writer.append("cpu", cpu_rows(tick_at(0), user=300))
+    writer.commit(tick_at(0))
+    writer.close()
+    (segment,) = Recording.open(directory).segments
+    assert_alike(overview_of(segment), from_rows(segment))
+    return segment, (segment.path / FILE).read_bytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_damage_is_believed(data: st.DataObject, second: tuple[Segment, bytes]) -> None:
+    segment, whole = second
+    place = data.draw(st.integers(0, len(whole) - 1))
+    flipped = bytearray(whole)
+    flipped[place] ^= data.draw(st.integers(1, 255))
+    damaged = data.draw(st.sampled_from([bytes(flipped), whole[:place], whole + b"\0", b""]))
+    (segment.path / FILE).write_bytes(damaged)
+    assert overview_of(segment) is None
+
+
+def test_a_damaged_overview_is_told_and_the_rows_are_drawn(recorded: Path) -> None:
+    seen = heatmap(recorded)
+    victim = sorted(recorded.glob(f"2*/{FILE}"))[1]
+    victim.write_bytes(victim.read_bytes()[:-1])
+    assert heatmap(recorded) == seen
+    told = [(skipped.path, skipped.reason) for skipped in Recording.open(recorded).info().skipped]
+    assert told == [(victim, "truncated or damaged")]
+
+
+def test_the_overview_of_another_segment_is_not_believed(recorded: Path) -> None:
+    seen = heatmap(recorded)
+    one, other = (segment.path / FILE for segment in Recording.open(recorded).segments[:2])
+    shutil.copy(one, other)
+    assert heatmap(recorded) == seen
+
+
+def test_an_overview_of_other_rows_is_not_believed(recorded: Path) -> None:
+    segment = Recording.open(recorded).segments[0]
+    rows = segment.file("cpu")
+    rows.write_bytes(rows.read_bytes()[:-20])
+    assert overview_of(segment) is None
+    rows.unlink()
+    assert overview_of(segment) is None
+
+
+def test_rows_that_lie_ages_apart_are_sealed_without_an_overview(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    tick = tick_at(0)
+    far = cpu_rows(tick, user=100) | {"time": [tick.start, tick.start + 10**18]}
+    writer.append("cpu", far)
+    writer.append("samples", sample_rows(tick, [(0, 1, "work", 1)]))
+    writer.commit(tick)
+    writer.close()
+    (segment,) = Recording.open(tmp_path).segments
+    assert segment.file("cpu").exists()
+    assert not (segment.path / FILE).exists()

@@ -1,0 +1,83 @@
+"""Info, events and cost: what a recording says about itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.store.store_rows import FACTS, MONO, WALL, cpu_rows, loss_row, recorder, sample_rows, seconds, tick_at
+
+from exhume.model.clock import NANOS, Tick
+from exhume.model.window import Window
+from exhume.store.read.recording import Recording
+
+
+def self_row(tick: Tick, user_us: int) -> dict[str, list[int]]:
+    return {
+        "time": [tick.start],
+        "span_ms": [1000],
+        "user_us": [user_us],
+        "system_us": [5_000],
+        "rss_kb": [90_000 + tick.index],
+        "rate_hz": [97],
+        "samples": [2],
+        "tick_us": [1_000],
+        "written_bytes": [1_000 * tick.index],
+        "ring_fill": [10],
+    }
+
+
+def test_info_tells_the_recording(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for index in range(90):
+        tick = tick_at(index)
+        writer.append("cpu", cpu_rows(tick))
+        writer.append("samples", sample_rows(tick, [(0, 1, "a", 1), (1, 1, "a", 1)]))
+        writer.append("self", self_row(tick, 45_000 if index == 70 else 5_000))
+        if index % 10 == 0:
+            writer.append("losses", loss_row(tick, 3))
+        writer.commit(tick)
+    recording = Recording.open(tmp_path)
+    for state in ("live", "sealed"):
+        if state == "sealed":
+            writer.close()
+        info = recording.info()
+        assert info.facts == FACTS
+        assert info.span == Window(*seconds(0, 90))
+        assert (info.recorded_seconds, info.segments, info.samples) == (90, 2, 180)
+        assert info.losses == {"test: lost": 27}
+        assert (info.rate_hz, info.event_source) == (97, "cpu-clock")
+        assert info.cost.cpu_percent_max == 5.0
+        assert round(info.cost.cpu_percent_mean, 4) == round(1 + 4 / 90, 4)
+        assert info.cost.rss_kb_max == 90_089
+        assert info.cost.written_bytes == sum(1_000 * index for index in range(90))
+        assert info.skipped == []
+        assert info.bytes > 0
+    assert recording.self_cost(Window(*seconds(70, 71))).cpu_percent_mean == 5.0
+
+
+def test_events_stand_where_they_happened(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for index, late in ((0, 0), (1, 4000), (70, 60)):
+        tick = tick_at(index)
+        event = {"time": [tick.start - late * NANOS], "source": ["kmsg"], "severity": ["warning"], "text": [f"{index}"]}
+        writer.append("events", {**event, "kind": ["boot" if late == 4000 else "stall"], "cpu": [39]})
+        writer.commit(tick)
+    writer.close()
+    recording = Recording.open(tmp_path)
+    assert [event.text for event in recording.events()] == ["1", "0", "70"]
+    assert [event.wall for event in recording.events()] == [WALL - 3999 * NANOS, WALL, WALL + 10 * NANOS]
+    assert recording.events()[0].time == MONO - 3999 * NANOS
+    # Found by the time at which it happened, though it lies in a later segment.
+    assert [event.text for event in recording.events(Window(*seconds(10, 11)))] == ["70"]
+    assert [event.text for event in recording.events(Window(*seconds(-4000, -3000)))] == ["1"]
+    assert [event.text for event in recording.events(None, {"boot"})] == ["1"]
+    assert (recording.events()[1].cpu, recording.events()[1].pid) == (39, None)
+
+
+def test_opening_a_recording_imports_no_query_engine() -> None:
+    code = (
+        "import sys, exhume.store.read.recording, exhume.store.write.writer;"
+        "print([m for m in ('duckdb', 'pyarrow.dataset', 'pyarrow.acero', 'pandas') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

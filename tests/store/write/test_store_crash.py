@@ -1,0 +1,150 @@
+"""A recorder that dies at any moment leaves a recording that can be read, and takes nothing sealed with it."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.store.store_rows import MONO, OFFSET, recorder
+from tests.store.write.crash_recorder import SAMPLES, TICKS_A_RUN
+
+from exhume.model.clock import NANOS
+from exhume.model.window import Window
+from exhume.store.read.recording import Recording
+
+KILLS = 50
+# How often something has to be sealed between two looks of a reader.
+SEALINGS = 10
+
+
+class Victims:
+    """Recorders, one after the other, that can be killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.store.write.crash_recorder"],
+            cwd=Path(__file__).parents[3],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    def start(self, run: int) -> int:
+        """Start a recorder; returns its pid."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{self._directory} {run}\n")
+        return next(int(line.split()[1]) for line in self._lines() if line.startswith("pid"))
+
+    def committed(self) -> int:
+        """The next tick that the recorder says it has committed."""
+        return int(next(self._lines()))
+
+    def kill(self, pid: int) -> int | None:
+        """Kill it; returns the last tick that it said it had committed, if there was one that was not read yet."""
+        os.kill(pid, signal.SIGKILL)
+        last = None
+        for line in self._lines():
+            if line == "dead":
+                break
+            last = int(line)
+        return last
+
+    def _lines(self) -> Iterator[str]:
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
+            yield line.strip()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def victims(tmp_path: Path) -> Iterator[Victims]:
+    found = Victims(tmp_path / "recording")
+    yield found
+    found.close()
+
+
+def sealed_files(directory: Path) -> dict[Path, str]:
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("2*/*.parquet")}
+
+
+def ticks_in(recording: Recording, table: str, window: Window | None = None) -> list[int]:
+    column = "time" if table == "cpu" else "time_ms"
+    scale = NANOS if table == "cpu" else 1000
+    times = recording.read(table, window, [column]).column(column).to_pylist()
+    return sorted((time - MONO * scale // NANOS) // scale for time in times)
+
+
+def run_window(run: int) -> Window:
+    since = MONO + run * TICKS_A_RUN * NANOS + OFFSET
+    return Window(since, since + TICKS_A_RUN * NANOS)
+
+
+def test_killed_fifty_times_at_random(tmp_path: Path, victims: Victims) -> None:
+    chance = random.Random(20260714)
+    directory = tmp_path / "recording"
+    sealed: dict[Path, str] = {}
+    for run in range(KILLS):
+        pid = victims.start(run)
+        last = victims.committed()
+        time.sleep(chance.uniform(0, 0.12))
+        last = victims.kill(pid) or last
+
+        recording = Recording.open(directory)
+        # Every tick that was committed is there once, with all of its rows; at most the one in the making is not.
+        cpu = ticks_in(recording, "cpu", run_window(run))
+        first = run * TICKS_A_RUN
+        assert cpu[0] == first
+        assert last <= cpu[-1] <= last + 1
+        assert cpu == sorted([*range(first, cpu[-1] + 1)] * 2)
+        samples = ticks_in(recording, "samples", run_window(run))
+        assert samples[-1] - last in (0, 1)
+        assert len(samples) == SAMPLES * (samples[-1] - first + 1)
+        assert recording.skipped == []
+
+        after = sealed_files(directory)
+        assert sealed.items() <= after.items(), "something sealed was touched"
+        sealed = after
+
+    recorder(directory).close()
+    recording = Recording.open(directory)
+    assert all(segment.sealed for segment in recording.segments)
+    assert list((directory / "live").iterdir()) == []
+    profile = recording.profile(recording.span() or Window(0, 0))
+    assert profile.frames.names == ["spin"]
+    assert len(recording.gaps(recording.span() or Window(0, 0))) == KILLS - 1
+    assert sealed.items() <= sealed_files(directory).items()
+
+
+def test_reading_while_it_is_being_recorded(tmp_path: Path, victims: Victims) -> None:
+    """Segments are sealed under the reader's hands: no row is missing, none comes twice."""
+    directory = tmp_path / "recording"
+    pid = victims.start(0)
+    last = victims.committed()
+    sealings: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(sealings) <= SEALINGS and time.monotonic() < deadline:
+        recording = Recording.open(directory)
+        time.sleep(0.01)
+        found = ticks_in(recording, "cpu")
+        assert found == sorted([*range(found[-1] + 1)] * 2)
+        assert found[-1] >= last
+        profile = recording.profile(recording.span() or Window(0, 0))
+        assert profile.frames.names == ["spin"]
+        sealings.add(sum(segment.sealed for segment in recording.segments))
+        last = victims.committed()
+    assert len(sealings) > SEALINGS, "the recorder sealed nothing while it was read"
+    victims.kill(pid)

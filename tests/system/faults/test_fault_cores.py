@@ -1,0 +1,130 @@
+"""Cores that go, come back, or are taken by the kernel."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.on_time import on_time
+from tests.parts import missing
+from tests.system.faults.recorder_process import (
+    RecorderProcess,
+    clean_words,
+    exhume,
+    losses,
+    monotonic,
+    rows,
+    share_sums,
+    until,
+)
+
+from exhume.collect.perf.rings import HotplugWatch
+from exhume.model.clock import MILLIS, NANOS
+from exhume.store.read.recording import Recording
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]
+
+Start = Callable[..., RecorderProcess]
+Load = Callable[..., subprocess.Popen[str]]
+
+SPIN = "while :; do :; done"
+CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
+
+
+@pytest.fixture
+def core_one() -> Iterator[Callable[[bool], None]]:
+    """Take core 1 away or bring it back; at the end it is back."""
+    if not CPU1.exists():
+        missing("a core 1 that can be taken offline")
+    yield lambda online: CPU1.write_text("1" if online else "0") and None
+    CPU1.write_text("1")
+
+
+@pytest.mark.needs("taskset")
+def test_a_core_that_goes_and_comes_back(
+    tmp_path: Path, start: Start, load: Load, core_one: Callable[[bool], None]
+) -> None:
+    directory = tmp_path / "recording"
+    # It looks when it wants to: a look that comes late falls into another part of the story.
+    with on_time():
+        recorder = start(directory)
+
+    def times(table: str, since: int, until_: int, cpu: int = 1, margin: int = NANOS * 11 // 10) -> list[int]:
+        found = rows(directory, table, "cpu")
+        return [row["time"] for row in found if row["cpu"] == cpu and since + margin < row["time"] < until_ - margin]
+
+    def samples_of(process: subprocess.Popen[str], since: int) -> int:
+        """On core 1, from then on."""
+        columns = Recording.open(directory).read("samples", None, ["time_ms", "cpu", "pid"])
+        found = zip(*(columns.column(name).to_pylist() for name in ("time_ms", "cpu", "pid")), strict=True)
+        return sum((cpu, pid) == (1, process.pid) and time_ms * MILLIS > since for time_ms, cpu, pid in found)
+
+    recorder.ticks(3)
+    core_one(False)
+    gone_at = monotonic()
+    recorder.ticks(3)
+    returning_at = monotonic()
+    core_one(True)
+    back_at = monotonic()
+    first = load("sh", "-c", SPIN, core=1, nice=-20)
+    until("samples come from the core again", lambda: samples_of(first, back_at) > 97, every=0.2)
+    until("its shares are told again", lambda: len(times("cpu", back_at, monotonic())) >= 2, every=0.2)
+    # Away and back within a second: nobody who looks once a second can see it.
+    core_one(False)
+    core_one(True)
+    blinked_at = monotonic()
+    # The load before was driven off to another core, and stays there.
+    first.kill()
+    second = load("sh", "-c", SPIN, core=1, nice=-20)
+    until(
+        "also after it was away for a blink",
+        lambda: samples_of(second, blinked_at + 2 * NANOS) > 60,
+        every=0.2,
+    )
+    assert recorder.stop() == 0
+    clean_words(recorder)
+
+    end = monotonic()
+    assert times("cpu", 0, gone_at)
+    assert times("cpu", gone_at - NANOS, returning_at) == [], "no row for a core that is not there"
+    anchors = len(rows(directory, "anchors"))
+    assert len(times("cpu", 0, end, cpu=0, margin=0)) >= anchors - 1, "the other core has a row for every tick"
+    assert all(990 <= total <= 1010 for total in share_sums(directory)), "no share is wrong"
+    assert "source-failed" not in losses(directory)
+    samples = Recording.open(directory).read("samples").to_pylist()
+    assert not [row for row in samples if row["cpu"] == 1 and gone_at < row["time_ms"] * MILLIS < returning_at]
+
+
+def test_a_suspended_machine_took_all_of_its_cores_away() -> None:
+    suspended = [5 * NANOS]
+    with closing(HotplugWatch(lambda: suspended[0])) as watch:
+        suspended[0] += MILLIS
+        assert watch.went([0, 1]) == set(), "the clocks are not read in the same moment"
+        suspended[0] += 10 * NANOS
+        assert watch.went([0, 1]) == {0, 1}
+        assert watch.went([0, 1]) == set(), "told once"
+
+
+@pytest.mark.needs("dd", "taskset")
+def test_a_core_that_is_busy_in_the_kernel_is_marked_once(tmp_path: Path, start: Start, load: Load) -> None:
+    directory = tmp_path / "recording"
+    with on_time():
+        recorder = start(directory)
+    recorder.ticks(2)
+    before = time.time_ns()
+    busy = load("dd", "if=/dev/zero", "of=/dev/null", "bs=1M", core=1, nice=-20)
+    until("dd has begun", lambda: Path(f"/proc/{busy.pid}/comm").read_text() == "dd\n")
+    begun = time.time_ns()
+    until("the incident is marked", lambda: "incident: core 1" in recorder.out)
+    recorder.ticks(3)
+    busy.kill()
+    recorder.ticks(2)
+    assert recorder.stop() == 0
+    found = exhume("incidents", "--dir", directory)["incidents"]
+    mine = [each for each in found if each["cpu"] == 1 and "in the kernel" in str(each["text"])]
+    assert len(mine) == 1, "one mark for one episode, however long"
+    marked = Recording.open(directory).events(None, ["incident"])
+    begin = next(each.wall for each in marked if each.cpu == 1 and "in the kernel" in each.text)
+    assert before - 1.5 * NANOS < begin < begun + 1.5 * NANOS, "at the second in which it began"

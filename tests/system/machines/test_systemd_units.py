@@ -1,0 +1,293 @@
+"""What is read off a real systemd from beside it: over the bus, by systemctl's text, and from the journal."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from tests.system.machines.machine_units import write_units
+from tests.system.machines.nspawn_machine import Machine
+
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.systemd.bus import Bus, BusError
+from exhume.collect.systemd.control import BusOrders, SystemdControl
+from exhume.collect.systemd.facts import BusUnits
+from exhume.collect.systemd.journal import unit_history, unit_log
+from exhume.collect.systemd.systemctl import SystemctlOrders, SystemctlUnits
+from exhume.collect.systemd.units import read_services
+from exhume.collect.vitals import failed_units
+from exhume.model.audit import Service
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "journalctl")]
+
+
+@pytest.fixture(scope="module")
+def machine(tree: Path) -> Iterator[Machine]:
+    with Machine(tree) as machine:
+        write_units(machine)
+        machine.boot()
+        machine.wait_for_restarts("loops.service", 4)
+        machine.wait_for_restarts("loops-before.service", 2)
+        machine.wait_for_failure("killed.service")
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def node(machine: Machine) -> NodeRoot:
+    return NodeRoot(machine.root)
+
+
+@pytest.fixture(scope="module")
+def services(node: NodeRoot) -> dict[str, Service]:
+    seen = read_services(node)
+    assert seen.blind_spots == []
+    assert [each.id for each in seen.services] == sorted(each.id for each in seen.services)
+    return {each.id: each for each in seen.services}
+
+
+def test_a_crash_loop_is_told_with_its_past(services: dict[str, Service]):
+    loops = services["loops.service"]
+    assert loops.restarts is not None and loops.restarts >= 4
+    assert (loops.restart_policy, loops.enabled, loops.fragment) == (
+        "always",
+        "enabled",
+        "/etc/systemd/system/loops.service",
+    )
+    assert loops.last_exit is not None and loops.last_exit.code == 5
+    assert set(loops.log) == {"no permission to join"}
+    assert loops.wants.wanted_by == ("multi-user.target",)
+    past = loops.history
+    assert past is not None
+    assert past.starts >= 4
+    assert past.starts - past.failures in (0, 1)
+    assert {each.code for each in past.exits} == {5}
+    assert past.age_pattern.startswith("always a few seconds old: the last ")
+    assert past.restarts_per_hour is not None and past.restarts_per_hour > 100
+    assert past.success_rate is not None and past.success_rate < 0.3
+
+
+def test_the_first_cause_of_one_that_was_never_started_is_named(services: dict[str, Service]):
+    waits, between, bootstrap = (services[f"{name}.service"] for name in ("waits", "between", "bootstrap"))
+    assert (bootstrap.state, bootstrap.result, bootstrap.wants.failed) == ("failed", "exit-code", ())
+    assert bootstrap.last_exit is not None and bootstrap.last_exit.code == 22
+    assert bootstrap.log == ("fetch failed",)
+    assert between.wants.failed == ("bootstrap.service",)
+    assert (waits.state, waits.started, waits.result) == ("inactive", None, "dependency")
+    assert waits.wants.failed == ("between.service", "bootstrap.service")
+    assert waits.history is not None and waits.history.starts == 0
+    assert any("Dependency failed" in line for line in waits.log)
+
+
+def test_a_requirement_that_does_not_exist_is_named(services: dict[str, Service]):
+    assert services["orphan.service"].wants.failed == ("never-written.service",)
+
+
+def test_conditions_are_told_with_what_came_of_each(services: dict[str, Service]):
+    condition = services["condition.service"]
+    assert {each.name for each in condition.conditions} == {"ConditionPathExists"}
+    assert {each.parameter: each.held for each in condition.conditions} == {"/nowhere/at/all": False, "/etc": True}
+    assert (condition.state, condition.result) == ("inactive", "success")
+    assert condition.history is not None and condition.history.starts == 0
+
+
+def test_one_that_works_has_nothing_to_be_said_of(services: dict[str, Service]):
+    works = services["works.service"]
+    assert (works.state, works.detail, works.result, works.restarts, works.log) == (
+        "active",
+        "running",
+        "success",
+        0,
+        (),
+    )
+    assert works.age_s is not None and 0 < works.age_s < 600
+    assert works.command == "/bin/sleep infinity"
+    assert works.cgroup is not None and works.cgroup.endswith("/system.slice/works.service")
+    assert works.history is not None and works.history.success_rate == 1.0
+
+
+def test_every_command_that_starts_it_is_told_and_where_they_run(services: dict[str, Service]):
+    works, before = services["works.service"], services["loops-before.service"]
+    assert (works.starts, works.directory) == (("/bin/sleep infinity",), None)
+    assert (before.starts, before.directory) == (("/bin/sh -c 'exit 3'", "/bin/sleep infinity"), "/var/lib")
+
+
+def test_a_signal_is_no_exit_code(services: dict[str, Service]):
+    killed = services["killed.service"]
+    assert killed.last_exit is not None
+    assert (killed.last_exit.code, killed.last_exit.signal) == (None, 11)
+    assert killed.history is not None and killed.history.exits[0].signal == 11
+
+
+def test_what_fails_before_its_main_process_is_told_too(services: dict[str, Service]):
+    before = services["loops-before.service"]
+    assert before.restarts is not None and before.restarts >= 1
+    assert before.last_exit is not None and before.last_exit.code == 3
+
+
+def test_what_is_enabled_but_not_loaded_and_odd_names_are_seen(services: dict[str, Service]):
+    assert services["asleep.service"].state == "inactive"
+    assert services["-rf.service"].state == "active"
+    assert services["odd\\x20name\\x22.service"].state == "active"
+
+
+def test_failed_units_are_listed(node: NodeRoot):
+    failed = failed_units(node)
+    assert {"bootstrap.service", "killed.service"} <= set(failed)
+    assert not {"works.service", "waits.service", "condition.service"} & set(failed)
+
+
+def test_no_unit_that_is_only_named_somewhere_is_told(services: dict[str, Service]):
+    assert "never-written.service" not in services
+
+
+def test_systemctl_s_text_tells_the_same(machine: Machine, services: dict[str, Service], tmp_path: Path):
+    """All but what it does not print (conditions) and what changes while one looks."""
+    units = SystemctlUnits(_inside(machine, tmp_path))
+    names = [name for name in services if not name.startswith("loops")]
+    text = units.facts(names)
+    with Bus(NodeRoot(machine.root).bus) as bus:
+        over_bus = BusUnits(bus)
+        told = over_bus.facts(names)
+        # systemd forgets units that it was only asked about: in one moment of a few it has the same before and after.
+        for _ in range(10):
+            before, by_text, after = (set(way.listed()) for way in (over_bus, units, over_bus))
+            if before == after:
+                break
+        assert by_text == before
+        assert sorted(units.enabled_files(["service"])) == sorted(over_bus.enabled_files(["service"]))
+    for name in names:
+        mine, other = told[name], text[name]
+        for key in ("ActiveState", "SubState", "UnitFileState", "FragmentPath", "Restart", "ControlGroup", "Result"):
+            assert mine.text(key) == other.text(key), (name, key)
+        for key in ("Requires", "WantedBy", "After", "TriggeredBy", "DropInPaths"):
+            assert mine.words(key) == other.words(key), (name, key)
+        assert (mine.last_exit is None) == (other.last_exit is None)
+        assert mine.unmet == other.unmet
+        assert (mine.directory, len(mine.starts)) == (other.directory, len(other.starts)), name
+
+
+def test_orders_by_systemctl_end_as_those_over_the_bus(machine: Machine, node: NodeRoot, tmp_path: Path):
+    by_text, over_bus = SystemctlOrders(_inside(machine, tmp_path)), BusOrders(Bus(node.bus))
+    for orders in (by_text, over_bus):
+        assert orders.job("stop", "-rf.service", 60) == "done"
+        assert machine.state("-rf.service") == "inactive"
+        assert orders.job("start", "-rf.service", 60) == "done"
+        assert machine.state("-rf.service") == "active"
+        assert orders.job("start", "waits.service", 60) == "dependency"
+        assert orders.job("start", "bootstrap.service", 60) == "failed"
+        assert orders.job("stop", "no-such.service", 60) == "done"
+        orders.reload()
+        orders.close()
+
+
+def test_an_order_is_waited_for_and_not_longer_than_told(machine: Machine, node: NodeRoot):
+    with SystemdControl(node) as control:
+        assert control.start("stubborn.service") == "done"
+        with pytest.raises(BusError, match="did not stop within 1 s"):
+            control.stop("stubborn.service", timeout=1)
+        # systemd goes on with it, until it is killed in the end.
+        machine.later("systemctl kill --signal=KILL stubborn.service", after_s=1)
+        assert control.stop("stubborn.service", timeout=60) == "done"
+        assert control.unit_state("stubborn.service")["active"] == "failed"
+        control.reset_failed("stubborn.service")
+        assert control.unit_state("stubborn.service")["active"] == "inactive"
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.service", "$(reboot).service", "ü.service", "x\0y.service", "\udcff.service", "x" * 300]
+)
+def test_what_can_t_be_a_unit_is_refused_in_a_sentence(node: NodeRoot, name: str):
+    with SystemdControl(node) as control:
+        with pytest.raises(BusError):
+            control.start(name)
+        # The connection is still good.
+        assert control.unit_state("works.service")["active"] == "active"
+
+
+def test_a_fingerprint_changes_with_the_unit_and_with_nothing_else(machine: Machine, node: NodeRoot):
+    with SystemdControl(node) as control:
+        first = control.unit_fingerprint("loops.service")
+        machine.wait_for_restarts("loops.service", int(machine.show("loops.service", "NRestarts")["NRestarts"]) + 2)
+        assert control.unit_fingerprint("loops.service") == first
+        drop_in = machine.write("etc/systemd/system/loops.service.d/own.conf", "[Service]\nNice=1\n")
+        control.daemon_reload()
+        second = control.unit_fingerprint("loops.service")
+        changed = {key for key in first if first[key] != second[key]}
+        assert changed == {"drop_ins"}
+        drop_in.write_text("[Service]\nNice=2\n")
+        assert control.unit_fingerprint("loops.service")["drop_ins"] != second["drop_ins"]
+        drop_in.unlink()
+        drop_in.parent.rmdir()
+        control.daemon_reload()
+        assert control.unit_fingerprint("loops.service") == first
+
+
+def test_the_condition_that_failed_is_named_after_a_reload_too(machine: Machine, node: NodeRoot):
+    """systemd itself forgets which one it was."""
+    machine.reload()
+    (condition,) = (each for each in read_services(node).services if each.id == "condition.service")
+    assert {each.parameter: each.held for each in condition.conditions} == {"/nowhere/at/all": False, "/etc": True}
+
+
+def test_why_one_was_not_started_is_known_after_the_failure_was_forgotten(machine: Machine, node: NodeRoot):
+    machine.run("systemctl", "reset-failed")
+    told = {each.id: each for each in read_services(node).services}
+    assert told["bootstrap.service"].state == "inactive"
+    assert told["waits.service"].wants.failed == ("between.service", "bootstrap.service")
+
+
+def test_what_others_write_into_the_journal_is_not_believed(machine: Machine, node: NodeRoot):
+    """Anybody may log systemd's own numbers of messages, with any unit's name."""
+    forged = "MESSAGE_ID=d9b373ed55a64feb8242e02dbe79a49c\nUNIT=works.service\nMESSAGE=it failed\n"
+    machine.write("var/forged", forged)
+    machine.run("sh", "-c", "logger --journald < /var/forged && journalctl --sync")
+    assert machine.run("journalctl", "--quiet", "--output=cat", "UNIT=works.service", "MESSAGE=it failed").strip()
+    assert unit_history(node, ["works.service"], 1)["works.service"].failures == 0
+
+
+def test_logs_of_odd_names_and_lines(machine: Machine, node: NodeRoot):
+    odd = "odd\\x20name\\x22.service"
+    assert unit_log(node, odd)
+    assert unit_log(node, "$(touch /tmp/x)\n--version") == ()
+
+
+def test_only_the_bus_is_there(machine: Machine, services: dict[str, Service], tmp_path: Path):
+    """A container with nothing but the bus mounted still sees the units; that it has no journal is said."""
+    mounted = tmp_path / "run/dbus/system_bus_socket"
+    mounted.parent.mkdir(parents=True)
+    mounted.symlink_to(os.path.relpath(machine.root / "run/dbus/system_bus_socket", tmp_path / "run/dbus"))
+    assert stat.S_ISSOCK(mounted.stat().st_mode)
+    # As a bind mount would: no link that leads out of the root.
+    root = replace(NodeRoot(tmp_path))
+    seen = read_services(_OnlyBus(root.path, machine.root / "run/dbus/system_bus_socket"))
+    told = {each.id: each for each in seen.services}
+    assert told.keys() == services.keys()
+    assert told["works.service"].history is None
+    assert any("the past of units is not known" in each for each in seen.blind_spots)
+    kept = [field.name for field in fields(Service) if field.name in ("fragment", "command", "enabled", "wants")]
+    for name in ("works.service", "condition.service", "-rf.service"):
+        assert all(getattr(told[name], field) == getattr(services[name], field) for field in kept)
+
+
+class _OnlyBus(NodeRoot):
+    """A root with the bus of a machine in it."""
+
+    def __init__(self, path: Path, bus: Path) -> None:
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "_bus", bus)
+
+    @property
+    def bus(self) -> Path:
+        return self._bus
+
+
+def _inside(machine: Machine, directory: Path) -> str:
+    """A program that is systemctl inside the machine."""
+    program = directory / "systemctl"
+    program.write_text(
+        f'#!/bin/sh\nexec nsenter --target {machine.leader} --mount --pid --root --wd -- systemctl "$@"\n'
+    )
+    program.chmod(0o755)
+    return os.fspath(program)

@@ -1,0 +1,51 @@
+"""The recorder on a kernel with cgroup v2: it runs, and cgroup events come in with who made them."""
+
+import json
+
+import pytest
+from tests.system.vm.vm_disks import PYTHON
+from tests.system.vm.vm_machine import Machine
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
+NAMES = ("exhume-vm-first", "exhume-vm-second")
+# Makes and removes two cgroups while the recorder runs, and waits for it.
+RECORD = """
+{python} -m exhume.cli.main record --dir /var/recording --for 5s &
+until ls /var/recording/*/ >/dev/null 2>&1; do sleep 0.2; done
+sleep 2
+for name in {names}; do mkdir /sys/fs/cgroup/$name; rmdir /sys/fs/cgroup/$name; done
+wait $!
+"""
+READ = """
+import json
+from pathlib import Path
+from exhume.store.read.recording import Recording
+rows = Recording.open(Path("/var/recording")).read("cgroup_events").to_pylist()
+print(json.dumps([[row["path"], row["op"], row["comm"], row["level"]] for row in rows]))
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(machine: Machine):
+    machine.shell(RECORD.format(python=PYTHON, names=" ".join(NAMES)), seconds=300)
+    yield machine
+    machine.shell("rm -r /var/recording")
+
+
+def test_it_recorded_and_missed_no_source_that_is_there(recorded: Machine) -> None:
+    info = recorded.exhume_json("info", "--dir", "/var/recording")
+    assert info["recorded_seconds"] >= 4
+    assert info["samples"] > 0
+    assert (info["cores"], info["sealed"]) == (2, True)
+    # What boots there is no systemd.
+    assert [why.partition(":")[0] for why in info["sources_missing"]] == ["systemd"]
+    assert info["kernel"] == recorded.release
+
+
+def test_the_life_of_a_cgroup_is_recorded(recorded: Machine) -> None:
+    rows = json.loads(recorded.run(str(PYTHON), "-c", READ).out)
+    for name in NAMES:
+        life = [(kind, comm) for path, kind, comm, level in rows if path == f"/{name}" and level == 1]
+        assert [kind for kind, _ in life] == ["mkdir", "rmdir", "release"]
+        # Too brief to be sampled, and named.
+        assert [comm for kind, comm in life if kind != "release"] == ["mkdir", "rmdir"]
