@@ -85,8 +85,8 @@ def _read(segment: Segment, table: str) -> TablePoints:
     columns = list(dict.fromkeys(["time", *(column for lane in lanes for column in lane.columns)]))
     try:
         rows = read_segment(segment, Request(table, None, columns))
-    except UnreadableFile:
-        rows = None
+    except UnreadableFile as error:
+        rows = error.rows
     if rows is None:
         return TablePoints({lane.name: Points({}) for lane in lanes})
     offset = segment.name.offset

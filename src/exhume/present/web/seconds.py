@@ -150,8 +150,8 @@ def _measured(segment: Segment, measure: str, columns: list[str]) -> Piece | Non
         return told
     try:
         rows = read_segment(segment, Request("cpu", None, columns))
-    except UnreadableFile:
-        return None
+    except UnreadableFile as error:
+        rows = error.rows
     return None if rows is None else seconds_of(segment.name, rows, measure)
 
 

@@ -38,7 +38,9 @@ def extent_of(name: SegmentName, rows: pa.Table) -> tuple[int, int]:
     """The seconds of the wall clock that cpu rows (one at least) touch, half-open."""
     start = rows.column("time").to_numpy() + name.offset
     end = start + rows.column("span_ms").to_numpy().astype(np.int64) * MILLIS
-    return int(start.min()) // NANOS, -(-int(end.max()) // NANOS)
+    first = int(start.min()) // NANOS
+    # A row of no length at a full second touches that second.
+    return first, max(first + 1, -(-int(end.max()) // NANOS))
 
 
 def seconds_of(name: SegmentName, rows: pa.Table, measure: str) -> Piece:

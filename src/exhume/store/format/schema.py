@@ -29,14 +29,72 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 
+# Why a file that exhume wrote can't be decoded.
+DAMAGED = "truncated or damaged"
+
+# What Arrow, and Python's conversions of its values, raise for damaged bytes. OSError is among them: that is how Arrow
+# reports short reads.
+DECODING_ERRORS = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+
+
 class UnreadableFile(Exception):
-    """A file in the directory that can't be used; the message says why."""
+    """A file in the directory that can't be used, or not all of it; the message says why. `rows` are those that can be
+    used all the same."""
+
+    def __init__(self, reason: str, rows: pa.Table | None = None) -> None:
+        super().__init__(reason)
+        self.rows = rows
 
 
 @cache
 def schema_of(table: str) -> pa.Schema:
     """The Arrow schema of a table, without metadata."""
     return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in columns_of(table)])
+
+
+@cache
+def _required(table: str) -> tuple[str, ...]:
+    return tuple(field.name for field in schema_of(table) if not field.nullable)
+
+
+def check_schema(found: pa.Schema, table: str) -> None:
+    """Raises UnreadableFile where a file can't hold rows of the table: a column that has to be there is missing, or one
+    has another type."""
+    names = found.names
+    for name in _required(table):
+        if name not in names:
+            raise UnreadableFile(f"{DAMAGED}: column {name} is missing")
+    for wanted in schema_of(table):
+        if wanted.name in names and not _fits(found.field(wanted.name).type, wanted.type):
+            raise UnreadableFile(f"{DAMAGED}: column {wanted.name} is not {wanted.type}")
+
+
+def check_required(rows: pa.RecordBatch | pa.Table, table: str) -> None:
+    """Raises UnreadableFile where a column that always has a value has none."""
+    for name in _required(table):
+        place = rows.schema.get_field_index(name)
+        if place >= 0 and rows.column(place).null_count:
+            raise UnreadableFile(f"{DAMAGED}: column {name} has no value in some rows")
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of one type can be read as those of another: another version may have a wider or narrower one."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if found.equals(wanted):
+        return True
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return bool(found.value_type.equals(wanted.value_type))
+    return any(kind(found) and kind(wanted) for kind in (pa.types.is_integer, pa.types.is_floating))
 
 
 @cache

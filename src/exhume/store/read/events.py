@@ -30,8 +30,8 @@ def last_log_sequence(directory: Path, boot_id: str) -> int | None:
     for segment in reversed(mine):
         try:
             events = read_segment(segment, Request("events", None, ["sequence"]))
-        except UnreadableFile:
-            continue
+        except UnreadableFile as error:
+            events = error.rows
         known = [] if events is None else [n for n in events.column("sequence").to_pylist() if n is not None]
         if known:
             return int(max(known))

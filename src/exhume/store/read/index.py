@@ -14,11 +14,12 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import RecordingError
 from exhume.model.window import Window
 from exhume.store.format.names import SegmentName
-from exhume.store.write.live import DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX
+from exhume.store.write.live import DAMAGED_SUFFIX, DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX
 from exhume.store.write.lock import LOCK_NAME
 from exhume.store.write.seal import PARQUET_SUFFIX
 
 FOREIGN = "not part of a recording"
+SET_ASIDE = "damaged: it could not be sealed, and was set aside"
 _SETTLED_NS = 2 * NANOS
 
 
@@ -64,10 +65,12 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The segments of a recording in the order in which they were recorded."""
+    """The segments of a recording in the order in which they were recorded; what else lies in its directory; and the
+    segments that could not be sealed."""
 
     segments: list[Segment]
     skipped: list[Skipped]
+    damaged: list[Skipped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +114,24 @@ def list_recording(directory: Path) -> Listing:
         if skipped:
             raise RecordingError(f"{directory} holds no recording; name the directory of one with --dir")
         raise RecordingError(f"{directory} is not a recording; record with exhume record --dir {directory}")
-    return Listing(in_recorded_order(segments), skipped)
+    aside = [Skipped(segment.path, SET_ASIDE) for segment in damaged_segments(directory)]
+    return Listing(in_recorded_order(segments), skipped, aside)
 
 
 def sealed_segments(directory: Path) -> list[Segment]:
     """The sealed segments, oldest first."""
     return in_recorded_order(_sealed(directory, []))
+
+
+def damaged_segments(directory: Path) -> list[Segment]:
+    """The segments that could not be sealed."""
+    try:
+        entries = _entries(directory / LIVE_DIRECTORY)
+    except OSError:
+        return []
+    aside = [entry.name for entry in entries if entry.name.endswith(DAMAGED_SUFFIX)]
+    names = ((SegmentName.parse(name.removesuffix(DAMAGED_SUFFIX)), name) for name in aside)
+    return [Segment(name, directory / LIVE_DIRECTORY / text) for name, text in names if name is not None]
 
 
 def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
@@ -151,7 +166,7 @@ def _live(directory: Path, skipped: list[Skipped]) -> list[Segment]:
         name = SegmentName.parse(entry.name)
         if name is not None and name.length_ms is None and entry.is_dir():
             found.append(Segment(name, directory / entry.name))
-        elif not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX)):
+        elif not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)):
             skipped.append(Skipped(directory / entry.name, FOREIGN))
     return found
 

@@ -171,7 +171,7 @@ class _Reading:
         except UnreadableFile as error:
             self.note(self.segment, table, error)
             self.blind.append(f"{self.segment.file(table)} was not read: {error}")
-            return None
+            return error.rows
 
 
 def _columns_for(wanted: ProfileFilter) -> list[str]:

@@ -19,13 +19,12 @@ from exhume.model.window import Window
 from exhume.store.format.names import SegmentName
 from exhume.store.format.overview import FILE as OVERVIEW_FILE
 from exhume.store.format.overview import is_whole
-from exhume.store.format.schema import DIMENSIONS, FORMAT, UnreadableFile, conform, facts_in, time_column
+from exhume.store.format.schema import DAMAGED, DIMENSIONS, FORMAT, UnreadableFile, conform, facts_in, time_column
 from exhume.store.read.index import FOREIGN, Segment, Skipped
 from exhume.store.read.progress import check_wanted
 from exhume.store.write.live import LiveStream
 from exhume.store.write.seal import PARQUET_SUFFIX
 
-DAMAGED = "truncated or damaged"
 FORBIDDEN = "permission denied"
 _MAGIC = b"PAR1"
 _TAIL = 4096
@@ -79,18 +78,24 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
     clock, window = request.clock, request.window
     span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
     try:
-        rows = _sealed(segment, request, span) if segment.sealed else _live(segment, request)
+        rows, damaged = (_sealed(segment, request, span), False) if segment.sealed else _live(segment, request)
     except FileNotFoundError:
         # Most sealed segments lack some table: nothing was lost in them, nothing happened.
         now = None if segment.sealed or segment.path.exists() else segment.successor()
         return None if now is None else read_segment(now, request)
     except PermissionError:
         raise UnreadableFile(FORBIDDEN) from None
-    if rows is None:
-        return None
+    chosen = None if rows is None else _chosen(rows, request, span)
+    if damaged:
+        raise UnreadableFile(DAMAGED, chosen)
+    return chosen
+
+
+def _chosen(rows: pa.Table, request: Request, span: TimeRange | None) -> pa.Table | None:
+    """The rows of the window and of the cores that were asked for; None where there are none."""
     kept = np.ones(rows.num_rows, np.bool_)
     if span is not None:
-        times = rows.column(clock).to_numpy()
+        times = rows.column(request.clock).to_numpy()
         kept &= (times >= span.since) & (times < span.until)
     if request.cpus is not None and "cpu" in rows.schema.names:
         kept &= _on(rows.column("cpu"), request.cpus)
@@ -116,13 +121,15 @@ def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
     try:
         if segment.sealed:
             return facts_in(_open_parquet(str(path)).metadata.metadata)
-        schema = LiveStream(pa.py_buffer(path.read_bytes())).schema
+        stream = LiveStream(pa.BufferReader(path.read_bytes()), table)
     except FileNotFoundError:
         now = None if segment.path.exists() else segment.successor()
         return None if now is None else facts_of(now, table)
     except PermissionError:
         raise UnreadableFile(FORBIDDEN) from None
-    return None if schema is None else facts_in(schema.metadata)
+    if stream.damaged:
+        raise UnreadableFile(DAMAGED)
+    return None if stream.schema is None else facts_in(stream.schema.metadata)
 
 
 def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
@@ -225,17 +232,18 @@ def _group_may_hold(group: pq.RowGroupMetaData, place: int, span: TimeRange) -> 
     return bool(statistics.min < span.until and span.since <= statistics.max)
 
 
-def _live(segment: Segment, request: Request) -> pa.Table | None:
+def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
+    """The rows of a live file that can be decoded, and whether there are others."""
     # Read, not mapped: the recorder may cut the file back on a full disk, and a mapping would crash.
-    stream = LiveStream(pa.py_buffer(segment.file(request.table).read_bytes()))
+    stream = LiveStream(pa.BufferReader(segment.file(request.table).read_bytes()), request.table)
     if stream.schema is None:
-        return None
+        return None, stream.damaged
     facts_in(stream.schema.metadata)
     batches = list(stream)
     if not batches:
-        return None
+        return None, stream.damaged
     rows = conform(pa.Table.from_batches(batches), request.table, request.needed)
     for name in request.dictionaries:
         place = rows.schema.get_field_index(name)
         rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
-    return rows
+    return rows, stream.damaged

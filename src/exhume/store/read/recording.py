@@ -67,6 +67,7 @@ class Recording:
         listing = list_recording(self.directory)
         self.segments = listing.segments
         self._foreign = listing.skipped
+        self._set_aside = listing.damaged
         self._unchanged = unchanged
 
     @property
@@ -86,7 +87,7 @@ class Recording:
     @property
     def damaged(self) -> list[Skipped]:
         """The files that could not be read, as far as they have been met."""
-        return list(self._damaged.values())
+        return [*self._set_aside, *self._damaged.values()]
 
     def note_damaged(self, files: Collection[Skipped]) -> None:
         """Files that somebody else met."""
@@ -289,7 +290,7 @@ class Recording:
             return read_segment(segment, request)
         except UnreadableFile as error:
             self.note_unreadable(segment, request.table, error)
-            return None
+            return error.rows
 
     def _count(self, segment: Segment, table: str) -> int:
         try:

@@ -107,4 +107,4 @@ def _read(segment: Segment, request: Request, note: Noter) -> pa.Table | None:
         return read_segment(segment, request)
     except UnreadableFile as error:
         note(segment, request.table, error)
-        return None
+        return error.rows

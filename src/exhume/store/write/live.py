@@ -14,7 +14,14 @@ import pyarrow.ipc
 
 from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import Access, open_own
-from exhume.store.format.schema import schema_of, with_facts
+from exhume.store.format.schema import (
+    DECODING_ERRORS,
+    UnreadableFile,
+    check_required,
+    check_schema,
+    schema_of,
+    with_facts,
+)
 
 LIVE_DIRECTORY = "live"
 LIVE_SUFFIX = ".arrows"
@@ -22,6 +29,8 @@ LIVE_SUFFIX = ".arrows"
 # pattern such as D/*/cpu.parquet never sees them.
 SEALING_SUFFIX = ".sealing"
 DROPPING_SUFFIX = ".dropping"
+# A segment that can't be sealed; it is kept for people, and goes when its time comes.
+DAMAGED_SUFFIX = ".damaged"
 
 
 class LiveTable:
@@ -57,28 +66,47 @@ class LiveTable:
 
 
 class LiveStream:
-    """The batches of a live file, up to the first one that is not whole. Iterate once."""
+    """The batches of a live file that are whole. Iterate once.
 
-    def __init__(self, source: pa.NativeFile | pa.Buffer) -> None:
+    A file that ends inside a batch is what a killed recorder leaves. Anything else that can't be decoded is damage:
+    `damaged` is set, and only the batches from which the next one can still be found are passed over. Every value is
+    checked: offsets that a flipped bit sent out of bounds crash the process that follows them."""
+
+    def __init__(self, source: pa.NativeFile, table: str) -> None:
         self.schema: pa.Schema | None = None
+        self.damaged = False
+        self._source = source
+        self._table = table
         self._reader: pa.ipc.RecordBatchStreamReader | None = None
         try:
-            self._reader = pa.ipc.open_stream(source)
-            self.schema = self._reader.schema
-        except (pa.ArrowException, OSError):
+            reader = pa.ipc.open_stream(source)
+            check_schema(reader.schema, table)
+            self.schema, self._reader = reader.schema, reader
+        except UnreadableFile:
+            self.damaged = True
+        except DECODING_ERRORS:
             # Killed before the first message was whole: no rows.
-            self._reader = None
+            self.damaged = self._goes_on()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while self._reader is not None:
             try:
                 batch = self._reader.read_next_batch()
-                batch.validate()
-            except StopIteration:
+            except (StopIteration, *DECODING_ERRORS):
+                # The recorder writes no end mark: pages that a power cut left zero look like one.
+                self.damaged = self.damaged or self._goes_on()
                 return
-            except (pa.ArrowException, OSError):
-                return
+            try:
+                batch.validate(full=True)
+                check_required(batch, self._table)
+            except (UnreadableFile, *DECODING_ERRORS):
+                self.damaged = True
+                continue
             yield batch
+
+    def _goes_on(self) -> bool:
+        """Whether there is more behind what could not be decoded."""
+        return bool(self._source.tell() < self._source.size())
 
 
 def live_tables(directory: Path) -> list[str]:

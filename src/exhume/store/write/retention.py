@@ -7,18 +7,19 @@ from pathlib import Path
 
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.store.format.names import SegmentName
-from exhume.store.read.index import sealed_segments
+from exhume.store.read.index import damaged_segments, in_recorded_order, sealed_segments
 from exhume.store.write.seal import Sealed, discard
 
 
 class Retention:
-    """Knows the sealed segments and their sizes, oldest first."""
+    """Knows the sealed segments, and those that could not be sealed, and their sizes, oldest first."""
 
     def __init__(self, recording: Path, max_bytes: int | None, max_age_s: float | None) -> None:
         self._recording = recording
         self._max_bytes = max_bytes
         self._max_age_ms = None if max_age_s is None else max_age_s * 1000
-        self._kept = [Sealed(s.name, s.path, s.size()) for s in sealed_segments(recording)]
+        found = in_recorded_order([*sealed_segments(recording), *damaged_segments(recording)])
+        self._kept = [Sealed(s.name, s.path, s.size()) for s in found]
 
     def add(self, sealed: Sealed) -> None:
         self._kept.append(sealed)

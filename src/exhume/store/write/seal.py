@@ -22,6 +22,7 @@ from exhume.store.format.names import SegmentName
 from exhume.store.format.overview import FILE, OverviewRows
 from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, known_table, time_column
 from exhume.store.write.live import (
+    DAMAGED_SUFFIX,
     DROPPING_SUFFIX,
     LIVE_DIRECTORY,
     LIVE_SUFFIX,
@@ -35,11 +36,20 @@ PARQUET_SUFFIX = ".parquet"
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment and its size on disk."""
+    """A sealed segment and its size on disk. `damaged` are the tables of which not all rows could be decoded."""
 
     name: SegmentName
     path: Path
     size: int
+    damaged: tuple[str, ...] = ()
+
+
+class DamagedSegment(Exception):
+    """A live segment of which nothing can be sealed."""
+
+
+class SealProcessFailed(Exception):
+    """A process that sealed ended, or did not start, for a reason that need not be the segment's."""
 
 
 class _Watching(Protocol):
@@ -68,8 +78,8 @@ class _Reach:
 
 
 def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | None:
-    """Seal a live segment that nobody writes to any more. None where it held no rows. Raises OSError (a full disk)
-    with the live segment untouched."""
+    """Seal a live segment that no process writes to any more. None where it held no rows. Raises OSError (a full disk)
+    and DamagedSegment with the live segment untouched."""
     name = SegmentName.parse(live.name)
     if name is None:
         raise ValueError(f"{live} is not a segment")
@@ -85,10 +95,13 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
     try:
         # Nothing in it can be read by others before it has its access.
         beside.mkdir(mode=PRIVATE_DIRECTORY)
-        tables = [table for table in live_tables(live) if known_table(table)]
-        size = sum(_seal_table(live, beside, table, (reach, overview), access) for table in tables)
+        tables = [_seal_table(live, beside, table, (reach, overview), access) for table in live_tables(live)]
+        size = sum(table.size for table in tables)
+        damaged = tuple(table.name for table in tables if table.damaged)
         if size == 0:
             beside.rmdir()
+            if damaged:
+                raise DamagedSegment
             discard(recording, live)
             return None
         sealed = SegmentName(
@@ -98,26 +111,37 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
             _sync(beside / FILE, access)
             size += written
         _sync(beside, access)
-    except OSError:
+    except (OSError, pa.ArrowException):
         shutil.rmtree(beside, ignore_errors=True)
         raise
     path = recording / str(sealed)
     beside.rename(path)
     _sync(recording, None)
     discard(recording, live)
-    return Sealed(sealed, path, size)
+    return Sealed(sealed, path, size, damaged)
 
 
-def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watching], access: Access) -> int:
-    """Write one table; returns its bytes, 0 where it had no rows. Those that watch are shown its rows."""
+@dataclass(frozen=True, slots=True)
+class _SealedTable:
+    """What was written of a table: its bytes, 0 where it had no rows."""
+
+    name: str
+    size: int
+    damaged: bool
+
+
+def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watching], access: Access) -> _SealedTable:
+    """Write one table. Those that watch are shown its rows."""
+    if not known_table(table):
+        return _SealedTable(table, 0, damaged=False)
     with pa.OSFile(str(live / (table + LIVE_SUFFIX))) as source:
-        stream = LiveStream(source)
+        stream = LiveStream(source, table)
         if stream.schema is None:
-            return 0
+            return _SealedTable(table, 0, stream.damaged)
         try:
             facts_in(stream.schema.metadata)
         except UnreadableFile:
-            return 0
+            return _SealedTable(table, 0, damaged=True)
         path = beside / (table + PARQUET_SUFFIX)
         writer: pq.ParquetWriter | None = None
         group: list[pa.RecordBatch] = []
@@ -139,9 +163,9 @@ def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watchi
             if writer is not None:
                 writer.close()
     if writer is None:
-        return 0
+        return _SealedTable(table, 0, stream.damaged)
     _sync(path, access)
-    return path.stat().st_size
+    return _SealedTable(table, path.stat().st_size, stream.damaged)
 
 
 def _open(path: Path, table: str, schema: pa.Schema) -> pq.ParquetWriter:
@@ -158,6 +182,14 @@ def _write_group(writer: pq.ParquetWriter, table: str, batches: list[pa.RecordBa
     writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
 
+def set_aside(live: Path) -> Path:
+    """Take a live segment that can't be sealed out of the way of the recorder and of readers."""
+    aside = live.with_name(live.name + DAMAGED_SUFFIX)
+    shutil.rmtree(aside, ignore_errors=True)
+    live.rename(aside)
+    return aside
+
+
 def discard(recording: Path, segment: Path) -> None:
     """Remove a segment. It leaves its place in one step first, so that a reader finds all of it or nothing."""
     leaving = recording / LIVE_DIRECTORY / (segment.name + DROPPING_SUFFIX)
@@ -171,7 +203,7 @@ def sweep(recording: Path) -> None:
     live = recording / LIVE_DIRECTORY
     for suffix in (SEALING_SUFFIX, DROPPING_SUFFIX):
         for path in live.glob("*" + suffix):
-            if SegmentName.parse(path.name.removesuffix(suffix)) is not None:
+            if SegmentName.parse(path.name.removesuffix(suffix).removesuffix(DAMAGED_SUFFIX)) is not None:
                 shutil.rmtree(path, ignore_errors=True)
 
 

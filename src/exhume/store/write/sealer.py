@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -11,16 +12,33 @@ from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
 from exhume.model.memory import give_back
 from exhume.model.ownership import Access
+from exhume.store.format.names import SegmentName
 from exhume.store.write.lock import FULL, cannot_write
 from exhume.store.write.retention import Retention
-from exhume.store.write.seal import discard, seal
+from exhume.store.write.seal import DamagedSegment, Sealed, SealProcessFailed, discard, seal, set_aside
+
+if TYPE_CHECKING:
+    from exhume.store.write.seal_process import SealProcess
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
+    """A segment to be sealed. A leftover of another recorder may be damaged in any way: it is sealed in a process of
+    its own."""
+
     live: Path
-    tick: Tick | None
-    reserve: int
+    tick: Tick | None = None
+    reserve: int = 0
+    leftover: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLoss:
+    """Something that the store could not keep, for the losses table."""
+
+    kind: str
+    count: int
+    text: str
 
 
 class Sealer:
@@ -40,6 +58,8 @@ class Sealer:
         self._closing = False
         self._failure: RecordingError | None = None
         self._written = 0
+        self._losses: list[StoreLoss] = []
+        self._process: SealProcess | None = None
         self._thread = threading.Thread(target=self._run, name="exhume-seal", daemon=True)
         self._thread.start()
 
@@ -48,6 +68,18 @@ class Sealer:
         with self._changed:
             self._waiting.append(_Job(live, tick, reserve))
             self._changed.notify_all()
+
+    def submit_leftover(self, live: Path) -> None:
+        """Seal a segment that another recorder left."""
+        with self._changed:
+            self._waiting.append(_Job(live, leftover=True))
+            self._changed.notify_all()
+
+    def take_losses(self) -> list[StoreLoss]:
+        """What could not be kept since it was last asked for."""
+        with self._changed:
+            losses, self._losses = self._losses, []
+        return losses
 
     def make_room(self) -> bool:
         """Make room by the oldest complete segment: remove it, or wait until it is sealed, which makes it small.
@@ -84,11 +116,16 @@ class Sealer:
         try:
             while (job := self._next()) is not None:
                 self._settle(job, self._seal(job))
+                if self._process is not None and not (self._waiting and self._waiting[0].leftover):
+                    self._process.close()
+                    self._process = None
                 give_back()
         except OSError as error:
             self._failure = cannot_write(self._recording, error)
         finally:
-            # However the thread ends, nobody is left waiting for it.
+            if self._process is not None:
+                self._process.close()
+            # However the thread ends, no caller is left waiting for it.
             with self._changed:
                 self._active = None
                 self._changed.notify_all()
@@ -118,9 +155,12 @@ class Sealer:
         """False where the disk is full and nothing older can go."""
         while True:
             try:
-                sealed = seal(self._recording, job.live, self._access)
-            except pa.ArrowException:
-                # Damaged in a way that its checks let through: it stays as it is, for readers and for the next start.
+                sealed = self._sealed(job)
+            except (DamagedSegment, pa.ArrowException):
+                self._set_aside(job.live)
+                return True
+            except SealProcessFailed:
+                # Killed, or out of memory: it stays as it is, for readers and for the next start.
                 return True
             except OSError as error:
                 if error.errno not in FULL:
@@ -133,6 +173,35 @@ class Sealer:
                 if sealed is not None:
                     self._retention.add(sealed)
                     self._written += sealed.size
+                    if sealed.damaged:
+                        self._lose(len(sealed.damaged), f"{job.live.name}: some of {', '.join(sealed.damaged)}")
                 if job.tick is not None:
                     self._retention.enforce(self._boot, job.tick, job.reserve)
             return True
+
+    def _sealed(self, job: _Job) -> Sealed | None:
+        if not job.leftover:
+            return seal(self._recording, job.live, self._access)
+        # Only a recorder that follows one which was killed needs it.
+        from exhume.store.write.seal_process import SealProcess
+
+        if self._process is None:
+            self._process = SealProcess(self._recording, self._access)
+        try:
+            return self._process.seal(job.live)
+        except (DamagedSegment, SealProcessFailed):
+            self._process.close()
+            self._process = None
+            raise
+
+    def _set_aside(self, live: Path) -> None:
+        """Never try again what can't be sealed: what crashed once would crash every recorder that starts here."""
+        aside, name = set_aside(live), SegmentName.parse(live.name)
+        assert name is not None
+        size = sum(path.lstat().st_size for path in aside.iterdir())
+        with self._changed:
+            self._retention.add(Sealed(name, aside, size))
+            self._lose(1, f"{live.name} could not be sealed; it is {aside}")
+
+    def _lose(self, count: int, text: str) -> None:
+        self._losses.append(StoreLoss("damaged", count, f"damaged on disk: {text}"))

@@ -22,7 +22,7 @@ from exhume.store.write.live import LIVE_DIRECTORY, LiveTable
 from exhume.store.write.lock import FULL, DirectoryLock, cannot_write
 from exhume.store.write.retention import Retention
 from exhume.store.write.seal import leftovers, sweep
-from exhume.store.write.sealer import Sealer
+from exhume.store.write.sealer import Sealer, StoreLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class SegmentWriter:
             self._retention = Retention(directory, max_bytes, max_age_s)
             self._sealer = Sealer(directory, self._retention, self._boot, self._access)
             for live in leftovers(directory):
-                self._sealer.submit(live)
+                self._sealer.submit_leftover(live)
         except OSError as error:
             self._lock.close()
             raise cannot_write(directory, error) from error
@@ -195,7 +195,9 @@ class SegmentWriter:
         if not stepped:
             # After a step the pair does not belong to this segment's clock.
             self._take("anchors", {"time": [tick.end], "wall": [tick.wall]})
-        self._counted = self._take("losses", self._loss(tick)) if self._dropped_rows else None
+        for loss in self._sealer.take_losses():
+            self._take("losses", _loss(tick, loss))
+        self._counted = self._take("losses", _loss(tick, self._disk_full())) if self._dropped_rows else None
         lost_dimension = self._write_pending()
         if stepped or lost_dimension or self._crosses_boundary(tick):
             self._end_segment(tick)
@@ -240,14 +242,8 @@ class SegmentWriter:
         self._pending.setdefault(table, []).append(batch)
         return batch
 
-    def _loss(self, tick: Tick) -> Columns:
-        return {
-            "time": [tick.start],
-            "source": ["store"],
-            "kind": ["disk-full"],
-            "count": [self._dropped_rows],
-            "text": ["rows that were dropped because the disk was full"],
-        }
+    def _disk_full(self) -> StoreLoss:
+        return StoreLoss("disk-full", self._dropped_rows, "rows that were dropped because the disk was full")
 
     def _write_pending(self) -> bool:
         """Write every table; True where rows were dropped that later rows of the segment lean on."""
@@ -311,3 +307,13 @@ class SegmentWriter:
             self._sealer.submit(self._path(), tick, reserve)
         self._files = {}
         self._segment = None
+
+
+def _loss(tick: Tick, loss: StoreLoss) -> Columns:
+    return {
+        "time": [tick.start],
+        "source": ["store"],
+        "kind": [loss.kind],
+        "count": [loss.count],
+        "text": [loss.text],
+    }

@@ -1,0 +1,160 @@
+"""Damaged live segments: what can be decoded is kept, what can't is named, and no process dies of it."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.store.store_rows import cpu_rows, recorder, sample_rows, tick_at
+
+from exhume.model.window import Window
+from exhume.store.format.schema import DAMAGED
+from exhume.store.read.index import SET_ASIDE
+from exhume.store.read.recording import Recording
+from exhume.store.write import seal_process
+from exhume.store.write.live import DAMAGED_SUFFIX
+from exhume.store.write.writer import SegmentWriter
+
+ALWAYS = Window(0, 2**62)
+TICKS = 6
+
+
+def record(writer: SegmentWriter, ticks: range) -> None:
+    for index in ticks:
+        tick = tick_at(index)
+        writer.append(
+            "frames", {"frame": [7 + index], "kind": ["kernel"], "module": ["[kernel]"], "name": [f"f{index}"]}
+        )
+        writer.append("stacks", {"stack": [index], "frames": [[7 + index]]})
+        writer.append("cpu", cpu_rows(tick, system=index))
+        writer.append("samples", sample_rows(tick, [(0, 1, "a", index)]))
+        writer.commit(tick)
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """What a killed recorder leaves: a live segment of six ticks."""
+    writer = recorder(tmp_path / "recorded")
+    record(writer, range(TICKS))
+    shutil.copytree(tmp_path / "recorded", tmp_path / "left")
+    writer.close()
+    return tmp_path / "left"
+
+
+def batch_bounds(path: Path) -> list[int]:
+    """Where the batches of a live file begin, and where the last one ends."""
+    source = pa.BufferReader(path.read_bytes())
+    stream = pa.ipc.open_stream(source)
+    return [source.tell(), *(source.tell() for _ in stream)]
+
+
+def live_file(directory: Path, table: str) -> Path:
+    return next(directory.glob(f"live/*/{table}.arrows"))
+
+
+def send_offsets_astray(path: Path, batch: int) -> None:
+    """Set the end of a batch's first text, as a flipped high bit does."""
+    content = bytearray(path.read_bytes())
+    begin, end = batch_bounds(path)[batch : batch + 2]
+    # The offsets 0, 6 of `kernel`, in the first text column.
+    text = content.index(b"kernel", begin, end)
+    place = content.rindex((0).to_bytes(4, "little") + (6).to_bytes(4, "little"), begin, text)
+    content[place + 7] |= 0x40
+    path.write_bytes(content)
+
+
+def test_offsets_out_of_bounds_cost_their_batch_alone(left: Path) -> None:
+    victim = live_file(left, "frames")
+    send_offsets_astray(victim, 2)
+    recording = Recording.open(left)
+    assert recording.read("frames").column("name").to_pylist() == ["f0", "f1", "f3", "f4", "f5"]
+    assert [(skipped.path, skipped.reason) for skipped in recording.damaged] == [(victim, DAMAGED)]
+    profile = recording.profile(ALWAYS)
+    assert profile.samples == TICKS
+    assert any(str(victim) in line for line in profile.blind_spots)
+
+
+def test_a_damaged_leftover_is_sealed_but_for_what_is_damaged(left: Path) -> None:
+    send_offsets_astray(live_file(left, "frames"), 2)
+    writer = recorder(left)
+    record(writer, range(100, 101))
+    writer._sealer.close()
+    record(writer, range(101, 102))
+    writer.close()
+    recording = Recording.open(left)
+    assert recording.read("frames").column("name").to_pylist() == ["f0", "f1", "f3", "f4", "f5", "f100", "f101"]
+    assert recording.damaged == []
+    assert [(loss.source, loss.kind, loss.count) for loss in recording.losses()] == [("store", "damaged", 1)]
+    assert "frames" in recording.losses()[0].text
+
+
+def test_zero_pages_of_a_power_cut_are_named(left: Path) -> None:
+    victim = live_file(left, "cpu")
+    bounds = batch_bounds(victim)
+    content = victim.read_bytes()
+    victim.write_bytes(content[: bounds[3]] + bytes(len(content) - bounds[3]))
+    recording = Recording.open(left)
+    assert recording.read("cpu").column("system").to_pylist() == [0, 0, 1, 1, 2, 2]
+    assert [skipped.path for skipped in recording.damaged] == [victim]
+
+
+@pytest.fixture
+def crashing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process that seals dies of SIGSEGV at its first segment."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nread name\nkill -SEGV $$\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(seal_process.sys, "executable", str(python))
+
+
+@pytest.mark.usefixtures("crashing")
+def test_a_segment_that_crashes_its_sealing_is_set_aside(left: Path) -> None:
+    live = live_file(left, "cpu").parent
+    writer = recorder(left)
+    record(writer, range(100, 101))
+    writer._sealer.close()
+    record(writer, range(101, 102))
+    writer.close()
+    recording = Recording.open(left)
+    aside = live.with_name(live.name + DAMAGED_SUFFIX)
+    assert [(skipped.path, skipped.reason) for skipped in recording.info().skipped] == [(aside, SET_ASIDE)]
+    assert [(loss.kind, loss.count) for loss in recording.losses()] == [("damaged", 1)]
+    assert recording.read("cpu").column("system").to_pylist() == [100, 100, 101, 101]
+    # The next recorder leaves it alone.
+    recorder(left).close()
+    assert aside.is_dir()
+
+
+@pytest.mark.usefixtures("crashing")
+def test_what_was_set_aside_goes_when_its_time_comes(left: Path) -> None:
+    recorder(left).close()
+    assert len(list(left.glob(f"live/*{DAMAGED_SUFFIX}"))) == 1
+    writer = recorder(left, segment_s=5, max_age_s=30)
+    record(writer, range(100, 110))
+    writer.close()
+    assert list((left / "live").iterdir()) == []
+
+
+def test_a_process_that_is_killed_from_outside_costs_no_segment(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nread name\nkill -KILL $$\n")
+    python.chmod(0o755)
+    with monkeypatch.context() as killed:
+        killed.setattr(seal_process.sys, "executable", str(python))
+        recorder(left).close()
+    assert len(Recording.open(left).read("anchors")) == TICKS
+    recorder(left).close()
+    recording = Recording.open(left)
+    assert all(segment.sealed for segment in recording.segments)
+    assert len(recording.read("anchors")) == TICKS
+
+
+def test_nothing_that_can_be_decoded_is_set_aside_too(left: Path) -> None:
+    live = live_file(left, "cpu").parent
+    for file in live.iterdir():
+        file.write_bytes(os.urandom(4096))
+    recorder(left).close()
+    assert [skipped.reason for skipped in Recording.open(left).damaged] == [SET_ASIDE]
