@@ -158,3 +158,22 @@ def test_nothing_that_can_be_decoded_is_set_aside_too(left: Path) -> None:
         file.write_bytes(os.urandom(4096))
     recorder(left).close()
     assert [skipped.reason for skipped in Recording.open(left).damaged] == [SET_ASIDE]
+
+
+def test_a_flipped_bit_in_a_page_is_named(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    record(writer, range(TICKS))
+    writer.close()
+    victim = next(tmp_path.glob("2*/cpu.parquet"))
+    whole, wanted = victim.read_bytes(), Recording.open(tmp_path).read("cpu")
+    footer = int.from_bytes(whole[-8:-4], "little") + 8
+    named = 0
+    for place in range(4, len(whole) - footer, 11):
+        content = bytearray(whole)
+        content[place] ^= 1 << place % 8
+        victim.write_bytes(content)
+        recording = Recording.open(tmp_path)
+        if not recording.read("cpu").equals(wanted):
+            assert [(skipped.path, skipped.reason) for skipped in recording.damaged] == [(victim, DAMAGED)]
+            named += 1
+    assert named > 20

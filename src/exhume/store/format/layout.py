@@ -51,6 +51,8 @@ class Layout:
             # One page a column and row group: nobody reads less than that.
             "data_page_size": 8 << 20,
             "dictionary_pagesize_limit": 4 << 20,
+            # A CRC-32 a page: 0.1% of the bytes.
+            "write_page_checksum": True,
         }
 
 

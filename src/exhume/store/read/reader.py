@@ -198,7 +198,7 @@ def _trouble(path: Path) -> str | None:
 def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     try:
         # Mapped here: given a path, Arrow first finds out which file system it is on, which takes as long.
-        return pq.ParquetFile(pa.memory_map(path), read_dictionary=list(dictionaries))
+        return pq.ParquetFile(pa.memory_map(path), read_dictionary=list(dictionaries), page_checksum_verification=True)
     except (FileNotFoundError, PermissionError):
         raise
     except (pa.ArrowException, OSError) as error:
