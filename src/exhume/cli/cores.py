@@ -31,7 +31,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.looking import Look
+    from exhume.cli.looking import Look, report_damaged
     from exhume.cli.speaking import patience, say
 
     color = value_of(options, "color")
@@ -41,6 +41,7 @@ def run(options: Namespace) -> int:
     with patience("reading cores"):
         grid = measured(options.measure)
         worst, marks = _worst(look, grid, measured), _marks(look, window)
+    report_damaged(look.recording)
     if options.json:
         _print_json(look, grid, marks, worst)
     if not grid.cpus:

@@ -19,7 +19,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     from exhume.cli.listing import print_listing
-    from exhume.cli.looking import Look
+    from exhume.cli.looking import Look, report_damaged
     from exhume.cli.speaking import directory_words, patience, say, suggest
     from exhume.store.read.events import of_kinds
 
@@ -28,6 +28,7 @@ def run(options: Namespace) -> int:
     with patience("reading events"):
         happened = look.recording.events(window)
         found = of_kinds(happened, options.kind)
+    report_damaged(look.recording)
     print_listing(look, found, "events", options.json, value_of(options, "color"))
     if not found:
         say(f"exhume: {_why_none(look, options, happened)}")

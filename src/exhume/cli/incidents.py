@@ -25,7 +25,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.looking import Look
+    from exhume.cli.looking import Look, report_damaged
     from exhume.cli.speaking import directory_words, patience, say, suggest
     from exhume.model.events import INCIDENT
     from exhume.present.incidents_view import Explained, moments_of
@@ -35,6 +35,7 @@ def run(options: Namespace) -> int:
         found = look.recording.events(look.moments(options.since, options.until), [INCIDENT])
     moments = moments_of(found)
     explained = [Explained(moment) for moment in moments] if options.no_findings else _explain(look, moments)
+    report_damaged(look.recording)
     _print(look, explained, options)
     where = directory_words(look.recording.directory)
     if not found:
@@ -68,6 +69,7 @@ def _explain(look: "Look", moments: "list[Moment]") -> "list[Explained]":
             diagnosis = None if late or window.empty else diagnose(recording, window, at=moment.at)
             explained.insert(0, Explained(moment, diagnosis))
             bar((done + 1) / len(moments))
+    look.recording.note_damaged(recording.damaged)
     return explained
 
 

@@ -14,6 +14,8 @@ from exhume.store.read.recording import Recording
 
 EMPTY = Window(0, 0)
 ALWAYS = Window(0, 2**63 - 1)
+# Damaged files that are named one by one.
+MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,18 @@ class Look:
         else:
             since = self.span.since
         return Window(since, until).clamp(self.span)
+
+
+def report_damaged(recording: Recording) -> None:
+    """Name the files that could not be read, on stderr: every answer says what it did without."""
+    from exhume.cli.speaking import say
+    from exhume.present.events_view import visible
+
+    damaged = recording.damaged
+    for file in damaged[:MOST_NAMED]:
+        say(visible(f"unreadable: {file.path}: {file.reason}"))
+    if len(damaged) > MOST_NAMED:
+        say(f"unreadable: {len(damaged) - MOST_NAMED} more files; see exhume info")
 
 
 def core_numbers(texts: list[str]) -> set[int] | None:

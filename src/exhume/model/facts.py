@@ -35,6 +35,17 @@ class RecordingFacts:
         try:
             found = json.loads(text)
             known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
-            return cls(**known)
-        except (TypeError, ValueError, AttributeError) as error:
+            facts = cls(**known)
+            facts._check()
+            return facts
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError("no facts of a recording") from error
+
+    def _check(self) -> None:
+        """Raises ValueError or TypeError where a fact is of another kind than it should be."""
+        texts = (self.node, self.boot_id, self.kernel, self.arch, self.event_source, self.exhume_version, self.timezone)
+        # Joining and encoding fails for what is not text, a lone surrogate among it.
+        "".join((*texts, *self.sources_missing)).encode()
+        for number in (self.cores, self.rate_hz, self.format_version, self.page_bytes or 0):
+            if not isinstance(number, int) or not 0 <= number < 1 << 63:
+                raise ValueError(f"{number!r} is not a number of a recording")

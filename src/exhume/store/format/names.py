@@ -17,7 +17,12 @@ from datetime import UTC, datetime, timedelta
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
 
-_PATTERN = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?")
+# Thirteen digits of milliseconds are three hundred years.
+_PATTERN = re.compile(
+    r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d{1,13})(?:_(\d{1,13})(?:_(\d{1,13}))?)?", re.ASCII
+)
+# Wall time is counted in nanoseconds since 1970, in 64 bits.
+_LATEST_MS = (1 << 63) // MILLIS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -52,7 +57,9 @@ class SegmentName:
         except ValueError:
             return None
         wall_ms = (wall - _EPOCH) // _MILLISECOND + int(millis)
-        return cls(wall_ms, boot, int(start), None if length is None else int(length), int(reach or 0))
+        found = cls(wall_ms, boot, int(start), None if length is None else int(length), int(reach or 0))
+        numbered = wall_ms >= 0 and max(found.end_ms, wall_ms + (found.length_ms or 0)) < _LATEST_MS
+        return found if numbered else None
 
     @property
     def key(self) -> tuple[str, int]:

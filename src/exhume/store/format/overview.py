@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window
+from exhume.store.format.files import read_regular
 from exhume.store.format.names import SegmentName
+from exhume.store.format.schema import DECODING_ERRORS, UnreadableFile
 from exhume.store.read.core_grid import GAP, CoreGrid, columns_for, grid_of_rows
 
 # Below the value there is room for the state that took most, so that one maximum finds both.
@@ -69,6 +71,8 @@ _HEAD = struct.Struct("<qqIIH")
 _CODEC = "zstd"
 # Rows that lie further apart than any segment is long, or tell of cores that no machine has, are not worth an overview.
 _MOST_CELLS = 1 << 20
+# What so many cells take at most, if they can't be compressed.
+MOST_BYTES = 4 * _MOST_CELLS
 
 
 class OverviewRows:
@@ -96,9 +100,9 @@ class OverviewRows:
 def read_overview(directory: Path, name: SegmentName) -> Piece | None:
     """What the overview of a sealed segment says; None where there is none that can be believed."""
     try:
-        told = (directory / FILE).read_bytes()
+        told = read_regular(directory / FILE, MOST_BYTES)
         size = (directory / _ROWS).stat().st_size
-    except OSError:
+    except (OSError, UnreadableFile):
         return None
     if not is_whole(told):
         return None
@@ -106,8 +110,13 @@ def read_overview(directory: Path, name: SegmentName) -> Piece | None:
     body = _SEALED.size + _HEAD.size + length
     if rows_size != size or told[body - length : body] != str(name).encode():
         return None
-    scores = pa.decompress(told[body:], cores * seconds * 2, _CODEC, asbytes=True)
-    return Piece(first, np.frombuffer(scores, "<i2").reshape(cores, seconds))
+    if cores * seconds > _MOST_CELLS or abs(first - name.wall_ms // 1000) > _MOST_CELLS:
+        return None
+    try:
+        scores = pa.decompress(told[body:], cores * seconds * 2, _CODEC, asbytes=True)
+        return Piece(first, np.frombuffer(scores, "<i2").reshape(cores, seconds))
+    except DECODING_ERRORS:
+        return None
 
 
 def is_whole(told: bytes) -> bool:

@@ -10,8 +10,9 @@ from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES, columns_of
 
 FACTS_KEY = b"exhume"
-# The format that a file says it has, in the JSON of its facts.
-FORMAT = re.compile(rb'"format_version":\s*(\d+)')
+TABLE_KEY = b"exhume.table"
+# The format that a file says it has, in the JSON of its facts. More digits than these are a newer format all the same.
+FORMAT = re.compile(rb'"format_version":\s*(\d{1,9})')
 
 # Tables that explain others: each segment tells them again, and a row holds for its whole segment.
 DIMENSIONS = ("frames", "stacks", "processes")
@@ -104,12 +105,14 @@ def time_column(table: str) -> str | None:
     return next((name for name in ("time", "time_ms") if name in names), None)
 
 
-def with_facts(schema: pa.Schema, facts: RecordingFacts) -> pa.Schema:
-    return schema.with_metadata({FACTS_KEY: facts.to_json().encode()})
+def with_facts(table: str, facts: RecordingFacts) -> pa.Schema:
+    """The schema of a table, with the metadata that its files carry."""
+    return schema_of(table).with_metadata({FACTS_KEY: facts.to_json().encode(), TABLE_KEY: table.encode()})
 
 
-def facts_in(metadata: Mapping[bytes, bytes] | None) -> RecordingFacts:
-    """The facts in a file's metadata. Raises UnreadableFile for foreign files and for newer formats."""
+def facts_in(metadata: Mapping[bytes, bytes] | None, table: str) -> RecordingFacts:
+    """The facts in the metadata of a file that stands in a table's place. Raises UnreadableFile for foreign files, for
+    newer formats and for files of another table."""
     text = (metadata or {}).get(FACTS_KEY)
     if text is None:
         raise UnreadableFile("not written by exhume")
@@ -119,6 +122,9 @@ def facts_in(metadata: Mapping[bytes, bytes] | None) -> RecordingFacts:
         raise UnreadableFile(
             f"format {int(told[1])} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
         )
+    # Files of earlier versions don't say it.
+    if (metadata or {}).get(TABLE_KEY, table.encode()) != table.encode():
+        raise UnreadableFile("a file of another table")
     try:
         return _parse_facts(text)
     except ValueError as error:
@@ -131,7 +137,8 @@ _parse_facts = lru_cache(maxsize=16)(RecordingFacts.from_json)
 
 def conform(found: pa.Table, table: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Give rows of another version today's columns (all, or the ones asked for): missing ones are null, unknown
-    ones are left out."""
+    ones are left out. Raises UnreadableFile where a value is missing that every row has."""
+    check_required(found, table)
     wanted = _schema_of_columns(table, None if columns is None else tuple(columns))
     if found.schema.equals(wanted):
         return pa.Table.from_arrays(found.columns, names=wanted.names)

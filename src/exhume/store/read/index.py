@@ -45,6 +45,8 @@ class Segment:
         except FileNotFoundError:
             now = self.successor()
             return 0 if now is None else now.size()
+        except PermissionError:
+            return 0
 
     def successor(self) -> "Segment | None":
         """Where the segment is by now, if it was sealed since it was listed; None where it was removed."""

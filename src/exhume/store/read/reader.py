@@ -1,8 +1,8 @@
 """One table of one segment, sealed or live -> Arrow rows inside a window."""
 
 import os
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +16,30 @@ from exhume.model.clock import MILLIS
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES
 from exhume.model.window import Window
+from exhume.store.format.files import FORBIDDEN, map_regular, open_regular, read_regular
 from exhume.store.format.names import SegmentName
 from exhume.store.format.overview import FILE as OVERVIEW_FILE
+from exhume.store.format.overview import MOST_BYTES as MOST_OVERVIEW_BYTES
 from exhume.store.format.overview import is_whole
-from exhume.store.format.schema import DAMAGED, DIMENSIONS, FORMAT, UnreadableFile, conform, facts_in, time_column
+from exhume.store.format.schema import (
+    DAMAGED,
+    DECODING_ERRORS,
+    DIMENSIONS,
+    FORMAT,
+    TABLE_KEY,
+    UnreadableFile,
+    check_schema,
+    conform,
+    facts_in,
+    time_column,
+)
 from exhume.store.read.index import FOREIGN, Segment, Skipped
 from exhume.store.read.progress import check_wanted
 from exhume.store.write.live import LiveStream
 from exhume.store.write.seal import PARQUET_SUFFIX
 
-FORBIDDEN = "permission denied"
+# A minute of a thousand cores is a tenth of it.
+MOST_LIVE_BYTES = 1 << 30
 _MAGIC = b"PAR1"
 _TAIL = 4096
 
@@ -78,17 +92,31 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
     clock, window = request.clock, request.window
     span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
     try:
-        rows, damaged = (_sealed(segment, request, span), False) if segment.sealed else _live(segment, request)
+        with _decoding():
+            rows, damaged = (_sealed(segment, request, span), False) if segment.sealed else _live(segment, request)
+            chosen = None if rows is None else _chosen(rows, request, span)
     except FileNotFoundError:
         # Most sealed segments lack some table: nothing was lost in them, nothing happened.
         now = None if segment.sealed or segment.path.exists() else segment.successor()
         return None if now is None else read_segment(now, request)
-    except PermissionError:
-        raise UnreadableFile(FORBIDDEN) from None
-    chosen = None if rows is None else _chosen(rows, request, span)
     if damaged:
         raise UnreadableFile(DAMAGED, chosen)
     return chosen
+
+
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """Whatever the bytes of a file make Arrow or numpy raise becomes UnreadableFile."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except PermissionError:
+        raise UnreadableFile(FORBIDDEN) from None
+    except MemoryError as error:
+        raise UnreadableFile("takes more memory than there is") from error
+    except DECODING_ERRORS as error:
+        raise UnreadableFile(DAMAGED) from error
 
 
 def _chosen(rows: pa.Table, request: Request, span: TimeRange | None) -> pa.Table | None:
@@ -119,17 +147,16 @@ def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
     """The facts that a file of the segment carries; None where the segment lacks the table."""
     path = segment.file(table)
     try:
-        if segment.sealed:
-            return facts_in(_open_parquet(str(path)).metadata.metadata)
-        stream = LiveStream(pa.BufferReader(path.read_bytes()), table)
+        with _decoding():
+            if segment.sealed:
+                return facts_in(_open_parquet(path).metadata.metadata, table)
+            stream = LiveStream(pa.BufferReader(read_regular(path, MOST_LIVE_BYTES)), table)
     except FileNotFoundError:
         now = None if segment.path.exists() else segment.successor()
         return None if now is None else facts_of(now, table)
-    except PermissionError:
-        raise UnreadableFile(FORBIDDEN) from None
     if stream.damaged:
         raise UnreadableFile(DAMAGED)
-    return None if stream.schema is None else facts_in(stream.schema.metadata)
+    return None if stream.schema is None else facts_in(stream.schema.metadata, table)
 
 
 def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
@@ -146,7 +173,10 @@ def count_rows(segment: Segment, table: str) -> int:
     """How many rows a table has in a segment, without decoding them where it is sealed."""
     if segment.sealed:
         try:
-            return int(_open_parquet(str(segment.file(table))).metadata.num_rows)
+            with _decoding():
+                file = _open_parquet(segment.file(table))
+                facts_in(file.metadata.metadata, table)
+                return int(file.metadata.num_rows)
         except FileNotFoundError:
             return 0
     rows = read_segment(segment, Request(table))
@@ -162,7 +192,7 @@ def damaged_files(segment: Segment) -> list[Skipped]:
         if path.name == OVERVIEW_FILE:
             # The rows say the same, so that nothing is lost; who has damaged files should know all the same.
             with suppress(OSError):
-                found += [] if is_whole(path.read_bytes()) else [Skipped(path, DAMAGED)]
+                found += _overview_trouble(path)
         elif path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
             found.append(Skipped(path, FOREIGN))
         elif trouble := _trouble(path):
@@ -170,45 +200,54 @@ def damaged_files(segment: Segment) -> list[Skipped]:
     return found
 
 
+def _overview_trouble(path: Path) -> list[Skipped]:
+    try:
+        return [] if is_whole(read_regular(path, MOST_OVERVIEW_BYTES)) else [Skipped(path, DAMAGED)]
+    except UnreadableFile as error:
+        return [Skipped(path, str(error))]
+
+
 def _trouble(path: Path) -> str | None:
     """Why a Parquet file can't be used, by its ends; None where it can."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             head = os.pread(file.fileno(), len(_MAGIC), 0)
             tail = os.pread(file.fileno(), _TAIL, max(0, size - _TAIL))
-    except (FileNotFoundError, PermissionError):
-        # Removed meanwhile, or found out when it is read.
+    except UnreadableFile as error:
+        return str(error)
+    except FileNotFoundError:
+        # Removed meanwhile.
         return None
     if head != _MAGIC or not tail.endswith(_MAGIC):
         return DAMAGED
     # The facts stand at the very end, and the format closes them: the whole footer is only read where it is another.
     formats = FORMAT.findall(tail)
-    if formats and int(formats[-1]) <= FORMAT_VERSION:
+    # Thrift writes a text with its length before it.
+    own_table = TABLE_KEY + bytes([0x18, len(path.stem)]) + path.stem.encode()
+    if formats and int(formats[-1]) <= FORMAT_VERSION and own_table in tail:
         return None
     try:
-        facts_in(_open_parquet(str(path)).metadata.metadata)
+        with _decoding():
+            facts_in(_open_parquet(path).metadata.metadata, path.stem)
     except UnreadableFile as error:
         return str(error)
-    except (FileNotFoundError, PermissionError):
+    except FileNotFoundError:
         pass
     return None
 
 
-def _open_parquet(path: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    try:
-        # Mapped here: given a path, Arrow first finds out which file system it is on, which takes as long.
-        return pq.ParquetFile(pa.memory_map(path), read_dictionary=list(dictionaries), page_checksum_verification=True)
-    except (FileNotFoundError, PermissionError):
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile(DAMAGED) from error
+def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+    # Mapped here: given a path, Arrow first finds out which file system it is on, which takes as long.
+    source = pa.BufferReader(map_regular(path))
+    return pq.ParquetFile(source, read_dictionary=list(dictionaries), page_checksum_verification=True)
 
 
 def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Table | None:
-    file = _open_parquet(str(segment.file(request.table)), request.dictionaries)
+    file = _open_parquet(segment.file(request.table), request.dictionaries)
     schema = file.schema_arrow
-    facts_in(file.metadata.metadata)
+    facts_in(file.metadata.metadata, request.table)
+    check_schema(schema, request.table)
     groups = list(range(file.metadata.num_row_groups))
     if span is not None:
         place = schema.get_field_index(request.clock)
@@ -217,11 +256,21 @@ def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Ta
         return None
     needed = request.needed
     present = None if needed is None else [name for name in needed if name in schema.names]
-    try:
-        rows = file.read_row_groups(groups, columns=present, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile(DAMAGED) from error
+    rows = file.read_row_groups(groups, columns=present, use_threads=False)
+    rows.validate(full=True)
+    _check_times(rows, request.table, segment.name)
     return conform(rows, request.table, needed)
+
+
+def _check_times(rows: pa.Table, table: str, name: SegmentName) -> None:
+    """Raises UnreadableFile where a row lies outside of the time that the name of its sealed segment says."""
+    column = time_column(table)
+    if column is None or table in DIMENSIONS or column not in rows.schema.names or not rows.num_rows:
+        return
+    extent, scale = pc.min_max(rows.column(column)), 1 if column == "time_ms" else MILLIS
+    first, last = extent["min"].as_py(), extent["max"].as_py()
+    if first is None or not name.start_ms - name.reach_ms <= first // scale <= last // scale <= name.end_ms:
+        raise UnreadableFile("rows of another time than its segment's")
 
 
 def _group_may_hold(group: pq.RowGroupMetaData, place: int, span: TimeRange) -> bool:
@@ -235,10 +284,11 @@ def _group_may_hold(group: pq.RowGroupMetaData, place: int, span: TimeRange) -> 
 def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
     """The rows of a live file that can be decoded, and whether there are others."""
     # Read, not mapped: the recorder may cut the file back on a full disk, and a mapping would crash.
-    stream = LiveStream(pa.BufferReader(segment.file(request.table).read_bytes()), request.table)
+    content = read_regular(segment.file(request.table), MOST_LIVE_BYTES)
+    stream = LiveStream(pa.BufferReader(content), request.table)
     if stream.schema is None:
         return None, stream.damaged
-    facts_in(stream.schema.metadata)
+    facts_in(stream.schema.metadata, request.table)
     batches = list(stream)
     if not batches:
         return None, stream.damaged

@@ -105,6 +105,9 @@ class Recording:
                     continue
                 if facts is not None:
                     return facts
+        if self._damaged:
+            file = next(iter(self._damaged.values()))
+            raise RecordingError(f"{self.directory} holds nothing that can be read; {file.path}: {file.reason}")
         raise RecordingError(f"{self.directory} holds nothing that can be read yet; let the recorder run for a second")
 
     def span(self) -> Window | None:

@@ -14,14 +14,7 @@ import pyarrow.ipc
 
 from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import Access, open_own
-from exhume.store.format.schema import (
-    DECODING_ERRORS,
-    UnreadableFile,
-    check_required,
-    check_schema,
-    schema_of,
-    with_facts,
-)
+from exhume.store.format.schema import DECODING_ERRORS, UnreadableFile, check_required, check_schema, with_facts
 
 LIVE_DIRECTORY = "live"
 LIVE_SUFFIX = ".arrows"
@@ -39,7 +32,7 @@ class LiveTable:
     def __init__(self, directory: Path, table: str, facts: RecordingFacts, access: Access | None = None) -> None:
         self._fd = open_own(directory / (table + LIVE_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         (access or Access()).apply(self._fd)
-        self._header: list[pa.Buffer] = [with_facts(schema_of(table), facts).serialize()]
+        self._header: list[pa.Buffer] = [with_facts(table, facts).serialize()]
         self.size = os.fstat(self._fd).st_size
 
     def write(self, batches: list[pa.RecordBatch]) -> int:

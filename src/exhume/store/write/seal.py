@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS
 from exhume.model.ownership import PRIVATE_DIRECTORY, Access, trusted_users
+from exhume.store.format.files import check_regular
 from exhume.store.format.layout import ROW_GROUP_ROWS, arrange, layout_of
 from exhume.store.format.names import SegmentName
 from exhume.store.format.overview import FILE, OverviewRows
@@ -134,12 +135,17 @@ def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watchi
     """Write one table. Those that watch are shown its rows."""
     if not known_table(table):
         return _SealedTable(table, 0, damaged=False)
-    with pa.OSFile(str(live / (table + LIVE_SUFFIX))) as source:
+    file = live / (table + LIVE_SUFFIX)
+    try:
+        check_regular(file.stat())
+    except UnreadableFile:
+        return _SealedTable(table, 0, damaged=True)
+    with pa.OSFile(str(file)) as source:
         stream = LiveStream(source, table)
         if stream.schema is None:
             return _SealedTable(table, 0, stream.damaged)
         try:
-            facts_in(stream.schema.metadata)
+            facts_in(stream.schema.metadata, table)
         except UnreadableFile:
             return _SealedTable(table, 0, damaged=True)
         path = beside / (table + PARQUET_SUFFIX)
