@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from exhume.model.errors import DirectoryBusy, RecordingError
 from exhume.model.window import Window
 from exhume.store.format.schema import FACTS_KEY
 from exhume.store.read.recording import Recording
+from exhume.store.write.live import RESERVE_NAME
 from exhume.store.write.lock import LOCK_NAME, DirectoryLock
+from exhume.store.write.reserve import RESERVE_BYTES, Reserve
 from exhume.store.write.writer import SegmentWriter
 
 
@@ -78,6 +81,8 @@ def fill(disk: Path) -> Path:
 def test_with_no_room_at_all_rows_are_dropped_and_counted_until_there_is_room(small_disk: Path) -> None:
     directory = small_disk / "recording"
     writer = recorder(directory, segment_s=5)
+    # Nor in the reserve, which was given up before.
+    writer._sealer._reserve.release()
     ballast = fill(small_disk)
     record(writer, range(20))
     ballast.unlink()
@@ -104,6 +109,103 @@ def test_a_disk_that_fills_up_while_recording_is_survived(small_disk: Path) -> N
     assert set(range(60, 90)) <= set(ticks)
     assert len(ticks) == len(set(ticks))
     assert Recording.open(directory).skipped == []
+
+
+def take_all_room(ballast: Path) -> None:
+    """What a runaway log does: take every page that is free."""
+    with ballast.open("ab", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def sealed_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("2*/*"))
+
+
+@pytest.mark.root
+def test_who_fills_the_disk_does_not_erase_the_past(small_disk: Path) -> None:
+    directory, ballast = small_disk / "recording", small_disk / "log"
+    writer = recorder(directory, segment_s=5)
+    record(writer, range(100), samples=40)
+    writer.close()
+    before = sealed_bytes(directory)
+    kept = sorted(directory.glob("2*"))
+    writer = recorder(directory, segment_s=5)
+    for index in range(100, 150):
+        take_all_room(ballast)
+        record(writer, range(index, index + 1), samples=40)
+    assert writer.dropped_rows() > 0
+    assert sealed_bytes(directory) >= before // 2
+    left = [path for path in kept if path.exists()]
+    assert left == kept[-len(left) :], "the oldest go first"
+    # Another wave does not halve it again.
+    ballast.unlink()
+    record(writer, range(150, 151), samples=40)
+    for index in range(151, 170):
+        take_all_room(ballast)
+        record(writer, range(index, index + 1), samples=40)
+    assert sealed_bytes(directory) >= before // 2
+    ballast.unlink()
+    writer.close()
+
+
+@pytest.mark.root
+def test_rows_that_were_dropped_stay_counted_when_their_segment_goes(small_disk: Path) -> None:
+    directory, ballast = small_disk / "recording", small_disk / "log"
+    writer = recorder(directory, segment_s=5)
+    for wave in range(4):
+        begin = wave * 40
+        for index in range(begin, begin + 10):
+            take_all_room(ballast)
+            record(writer, range(index, index + 1))
+        ballast.unlink()
+        record(writer, range(begin + 10, begin + 40))
+    # A disk that is too small for all of it: the oldest segments go, and with them the rows that count.
+    record(writer, range(160, 600))
+    writer.close()
+    recording = Recording.open(directory)
+    assert min(recorded_ticks(directory)) > 130
+    counted = [loss.count for loss in recording.losses() if loss.kind == "disk-full"]
+    assert sum(counted) == writer.dropped_rows() > 0
+    assert recording.info().losses == {"store: disk-full": writer.dropped_rows()}
+
+
+@pytest.mark.root
+def test_what_is_dropped_until_the_end_is_counted_when_there_is_room_by_then(small_disk: Path) -> None:
+    directory = small_disk / "recording"
+    writer = recorder(directory, segment_s=5)
+    record(writer, range(3))
+    ballast = fill(small_disk)
+    take_all_room(ballast)
+    for index in range(3, 20):
+        record(writer, range(index, index + 1))
+        take_all_room(ballast)
+    ballast.unlink()
+    writer.close()
+    losses = Recording.open(directory).losses()
+    assert sum(loss.count for loss in losses) == writer.dropped_rows() > 0
+
+
+def test_the_reserve_is_held_given_up_and_made_again(tmp_path: Path) -> None:
+    reserve = Reserve(tmp_path)
+    reserve.make()
+    file = tmp_path / RESERVE_NAME
+    assert file.stat().st_blocks * 512 >= file.stat().st_size == RESERVE_BYTES
+    assert reserve.release()
+    assert not file.exists()
+    assert not reserve.release()
+    reserve.make()
+    # What a killed recorder left is held by the next one.
+    assert Reserve(tmp_path).release()
+
+
+def test_the_reserve_is_part_of_a_recording_and_gone_after_it(tmp_path: Path) -> None:
+    writer = recorder(tmp_path, segment_s=5)
+    record(writer, range(7))
+    assert (tmp_path / "live" / RESERVE_NAME).stat().st_size == RESERVE_BYTES
+    assert Recording.open(tmp_path).info().skipped == []
+    writer.close()
+    assert list((tmp_path / "live").iterdir()) == []
 
 
 @pytest.mark.root

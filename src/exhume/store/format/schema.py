@@ -30,6 +30,9 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 
+# The kind of the losses that count rows which a full disk had no room for.
+DISK_FULL = "disk-full"
+
 # Why a file that exhume wrote can't be decoded.
 DAMAGED = "truncated or damaged"
 

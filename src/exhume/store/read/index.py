@@ -14,7 +14,14 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import RecordingError
 from exhume.model.window import Window
 from exhume.store.format.names import SegmentName
-from exhume.store.write.live import DAMAGED_SUFFIX, DROPPING_SUFFIX, LIVE_DIRECTORY, LIVE_SUFFIX, SEALING_SUFFIX
+from exhume.store.write.live import (
+    DAMAGED_SUFFIX,
+    DROPPING_SUFFIX,
+    LIVE_DIRECTORY,
+    LIVE_SUFFIX,
+    RESERVE_NAME,
+    SEALING_SUFFIX,
+)
 from exhume.store.write.lock import LOCK_NAME
 from exhume.store.write.seal import PARQUET_SUFFIX
 
@@ -168,7 +175,7 @@ def _live(directory: Path, skipped: list[Skipped]) -> list[Segment]:
         name = SegmentName.parse(entry.name)
         if name is not None and name.length_ms is None and entry.is_dir():
             found.append(Segment(name, directory / entry.name))
-        elif not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)):
+        elif entry.name != RESERVE_NAME and not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)):
             skipped.append(Skipped(directory / entry.name, FOREIGN))
     return found
 

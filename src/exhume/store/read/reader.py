@@ -25,6 +25,7 @@ from exhume.store.format.schema import (
     DAMAGED,
     DECODING_ERRORS,
     DIMENSIONS,
+    DISK_FULL,
     FORMAT,
     TABLE_KEY,
     UnreadableFile,
@@ -181,6 +182,24 @@ def count_rows(segment: Segment, table: str) -> int:
             return 0
     rows = read_segment(segment, Request(table))
     return 0 if rows is None else int(rows.num_rows)
+
+
+def dropped_rows_in(segment: Segment) -> int:
+    """How many rows that a full disk had no room for are counted in a segment."""
+    try:
+        losses = read_segment(segment, Request("losses"))
+    except UnreadableFile as error:
+        losses = error.rows
+    return 0 if losses is None else sum(row["count"] for row in losses.to_pylist() if row["kind"] == DISK_FULL)
+
+
+def rows_in(segment: Segment) -> int:
+    """How many rows of all tables a live segment has."""
+    found = 0
+    for table in TABLES:
+        with suppress(UnreadableFile):
+            found += count_rows(segment, table)
+    return found
 
 
 def damaged_files(segment: Segment) -> list[Skipped]:

@@ -22,6 +22,8 @@ LIVE_SUFFIX = ".arrows"
 # pattern such as D/*/cpu.parquet never sees them.
 SEALING_SUFFIX = ".sealing"
 DROPPING_SUFFIX = ".dropping"
+# Room that the recorder holds for a full disk.
+RESERVE_NAME = "reserve"
 # A segment that can't be sealed; it is kept for people, and goes when its time comes.
 DAMAGED_SUFFIX = ".damaged"
 

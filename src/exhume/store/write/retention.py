@@ -3,6 +3,8 @@
 Only segments are ever removed: whatever else lies in the directory belongs to somebody else.
 """
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from exhume.model.clock import MILLIS, NANOS, Tick
@@ -20,6 +22,8 @@ class Retention:
         self._max_age_ms = None if max_age_s is None else max_age_s * 1000
         found = in_recorded_order([*sealed_segments(recording), *damaged_segments(recording)])
         self._kept = [Sealed(s.name, s.path, s.size()) for s in found]
+        # What has to stay on a full disk.
+        self._floor = 0
 
     def add(self, sealed: Sealed) -> None:
         self._kept.append(sealed)
@@ -37,8 +41,21 @@ class Retention:
             while len(self._kept) > 1 and self.total() + reserve > self._max_bytes:
                 self.drop_oldest()
 
+    def spare(self) -> Sealed | None:
+        """The oldest segment, where it may go because the disk is full. Another program that fills the disk must not
+        erase the past with it: half of the bytes that there were when the disk filled stay, however often it fills.
+        Where most of the disk is the recording's, it is the recording that fills it, and the oldest goes."""
+        self._floor = max(self._floor, self.total() // 2)
+        if not self._kept:
+            return None
+        enough = self.total() - self._kept[0].size >= max(1, self._floor)
+        return self._kept[0] if enough or _fills_its_disk(self._recording) else None
+
+    def is_empty(self) -> bool:
+        return not self._kept
+
     def drop_oldest(self) -> bool:
-        """Make room; False where nothing is left to give."""
+        """Remove the oldest segment; False where there is none."""
         if not self._kept:
             return False
         oldest = self._kept.pop(0)
@@ -52,3 +69,15 @@ class Retention:
         if name.boot == boot:
             return tick.end / MILLIS - name.end_ms
         return (tick.wall - name.span.until) / NANOS * 1000
+
+
+def _fills_its_disk(recording: Path) -> bool:
+    """Whether more than half of what is used on its file system is the recording's."""
+    disk = os.statvfs(recording)
+    own = 0
+    for place, _, names in os.walk(recording):
+        for name in names:
+            # The sealer may remove it meanwhile.
+            with suppress(FileNotFoundError):
+                own += Path(place, name).lstat().st_blocks * 512
+    return own > (disk.f_blocks - disk.f_bfree) * disk.f_frsize // 2

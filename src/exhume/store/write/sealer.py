@@ -13,7 +13,11 @@ from exhume.model.errors import RecordingError
 from exhume.model.memory import give_back
 from exhume.model.ownership import Access
 from exhume.store.format.names import SegmentName
+from exhume.store.format.schema import DISK_FULL
+from exhume.store.read.index import Segment
+from exhume.store.write.live import LIVE_DIRECTORY
 from exhume.store.write.lock import FULL, cannot_write
+from exhume.store.write.reserve import Reserve
 from exhume.store.write.retention import Retention
 from exhume.store.write.seal import DamagedSegment, Sealed, SealProcessFailed, discard, seal, set_aside
 
@@ -43,7 +47,10 @@ class StoreLoss:
 
 class Sealer:
     """One thread that seals segments in their order and keeps the retention. A segment that doesn't fit on
-    the disk stays live (readers read it all the same) and is tried again with the next one."""
+    the disk stays live (readers read it all the same) and is tried again with the next one.
+
+    `live_bytes` counts what was written to live segments, kept by the writer; `discarded_rows` counts the rows of
+    complete segments that had to go before they were sealed."""
 
     def __init__(self, recording: Path, retention: Retention, boot: str, access: Access | None = None) -> None:
         self._recording = recording
@@ -59,6 +66,10 @@ class Sealer:
         self._failure: RecordingError | None = None
         self._written = 0
         self._losses: list[StoreLoss] = []
+        self.live_bytes = 0
+        self.discarded_rows = 0
+        self._reserve = Reserve(recording / LIVE_DIRECTORY)
+        self._reserve.make()
         self._process: SealProcess | None = None
         self._thread = threading.Thread(target=self._run, name="exhume-seal", daemon=True)
         self._thread.start()
@@ -82,21 +93,23 @@ class Sealer:
         return losses
 
     def make_room(self) -> bool:
-        """Make room by the oldest complete segment: remove it, or wait until it is sealed, which makes it small.
-        False where there is none."""
+        """Make room on a full disk: give up the reserve, remove the oldest segment, or wait until one is sealed, which
+        makes it small. False where nothing more may go: new rows are dropped then, rather than all of the past."""
         with self._changed:
-            if self._retention.drop_oldest():
+            if self._reserve.release() or self._drop_history():
                 return True
             if self._active is not None:
                 self._changed.wait_for(lambda: self._active is None)
                 return True
-            if self._waiting:
-                discard(self._recording, self._waiting.popleft().live)
+            if len(self._waiting) > 1:
+                # Neither could be sealed, for lack of room: the newer one stays.
+                self._discard(self._waiting.popleft().live)
                 return True
             return False
 
     def written_bytes(self) -> int:
-        return self._written
+        """Bytes written in all, to live segments and to sealed ones."""
+        return self.live_bytes + self._written
 
     def raise_failure(self) -> None:
         """Raises RecordingError where sealing can't go on."""
@@ -111,6 +124,7 @@ class Sealer:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
+        self._reserve.release()
 
     def _run(self) -> None:
         try:
@@ -166,7 +180,7 @@ class Sealer:
                 if error.errno not in FULL:
                     raise
                 with self._changed:
-                    if not self._retention.drop_oldest():
+                    if not self._reserve.release() and not self._drop_history():
                         return False
                 continue
             with self._changed:
@@ -177,6 +191,7 @@ class Sealer:
                         self._lose(len(sealed.damaged), f"{job.live.name}: some of {', '.join(sealed.damaged)}")
                 if job.tick is not None:
                     self._retention.enforce(self._boot, job.tick, job.reserve)
+                self._reserve.make()
             return True
 
     def _sealed(self, job: _Job) -> Sealed | None:
@@ -193,6 +208,36 @@ class Sealer:
             self._process.close()
             self._process = None
             raise
+
+    def _drop_history(self) -> bool:
+        """Remove the oldest segment, where that leaves enough of the past."""
+        oldest = self._retention.spare()
+        if oldest is None:
+            return False
+        self._carry_over(oldest.path)
+        return self._retention.drop_oldest()
+
+    def _discard(self, live: Path) -> None:
+        """Drop a complete segment that was never sealed."""
+        from exhume.store.read.reader import rows_in
+
+        self._carry_over(live)
+        name = SegmentName.parse(live.name)
+        if name is not None and not self._retention.is_empty():
+            # Not the oldest of the recording: what is missing then lies in the middle of it.
+            rows = rows_in(Segment(name, live))
+            self.discarded_rows += rows
+            self._losses.append(StoreLoss(DISK_FULL, rows, "rows of a segment that a full disk had no room to seal"))
+        discard(self._recording, live)
+
+    def _carry_over(self, leaving: Path) -> None:
+        """Keep the count of the rows that were dropped, which would go with the segment that holds it."""
+        from exhume.store.read.reader import dropped_rows_in
+
+        name = SegmentName.parse(leaving.name)
+        count = 0 if name is None else dropped_rows_in(Segment(name, leaving))
+        if count:
+            self._losses.append(StoreLoss(DISK_FULL, count, "rows dropped on a full disk, of segments that are gone"))
 
     def _set_aside(self, live: Path) -> None:
         """Never try again what can't be sealed: what crashed once would crash every recorder that starts here."""

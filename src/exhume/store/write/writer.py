@@ -17,7 +17,7 @@ from exhume.model.memory import use_one_arena
 from exhume.model.ownership import Access
 from exhume.model.tables import TABLES, Columns
 from exhume.store.format.names import SegmentName, boot_part
-from exhume.store.format.schema import DIMENSIONS, schema_of
+from exhume.store.format.schema import DIMENSIONS, DISK_FULL, schema_of
 from exhume.store.write.live import LIVE_DIRECTORY, LiveTable
 from exhume.store.write.lock import FULL, DirectoryLock, cannot_write
 from exhume.store.write.retention import Retention
@@ -163,9 +163,9 @@ class SegmentWriter:
         self._segment: SegmentName | None = None
         self._files: dict[str, LiveTable] = {}
         self._offset: int | None = None
-        self._written = 0
+        self._tick: Tick | None = None
         # Those that no row of the losses table tells of yet, and all.
-        self._dropped_rows = self._dropped_in_all = 0
+        self._dropped_rows = self._counted_rows = self._dropped_in_all = 0
         self._counted: pa.RecordBatch | None = None
         self._closed = False
 
@@ -186,6 +186,7 @@ class SegmentWriter:
         """Make the tick's rows readable. True when a new segment begins with the next tick."""
         self._raise_if_vanished()
         self._sealer.raise_failure()
+        self._tick = tick
         offset = tick.wall - tick.end
         before = offset if self._offset is None else self._offset
         self._offset = offset
@@ -195,9 +196,7 @@ class SegmentWriter:
         if not stepped:
             # After a step the pair does not belong to this segment's clock.
             self._take("anchors", {"time": [tick.end], "wall": [tick.wall]})
-        for loss in self._sealer.take_losses():
-            self._take("losses", _loss(tick, loss))
-        self._counted = self._take("losses", _loss(tick, self._disk_full())) if self._dropped_rows else None
+        self._take_losses(tick)
         lost_dimension = self._write_pending()
         if stepped or lost_dimension or self._crosses_boundary(tick):
             self._end_segment(tick)
@@ -205,10 +204,10 @@ class SegmentWriter:
         return False
 
     def written_bytes(self) -> int:
-        return self._written + self._sealer.written_bytes()
+        return self._sealer.written_bytes()
 
     def dropped_rows(self) -> int:
-        return self._dropped_in_all
+        return self._dropped_in_all + self._sealer.discarded_rows
 
     def close(self) -> None:
         """Seal what is there and let go of the directory. Closing twice is once."""
@@ -216,6 +215,8 @@ class SegmentWriter:
             return
         self._closed = True
         try:
+            self._pending = {table: rows for table, rows in self._pending.items() if table == "losses"}
+            self._write_last_losses()
             self._end_segment()
             self._sealer.close()
             self._raise_if_vanished()
@@ -242,8 +243,26 @@ class SegmentWriter:
         self._pending.setdefault(table, []).append(batch)
         return batch
 
+    def _take_losses(self, tick: Tick) -> None:
+        for loss in self._sealer.take_losses():
+            self._take("losses", _loss(tick, loss))
+        # Rows that are dropped in the same tick as this count is written wait for the next.
+        self._counted_rows = self._dropped_rows
+        self._counted = self._take("losses", _loss(tick, self._disk_full())) if self._dropped_rows else None
+
+    def _write_last_losses(self) -> None:
+        """Count what was lost since the last tick that could be written, if there is room for that by now."""
+        if self._tick is None or self._lock.vanished():
+            return
+        self._take_losses(self._tick)
+        if not self._pending.get("losses"):
+            return
+        if self._segment is None:
+            self._segment = self._begin(self._tick, self._tick.wall - self._tick.end)
+        self._write_pending()
+
     def _disk_full(self) -> StoreLoss:
-        return StoreLoss("disk-full", self._dropped_rows, "rows that were dropped because the disk was full")
+        return StoreLoss(DISK_FULL, self._dropped_rows, "rows that were dropped because the disk was full")
 
     def _write_pending(self) -> bool:
         """Write every table; True where rows were dropped that later rows of the segment lean on."""
@@ -254,7 +273,7 @@ class SegmentWriter:
                 continue
             if self._write(table, batches):
                 if table == "losses":
-                    self._dropped_rows = 0
+                    self._dropped_rows -= self._counted_rows
                 continue
             if table == "losses":
                 # What was lost must not get lost itself. The row that counts dropped rows is made anew with each tick.
@@ -275,7 +294,7 @@ class SegmentWriter:
         whole = batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
         while True:
             try:
-                self._written += self._file(table).write(whole)
+                self._sealer.live_bytes += self._file(table).write(whole)
                 return True
             except OSError as error:
                 if error.errno not in FULL:
