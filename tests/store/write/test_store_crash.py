@@ -1,22 +1,25 @@
 """A recorder that dies at any moment leaves a recording that can be read, and takes nothing sealed with it."""
 
+import errno
 import hashlib
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.store_rows import MONO, OFFSET, recorder
+from tests.store.store_rows import MONO, OFFSET, cpu_rows, recorder, tick_at
 from tests.store.write.crash_recorder import SAMPLES, TICKS_A_RUN
 
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
 from exhume.store.read.recording import Recording
+from exhume.store.write import sealer
 
 KILLS = 50
 # How often something has to be sealed between two looks of a reader.
@@ -148,3 +151,51 @@ def test_reading_while_it_is_being_recorded(tmp_path: Path, victims: Victims) ->
         last = victims.committed()
     assert len(sealings) > SEALINGS, "the recorder sealed nothing while it was read"
     victims.kill(pid)
+
+
+def test_live_files_are_synced_within_seconds_and_not_by_the_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut leaves is what was synced: every table of the live segment, in another thread than the ticks."""
+    synced: dict[str, int] = {}
+    threads: set[int] = set()
+    both = threading.Event()
+
+    def sync(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        synced[path.name] = path.stat().st_size
+        threads.add(threading.get_ident())
+        if {"cpu.arrows", "anchors.arrows"} <= synced.keys():
+            both.set()
+
+    monkeypatch.setattr(sealer, "SYNC_S", 0.05)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    writer = recorder(tmp_path)
+    tick = tick_at(0)
+    writer.append("cpu", cpu_rows(tick))
+    writer.commit(tick)
+    live = next(tmp_path.glob("live/2*"))
+    assert both.wait(30)
+    assert synced == {file.name: file.stat().st_size for file in live.iterdir()}
+    assert threading.get_ident() not in threads
+    writer.close()
+
+
+def test_syncing_goes_on_while_a_segment_has_no_room_to_be_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = threading.Event()
+    monkeypatch.setattr(sealer, "SYNC_S", 0.05)
+    writer = recorder(tmp_path, segment_s=5)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as no_room:
+        no_room.setattr(sealer, "seal", full)
+        for index in range(7):
+            writer.commit(tick_at(index))
+        no_room.setattr(os, "fdatasync", lambda _: again.set())
+        assert again.wait(30)
+    writer.close()
+    assert Recording.open(tmp_path).read("anchors").num_rows == 7

@@ -109,15 +109,15 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
             name.wall_ms, name.boot, name.start_ms, reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
         )
         if written := overview.write(beside, sealed):
-            _sync(beside / FILE, access)
+            sync(beside / FILE, access)
             size += written
-        _sync(beside, access)
+        sync(beside, access)
     except (OSError, pa.ArrowException):
         shutil.rmtree(beside, ignore_errors=True)
         raise
     path = recording / str(sealed)
     beside.rename(path)
-    _sync(recording, None)
+    sync(recording)
     discard(recording, live)
     return Sealed(sealed, path, size, damaged)
 
@@ -170,7 +170,7 @@ def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watchi
                 writer.close()
     if writer is None:
         return _SealedTable(table, 0, stream.damaged)
-    _sync(path, access)
+    sync(path, access)
     return _SealedTable(table, path.stat().st_size, stream.damaged)
 
 
@@ -226,11 +226,13 @@ def leftovers(recording: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def _sync(path: Path, access: Access | None = None) -> None:
+def sync(path: Path, access: Access | None = None, *, data_only: bool = False) -> None:
+    """Wait until a file or directory is on the disk, with the access it is to have; with `data_only`, what is needed to
+    read it again."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if access is not None:
             access.apply(fd)
-        os.fsync(fd)
+        (os.fdatasync if data_only else os.fsync)(fd)
     finally:
         os.close(fd)

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +16,27 @@ from exhume.model.ownership import Access
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import DISK_FULL
 from exhume.store.read.index import Segment
-from exhume.store.write.live import LIVE_DIRECTORY
+from exhume.store.write.live import LIVE_DIRECTORY, LIVE_SUFFIX
 from exhume.store.write.lock import FULL, cannot_write
 from exhume.store.write.reserve import Reserve
 from exhume.store.write.retention import Retention
-from exhume.store.write.seal import DamagedSegment, Sealed, SealProcessFailed, discard, seal, set_aside
+from exhume.store.write.seal import (
+    DamagedSegment,
+    Sealed,
+    SealProcessFailed,
+    discard,
+    leftovers,
+    seal,
+    set_aside,
+    sync,
+)
 
 if TYPE_CHECKING:
     from exhume.store.write.seal_process import SealProcess
+
+
+# How much a power cut may cost at most: live files are synced this often.
+SYNC_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,7 @@ class Sealer:
         self._written = 0
         self._losses: list[StoreLoss] = []
         self.live_bytes = 0
+        self._synced = ""
         self.discarded_rows = 0
         self._reserve = Reserve(recording / LIVE_DIRECTORY)
         self._reserve.make()
@@ -78,6 +93,7 @@ class Sealer:
         """Seal a segment that is complete. With a tick, the retention is kept afterwards."""
         with self._changed:
             self._waiting.append(_Job(live, tick, reserve))
+            self._stuck = False
             self._changed.notify_all()
 
     def submit_leftover(self, live: Path) -> None:
@@ -145,16 +161,29 @@ class Sealer:
                 self._changed.notify_all()
 
     def _next(self) -> _Job | None:
-        """The next segment, when there is one; None when nothing more will come."""
-        with self._changed:
-            if self._stuck and not self._closing:
-                # Nothing can be done until another segment is complete; by then the disk may have room.
-                self._changed.wait()
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            if not self._waiting or self._gave_up:
-                return None
-            self._active = self._waiting.popleft()
-            return self._active
+        """The next segment, when there is one; None when nothing more will come. Meanwhile live files are synced."""
+        while True:
+            with self._changed:
+                # One that is stuck has to wait until another segment is complete; by then the disk may have room.
+                if self._changed.wait_for(lambda: (self._waiting and not self._stuck) or self._closing, SYNC_S):
+                    if not self._waiting or self._gave_up:
+                        return None
+                    self._active = self._waiting.popleft()
+                    return self._active
+            self._sync_live()
+
+    def _sync_live(self) -> None:
+        """Bring what was recorded since to the disk: outside of the lock, since no tick may wait for a disk. One that
+        can't do that is not worth stopping for: sealing finds out what is broken."""
+        with suppress(OSError):
+            for segment in leftovers(self._recording):
+                for file in filter(Path.is_file, sorted(segment.glob("*" + LIVE_SUFFIX))):
+                    sync(file, data_only=True)
+                if segment.name != self._synced:
+                    # Its name, and those of its files, once.
+                    self._synced = segment.name
+                    sync(segment)
+                    sync(segment.parent)
 
     def _settle(self, job: _Job, finished: bool) -> None:
         with self._changed:
