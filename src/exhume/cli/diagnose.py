@@ -92,13 +92,13 @@ def what_was_asked(look: "Look", options: Namespace) -> Asked:
         length = parse_duration(options.last)
         if length <= 0:
             raise UsageError(f"--last {options.last} is no time at all; write for example 10m")
-        return Asked(Window(look.span.until - length, look.span.until).clamp(look.span))
+        return Asked(look.last(length))
     if options.since is not None or options.until is not None:
         return Asked(look.window(options.since, options.until))
     newest = newest_mark(look)
     if newest is not None:
         return around(look, newest)
-    return Asked(Window(look.span.until - LAST_NS, look.span.until).clamp(look.span))
+    return Asked(look.last(LAST_NS))
 
 
 def around(look: "Look", moment: int) -> Asked:
@@ -112,15 +112,14 @@ def newest_mark(look: "Look") -> int | None:
     """When the recorder last marked an incident (wall nanoseconds)."""
     from exhume.cli.speaking import patience
     from exhume.model.events import INCIDENT
-    from exhume.model.window import Window
 
     with patience("looking for marks"):
         for length in SEARCHED:
-            window = Window(look.span.until - length, look.span.until).clamp(look.span)
+            window = look.last(length)
             marks = look.recording.events(window, [INCIDENT])
             if marks:
                 return marks[-1].wall
-            if window == look.span:
+            if window.since == look.span.since:
                 break
     return None
 

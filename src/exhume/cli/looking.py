@@ -20,10 +20,12 @@ MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """An open recording and how its times are read and shown."""
+    """An open recording and how its times are read and shown. `newest` is where it ends in the order in which it was
+    recorded, which need not be its latest wall time."""
 
     recording: Recording
     span: Window
+    newest: int
     reference: Reference
 
     @classmethod
@@ -32,10 +34,9 @@ class Look:
         recording = Recording.open(value_of(options, "dir"))
         now = SystemClock().wall_ns()
         span = recording.span()
-        earliest, latest = (span.since, span.until) if span else (now, now)
-        return cls(
-            recording, span or EMPTY, Reference(now, earliest, latest, UTC if value_of(options, "utc") else None)
-        )
+        newest = recording.newest() or now
+        reference = Reference(now, span.since if span else now, newest, UTC if value_of(options, "utc") else None)
+        return cls(recording, span or EMPTY, newest, reference)
 
     @property
     def zone(self) -> tzinfo | None:
@@ -51,6 +52,10 @@ class Look:
         """The window that was asked for, as it is: the kernel log reaches back to before the recording began."""
         begin, end = parse_window(since, until, self.reference)
         return Window(ALWAYS.since if begin is None else begin, ALWAYS.until if end is None else end)
+
+    def last(self, nanos: int) -> Window:
+        """So much of the recording's end."""
+        return Window(self.newest - nanos, self.newest).clamp(self.span)
 
     def range(self, text: str) -> Window:
         """A window written as S..U."""
@@ -85,6 +90,8 @@ class Look:
         return f"no {what} in {named} ({where}); the recording holds {self.shown(self.span)}"
 
     def _clamped(self, begin: int | None, end: int | None, at_most: int | None) -> Window:
+        if begin is None and end is None and at_most is not None:
+            return self.last(at_most)
         until = self.span.until if end is None else end
         if begin is not None:
             since = begin

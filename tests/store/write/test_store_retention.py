@@ -1,8 +1,9 @@
 """What is kept: bounded by size and age, the oldest goes first, and nothing else is touched."""
 
 from pathlib import Path
+from typing import Any
 
-from tests.store.store_rows import FACTS, OFFSET, cpu_rows, recorder, tick_at
+from tests.store.store_rows import FACTS, MONO, OFFSET, cpu_rows, recorder, tick_at
 
 from exhume.model.clock import NANOS
 from exhume.model.facts import RecordingFacts
@@ -80,3 +81,39 @@ def test_an_earlier_boot_is_older_whatever_its_monotonic_clock_says(tmp_path: Pa
     record(writer, range(10), OFFSET + 1000 * NANOS)
     boots = [segment.name.boot for segment in list_recording(tmp_path).segments]
     assert boots == ["1f0c5a9e"] * 10 + ["0badcafe"] * 2
+
+
+def another_boot(directory: Path, **limits: Any) -> SegmentWriter:
+    facts = {name: getattr(FACTS, name) for name in ("node", "cores", "kernel", "arch", "event_source", "rate_hz")}
+    later = RecordingFacts(**facts, boot_id="0badcafe" + "0" * 24)
+    return SegmentWriter(directory, later, **{"max_bytes": None, "max_age_s": None, **limits}, segment_s=5)
+
+
+def test_an_earlier_boot_with_a_clock_in_the_future_ages_out(tmp_path: Path) -> None:
+    record(recorder(tmp_path, segment_s=5), range(400, 420), OFFSET + 10**6 * NANOS)
+    # Long after this boot began: whatever came before is older than that.
+    since_boot = MONO // NANOS
+    record(another_boot(tmp_path, max_age_s=since_boot - 10), range(10))
+    assert ticks_in(tmp_path) == list(range(10))
+
+
+def test_an_earlier_boot_with_a_clock_in_the_future_goes_first(tmp_path: Path) -> None:
+    record(recorder(tmp_path, segment_s=5), range(400, 420), OFFSET + 10**6 * NANOS)
+    record(another_boot(tmp_path), range(10))
+    keep = size_of(tmp_path)
+    record(another_boot(tmp_path, max_bytes=keep), range(10, 20))
+    ticks = ticks_in(tmp_path)
+    assert set(range(10, 20)) <= set(ticks)
+    assert max(ticks) < 400
+
+
+def test_a_boot_whose_clock_was_ahead_for_a_while_is_not_the_newest(tmp_path: Path) -> None:
+    record(recorder(tmp_path, segment_s=5), range(20))
+    record(recorder(tmp_path, segment_s=5), range(20, 25), OFFSET + 3600 * NANOS)
+    record(recorder(tmp_path, segment_s=5), range(25, 40))
+    assert Recording.open(tmp_path).newest() == MONO + 40 * NANOS + OFFSET
+    writer = another_boot(tmp_path)
+    record(writer, range(10), OFFSET + 1000 * NANOS)
+    recording = Recording.open(tmp_path)
+    assert recording.segments[-1].name.boot == "0badcafe"
+    assert recording.newest() == MONO + 10 * NANOS + OFFSET + 1000 * NANOS

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median_low
 
 import numpy as np
 import numpy.typing as npt
@@ -144,14 +145,14 @@ def damaged_segments(directory: Path) -> list[Segment]:
 
 
 def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
-    """Boots by wall time, and inside a boot by the monotonic clock: a wall clock that was set back does not
-    make a segment older."""
+    """Boots by the moment at which they began, as most of their segments say, and inside a boot by the monotonic clock:
+    a wall clock that was set wrong for a while makes no segment older or newer."""
     segments = list(segments)
-    last_seen: dict[str, int] = {}
+    began: dict[str, list[int]] = {}
     for segment in segments:
-        boot = segment.name.boot
-        last_seen[boot] = max(last_seen.get(boot, 0), segment.name.wall_ms)
-    return sorted(segments, key=lambda s: (last_seen[s.name.boot], s.name.boot, s.name.start_ms))
+        began.setdefault(segment.name.boot, []).append(segment.name.offset)
+    boots = {boot: median_low(offsets) for boot, offsets in began.items()}
+    return sorted(segments, key=lambda s: (boots[s.name.boot], s.name.boot, s.name.start_ms))
 
 
 def _sealed(directory: Path, skipped: list[Skipped]) -> list[Segment]:

@@ -120,6 +120,12 @@ class Recording:
             return None
         return Window(min(w.since for w in spans), max(w.until for w in spans))
 
+    def newest(self) -> int | None:
+        """The wall time at which the recording ends, in the order in which it was recorded: a clock that was ahead for
+        a while does not count. None where nothing is recorded yet."""
+        spans = (self._segment_span(segment) for segment in reversed(self.segments))
+        return next((span.until for span in spans if not span.empty), None)
+
     def read(
         self,
         table: str,

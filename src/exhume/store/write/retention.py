@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.clock import MILLIS, Tick
 from exhume.store.format.names import SegmentName
 from exhume.store.read.index import damaged_segments, in_recorded_order, sealed_segments
 from exhume.store.write.seal import Sealed, discard
@@ -16,11 +16,14 @@ from exhume.store.write.seal import Sealed, discard
 class Retention:
     """Knows the sealed segments, and those that could not be sealed, and their sizes, oldest first."""
 
-    def __init__(self, recording: Path, max_bytes: int | None, max_age_s: float | None) -> None:
+    def __init__(self, recording: Path, max_bytes: int | None, max_age_s: float | None, boot: str) -> None:
         self._recording = recording
+        self._boot = boot
         self._max_bytes = max_bytes
         self._max_age_ms = None if max_age_s is None else max_age_s * 1000
         found = in_recorded_order([*sealed_segments(recording), *damaged_segments(recording)])
+        # Whatever their clocks say, earlier boots are older than this one.
+        found.sort(key=lambda segment: segment.name.boot == boot)
         self._kept = [Sealed(s.name, s.path, s.size()) for s in found]
         # What has to stay on a full disk.
         self._floor = 0
@@ -31,11 +34,11 @@ class Retention:
     def total(self) -> int:
         return sum(sealed.size for sealed in self._kept)
 
-    def enforce(self, boot: str, tick: Tick, reserve: int) -> None:
+    def enforce(self, tick: Tick, reserve: int) -> None:
         """Remove what is too old, then what is too much when `reserve` bytes are still to come. The newest
         segment stays whatever its size: a limit below one segment would keep nothing at all."""
         if self._max_age_ms is not None:
-            while self._kept and self._age_ms(self._kept[0].name, boot, tick) > self._max_age_ms:
+            while self._kept and self._age_ms(self._kept[0].name, tick) > self._max_age_ms:
                 self.drop_oldest()
         if self._max_bytes is not None:
             while len(self._kept) > 1 and self.total() + reserve > self._max_bytes:
@@ -63,12 +66,13 @@ class Retention:
             discard(self._recording, oldest.path)
         return True
 
-    @staticmethod
-    def _age_ms(name: SegmentName, boot: str, tick: Tick) -> float:
+    def _age_ms(self, name: SegmentName, tick: Tick) -> float:
         # Within a boot the monotonic clock tells the age: a wall clock set wrong for a moment costs nothing.
-        if name.boot == boot:
-            return tick.end / MILLIS - name.end_ms
-        return (tick.wall - name.span.until) / NANOS * 1000
+        since_boot = tick.end / MILLIS
+        if name.boot == self._boot:
+            return since_boot - name.end_ms
+        # What an earlier boot recorded is older than this one, also where its clock was in the future.
+        return max((tick.wall - name.span.until) / MILLIS, since_boot)
 
 
 def _fills_its_disk(recording: Path) -> bool:

@@ -66,11 +66,10 @@ class Sealer:
     `live_bytes` counts what was written to live segments, kept by the writer; `discarded_rows` counts the rows of
     complete segments that had to go before they were sealed."""
 
-    def __init__(self, recording: Path, retention: Retention, boot: str, access: Access | None = None) -> None:
+    def __init__(self, recording: Path, retention: Retention, access: Access | None = None) -> None:
         self._recording = recording
         self._access = access or Access()
         self._retention = retention
-        self._boot = boot
         self._waiting: deque[_Job] = deque()
         self._active: _Job | None = None
         self._changed = threading.Condition()
@@ -219,7 +218,7 @@ class Sealer:
                     if sealed.damaged:
                         self._lose(len(sealed.damaged), f"{job.live.name}: some of {', '.join(sealed.damaged)}")
                 if job.tick is not None:
-                    self._retention.enforce(self._boot, job.tick, job.reserve)
+                    self._retention.enforce(job.tick, job.reserve)
                 self._reserve.make()
             return True
 

@@ -152,8 +152,8 @@ class SegmentWriter:
         try:
             self._access.make_directory(directory / LIVE_DIRECTORY)
             sweep(directory)
-            self._retention = Retention(directory, max_bytes, max_age_s)
-            self._sealer = Sealer(directory, self._retention, self._boot, self._access)
+            self._retention = Retention(directory, max_bytes, max_age_s, self._boot)
+            self._sealer = Sealer(directory, self._retention, self._access)
             for live in leftovers(directory):
                 self._sealer.submit_leftover(live)
         except OSError as error:
