@@ -13,6 +13,7 @@ from exhume.collect.incidents import IncidentMarks
 from exhume.collect.perf.sampler import Sampler
 from exhume.collect.source import NOTHING, Source, TickRows
 from exhume.model.clock import MILLIS, NANOS, Clock, SystemClock, Tick, both_ns
+from exhume.model.events import loss_total
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.sink import RowSink
 from exhume.model.tables import Columns, Losses, Self, to_columns
@@ -96,7 +97,7 @@ class Gathered:
     def loss_counts(self) -> Counter[str]:
         counts: Counter[str] = Counter()
         for loss in self.losses:
-            counts[loss.kind] += loss.count
+            counts[loss.kind] += loss_total(loss.kind, loss.count)
         return counts
 
     def of(self, table: str) -> list[Columns]:

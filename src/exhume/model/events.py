@@ -4,3 +4,10 @@ KERNEL_LOG = "kernel-log"
 INCIDENT = "incident"
 RECORDER = "recorder"
 RESTART = "restart"
+# Losses whose count is the sampler's new rate, in Hz.
+_RATE_CHANGES = ("rate-lowered", "rate-raised", "rate-refused")
+
+
+def loss_total(kind: str, count: int) -> int:
+    """What a loss adds to the sum of its kind: of changes of the rate, each is one."""
+    return 1 if kind in _RATE_CHANGES else count

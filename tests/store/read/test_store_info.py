@@ -81,3 +81,14 @@ def test_opening_a_recording_imports_no_query_engine() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_changes_of_the_rate_are_counted_not_added_up(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for index, (kind, rate) in enumerate((("rate-lowered", 48), ("rate-raised", 97), ("rate-raised", 194))):
+        tick = tick_at(index)
+        row = {"time": [tick.start], "source": ["stacks"], "kind": [kind], "count": [rate], "text": ["budget"]}
+        writer.append("losses", row)
+        writer.commit(tick)
+    writer.close()
+    assert Recording.open(tmp_path).info().losses == {"stacks: rate-lowered": 1, "stacks: rate-raised": 2}

@@ -289,6 +289,24 @@ def test_a_vanished_directory_is_a_clear_error(tmp_path: Path) -> None:
         writer.close()
 
 
+def test_a_vanished_live_directory_is_noticed_at_the_next_tick(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    record(writer, range(2))
+    shutil.rmtree(tmp_path / "live")
+    with pytest.raises(RecordingError, match=r"live/.* was deleted while it was being recorded"):
+        record(writer, range(2, 3))
+    with pytest.raises(RecordingError):
+        writer.close()
+
+
+def test_a_file_in_the_place_of_the_live_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "live").touch()
+    with pytest.raises(RecordingError, match=rf"{tmp_path}/live is not a directory"):
+        recorder(tmp_path)
+    (tmp_path / "live").unlink()
+    recorder(tmp_path).close()
+
+
 def test_a_second_recorder_is_refused_and_told_the_first(tmp_path: Path) -> None:
     first = recorder(tmp_path)
     with pytest.raises(DirectoryBusy, match=rf"process {os.getpid()}\b"):

@@ -1,14 +1,17 @@
 """What is kept: bounded by size and age, the oldest goes first, and nothing else is touched."""
 
+import time
 from pathlib import Path
 from typing import Any
 
-from tests.store.store_rows import FACTS, MONO, OFFSET, cpu_rows, recorder, tick_at
+import numpy as np
+from tests.store.store_rows import FACTS, MONO, OFFSET, cpu_rows, recorder, sample_rows, tick_at
 
 from exhume.model.clock import NANOS
 from exhume.model.facts import RecordingFacts
 from exhume.store.read.index import list_recording
 from exhume.store.read.recording import Recording
+from exhume.store.write.reserve import RESERVE_BYTES
 from exhume.store.write.writer import SegmentWriter
 
 
@@ -117,3 +120,22 @@ def test_a_boot_whose_clock_was_ahead_for_a_while_is_not_the_newest(tmp_path: Pa
     recording = Recording.open(tmp_path)
     assert recording.segments[-1].name.boot == "0badcafe"
     assert recording.newest() == MONO + 10 * NANOS + OFFSET + 1000 * NANOS
+
+
+def test_the_size_limit_counts_what_is_not_sealed_yet(tmp_path: Path) -> None:
+    """Rows of noise, thirty times the limit within one minute."""
+    limit = 4 << 20
+    writer = recorder(tmp_path, max_bytes=limit)
+    chance = np.random.default_rng(1)
+    largest = 0
+    for index in range(59):
+        tick = tick_at(index)
+        columns = sample_rows(tick, [(0, 1, "a", 1)] * 20_000)
+        writer.append("samples", {**columns, "stack": chance.integers(0, 2**63, 20_000, np.int64)})
+        writer.commit(tick)
+        # The sealer is given its time, which ticks of a second would give it.
+        while writer._sealer._active or writer._sealer._waiting:
+            time.sleep(0.01)
+        largest = max(largest, size_of(tmp_path) - RESERVE_BYTES)
+    writer.close()
+    assert 1 << 20 < largest <= limit

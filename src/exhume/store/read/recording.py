@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from exhume.model.errors import RecordingError, UsageError
+from exhume.model.events import loss_total
 from exhume.model.facts import RecordingFacts
 from exhume.model.tables import TABLES, columns_of
 from exhume.model.window import Window
@@ -239,7 +240,7 @@ class Recording:
         losses: dict[str, int] = {}
         for loss in self.losses():
             what = f"{loss.source}: {loss.kind}"
-            losses[what] = losses.get(what, 0) + loss.count
+            losses[what] = losses.get(what, 0) + loss_total(loss.kind, loss.count)
         counted = [self._segment_span(segment) for segment in self.segments]
         size = samples = 0
         for segment in self.segments:

@@ -56,6 +56,10 @@ class LiveTable:
     def _cut_back(self) -> None:
         os.ftruncate(self._fd, self.size)
 
+    def vanished(self) -> bool:
+        """Whether the file was deleted: what is written to it then can't be read by any process."""
+        return os.fstat(self._fd).st_nlink == 0
+
     def close(self) -> None:
         os.close(self._fd)
 

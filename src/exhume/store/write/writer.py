@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,9 @@ def _as_text(value: Any) -> Any:
 # more than this, the next one begins. Slewing (at most 30 ms a minute by the kernel's own hand) stays below it.
 CLOCK_STEP_NS = 250 * MILLIS
 
+# A live segment is not cut for the size limit before it is this large.
+_LEAST_LIVE_BYTES = 512 << 10
+
 # Ticks whose losses are kept in memory while the disk has no room for them.
 _LOSSES_OWED = 600
 # Explanations before what they explain, and the anchor last: who sees a sample can also see its stack.
@@ -147,10 +151,12 @@ class SegmentWriter:
         self._facts = facts
         self._boot = boot_part(facts.boot_id)
         self._segment_ns = segment_s * NANOS
+        # One is being written and another sealed; below the least size, segments would hold too little to be small.
+        self._most_live = None if max_bytes is None else max(max_bytes // 4, _LEAST_LIVE_BYTES)
         self._access = access or Access()
         self._lock = DirectoryLock(directory, self._access)
         try:
-            self._access.make_directory(directory / LIVE_DIRECTORY)
+            _make_live(directory, self._access)
             sweep(directory)
             self._retention = Retention(directory, max_bytes, max_age_s, self._boot)
             self._sealer = Sealer(directory, self._retention, self._access)
@@ -159,6 +165,9 @@ class SegmentWriter:
         except OSError as error:
             self._lock.close()
             raise cannot_write(directory, error) from error
+        except RecordingError:
+            self._lock.close()
+            raise
         self._pending: dict[str, list[pa.RecordBatch]] = {}
         self._segment: SegmentName | None = None
         self._files: dict[str, LiveTable] = {}
@@ -198,7 +207,7 @@ class SegmentWriter:
             self._take("anchors", {"time": [tick.end], "wall": [tick.wall]})
         self._take_losses(tick)
         lost_dimension = self._write_pending()
-        if stepped or lost_dimension or self._crosses_boundary(tick):
+        if stepped or lost_dimension or self._crosses_boundary(tick) or self._is_large():
             self._end_segment(tick)
             return True
         return False
@@ -227,6 +236,9 @@ class SegmentWriter:
     def _raise_if_vanished(self) -> None:
         if self._lock.vanished():
             raise RecordingError(f"{self._directory} was deleted while it was being recorded; start the recorder again")
+        # One for all: they are removed together.
+        if any(file.vanished() for file in islice(self._files.values(), 1)):
+            raise RecordingError(f"{self._path()} was deleted while it was being recorded; start the recorder again")
 
     def _begin(self, tick: Tick, offset: int) -> SegmentName:
         start_ms = tick.start // MILLIS
@@ -236,6 +248,10 @@ class SegmentWriter:
         assert self._segment is not None
         begun = self._segment.wall_ms * MILLIS // self._segment_ns
         return tick.wall // self._segment_ns != begun
+
+    def _is_large(self) -> bool:
+        """Whether the live segment takes too much of the size limit: sealed it is a tenth."""
+        return self._most_live is not None and sum(file.size for file in self._files.values()) > self._most_live
 
     def _take(self, table: str, columns: Columns) -> pa.RecordBatch:
         batch = to_batch(table, columns)
@@ -326,6 +342,16 @@ class SegmentWriter:
             self._sealer.submit(self._path(), tick, reserve)
         self._files = {}
         self._segment = None
+
+
+def _make_live(directory: Path, access: Access) -> None:
+    live = directory / LIVE_DIRECTORY
+    try:
+        access.make_directory(live)
+    except NotADirectoryError:
+        raise RecordingError(
+            f"cannot record to {directory}: {live} is not a directory; remove it or choose another one with --dir"
+        ) from None
 
 
 def _loss(tick: Tick, loss: StoreLoss) -> Columns:
