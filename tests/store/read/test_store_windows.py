@@ -14,6 +14,8 @@ from exhume.store.format.names import SegmentName, boot_part
 from exhume.store.read.recording import Recording
 
 TIMES = st.integers(0, 2**62)
+# Names hold at most three hundred years, and end with what 64 bits of nanoseconds can hold.
+MILLISECONDS = st.integers(0, 10**12)
 
 
 @given(st.builds(Window, TIMES, TIMES), st.builds(Window, TIMES, TIMES), TIMES)
@@ -28,11 +30,11 @@ def test_a_clamped_window_holds_what_both_hold(window: Window, other: Window, mo
 @given(
     st.builds(
         SegmentName,
-        st.integers(0, 253402300799999),
+        st.integers(0, 4 * 10**12),
         st.text("0123456789abcdef", min_size=8, max_size=8),
-        TIMES,
-        TIMES,
-        TIMES,
+        MILLISECONDS,
+        MILLISECONDS,
+        MILLISECONDS,
     )
 )
 def test_names_of_segments_say_all_of_it(name: SegmentName) -> None:

@@ -9,6 +9,7 @@ from tests.store.store_rows import cpu_rows, recorder, tick_at
 
 from exhume.model.errors import RecordingError
 from exhume.model.ownership import Access
+from exhume.store.write.live import RESERVE_NAME
 from exhume.store.write.lock import LOCK_NAME, DirectoryLock, being_recorded
 
 NOBODY = 65534
@@ -19,7 +20,7 @@ def modes(directory: Path) -> dict[str, set[int]]:
     """The modes of all that is in a recording, by kind."""
     found: dict[str, set[int]] = {"directory": {stat.S_IMODE(directory.stat().st_mode)}, "file": set()}
     for path in directory.rglob("*"):
-        if path.name != LOCK_NAME:
+        if path.name not in (LOCK_NAME, RESERVE_NAME):
             found["directory" if path.is_dir() else "file"].add(stat.S_IMODE(path.stat().st_mode))
     return found
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from tests.store.store_rows import cpu_rows, recorder, sample_rows, tick_at
 
+from exhume.model import isolation
 from exhume.model.window import Window
 from exhume.store.format.schema import DAMAGED
 from exhume.store.read.index import SET_ASIDE
 from exhume.store.read.recording import Recording
-from exhume.store.write import seal_process
 from exhume.store.write.live import DAMAGED_SUFFIX
 from exhume.store.write.writer import SegmentWriter
 
@@ -105,7 +105,7 @@ def crashing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nread name\nkill -SEGV $$\n")
     python.chmod(0o755)
-    monkeypatch.setattr(seal_process.sys, "executable", str(python))
+    monkeypatch.setattr(isolation, "INTERPRETER", str(python))
 
 
 @pytest.mark.usefixtures("crashing")
@@ -143,7 +143,7 @@ def test_a_process_that_is_killed_from_outside_costs_no_segment(
     python.write_text("#!/bin/sh\nread name\nkill -KILL $$\n")
     python.chmod(0o755)
     with monkeypatch.context() as killed:
-        killed.setattr(seal_process.sys, "executable", str(python))
+        killed.setattr(isolation, "INTERPRETER", str(python))
         recorder(left).close()
     assert len(Recording.open(left).read("anchors")) == TICKS
     recorder(left).close()

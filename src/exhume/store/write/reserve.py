@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+from exhume.model.ownership import PRIVATE_FILE, open_own
 from exhume.store.write.live import RESERVE_NAME
 
 RESERVE_BYTES = 4 << 20
@@ -37,8 +38,9 @@ class Reserve:
                 raise
 
     def _allocate(self, size: int) -> None:
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = open_own(self._path, os.O_WRONLY | os.O_CREAT)
         try:
+            os.fchmod(fd, PRIVATE_FILE)
             os.posix_fallocate(fd, 0, size)
             self._size = size
         finally:
