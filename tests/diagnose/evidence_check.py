@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.diagnose.sampled import Names, Sampled
+from exhume.diagnose.evidence.samples import Names, Samples
 from exhume.model.finding import Diagnosis, Evidence
 from exhume.model.window import Window
 from exhume.store.read.recording import Recording
@@ -86,7 +86,7 @@ def _taken_together(column: pa.ChunkedArray, how: str) -> float | int | str | No
 
 
 def _sampled(recording: Recording, evidence: Evidence, window: Window) -> float | int | None:
-    sampled = Sampled.read(recording, window)
+    sampled = Samples.read(recording, window)
     mask = sampled.within(window)
     if evidence.functions:
         mask &= sampled.holding(Names.of(evidence.functions))

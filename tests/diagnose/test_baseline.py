@@ -7,7 +7,7 @@ from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose import baseline
 from exhume.diagnose.baseline import SIGNIFICANT, Comparison, compare
-from exhume.diagnose.case import Case
+from exhume.diagnose.evidence.case import Case
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
 

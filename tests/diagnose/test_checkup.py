@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from exhume.diagnose.checkup import check_log, check_restarts, check_state
+from exhume.diagnose.node_checks import check_log, check_restarts, check_state
 from exhume.diagnose.zombies import judge
 from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS

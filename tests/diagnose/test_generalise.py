@@ -2,7 +2,7 @@
 
 import pytest
 
-from exhume.diagnose.generalise import generalise
+from exhume.diagnose.facts.lifetimes import path_pattern
 
 HEX64 = "0123456789abcdef" * 4
 UUID = "6f1b2c3d-1111-2222-3333-444455556666"
@@ -31,9 +31,9 @@ UUID = "6f1b2c3d-1111-2222-3333-444455556666"
     ],
 )
 def test_what_numbers_things_becomes_a_star(path: str, pattern: str) -> None:
-    assert generalise(path) == pattern
+    assert path_pattern(path) == pattern
 
 
 def test_it_changes_nothing_twice() -> None:
-    once = generalise(f"/docker/{HEX64}/{UUID}/7")
-    assert generalise(once) == once
+    once = path_pattern(f"/docker/{HEX64}/{UUID}/7")
+    assert path_pattern(once) == once

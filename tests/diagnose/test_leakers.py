@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.diagnose.leakers import COLUMNS, LeakReport, find_leakers
+from exhume.diagnose.facts.leaks import COLUMNS, LeakReport, find_leakers
 from exhume.model.clock import MILLIS, NANOS
 
 HOUR = 3600 * NANOS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from exhume.diagnose.engine import settle
-from exhume.diagnose.sheet import Found
+from exhume.diagnose.evidence.builder import Found
 from exhume.model.finding import Culprit, Finding, Severity
 
 

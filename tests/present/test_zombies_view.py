@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from exhume.collect.containers.names import ContainerName
-from exhume.diagnose.leakers import Leaker, LeakReport, Life
+from exhume.diagnose.facts.leaks import Leaker, LeakReport, Life
 from exhume.diagnose.zombies import RECORDING, SAMPLING, Growth, judge
 from exhume.model.clock import NANOS
 from exhume.model.times import format_moment

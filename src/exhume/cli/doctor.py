@@ -65,7 +65,7 @@ def _checkup(length: int) -> "Checkup":
     import platform
 
     from exhume.collect.vitals import oldest_processes, restarted_between
-    from exhume.diagnose.checkup import check_restarts
+    from exhume.diagnose.node_checks import check_restarts
     from exhume.present.doctor_view import Checkup
     from exhume.procfs.host import Host
     from exhume.store.read.recording import Recording
@@ -115,7 +115,7 @@ def _state() -> "list[Check]":
     from exhume.cli.speaking import patience
     from exhume.collect.cgroup.census import take_census
     from exhume.collect.vitals import read_vitals
-    from exhume.diagnose.checkup import check_state
+    from exhume.diagnose.node_checks import check_state
     from exhume.diagnose.zombies import judge
     from exhume.procfs.host import Host
 
@@ -126,7 +126,7 @@ def _state() -> "list[Check]":
 
 def _log(recording: "Recording") -> "Check":
     """The kernel log since boot: the recorder stores the lines that tell of trouble, also older ones."""
-    from exhume.diagnose.checkup import check_log
+    from exhume.diagnose.node_checks import check_log
     from exhume.model.clock import SystemClock
     from exhume.model.events import KERNEL_LOG
 

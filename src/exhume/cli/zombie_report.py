@@ -18,7 +18,7 @@ from exhume.present.zombies_view import Creator, Explanation, ZombieReport
 from exhume.procfs.host import Host
 
 if TYPE_CHECKING:
-    from exhume.diagnose.leakers import Leaker
+    from exhume.diagnose.facts.leaks import Leaker
     from exhume.store.read.recording import Recording
 
 # Together with the start of the program well under a second.
@@ -153,7 +153,7 @@ def _with_leakers(
 
     from exhume.collect.containers.docker import docker_socket
     from exhume.collect.containers.names import container_names
-    from exhume.diagnose.leakers import COLUMNS, find_leakers
+    from exhume.diagnose.facts.leaks import COLUMNS, find_leakers
 
     span, memory = recording.span(), census.memory
     if span is None or memory is None or memory.number is None:

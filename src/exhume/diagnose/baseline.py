@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.load import significance
-from exhume.diagnose.rows import Mask
-from exhume.diagnose.sampled import Names, Sampled
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import significance
+from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.evidence.samples import Names, Samples
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 from exhume.model.window import Window
@@ -78,8 +78,8 @@ class Comparison:
 
 
 def compare(case: Case, function: str, cpu: int) -> Comparison:
-    """Hold a function of the kernel on one core against the calm before, the other cores and the hour before."""
-    sampled = case.sampled
+    """CoreHold a function of the kernel on one core against the calm before, the other cores and the hour before."""
+    sampled = case.samples
     holding = sampled.holding(Names.of([function]))
     here = sampled.cpu == cpu
     now = _share(sampled, holding & here, case.focus, 1)
@@ -93,11 +93,11 @@ def _hour_earlier(case: Case, function: str, cpu: int) -> Share | None:
     span = case.recording.span()
     if span is None or earlier.since < span.since or case.recording.gaps(earlier):
         return None
-    sampled = Sampled.read(case.recording, earlier, cpus={cpu})
+    sampled = Samples.read(case.recording, earlier, cpus={cpu})
     return _share(sampled, sampled.holding(Names.of([function])), earlier, 1)
 
 
-def _share(sampled: Sampled, mask: Mask, window: Window, cores: int) -> Share:
+def _share(sampled: Samples, mask: Mask, window: Window, cores: int) -> Share:
     chosen = mask & sampled.within(window)
     seconds = window.seconds * max(cores, 1)
     weight = float(np.sum(sampled.weight[chosen])) / 1e6

@@ -6,7 +6,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
-from exhume.diagnose.sampled import Names
+from exhume.diagnose.evidence.samples import Names
 from exhume.model.finding import Remedy
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from exhume.diagnose.baseline import SIGNIFICANT, compare
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import CAUSES, LAST, Examine
+from exhume.diagnose.evidence.builder import Found
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.facts.owners import with_names
 from exhume.diagnose.focus import find_foci
-from exhume.diagnose.placed import with_names
-from exhume.diagnose.rows import Mask
-from exhume.diagnose.sheet import Found
 from exhume.diagnose.symptoms import Symptom, find_symptoms
 from exhume.model.finding import Diagnosis, Finding, Link, Role, RuledOut, Severity, Verdict
 from exhume.model.window import Window
@@ -73,7 +73,7 @@ def diagnose(
 
 def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
     """Ask every cause about one case; the findings are ranked."""
-    case.explained = np.zeros(len(case.sampled), np.bool_)
+    case.explained = np.zeros(len(case.samples), np.bool_)
     total = len(CAUSES) + len(LAST)
     found: list[Found] = []
     ruled_out: list[RuledOut] = []

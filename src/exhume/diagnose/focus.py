@@ -14,13 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
-from exhume.diagnose.dominance import shares_of_the_largest
-from exhume.diagnose.rows import Floats, Ints, Mask, Rows
+from exhume.diagnose.evidence.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS
 from exhume.model.events import RESTART
 from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 
+# Reading more samples than this only to find the seconds to look at would take longer than the look itself.
+_MOST_SAMPLES = 2_000_000
+_PID_BITS = 32
 LONGEST_S = 60
 CONTEXT_S = 120
 _CALM_PERCENTILE = 20
@@ -315,8 +317,30 @@ def _throttled_shares(recording: Recording, context: Window, seconds: int) -> Fl
 
 def _of_one_process(recording: Recording, context: Window, seconds: int) -> Floats:
     """Of a core that is always full, more than before goes to one process."""
-    shares = shares_of_the_largest(recording, context, seconds)
+    shares = _largest_process_shares(recording, context, seconds)
     return np.zeros(seconds) if shares is None else _above_own_calm(shares) * _WEIGHTS["one process"]
+
+
+def _largest_process_shares(recording: Recording, context: Window, seconds: int) -> Floats | None:
+    """The share of the process that has most, by core (row) and second; None without samples, or with too many."""
+    facts = recording.facts
+    if seconds * max(1, facts.cores) * max(1, facts.rate_hz) > _MOST_SAMPLES:
+        return None
+    rows = recording.read("samples", context, ["cpu", "pid", "weight_us", "wall"])
+    if not rows.num_rows:
+        return None
+    cpu, pid, wall = (rows.column(name).to_numpy().astype(np.int64) for name in ("cpu", "pid", "wall"))
+    weight = rows.column("weight_us").to_numpy().astype(np.float64) / 1e6
+    known = pid > 0
+    cpu, pid, wall, weight = cpu[known], pid[known], wall[known], weight[known]
+    if not len(cpu):
+        return None
+    bins = np.clip((wall - context.since) // NANOS, 0, seconds - 1)
+    distinct, members = np.unique((cpu * seconds + bins) << _PID_BITS | pid, return_inverse=True)
+    sums = np.bincount(members, weight, len(distinct))
+    largest = np.zeros((int(cpu.max()) + 1) * seconds)
+    np.maximum.at(largest, distinct >> _PID_BITS, sums)
+    return np.minimum(largest, 1.0).reshape(-1, seconds)
 
 
 def _of_log(recording: Recording, context: Window, seconds: int) -> Floats:

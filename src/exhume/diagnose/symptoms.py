@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
-from exhume.diagnose.case import KERNEL_STATES, Case
-from exhume.diagnose.ordinary import is_by_design, is_ordinary
-from exhume.diagnose.rows import Rows
-from exhume.diagnose.waits import waits_of_cores
+from exhume.diagnose.evidence.case import KERNEL_STATES, Case
+from exhume.diagnose.evidence.ordinary import is_by_design, is_ordinary
+from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.facts.waits import waits_of_cores
 from exhume.model.clock import NANOS
 from exhume.model.events import INCIDENT
 from exhume.model.finding import Evidence, Link, Role, Severity
@@ -113,7 +113,7 @@ def _hot_cores(case: Case) -> list[Symptom]:
         share = float(inside.sums(KERNEL_STATES).mean()) / 10
         text = f"core {cpu} spent {seconds:.0f} s in the kernel, {share:.0f}% of it"
         # A program that reads files or serves a network keeps nobody waiting by that alone.
-        here = case.sampled.within(span) & (case.sampled.cpu == cpu)
+        here = case.samples.within(span) & (case.samples.cpu == cpu)
         severity = Severity.INFO if is_ordinary(case, here) or is_by_design(case, here) else Severity.CRITICAL
         found.append(Symptom("hot-core", severity, since, text, (told,), cpu))
     return found

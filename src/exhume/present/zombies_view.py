@@ -8,8 +8,8 @@ from typing import Any
 
 from exhume.collect.containers.identity import identify
 from exhume.collect.containers.names import ContainerName
-from exhume.diagnose.generalise import generalise
-from exhume.diagnose.leakers import Leaker, LeakReport
+from exhume.diagnose.facts.leaks import Leaker, LeakReport
+from exhume.diagnose.facts.lifetimes import path_pattern
 from exhume.diagnose.zombies import Growth, Verdict
 from exhume.model.times import format_moment
 from exhume.model.window import Window
@@ -88,8 +88,8 @@ class PinPattern:
 def pin_patterns(files: Sequence[PinnedFile]) -> list[PinPattern]:
     """Pinning files by their pattern, most pages first. Names that have nothing in common (as programs make them up for
     temporary files) are told by their directory, where there are several."""
-    alone, together = _grouped(files, generalise)
-    in_directories, many = _grouped(alone, lambda path: f"{generalise(path.rpartition('/')[0])}/*")
+    alone, together = _grouped(files, path_pattern)
+    in_directories, many = _grouped(alone, lambda path: f"{path_pattern(path.rpartition('/')[0])}/*")
     few = [group for group in many if len(group.files) < FILES_OF_A_DIRECTORY]
     singles = [*in_directories, *(file for group in few for file in group.files)]
     patterns = [*together, *(group for group in many if group not in few)]

@@ -19,7 +19,7 @@ from tests.system.zombies.own_docker import OwnDocker, own_docker, until
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.layout import find_v1, hierarchies
 from exhume.collect.containers.names import ContainerName, container_names
-from exhume.diagnose.leakers import RELEASED_WITHIN_NS
+from exhume.diagnose.facts.leaks import RELEASED_WITHIN_NS
 from exhume.lab.own_docker import docker_missing
 from exhume.procfs.host import Host
 from exhume.store.read.recording import Recording

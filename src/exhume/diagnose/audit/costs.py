@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from exhume.diagnose.audit.agents import program_of
-from exhume.diagnose.leakers import COLUMNS, find_leakers
+from exhume.diagnose.facts.leaks import COLUMNS, find_leakers
 from exhume.model.audit import Costs, Manager, Service
 from exhume.model.clock import NANOS
 from exhume.model.events import RESTART

@@ -5,7 +5,6 @@ Most are asked in any order. The last ones look at what nobody else explained, s
 
 from collections.abc import Callable
 
-from exhume.diagnose.case import Case
 from exhume.diagnose.causes import (
     audit_storm,
     cfs_throttling,
@@ -34,7 +33,8 @@ from exhume.diagnose.causes import (
     writeback_storm,
     zombie_memcgs,
 )
-from exhume.diagnose.sheet import Found
+from exhume.diagnose.evidence.builder import Found
+from exhume.diagnose.evidence.case import Case
 from exhume.model.finding import RuledOut
 
 Examine = Callable[[Case], Found | RuledOut]

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.belongings import Belongs, belongs_to, for_engine
-from exhume.diagnose.case import Case, Known
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.rows import Rows
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case, KnownProcess
+from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.facts.owners import CgroupOwner, for_engine, owner_of
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
 from exhume.model.window import Window
@@ -41,19 +41,19 @@ class Held:
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     held = _worst(case)
     if held is None:
-        return sheet.rule_out("no cgroup was stopped by its CPU quota")
+        return builder.rule_out("no cgroup was stopped by its CPU quota")
     if held.share < CAUSE.limit("told_share"):
-        return sheet.rule_out(f"{held.cgroup} was stopped in {held.share:.0%} of its periods: every quota does that")
-    whose, known = belongs_to(case, held.cgroup), _member(case, held.cgroup)
+        return builder.rule_out(f"{held.cgroup} was stopped in {held.share:.0%} of its periods: every quota does that")
+    whose, known = owner_of(case, held.cgroup), _member(case, held.cgroup)
     pod = _pod_name(case, whose, known)
     who = whose.words or (f"pod {pod}" if pod else f"cgroup {held.cgroup}")
     if known is not None and known.comm is not None:
         who = f"{known.comm} in {who}"
     allowed = _allowed(held)
-    sheet.add(
+    builder.add(
         Role.MECHANISM,
         f"{who} was stopped in {held.share:.0%} of its periods{_before(held)}{allowed}",
         *held.evidence,
@@ -64,7 +64,7 @@ def examine(case: Case) -> Found | RuledOut:
     told = Evidence(
         "throttling", "throttled_ns", "sum", stood, since, until, match=(("cgroup", held.cgroup),), unit="ns"
     )
-    sheet.add(
+    builder.add(
         Role.CULPRIT,
         f"its threads stood still for {stood / NANOS:.1f} s in {case.focus.seconds:.0f} s, added up over the cores",
         told,
@@ -73,10 +73,10 @@ def examine(case: Case) -> Found | RuledOut:
     idle = _idle_cores(case)
     if idle is not None and idle[0] >= CAUSE.limit("idle_cores"):
         text = f"meanwhile {idle[0]:.1f} cores' worth of time was idle: the quota is what it lacks, not a core"
-        sheet.add(Role.ROOT_CAUSE, text, *idle[1], strength=CAUSE.limit("weak"))
+        builder.add(Role.ROOT_CAUSE, text, *idle[1], strength=CAUSE.limit("weak"))
     severity = _severity(held, idle[0] if idle else 0.0)
     summary = f"{who} is stopped by its CPU quota in {held.share:.0%} of its periods{allowed}"
-    return sheet.found(
+    return builder.found(
         severity,
         summary,
         culprit=_culprit(held.cgroup, whose, known),
@@ -160,12 +160,12 @@ def _before(held: Held) -> str:
     return "" if held.before is None else f" ({held.before:.0%} before)"
 
 
-def _member(case: Case, cgroup: str) -> Known | None:
+def _member(case: Case, cgroup: str) -> KnownProcess | None:
     """The process of that cgroup, or below it, that was sampled most."""
     below = cgroup.rstrip("/") + "/"
-    sampled = case.sampled
+    sampled = case.samples
     now = sampled.within(case.focus) if len(sampled) else np.zeros(0, np.bool_)
-    found: list[tuple[float, Known]] = []
+    found: list[tuple[float, KnownProcess]] = []
     for pid in np.unique(sampled.pid[now]).tolist() if now.any() else []:
         known = case.process(pid)
         if (
@@ -177,7 +177,7 @@ def _member(case: Case, cgroup: str) -> Known | None:
     return max(found, key=lambda each: each[0])[1] if found else None
 
 
-def _culprit(cgroup: str, whose: Belongs, known: Known | None) -> Culprit:
+def _culprit(cgroup: str, whose: CgroupOwner, known: KnownProcess | None) -> Culprit:
     if known is None:
         return Culprit(cgroup=cgroup, container=whose.container, pod=whose.pod)
     return Culprit(
@@ -190,13 +190,13 @@ def _culprit(cgroup: str, whose: Belongs, known: Known | None) -> Culprit:
     )
 
 
-def _pod_name(case: Case, whose: Belongs, known: Known | None) -> str | None:
+def _pod_name(case: Case, whose: CgroupOwner, known: KnownProcess | None) -> str | None:
     """What the pod is called; its uid where that was not recorded."""
     pod = whose.pod or (known.pod if known else None)
     return None if pod is None else case.pod_names.get(pod, pod)
 
 
-def _remedies(held: Held, whose: Belongs, pod: str | None) -> tuple[Remedy, ...]:
+def _remedies(held: Held, whose: CgroupOwner, pod: str | None) -> tuple[Remedy, ...]:
     fitting = {
         _FOR_CONTAINER: whose.target if whose.container is not None and pod is None else "",
         _FOR_UNIT: whose.unit or "",
@@ -206,5 +206,5 @@ def _remedies(held: Held, whose: Belongs, pod: str | None) -> tuple[Remedy, ...]
     for each in CAUSE.remedies:
         target = fitting.get(each.id, held.cgroup)
         if target:
-            chosen += aimed((for_engine(each, whose),), target)
+            chosen += aim((for_engine(each, whose),), target)
     return tuple(chosen)

@@ -2,28 +2,28 @@
 
 import numpy as np
 
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.rows import Rows
-from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.rows import Rows
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["cpu-steal"]
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     rows = case.now("cpu")
     if not len(rows):
-        return sheet.rule_out("no core was measured")
+        return builder.rule_out("no core was measured")
     cpu, share, seconds = _worst(rows)
     if share < CAUSE.limit("told"):
-        return sheet.rule_out(f"the host took at most {share:.0%} of a core")
+        return builder.rule_out(f"the host took at most {share:.0%} of a core")
     own = rows.where(rows.cpu == cpu)
     since, until = int(own.wall.min()), int(own.wall.max()) + 1
     mean = round(float(own.numbers("steal").mean()), 3)
     most = own.highest("steal") or 0
-    sheet.add(
+    builder.add(
         Role.MECHANISM,
         f"the host kept core {cpu} from running for {share:.0%} of the time, and {most / 1000:.0%} of its worst second",
         Evidence("cpu", "steal", "mean", mean, since, until, cpu, unit="permille"),
@@ -33,7 +33,7 @@ def examine(case: Case) -> Found | RuledOut:
     )
     before = _before(case, cpu)
     if before is not None:
-        sheet.add(Role.CULPRIT, f"before it was {float(before.value) / 10:.0f}%", before)
+        builder.add(Role.CULPRIT, f"before it was {float(before.value) / 10:.0f}%", before)
     cores = _cores_hit(rows)
     where = f"core {cpu}" if cores == 1 else f"{cores} cores, most from core {cpu}"
     if seconds >= CAUSE.limit("starved_seconds") and share >= CAUSE.limit("starved"):
@@ -43,7 +43,7 @@ def examine(case: Case) -> Found | RuledOut:
     else:
         severity = Severity.INFO
     summary = f"the host takes time from {where}: up to {most / 1000:.0%} of a second"
-    return sheet.found(severity, summary, culprit=Culprit(cpu=cpu), weight=share * case.focus.seconds)
+    return builder.found(severity, summary, culprit=Culprit(cpu=cpu), weight=share * case.focus.seconds)
 
 
 def _worst(rows: Rows) -> tuple[int, float, float]:

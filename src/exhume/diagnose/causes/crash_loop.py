@@ -3,13 +3,13 @@
 import re
 from dataclasses import dataclass
 
-from exhume.diagnose.belongings import Belongs, belongs_to, fitted
-from exhume.diagnose.case import Case, Known
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.lives import Series, series_of_cgroups
-from exhume.diagnose.load import Load
-from exhume.diagnose.repeats import Repeat, repeats_in
-from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.case import Case, KnownProcess
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.facts.lifetimes import Series, series_of_cgroups
+from exhume.diagnose.facts.owners import CgroupOwner, fit_remedies, owner_of
+from exhume.diagnose.facts.restarts import Restarts, find_restarts
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["crash-loop"]
@@ -21,8 +21,8 @@ class Loop:
     """A loop as far as it is known: by its cgroups, by its ends, or by both."""
 
     cgroups: Series | None
-    repeat: Repeat | None
-    known: Known | None
+    repeat: Restarts | None
+    known: KnownProcess | None
     commands: tuple[str, ...]
 
     @property
@@ -62,27 +62,27 @@ class Loop:
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     seconds = CAUSE.limit("seconds")
     churn = case.recorded("cgroup_events", seconds)
-    repeats = repeats_in(case.recorded("events", seconds), CAUSE.limit("least_ends"))
+    repeats = find_restarts(case.recorded("events", seconds), CAUSE.limit("least_ends"))
     series = [each for each in series_of_cgroups(churn) if _is_steady(each)] if len(churn) else []
     loops = [loop for each in series if (loop := _of_cgroups(case, each, repeats)) is not None]
     loops += [_of_repeat(case, repeat) for repeat in repeats if all(loop.repeat is not repeat for loop in loops)]
     if not loops:
-        return sheet.rule_out("nothing was started again and again at a steady pace")
+        return builder.rule_out("nothing was started again and again at a steady pace")
     loads = [_load(case, loop) for loop in loops]
     loop, load = max(zip(loops, loads, strict=True), key=lambda each: _weight(*each))
-    _tell(sheet, loop, load)
+    _tell(builder, loop, load)
     culprit = _culprit(loop)
     times = f" every {loop.pace_s:.1f} s" if loop.pace_s is not None else " again and again"
-    return sheet.found(
+    return builder.found(
         _severity(loop, load),
         f"{loop.name} is started{times}{', and fails each time' if loop.failed else ''}",
         culprit=culprit,
         load=load,
         weight=max(1.0, load.cores * case.focus.seconds),
-        remedies=fitted(CAUSE.remedies, _whose(case, loop, culprit), _target(loop, culprit)),
+        remedies=fit_remedies(CAUSE.remedies, _whose(case, loop, culprit), _target(loop, culprit)),
     )
 
 
@@ -98,7 +98,7 @@ def _is_steady(series: Series) -> bool:
     )
 
 
-def _of_cgroups(case: Case, series: Series, repeats: list[Repeat]) -> Loop | None:
+def _of_cgroups(case: Case, series: Series, repeats: list[Restarts]) -> Loop | None:
     """What is known of a series of cgroups; None where another program ran in each of them: those are jobs."""
     paths = tuple(life.path for life in series.lives)
     inside = [known for known in case.processes if known.cgroup is not None and known.cgroup.startswith(paths)]
@@ -116,17 +116,17 @@ def _of_cgroups(case: Case, series: Series, repeats: list[Repeat]) -> Loop | Non
     return Loop(series, repeat, main, tuple(commands.values()))
 
 
-def _is_unit_of(repeat: Repeat, paths: tuple[str, ...]) -> bool:
+def _is_unit_of(repeat: Restarts, paths: tuple[str, ...]) -> bool:
     """Whether these cgroups are those of a unit that ended again and again, or below it."""
     return repeat.is_unit and any(repeat.name in path.split("/") for path in paths)
 
 
-def _has_id(repeat: Repeat, paths: tuple[str, ...]) -> bool:
+def _has_id(repeat: Restarts, paths: tuple[str, ...]) -> bool:
     """Whether one of these cgroups is that of a container that ended again and again."""
     return any(number in path for number in repeat.containers for path in paths)
 
 
-def _of_repeat(case: Case, repeat: Repeat) -> Loop:
+def _of_repeat(case: Case, repeat: Restarts) -> Loop:
     if repeat.is_container:
         own = [known for known in case.processes if known.container is not None and _is_of(known.container, repeat)]
     elif repeat.is_unit:
@@ -137,7 +137,7 @@ def _of_repeat(case: Case, repeat: Repeat) -> Loop:
     return Loop(None, repeat, known, tuple(each.cmdline for each in own if each.cmdline))
 
 
-def _is_of(container: str, repeat: Repeat) -> bool:
+def _is_of(container: str, repeat: Restarts) -> bool:
     """Ids may be told short or whole."""
     return any(number.startswith(container) or container.startswith(number) for number in repeat.containers)
 
@@ -147,41 +147,41 @@ def _weight(loop: Loop, load: Load) -> tuple[float, ...]:
     return (float(loop.failed) + float(loop.is_managed), load.cores, -(loop.pace_s or CAUSE.limit("seconds")))
 
 
-def _tell(sheet: Sheet, loop: Loop, load: Load) -> None:
+def _tell(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
     series, repeat = loop.cgroups, loop.repeat
     if series is not None:
-        _tell_cgroups(sheet, series)
+        _tell_cgroups(builder, series)
         if loop.is_one_thing:
-            sheet.support(CAUSE.limit("same_command_strength"))
+            builder.support(CAUSE.limit("same_command_strength"))
         elif repeat is None:
-            sheet.doubt("what ran in those cgroups is not known: they may be jobs that follow each other", 0.7)
+            builder.doubt("what ran in those cgroups is not known: they may be jobs that follow each other", 0.7)
     if repeat is not None:
         # A script's little helpers may fail as a matter of course.
         sure = repeat.failed and (loop.is_managed or load.cores >= CAUSE.limit("burns_share"))
         strength = CAUSE.limit("failed_strength") if sure else CAUSE.limit("repeat_strength")
-        sheet.add(
+        builder.add(
             Role.ROOT_CAUSE, f"{repeat.told} ({repeat.times:.0f} times in all)", repeat.evidence, strength=strength
         )
         if len(repeat.rows) > 1:
-            sheet.support(CAUSE.limit("regular_strength"))
+            builder.support(CAUSE.limit("regular_strength"))
         if not repeat.failed and series is None:
-            sheet.doubt("it may be a script's helper: it lives for a moment only, or how it ends is not known")
+            builder.doubt("it may be a script's helper: it lives for a moment only, or how it ends is not known")
     if loop.known is not None and loop.known.cmdline:
         match = (("cmdline", loop.known.cmdline),)
-        rows = sheet.case.now("processes").matching("cmdline", loop.known.cmdline)
+        rows = builder.case.now("processes").matching("cmdline", loop.known.cmdline)
         since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
         told = Evidence("processes", "pid", "count", len(rows), since, until, match=match)
-        sheet.add(Role.CULPRIT, f"what is started is {loop.known.cmdline[:160]}", told)
+        builder.add(Role.CULPRIT, f"what is started is {loop.known.cmdline[:160]}", told)
 
 
-def _tell_cgroups(sheet: Sheet, series: Series) -> None:
+def _tell_cgroups(builder: EvidenceBuilder, series: Series) -> None:
     first, last = series.lives[0], series.lives[-1]
     made = [
         Evidence("cgroup_events", "path", how, life.path, life.born, life.born + 1, match=(("path", life.path),))
         for how, life in (("first", first), ("last", last))
     ]
     maker = f" (made by {series.maker})" if series.maker else ""
-    sheet.add(
+    builder.add(
         Role.MECHANISM,
         f"{series.pattern}{maker} came and went {len(series.lives)} times, every {series.pace_s:.1f} s, "
         f"and lived for {series.life_s:.1f} s: one after the other",
@@ -195,7 +195,7 @@ def _load(case: Case, loop: Loop) -> Load:
     """The CPU time of what is started, as far as it was sampled."""
     both = (loop.known.comm if loop.known else None, loop.repeat.name if loop.repeat else None)
     names = {name for name in both if name}
-    return case.load_of(case.sampled.of_comms(names)) if case.has_stacks else case.load(())
+    return case.load_of(case.samples.of_comms(names)) if case.has_stacks else case.load(())
 
 
 def _severity(loop: Loop, load: Load) -> Severity:
@@ -230,11 +230,11 @@ def _target(loop: Loop, culprit: Culprit) -> str:
     return culprit.container or loop.name
 
 
-def _whose(case: Case, loop: Loop, culprit: Culprit) -> Belongs:
+def _whose(case: Case, loop: Loop, culprit: Culprit) -> CgroupOwner:
     """Who starts it: a unit, a container that Docker told of by its name, else as its cgroup tells."""
     target = _target(loop, culprit)
     if target.endswith(".service"):
-        return Belongs(unit=target)
+        return CgroupOwner(unit=target)
     if loop.repeat is not None and loop.repeat.is_container:
-        return Belongs(container=target, runtime="docker", name=target)
-    return belongs_to(case, culprit.cgroup)
+        return CgroupOwner(container=target, runtime="docker", name=target)
+    return owner_of(case, culprit.cgroup)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.device_interrupts import DeviceInterrupts, device_interrupts
-from exhume.diagnose.evidence import of_load
-from exhume.diagnose.felt import gravity, is_felt
-from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.impact import has_symptom, severity_of
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.quotes import quote_load
+from exhume.diagnose.facts.irqs import DeviceInterrupts, device_interrupts
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["irq-imbalance"]
@@ -18,47 +18,47 @@ INTERRUPTED = ("irq", "softirq")
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     if case.cores < CAUSE.limit("least_cores"):
-        return sheet.rule_out("there is one core only: interrupts have nowhere else to go")
+        return builder.rule_out("there is one core only: interrupts have nowhere else to go")
     device = _lopsided(case)
     if device is None:
-        return sheet.rule_out("no busy device has its interrupts on one core only")
+        return builder.rule_out("no busy device has its interrupts on one core only")
     cpu = device.cpu
     load = case.load(CAUSE.names, cpus=[cpu])
     share, _, at = case.core_share(INTERRUPTED, cpu)
     share = max(share, load.peak)
     if share < CAUSE.limit("core_share"):
-        return sheet.rule_out(f"{device.device}'s interrupts all go to core {cpu}, but take only {share:.0%} of it")
+        return builder.rule_out(f"{device.device}'s interrupts all go to core {cpu}, but take only {share:.0%} of it")
     local = _local_part(case, load)
     if local >= CAUSE.limit("local_part"):
-        return sheet.rule_out(f"core {cpu} works on packets that are sent on this node, not on {device.device}'s")
+        return builder.rule_out(f"core {cpu} works on packets that are sent on this node, not on {device.device}'s")
     others = _others(case, cpu)
     if others is None or others[0] > CAUSE.limit("others_share") or others[1] < CAUSE.limit("others_idle"):
-        return sheet.rule_out("the other cores are busy as well: it is not about which core gets the interrupts")
+        return builder.rule_out("the other cores are busy as well: it is not about which core gets the interrupts")
     rate = device.by_core[cpu] / max(case.focus.seconds, 1e-9)
     lines = device.lines_on[cpu]
     which = f"{rate:,.0f} a second, {lines} of its {device.lines} lines"
     text = f"{device.part:.0%} of {device.device}'s interrupts ({which}) went to core {cpu}"
-    sheet.add(Role.ROOT_CAUSE, text, device.evidence, strength=0.65 if lines > 1 else 0.5)
+    builder.add(Role.ROOT_CAUSE, text, device.evidence, strength=0.65 if lines > 1 else 0.5)
     if lines == 1 and device.lines > 1:
-        sheet.doubt("one queue brings all of it in: it may be one connection, which no affinity can spread")
-    _time(case, sheet, cpu, load, at)
+        builder.doubt("one queue brings all of it in: it may be one connection, which no affinity can spread")
+    _time(case, builder, cpu, load, at)
     idle = Evidence("cpu", "idle", "max", others[2], case.focus.since, case.focus.until, others[3], unit="permille")
     text = f"the other cores spend {others[0]:.0%} in interrupts and are {others[1]:.0%} idle (the middle one of them)"
-    sheet.add(Role.MECHANISM, text, idle, strength=0.2)
+    builder.add(Role.MECHANISM, text, idle, strength=0.2)
     if not case.has_stacks:
         load = replace(load, cpu=cpu)
-        severity = Severity.CRITICAL if share >= 0.95 and is_felt(case, cpu) else Severity.WARNING
+        severity = Severity.CRITICAL if share >= 0.95 and has_symptom(case, cpu) else Severity.WARNING
     else:
-        severity = gravity(case, load)
-    return sheet.found(
+        severity = severity_of(case, load)
+    return builder.found(
         severity,
         f"{device.device}'s interrupts all go to core {cpu}, which spends {share:.0%} on them while others idle",
-        culprit=Culprit(cpu=cpu, function=case.sampled.nearest(load.mask, CAUSE.names) if load.samples else None),
+        culprit=Culprit(cpu=cpu, function=case.samples.nearest(load.mask, CAUSE.names) if load.samples else None),
         load=load if case.has_stacks else None,
         weight=None if case.has_stacks else share * case.focus.seconds,
-        remedies=aimed(CAUSE.remedies, device.device),
+        remedies=aim(CAUSE.remedies, device.device),
     )
 
 
@@ -73,7 +73,7 @@ def _lopsided(case: Case) -> DeviceInterrupts | None:
 
 def _local_part(case: Case, load: Load) -> float:
     """The part of the interrupt work that is packets from this very node, or handed over by another core."""
-    sampled = case.sampled
+    sampled = case.samples
     if not load.samples:
         return 0.0
     local = load.mask & sampled.holding(CAUSE.named("local"))
@@ -95,15 +95,15 @@ def _others(case: Case, cpu: int) -> tuple[float, float, float, int] | None:
     return interrupted, float(np.median(idles)) / 1000, highest, int(cpus[best])
 
 
-def _time(case: Case, sheet: Sheet, cpu: int, load: Load, at: int) -> None:
+def _time(case: Case, builder: EvidenceBuilder, cpu: int, load: Load, at: int) -> None:
     """The core's time in interrupts: in stacks, and by its own count."""
     if load.peak >= CAUSE.limit("core_share"):
-        polling = load.mask & (case.sampled.holding(CAUSE.named("poll")) | case.sampled.holding(CAUSE.named("hard")))
+        polling = load.mask & (case.samples.holding(CAUSE.named("poll")) | case.samples.holding(CAUSE.named("hard")))
         device_work = bool(polling.sum() >= 0.3 * load.mask.sum())
-        told = of_load(case, load, CAUSE.functions)
+        told = quote_load(case, load, CAUSE.functions)
         text = f"interrupts and what they bring took {load.peak:.0%} of a second of core {cpu}"
-        sheet.add(Role.MECHANISM, text, told, strength=0.6 if device_work else 0.3, at=load.at)
+        builder.add(Role.MECHANISM, text, told, strength=0.6 if device_work else 0.3, at=load.at)
     counted, _, moment = case.core_share(("softirq",), cpu)
     if counted >= CAUSE.limit("core_share"):
         told = Evidence("cpu", "softirq", "max", round(counted * 1000), moment, moment + 1, cpu, unit="permille")
-        sheet.add(Role.SYMPTOM, f"core {cpu} counted {counted:.0%} of a second as softirq", told, strength=0.3, at=at)
+        builder.add(Role.SYMPTOM, f"core {cpu} counted {counted:.0%} of a second as softirq", told, strength=0.3, at=at)

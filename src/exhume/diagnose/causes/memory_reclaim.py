@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from exhume.diagnose.belongings import belongs_to
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.felt import gravity, others_suffer
-from exhume.diagnose.hold import hold_of
-from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet, aimed
-from exhume.diagnose.who import process_words
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.core_hold import core_hold
+from exhume.diagnose.evidence.impact import hurts_others, severity_of
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.quotes import quote_column, quote_load
+from exhume.diagnose.facts.owners import owner_of, process_words
 from exhume.model.finding import Culprit, Evidence, Remedy, Role, RuledOut, Severity
 
 CAUSE = catalogue()["memory-reclaim"]
@@ -34,25 +33,27 @@ class Pressure:
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     load = case.load(CAUSE.names)
     pressure = _pressure(case)
     stalled = pressure.stalled >= CAUSE.limit("stalled")
     hot = load.peak >= CAUSE.limit("core_share") or load.cores >= CAUSE.limit("node_share") * case.cores
     if not hot and not (not case.has_stacks and (stalled or pressure.risen)):
-        return sheet.rule_out(
+        return builder.rule_out(
             f"at most {load.peak:.0%} of a core went to reclaim, and somebody waited for memory "
             f"{pressure.stalled:.0%} of the time"
         )
     kind = _kind(case)
-    culprit = _tell_load(sheet, case, load, kind) if hot else Culprit()
+    culprit = _tell_load(builder, case, load, kind) if hot else Culprit()
     if pressure.evidence:
-        sheet.add(Role.MECHANISM, _pressure_words(pressure), *pressure.evidence, strength=_pressure_strength(pressure))
+        builder.add(
+            Role.MECHANISM, _pressure_words(pressure), *pressure.evidence, strength=_pressure_strength(pressure)
+        )
     whole = _with_page_ins(case, load, pressure)
-    whose = belongs_to(case, culprit.cgroup)
-    _tell_shortage(sheet, case, kind, culprit)
+    whose = owner_of(case, culprit.cgroup)
+    _tell_shortage(builder, case, kind, culprit)
     summary, target = _summary(kind, culprit, whose.words), whose.target or culprit.cgroup or ""
-    return sheet.found(
+    return builder.found(
         _severity(case, whole, pressure, kind), summary, culprit=culprit, load=whole, remedies=_remedies(kind, target)
     )
 
@@ -64,20 +65,20 @@ def _kind(case: Case) -> str:
     return max(loads, key=lambda kind: loads[kind]) if any(loads.values()) else NODE
 
 
-def _tell_load(sheet: Sheet, case: Case, load: Load, kind: str) -> Culprit:
+def _tell_load(builder: EvidenceBuilder, case: Case, load: Load, kind: str) -> Culprit:
     own = case.load(CAUSE.named(kind))
     own = own if own.samples else load
-    function = case.sampled.nearest(own.mask, CAUSE.names) or CAUSE.functions[0]
+    function = case.samples.nearest(own.mask, CAUSE.names) or CAUSE.functions[0]
     culprit = case.culprit(own, function)
     before = "" if load.before is None else f", {load.before:.2f} before"
     # One whose time goes there whole gets less than a core when it has to share it.
-    owned = hold_of(case, load).owner_part
+    owned = core_hold(case, load).owner_part
     strong = load.peak >= CAUSE.limit("core_share_strong") or owned >= CAUSE.limit("own_part")
-    sheet.add(
+    builder.add(
         Role.MECHANISM,
         f"{process_words(culprit)} spent {own.peak:.0%} of a second of core {own.cpu} freeing pages "
         f"({function}; {load.cores:.2f} cores in all{before})",
-        of_load(case, own, (CAUSE.more_functions or {})[kind] if own is not load else CAUSE.functions),
+        quote_load(case, own, (CAUSE.more_functions or {})[kind] if own is not load else CAUSE.functions),
         strength=CAUSE.limit("strong") if strong else CAUSE.limit("fair"),
         at=own.at,
     )
@@ -90,7 +91,7 @@ def _with_page_ins(case: Case, load: Load, pressure: Pressure) -> Load:
     owner = load.owner
     if owner is None or owner.part < 1 / 3 or pressure.stalled < CAUSE.limit("stalled"):
         return load
-    sampled = case.sampled
+    sampled = case.samples
     own = (sampled.pid == owner.pid) & sampled.in_kernel & sampled.within(case.focus)
     freeing = float(sampled.weight[own & load.mask].sum())
     if freeing < CAUSE.limit("freeing_part") * float(sampled.weight[own].sum()):
@@ -102,7 +103,7 @@ def _pressure(case: Case) -> Pressure:
     now, before = case.now("node"), case.before("node")
     if not len(now):
         return Pressure(0.0, 0.0, 0.0, ())
-    told = [of_column(now, "psi_memory_some", "sum", "us"), of_column(now, "pgscan_direct", "sum", "pages")]
+    told = [quote_column(now, "psi_memory_some", "sum", "us"), quote_column(now, "pgscan_direct", "sum", "pages")]
     earlier = before.per_second("pgscan_direct") if len(before) else None
     return Pressure(
         (now.per_second("psi_memory_some") or 0.0) / 1e6,
@@ -123,10 +124,10 @@ def _pressure_strength(pressure: Pressure) -> float:
     return CAUSE.limit("weak") if pressure.stalled >= CAUSE.limit("stalled") else 0.0
 
 
-def _tell_shortage(sheet: Sheet, case: Case, kind: str, culprit: Culprit) -> None:
+def _tell_shortage(builder: EvidenceBuilder, case: Case, kind: str, culprit: Culprit) -> None:
     rows = case.now("node")
-    available = of_column(rows, "mem_available", "min", "KiB") if len(rows) else None
-    total = of_column(rows, "mem_total", "max", "KiB") if len(rows) else None
+    available = quote_column(rows, "mem_available", "min", "KiB") if len(rows) else None
+    total = quote_column(rows, "mem_total", "max", "KiB") if len(rows) else None
     told = tuple(each for each in (available, total) if each is not None)
     share = None
     if available is not None and total is not None and float(total.value) > 0:
@@ -134,13 +135,13 @@ def _tell_shortage(sheet: Sheet, case: Case, kind: str, culprit: Culprit) -> Non
     left = "" if share is None else f"; {share:.0%} of the node's memory was available"
     if kind == LIMIT:
         where = culprit.cgroup or "a cgroup that was not recorded"
-        told = (of_load(case, case.load(CAUSE.named(LIMIT)), (CAUSE.more_functions or {})[LIMIT]), *told)
-        sheet.add(Role.ROOT_CAUSE, f"{where} is at its own memory limit{left}", *told, strength=CAUSE.limit("weak"))
+        told = (quote_load(case, case.load(CAUSE.named(LIMIT)), (CAUSE.more_functions or {})[LIMIT]), *told)
+        builder.add(Role.ROOT_CAUSE, f"{where} is at its own memory limit{left}", *told, strength=CAUSE.limit("weak"))
     elif share is not None and share < CAUSE.limit("available"):
         text = f"the node is short of memory: {share:.0%} of it was available"
-        sheet.add(Role.ROOT_CAUSE, text, *told, strength=CAUSE.limit("fair"))
+        builder.add(Role.ROOT_CAUSE, text, *told, strength=CAUSE.limit("fair"))
     elif kind == NODE and share is not None:
-        sheet.doubt(f"{share:.0%} of the node's memory was available", CAUSE.limit("unexplained"))
+        builder.doubt(f"{share:.0%} of the node's memory was available", CAUSE.limit("unexplained"))
 
 
 def _is_short(case: Case) -> bool:
@@ -151,9 +152,9 @@ def _is_short(case: Case) -> bool:
 
 
 def _severity(case: Case, load: Load, pressure: Pressure, kind: str) -> Severity:
-    severity = gravity(case, load)
+    severity = severity_of(case, load)
     stalled = pressure.stalled >= CAUSE.limit("stalled_much")
-    if kind == BACKGROUND and not stalled and not _is_short(case) and not others_suffer(case, load.cpu):
+    if kind == BACKGROUND and not stalled and not _is_short(case) and not hurts_others(case, load.cpu):
         # The kernel's own thread keeps ahead of a busy page cache: that is its work, and nobody waits for it.
         whole = load.peak >= CAUSE.limit("whole_core")
         return min(severity, Severity.WARNING if whole else Severity.INFO, key=lambda each: each.rank)
@@ -172,4 +173,4 @@ def _summary(kind: str, culprit: Culprit, whose: str) -> str:
 
 def _remedies(kind: str, target: str) -> tuple[Remedy, ...]:
     wanted = ("raise-limit",) if kind == LIMIT else ("find-hog",)
-    return aimed(tuple(each for each in CAUSE.remedies if each.id in (*wanted, "see-pressure")), target or "it")
+    return aim(tuple(each for each in CAUSE.remedies if each.id in (*wanted, "see-pressure")), target or "it")

@@ -2,12 +2,12 @@
 
 import re
 
-from exhume.diagnose.belongings import belongs_to, fitted
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.evidence import of_column
-from exhume.diagnose.hot_path import HotPath, gravity_on_core, hot_path
-from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.hot_path import HotPath, hot_path, severity_on_core
+from exhume.diagnose.evidence.quotes import quote_column
+from exhume.diagnose.facts.owners import fit_remedies, owner_of
 from exhume.model.finding import Culprit, Role, RuledOut, Severity
 
 CAUSE = catalogue()["netns-cleanup"]
@@ -16,20 +16,20 @@ MAKER = (CAUSE.more_functions or {})["maker"]
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     path = hot_path(case, CAUSE.functions)
     cleaner = hot_path(case, CLEANER)
-    grown = _count(case, sheet)
+    grown = _count(case, builder)
     if path is None or not _is_hot(path, cleaner):
         if not case.has_stacks and grown >= CAUSE.limit("backlog"):
             # Without stacks a growing count is all there is: worth knowing, no more.
-            return sheet.found(Severity.INFO, f"{grown:,.0f} more network namespaces than before")
+            return builder.found(Severity.INFO, f"{grown:,.0f} more network namespaces than before")
         together = 0.0 if path is None else path.load.together
-        return sheet.rule_out(f"network namespaces came and went for at most {together:.0%} of a core")
+        return builder.rule_out(f"network namespaces came and went for at most {together:.0%} of a core")
     load = path.load
-    sheet.add(Role.MECHANISM, path.text, path.evidence, strength=min(0.8, 0.8 * load.together / 0.7), at=load.at)
+    builder.add(Role.MECHANISM, path.text, path.evidence, strength=min(0.8, 0.8 * load.together / 0.7), at=load.at)
     if cleaner is not None:
-        sheet.add(
+        builder.add(
             Role.MECHANISM,
             f"{_worker(cleaner)} takes namespaces down, all of them one after the other, in cleanup_net",
             cleaner.evidence,
@@ -40,7 +40,7 @@ def examine(case: Case) -> Found | RuledOut:
     culprit, who = path.culprit, None
     if maker is not None:
         culprit, who = maker.culprit, maker.who
-        sheet.add(
+        builder.add(
             Role.CULPRIT,
             f"{maker.doing('makes', 'make')} new network namespaces ({maker.function})",
             maker.evidence,
@@ -48,16 +48,16 @@ def examine(case: Case) -> Found | RuledOut:
             at=maker.load.at,
         )
     else:
-        sheet.doubt("nobody was seen making namespaces in this time: who dropped them is not known")
+        builder.doubt("nobody was seen making namespaces in this time: who dropped them is not known")
         culprit = Culprit(cpu=load.cpu, pid=path.culprit.pid, comm=path.culprit.comm, function=path.function)
     maker_told = f"{who} makes and drops" if who else "somebody makes and drops"
     summary = f"{maker_told} network namespaces: {path.function} took {load.peak:.0%} of core {load.cpu}"
-    return sheet.found(
-        gravity_on_core(case, load),
+    return builder.found(
+        severity_on_core(case, load),
         summary,
         culprit=culprit,
         load=load,
-        remedies=fitted(CAUSE.remedies, belongs_to(case, culprit.cgroup), who or "whoever makes them"),
+        remedies=fit_remedies(CAUSE.remedies, owner_of(case, culprit.cgroup), who or "whoever makes them"),
     )
 
 
@@ -68,20 +68,20 @@ def _is_hot(path: HotPath, cleaner: HotPath | None) -> bool:
     return cleaning or path.load.together >= CAUSE.limit("core_share")
 
 
-def _count(case: Case, sheet: Sheet) -> float:
+def _count(case: Case, builder: EvidenceBuilder) -> float:
     """How many more namespaces there are than some time ago; many, or a growing number, speak for it."""
     rows = case.recorded("node", CAUSE.limit("lookback_s"))
     most, least = rows.highest("net_namespaces"), rows.lowest("net_namespaces")
-    told = of_column(rows, "net_namespaces", "max", "namespaces")
+    told = quote_column(rows, "net_namespaces", "max", "namespaces")
     if told is None or most is None or least is None:
-        sheet.doubt("network namespaces were not counted (that needs root)", 0.95)
+        builder.doubt("network namespaces were not counted (that needs root)", 0.95)
         return 0.0
     grown = most - least
     if most >= CAUSE.limit("many") or grown >= CAUSE.limit("backlog"):
         text = (
             f"the kernel held {most:,.0f} network namespaces, {grown:,.0f} more than at the least: cleanup falls behind"
         )
-        sheet.add(Role.ROOT_CAUSE, text, told, strength=0.5)
+        builder.add(Role.ROOT_CAUSE, text, told, strength=0.5)
     return grown
 
 

@@ -4,12 +4,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from exhume.diagnose.belongings import belongs_to, fitted
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.evidence import of_column, of_load
-from exhume.diagnose.load import Load
-from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.quotes import quote_column, quote_load
+from exhume.diagnose.facts.owners import fit_remedies, owner_of
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.window import Window
@@ -68,28 +68,28 @@ class Kills:
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     # The log is written late by a node that is short of everything.
     now = find_kills(case, Window(case.focus.since - NANOS, case.focus.until + NANOS))
     lately = find_kills(
         case, Window(case.focus.until - round(CAUSE.limit("lately_s") * NANOS), case.focus.until + NANOS)
     )
     if not now.number:
-        return sheet.rule_out("nothing was killed for memory in this time")
+        return builder.rule_out("nothing was killed for memory in this time")
     load = _load(case, now)
     # Whoever is killed now; others may have been killed more often before.
     comm = now.victim or lately.victim
     times = lately.times(comm)
     cgroup = now.cgroup or lately.cgroup
-    _tell_kills(sheet, case, now, lately)
-    _tell_time(sheet, case, load)
-    whose = belongs_to(case, cgroup)
+    _tell_kills(builder, case, now, lately)
+    _tell_time(builder, case, load)
+    whose = owner_of(case, cgroup)
     where = whose.words or (f"cgroup {cgroup}" if cgroup else "")
     victim = next((kill for kill in reversed(lately.told) if kill.comm == comm), None)
     if times >= CAUSE.limit("repeated"):
         short = "the node has" if (now.constraint or lately.constraint) == _WHOLE_NODE else "its limit is"
         text = f"{comm}{f' in {where}' if where else ''} was killed {times} times: {short} too little for what it does"
-        sheet.add(Role.ROOT_CAUSE, text, *lately.evidence[-1:], strength=CAUSE.limit("fair"))
+        builder.add(Role.ROOT_CAUSE, text, *lately.evidence[-1:], strength=CAUSE.limit("fair"))
     culprit = Culprit(
         cpu=load.cpu if load.samples else None,
         pid=victim.pid if victim else None,
@@ -100,9 +100,9 @@ def examine(case: Case) -> Found | RuledOut:
     )
     summary = f"{count(lately.number, 'kill')} for memory in {_minutes(CAUSE.limit('lately_s'))}"
     summary += f": {comm}{f' in {where}' if where else ''} {count(times, 'time')}" if comm else ""
-    remedies = fitted(CAUSE.remedies, whose, whose.target or cgroup or comm or "it")
+    remedies = fit_remedies(CAUSE.remedies, whose, whose.target or cgroup or comm or "it")
     weight = max(load.cores * case.focus.seconds, float(now.number))
-    return sheet.found(_severity(now, lately), summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
+    return builder.found(_severity(now, lately), summary, culprit=culprit, load=load, weight=weight, remedies=remedies)
 
 
 def find_kills(case: Case, window: Window) -> Kills:
@@ -123,7 +123,7 @@ def find_kills(case: Case, window: Window) -> Kills:
             constraints[_ONE_CGROUP] += 1
             limits[told_of["limit"]] += 1
     rows = case.recorded("node", (case.focus.until - window.since) / NANOS).within(window)
-    counted = of_column(rows, "oom_kill", "sum") if len(rows) else None
+    counted = quote_column(rows, "oom_kill", "sum") if len(rows) else None
     if counted is not None and counted.value:
         evidence.insert(0, counted)
     return Kills(
@@ -141,32 +141,32 @@ def _load(case: Case, kills: Kills) -> Load:
     if not case.has_stacks:
         return case.load(CAUSE.names)
     victims = {kill.comm for kill in kills.told if kill.comm}
-    sampled = case.sampled
+    sampled = case.samples
     return case.load_of((sampled.of_comms(victims) & sampled.in_kernel) | sampled.holding(CAUSE.names))
 
 
-def _tell_time(sheet: Sheet, case: Case, load: Load) -> None:
+def _tell_time(builder: EvidenceBuilder, case: Case, load: Load) -> None:
     """What the kills cost, where that is worth telling."""
     names = (*CAUSE.functions, *(CAUSE.more_functions or {})["reclaim"])
     own = case.load(names)
     if load.together < CAUSE.limit("core_share") or not own.samples:
         return
-    function = case.sampled.nearest(load.mask, CAUSE.names)
+    function = case.samples.nearest(load.mask, CAUSE.names)
     doing = f" (of that, killing: {function})" if function else ""
     text = f"{load.cores:.2f} cores went to what is killed and to killing it{doing}"
-    sheet.add(Role.MECHANISM, text, of_load(case, own, names), strength=CAUSE.limit("weak"))
+    builder.add(Role.MECHANISM, text, quote_load(case, own, names), strength=CAUSE.limit("weak"))
 
 
-def _tell_kills(sheet: Sheet, case: Case, now: Kills, lately: Kills) -> None:
+def _tell_kills(builder: EvidenceBuilder, case: Case, now: Kills, lately: Kills) -> None:
     often = lately.bouts >= CAUSE.limit("repeated")
     text = (
         f"{count(now.number, 'process', 'processes')} killed for memory in {case.focus.seconds:.0f} s, "
         f"{lately.number} in {_minutes(CAUSE.limit('lately_s'))}"
     )
     strength = CAUSE.limit("strong") if often else CAUSE.limit("fair")
-    sheet.add(Role.SYMPTOM, text, *(lately.evidence or now.evidence), strength=strength)
+    builder.add(Role.SYMPTOM, text, *(lately.evidence or now.evidence), strength=strength)
     if not lately.told:
-        sheet.doubt("the kernel log was not recorded: who was killed is not known", CAUSE.limit("untold"))
+        builder.doubt("the kernel log was not recorded: who was killed is not known", CAUSE.limit("untold"))
 
 
 def _severity(now: Kills, lately: Kills) -> Severity:

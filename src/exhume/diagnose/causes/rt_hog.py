@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.company import held_back
-from exhume.diagnose.keepers import Keeper, find_keepers
-from exhume.diagnose.sheet import Found, Sheet, aimed
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.facts.co_runners import slowed_co_runner
+from exhume.diagnose.facts.core_hogs import CoreHog, find_core_hogs
+from exhume.diagnose.facts.waits import core_waits, softirq_wait
 from exhume.diagnose.symptoms import LOG_SLACK_NS
-from exhume.diagnose.waits import core_waits, softirq_wait
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.window import Window
@@ -34,26 +34,26 @@ class Policy:
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     policies, recorded = _policies(case)
-    urgent = find_keepers(case, seconds=CAUSE.limit("seconds"), pids=policies) if policies else []
+    urgent = find_core_hogs(case, seconds=CAUSE.limit("seconds"), pids=policies) if policies else []
     line = _log_line(case)
     if urgent:
-        return _hog(sheet, case, urgent[0], policies[urgent[0].pid], line)
-    keepers = [] if recorded else find_keepers(case, seconds=CAUSE.limit("seconds"))
+        return _hog(builder, case, urgent[0], policies[urgent[0].pid], line)
+    keepers = [] if recorded else find_core_hogs(case, seconds=CAUSE.limit("seconds"))
     suspect = next((each for each in keepers if _keeps_all_out(case, each, line)), None)
     if suspect is not None:
-        return _hog(sheet, case, suspect, None, line)
+        return _hog(builder, case, suspect, None, line)
     if line is not None and not case.has_stacks:
-        return _only_told(sheet, case, line)
+        return _only_told(builder, case, line)
     if recorded:
-        return sheet.rule_out("no process with a real-time policy kept a core")
-    return sheet.rule_out("nobody kept a core in a way that only a real-time thread can")
+        return builder.rule_out("no process with a real-time policy kept a core")
+    return builder.rule_out("nobody kept a core in a way that only a real-time thread can")
 
 
-def _hog(sheet: Sheet, case: Case, keeper: Keeper, policy: Policy | None, line: Evidence | None) -> Found:
+def _hog(builder: EvidenceBuilder, case: Case, keeper: CoreHog, policy: Policy | None, line: Evidence | None) -> Found:
     load = keeper.load
-    sheet.add(
+    builder.add(
         Role.MECHANISM,
         f"{keeper.comm} had {load.peak:.0%} of core {keeper.cpu}, and kept it for {keeper.seconds:.0f} s",
         keeper.evidence,
@@ -65,49 +65,51 @@ def _hog(sheet: Sheet, case: Case, keeper: Keeper, policy: Policy | None, line: 
             "processes", "policy", "last", policy.number, policy.at, policy.at + 1, match=(("pid", str(keeper.pid)),)
         )
         text = f"it runs under {policy.words}: what is ordinary gets that core only when it sleeps"
-        sheet.add(Role.ROOT_CAUSE, text, told, strength=CAUSE.limit("strong"))
+        builder.add(Role.ROOT_CAUSE, text, told, strength=CAUSE.limit("strong"))
     else:
-        sheet.doubt("its scheduling policy was not recorded", CAUSE.limit("no_policy_factor"))
-    felt = _tell_sufferers(sheet, case, keeper, line)
+        builder.doubt("its scheduling policy was not recorded", CAUSE.limit("no_policy_factor"))
+    felt = _tell_sufferers(builder, case, keeper, line)
     severity = _severity(case, keeper, felt=felt)
     summary = f"{keeper.comm}{f' ({policy.words})' if policy else ''} keeps core {keeper.cpu} for itself"
     culprit = case.culprit(load)
-    return sheet.found(
+    return builder.found(
         severity,
         summary,
         culprit=replace(culprit, cpu=keeper.cpu, pid=keeper.pid, comm=keeper.comm),
         load=load,
-        remedies=aimed(CAUSE.remedies, str(keeper.pid)),
+        remedies=aim(CAUSE.remedies, str(keeper.pid)),
     )
 
 
-def _tell_sufferers(sheet: Sheet, case: Case, keeper: Keeper, line: Evidence | None) -> bool:
+def _tell_sufferers(builder: EvidenceBuilder, case: Case, keeper: CoreHog, line: Evidence | None) -> bool:
     """Who had to wait; whether anybody is known to."""
     felt = False
     if line is not None:
         felt = True
-        sheet.add(
+        builder.add(
             Role.SYMPTOM, "the kernel had to stop real-time threads for a moment", line, strength=CAUSE.limit("line")
         )
     waited = softirq_wait(case, keeper.cpu)
     if waited is not None and waited[0] >= CAUSE.limit("softirq_wait_s"):
         felt = True
         text = f"the ksoftirqd of core {keeper.cpu} waited {waited[0]:.1f} s, which no ordinary program can make it"
-        sheet.add(Role.SYMPTOM, text, waited[1], strength=CAUSE.limit("waited"))
-    loser = held_back(case, keeper.cpu, keeper.pid, least=CAUSE.limit("lost_cores"), part=CAUSE.limit("left_part"))
+        builder.add(Role.SYMPTOM, text, waited[1], strength=CAUSE.limit("waited"))
+    loser = slowed_co_runner(
+        case, keeper.cpu, keeper.pid, least=CAUSE.limit("lost_cores"), part=CAUSE.limit("left_part")
+    )
     if loser is not None:
         felt = True
         text = f"{loser.comm} (pid {loser.pid}) got {loser.cores:.2f} cores, {loser.before:.2f} before"
-        sheet.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("weak"))
+        builder.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("weak"))
     waits = core_waits(case, keeper.cpu)
     if waits is not None and waits.now >= CAUSE.limit("waiting") and waits.now >= 3 * waits.before:
         felt = True
         text = f"threads waited {waits.now:.1f} s a second for core {keeper.cpu} ({waits.before:.1f} before)"
-        sheet.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("weak"))
+        builder.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("weak"))
     return felt
 
 
-def _severity(case: Case, keeper: Keeper, *, felt: bool) -> Severity:
+def _severity(case: Case, keeper: CoreHog, *, felt: bool) -> Severity:
     if felt:
         return Severity.CRITICAL
     whole = keeper.load.peak >= CAUSE.limit("whole")
@@ -119,7 +121,7 @@ def _severity(case: Case, keeper: Keeper, *, felt: bool) -> Severity:
     return Severity.CRITICAL if keeper.load.is_new and whole else Severity.INFO
 
 
-def _keeps_all_out(case: Case, keeper: Keeper, line: Evidence | None) -> bool:
+def _keeps_all_out(case: Case, keeper: CoreHog, line: Evidence | None) -> bool:
     """Whether only a real-time thread can be so: it computes, which anybody may interrupt, and nobody does."""
     if keeper.user < CAUSE.limit("user_part") or keeper.load.peak < CAUSE.limit("whole"):
         return False
@@ -127,8 +129,8 @@ def _keeps_all_out(case: Case, keeper: Keeper, line: Evidence | None) -> bool:
     return line is not None or (waited is not None and waited[0] >= CAUSE.limit("softirq_wait_s"))
 
 
-def _only_told(sheet: Sheet, case: Case, line: Evidence) -> Found:
-    sheet.add(
+def _only_told(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
+    builder.add(
         Role.MECHANISM,
         "the kernel stopped real-time threads: on some core they had used up what they may have",
         line,
@@ -140,10 +142,10 @@ def _only_told(sheet: Sheet, case: Case, line: Evidence) -> Found:
         rows = case.now("cpu").within(Window(at, at + 1))
         idle = rows.where(rows.cpu == full).lowest("idle") or 0
         told = Evidence("cpu", "idle", "min", idle, at, at + 1, full, unit="permille")
-        sheet.add(Role.CULPRIT, f"core {full} was full: it may be the one", told)
-    sheet.doubt("no stacks were sampled: the process is not known", CAUSE.limit("no_policy_factor"))
+        builder.add(Role.CULPRIT, f"core {full} was full: it may be the one", told)
+    builder.doubt("no stacks were sampled: the process is not known", CAUSE.limit("no_policy_factor"))
     summary = "a real-time thread used up what the kernel lets it have of a core"
-    return sheet.found(Severity.WARNING, summary, culprit=Culprit(cpu=full), weight=CAUSE.limit("seconds"))
+    return builder.found(Severity.WARNING, summary, culprit=Culprit(cpu=full), weight=CAUSE.limit("seconds"))
 
 
 def _policies(case: Case) -> tuple[dict[int, Policy], bool]:

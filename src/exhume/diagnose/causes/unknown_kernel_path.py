@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.case import KERNEL_STATES, Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.evidence import of_load
-from exhume.diagnose.felt import others_suffer
-from exhume.diagnose.keepers import find_keepers
-from exhume.diagnose.load import Load
-from exhume.diagnose.ordinary import is_by_design, is_ordinary
-from exhume.diagnose.rows import Mask
-from exhume.diagnose.sampled import Names, plain_name
-from exhume.diagnose.sheet import Found, Sheet
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.case import KERNEL_STATES, Case
+from exhume.diagnose.evidence.impact import hurts_others
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.ordinary import is_by_design, is_ordinary
+from exhume.diagnose.evidence.quotes import quote_load
+from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.evidence.samples import Names, plain_name
+from exhume.diagnose.facts.core_hogs import find_core_hogs
 from exhume.model.finding import Role, RuledOut, Severity
 
 CAUSE = catalogue()["unknown-kernel-path"]
@@ -36,20 +36,20 @@ class Path:
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     if not case.has_stacks:
-        return sheet.rule_out("no stacks were sampled: a path can't be named")
+        return builder.rule_out("no stacks were sampled: a path can't be named")
     load = _unexplained(case)
     if load is None:
-        return sheet.rule_out("no core was lost to a path of the kernel that nothing explains")
+        return builder.rule_out("no core was lost to a path of the kernel that nothing explains")
     path = _dominant(case, load)
     owned = path.load
-    evidence = of_load(case, owned, (path.function,))
+    evidence = quote_load(case, owned, (path.function,))
     where = f"core {owned.cpu}" if owned.peak >= CAUSE.limit("core_share") * owned.together else "several cores"
     owner = owned.owner
     who = owner.comm if owner is not None and owner.part >= 1 / 3 else "many processes"
     way = f" (by way of {' -> '.join(path.functions[:-1][-4:])})" if path.functions[:-1] else ""
-    sheet.add(
+    builder.add(
         Role.MECHANISM,
         f"{who} spent {owned.peak:.0%} of a second of {where} in {path.function}{way}",
         evidence,
@@ -58,7 +58,7 @@ def examine(case: Case) -> Found | RuledOut:
     )
     if not case.baseline.empty:
         text = f"{who} took {owned.cores:.2f} cores there, {owned.before or 0:.2f} before"
-        sheet.add(Role.CULPRIT, text, evidence, at=owned.at)
+        builder.add(Role.CULPRIT, text, evidence, at=owned.at)
     ordinary = (
         path.function in CAUSE.named("entries")
         or is_ordinary(case, load.mask, CAUSE.named("walking"), to_itself=True)
@@ -67,16 +67,16 @@ def examine(case: Case) -> Found | RuledOut:
     severity = _severity(case, load, ordinary=ordinary)
     nobody = severity is Severity.INFO
     if nobody:
-        sheet.doubt("nobody is known to suffer from it", CAUSE.limit("unfelt_factor"))
+        builder.doubt("nobody is known to suffer from it", CAUSE.limit("unfelt_factor"))
     tail = ": a usual thing for a program to do, and nobody is known to wait" if nobody and ordinary else ""
     summary = f"{who} keeps {where} in {path.function}, which no known cause accounts for{tail}"
-    return sheet.found(severity, summary, culprit=case.culprit(owned, path.function), load=load)
+    return builder.found(severity, summary, culprit=case.culprit(owned, path.function), load=load)
 
 
 def _unexplained(case: Case) -> Load | None:
     """The time in the kernel that no finding accounts for, of one core or of one process: whichever was taken longer.
     That of a whole node says nothing: on a large one it is always more than a core."""
-    sampled = case.sampled
+    sampled = case.samples
     left = sampled.in_kernel & ~case.explained
     for cause in case.found:
         # A finding is about the worst that there is of its kind; less of the same is not unknown either.
@@ -95,7 +95,7 @@ def _of_core(case: Case, left: Mask) -> Load | None:
 
 def _of_process(case: Case, left: Mask) -> Load | None:
     """Of the process that took most, on whichever cores."""
-    sampled = case.sampled
+    sampled = case.samples
     now = left & sampled.within(case.focus) & (sampled.pid > 0)
     if not now.any():
         return None
@@ -107,7 +107,7 @@ def _of_process(case: Case, left: Mask) -> Load | None:
 
 def _dominant(case: Case, load: Load) -> Path:
     """The deepest function of the kernel that holds most of the load, with the way to it."""
-    sampled = case.sampled
+    sampled = case.samples
     used = load.mask
     total = float(sampled.weight[used].sum())
     stacks = np.bincount(sampled.stack[used], sampled.weight[used])
@@ -120,12 +120,12 @@ def _dominant(case: Case, load: Load) -> Path:
 
 
 def _severity(case: Case, load: Load, *, ordinary: bool) -> Severity:
-    suffered = others_suffer(case, load.cpu)
+    suffered = hurts_others(case, load.cpu)
     if ordinary and not suffered:
         return Severity.INFO
     lost = case.core_share(KERNEL_STATES, load.cpu)[0] >= CAUSE.limit("lost")
     # One process alone that holds its core in the kernel; many short visits leave room between them.
-    alone = bool(find_keepers(case, seconds=CAUSE.limit("lost_seconds"), among=case.sampled.in_kernel))
+    alone = bool(find_core_hogs(case, seconds=CAUSE.limit("lost_seconds"), among=case.samples.in_kernel))
     if suffered or (lost and alone and load.core_s >= CAUSE.limit("lost_seconds")):
         return Severity.CRITICAL
     return Severity.WARNING

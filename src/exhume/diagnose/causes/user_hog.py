@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.company import competitor, held_back
-from exhume.diagnose.keepers import Keeper, find_keepers
-from exhume.diagnose.sheet import Found, Sheet, aimed
-from exhume.diagnose.waits import core_waits
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.facts.co_runners import competing_co_runner, slowed_co_runner
+from exhume.diagnose.facts.core_hogs import CoreHog, find_core_hogs
+from exhume.diagnose.facts.waits import core_waits
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
 CAUSE = catalogue()["user-hog"]
@@ -23,32 +23,32 @@ _ROOM = ("idle", "iowait", "nice")
 
 
 def examine(case: Case) -> Found | RuledOut:
-    sheet = Sheet(case, CAUSE)
+    builder = EvidenceBuilder(case, CAUSE)
     if not case.has_stacks:
-        return _without_stacks(sheet, case)
+        return _without_stacks(builder, case)
     whole, shared = _hogs(case)
     # One that has a part of its core only matters where somebody loses by it.
     judged = [_judged(case, each) for each in whole]
     judged += [told for each in shared if (told := _judged(case, each)).finding.severity is not Severity.INFO]
     if not judged:
-        return sheet.rule_out("no program computed on one core without a pause")
+        return builder.rule_out("no program computed on one core without a pause")
     return max(judged, key=lambda each: (each.finding.severity.rank, each.finding.confidence))
 
 
-def _hogs(case: Case) -> tuple[list[Keeper], list[Keeper]]:
+def _hogs(case: Case) -> tuple[list[CoreHog], list[CoreHog]]:
     """The program that computes most of a core's time, and those that do so, or for a part of it, on cores that others
     use as well. Of two that share a core, the one that came is the one that takes: it comes first."""
-    computing = ~case.sampled.in_kernel & ~case.explained
-    found = find_keepers(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("part"))
+    computing = ~case.samples.in_kernel & ~case.explained
+    found = find_core_hogs(case, seconds=CAUSE.limit("seconds"), among=computing, share=CAUSE.limit("part"))
     full = sorted((each for each in found if _full(case, each.cpu)), key=lambda each: -each.load.risen)
     whole = [each for each in full if each.load.core_s >= CAUSE.limit("seconds")]
     shared = [each for each in full if _others(case, each) >= CAUSE.limit("shared")]
     return whole[:1], shared[: int(CAUSE.limit("most"))]
 
 
-def _others(case: Case, keeper: Keeper) -> float:
+def _others(case: Case, keeper: CoreHog) -> float:
     """How much of the keeper's core others had, now or before, in cores' worth: whichever is more."""
-    sampled = case.sampled
+    sampled = case.samples
     there = (sampled.cpu == keeper.cpu) & (sampled.pid > 0) & (sampled.pid != keeper.pid)
     return max(
         float(sampled.weight[there & sampled.within(window)].sum()) / 1e6 / window.seconds
@@ -65,11 +65,11 @@ def _full(case: Case, cpu: int) -> bool:
     return idle is not None and idle <= 1000 * CAUSE.limit("idle_left")
 
 
-def _judged(case: Case, keeper: Keeper) -> Found:
-    sheet = Sheet(case, CAUSE)
+def _judged(case: Case, keeper: CoreHog) -> Found:
+    builder = EvidenceBuilder(case, CAUSE)
     load = keeper.load
     before = "" if load.before is None else f" ({load.before:.2f} cores before)"
-    sheet.add(
+    builder.add(
         Role.CULPRIT,
         f"{keeper.comm} (pid {keeper.pid}) computed {load.peak:.0%} of a second of core {keeper.cpu}, "
         f"and so for {keeper.seconds:.0f} s{before}",
@@ -77,31 +77,33 @@ def _judged(case: Case, keeper: Keeper) -> Found:
         strength=CAUSE.limit("alone"),
         at=load.at,
     )
-    felt = _tell_losers(sheet, case, keeper)
+    felt = _tell_losers(builder, case, keeper)
     if not felt:
-        sheet.doubt("nobody is known to have lost by it", CAUSE.limit("unfelt_factor"))
+        builder.doubt("nobody is known to have lost by it", CAUSE.limit("unfelt_factor"))
     severity = Severity.WARNING if felt else Severity.INFO
     tail = "which others need" if felt else "and nobody is known to lose by it"
     culprit = replace(case.culprit(load), cpu=keeper.cpu, pid=keeper.pid, comm=keeper.comm)
-    return sheet.found(
+    return builder.found(
         severity,
         f"{keeper.comm} computes on core {keeper.cpu} without a pause, {tail}",
         culprit=culprit,
         load=load,
         # What nobody suffers from, and was like that before, comes after everything else.
         weight=None if felt or load.is_new else 0.0,
-        remedies=aimed(CAUSE.remedies, str(keeper.pid)),
+        remedies=aim(CAUSE.remedies, str(keeper.pid)),
     )
 
 
-def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
+def _tell_losers(builder: EvidenceBuilder, case: Case, keeper: CoreHog) -> bool:
     felt = False
-    loser = held_back(case, keeper.cpu, keeper.pid, least=CAUSE.limit("lost_cores"), part=CAUSE.limit("left_part"))
+    loser = slowed_co_runner(
+        case, keeper.cpu, keeper.pid, least=CAUSE.limit("lost_cores"), part=CAUSE.limit("left_part")
+    )
     if loser is not None and keeper.load.is_new:
         felt = True
         text = f"{loser.comm} (pid {loser.pid}) got {loser.cores:.2f} cores, {loser.before:.2f} before"
-        sheet.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("strong"))
-    rival = competitor(case, keeper.cpu, keeper.pid, least=CAUSE.limit("rival_share"))
+        builder.add(Role.SYMPTOM, text, *loser.evidence, strength=CAUSE.limit("strong"))
+    rival = competing_co_runner(case, keeper.cpu, keeper.pid, least=CAUSE.limit("rival_share"))
     idle = _idle_elsewhere(case, keeper.cpu)
     # One that has clearly less than the hog has all that it wants: a core is shared evenly among those that want more.
     even = rival is not None and rival.there >= CAUSE.limit("even") * keeper.load.cores
@@ -111,7 +113,7 @@ def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
             f"{rival.comm} (pid {rival.pid}) has to make do with {rival.there:.0%} of that core, "
             f"while core {idle[0].cpu} has room: it may not go elsewhere"
         )
-        sheet.add(Role.SYMPTOM, text, *rival.evidence, *idle, strength=CAUSE.limit("strong"))
+        builder.add(Role.SYMPTOM, text, *rival.evidence, *idle, strength=CAUSE.limit("strong"))
     waits = core_waits(case, keeper.cpu)
     if waits is not None and waits.now >= CAUSE.limit("waiting"):
         risen = waits.now >= CAUSE.limit("rise") * waits.before
@@ -119,7 +121,7 @@ def _tell_losers(sheet: Sheet, case: Case, keeper: Keeper) -> bool:
         if risen and apart:
             felt = True
             text = f"threads waited {waits.now:.1f} s a second for core {keeper.cpu} ({waits.before:.1f} before)"
-            sheet.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("strong"))
+            builder.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("strong"))
     return felt
 
 
@@ -142,21 +144,21 @@ def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
     )
 
 
-def _without_stacks(sheet: Sheet, case: Case) -> Found | RuledOut:
+def _without_stacks(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     """A core full of user time, that threads wait for: that much can be said without stacks."""
     share, cpu, at = case.core_share(("user", "nice"))
     waits = None if cpu is None else core_waits(case, cpu)
     if cpu is None or share < CAUSE.limit("whole") or not _full(case, cpu):
-        return sheet.rule_out("no core was full of computing")
+        return builder.rule_out("no core was full of computing")
     rows = case.now("cpu").where(case.now("cpu").cpu == cpu)
     told = Evidence("cpu", "user", "max", rows.highest("user") or 0, case.focus.since, case.focus.until, cpu)
-    sheet.add(
+    builder.add(
         Role.CULPRIT, f"some program computed {share:.0%} of core {cpu}", told, strength=CAUSE.limit("alone"), at=at
     )
-    sheet.doubt("no stacks were sampled: the program is not known", CAUSE.limit("unfelt_factor"))
+    builder.doubt("no stacks were sampled: the program is not known", CAUSE.limit("unfelt_factor"))
     felt = waits is not None and waits.now >= CAUSE.limit("waiting") and waits.now >= CAUSE.limit("rise") * waits.before
     if felt and waits is not None:
         text = f"threads waited {waits.now:.1f} s a second for it ({waits.before:.1f} before)"
-        sheet.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("alone"))
+        builder.add(Role.SYMPTOM, text, waits.evidence, strength=CAUSE.limit("alone"))
     severity = Severity.WARNING if felt else Severity.INFO
-    return sheet.found(severity, f"core {cpu} is full of computing", culprit=Culprit(cpu=cpu), weight=1.0)
+    return builder.found(severity, f"core {cpu} is full of computing", culprit=Culprit(cpu=cpu), weight=1.0)

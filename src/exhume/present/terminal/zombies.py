@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from exhume.diagnose.leakers import Leaker
+from exhume.diagnose.facts.leaks import Leaker
 from exhume.diagnose.zombies import GROWING, MANY, SAMPLING, UNKNOWN, WELL, Growth, hours_until
 from exhume.model.clock import NANOS
 from exhume.model.times import format_moment

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.rows import Floats, Ints, Mask
-from exhume.diagnose.sampled import Sampled
+from exhume.diagnose.evidence.rows import Floats, Ints, Mask
+from exhume.diagnose.evidence.samples import Samples
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
 
 # A core counts as taken in a second when so much of it went to one thing.
-TAKEN = 0.7
+CORE_TAKEN = 0.7
 # A rate is another than before when so many standard errors, and such a factor, lie between.
 SURELY = 4.0
 BY_MUCH = 1.5
@@ -72,7 +72,7 @@ def stands_out(significance: float, now: float, before: float) -> bool:
     return significance >= SURELY and now >= BY_MUCH * before
 
 
-def measure_load(sampled: Sampled, mask: Mask, focus: Window, baseline: Window) -> Load:
+def measure_load(sampled: Samples, mask: Mask, focus: Window, baseline: Window) -> Load:
     """Sum the masked samples; only those of the focus count, those of the baseline are what they are held against."""
     now = sampled.within(focus)
     chosen = mask & now
@@ -117,7 +117,7 @@ def significance(now: int, seconds: float, before: int, earlier: float) -> float
     return float((now / seconds - before / earlier) / error)
 
 
-def _new_there(sampled: Sampled, mask: Mask, cpu: int, focus: Window, baseline: Window) -> bool:
+def _new_there(sampled: Samples, mask: Mask, cpu: int, focus: Window, baseline: Window) -> bool:
     """Whether a core got a load that it had not, from somebody who had none: a steady program that moved to another
     core brings nothing new."""
     now, earlier = mask & sampled.within(focus), mask & sampled.within(baseline)
@@ -138,7 +138,7 @@ def _new_there(sampled: Sampled, mask: Mask, cpu: int, focus: Window, baseline: 
     )
 
 
-def _peaks(sampled: Sampled, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float, float]:
+def _peaks(sampled: Samples, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float, float]:
     if not chosen.any():
         return 0.0, None, focus.since, 0.0, 0.0, 0.0
     seconds: Ints = (sampled.wall[chosen] - focus.since) // NANOS
@@ -148,10 +148,10 @@ def _peaks(sampled: Sampled, chosen: Mask, focus: Window) -> tuple[float, int | 
     cells: Floats = np.bincount(cpu * count + seconds, weight, (int(cpu.max()) + 1) * count).astype(np.float64)
     # The last second of a focus may be a part of one.
     lengths = np.minimum(1.0, np.maximum(0.2, focus.seconds - np.arange(count)))
-    of_cores = ((cells.reshape(-1, count) / lengths >= TAKEN) * lengths).sum(axis=1)
+    of_cores = ((cells.reshape(-1, count) / lengths >= CORE_TAKEN) * lengths).sum(axis=1)
     best = _worst_cell(cells.reshape(-1, count), of_cores)
     sums: Floats = np.bincount(seconds, weight, count).astype(np.float64)
-    taken = float(lengths[sums / lengths >= TAKEN].sum())
+    taken = float(lengths[sums / lengths >= CORE_TAKEN].sum())
     return (
         min(1.0, float(cells[best])),
         best // count,
@@ -168,7 +168,7 @@ def _worst_cell(cells: Floats, taken_s: Floats) -> int:
     return int(core * cells.shape[1] + np.argmax(cells[core]))
 
 
-def _owners(sampled: Sampled, chosen: Mask, used: float, most: int = 5) -> tuple[Owner, ...]:
+def _owners(sampled: Samples, chosen: Mask, used: float, most: int = 5) -> tuple[Owner, ...]:
     if not used:
         return ()
     keys = sampled.pid[chosen] * len(sampled.comms) + sampled.comm[chosen]

@@ -1,17 +1,124 @@
 """Who leaks cgroups, as far as the recorded births and ends of cgroups tell: its pattern, its maker, its container."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from exhume.collect.containers.identity import identify
-from exhume.diagnose.belongings import Belongs, belongs_to, container_names
-from exhume.diagnose.case import Case
-from exhume.diagnose.cgroup_counts import CgroupCounts, heaviest_parent
-from exhume.diagnose.leakers import COLUMNS, Leaker, LeakReport, find_leakers
-from exhume.diagnose.rows import Rows
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.facts.cgroup_counts import CgroupCounts, heaviest_parent
+from exhume.diagnose.facts.lifetimes import path_pattern
+from exhume.diagnose.facts.owners import CgroupOwner, container_names, owner_of
+from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
+
+# A clean removal is released within some 40 ms.
+RELEASED_WITHIN_NS = 2 * NANOS
+_HOUR_NS = 3600 * NANOS
+
+# Columns of cgroup_events, with the wall time.
+COLUMNS = ("wall", "op", "id", "path", "pid", "comm")
+
+
+@dataclass(slots=True)
+class Life:
+    """What is known of one cgroup. Times are wall nanoseconds; `born` and its maker are unknown for one that was made
+    before the recording began."""
+
+    path: str
+    born: int | None = None
+    pid: int | None = None
+    comm: str | None = None
+    removed: int | None = None
+
+
+@dataclass(slots=True)
+class Leaker:
+    """All cgroups of one pattern: how many were made and how many of them are zombies now, by whom, and from when to
+    when those were removed. `lives` are the zombies, in the order of their removal."""
+
+    pattern: str
+    made: int = 0
+    lives: list[Life] = field(default_factory=list)
+
+    @property
+    def zombies(self) -> int:
+        return len(self.lives)
+
+    @property
+    def first(self) -> int:
+        return self.lives[0].removed or 0
+
+    @property
+    def last(self) -> int:
+        return self.lives[-1].removed or 0
+
+    @property
+    def per_hour(self) -> float | None:
+        """How fast they came, between the first and the last; None for too few to tell."""
+        span = self.last - self.first
+        return (self.zombies - 1) * _HOUR_NS / span if self.zombies > 2 and span >= NANOS else None
+
+    @property
+    def creators(self) -> list[tuple[str, int]]:
+        """The names of the processes that made them, the busiest first."""
+        return Counter(life.comm for life in self.lives if life.comm).most_common()
+
+
+@dataclass(frozen=True, slots=True)
+class LeakReport:
+    """Everybody who left zombies, those with the most first; and how many cgroups were made in all."""
+
+    leakers: list[Leaker] = field(default_factory=list)
+    zombies: int = 0
+    made: int = 0
+
+
+def find_leakers(events: Mapping[str, Sequence[object]], now: int) -> LeakReport:
+    """Pair the events (columns of one hierarchy and one boot, in the order of time) as of a wall time."""
+    alive: dict[int, Life] = {}
+    leakers: dict[str, Leaker] = {}
+    made = 0
+    for wall, op, number, path, pid, comm in _rows(events):
+        if op == "mkdir":
+            made += 1
+            alive[number] = Life(path, wall, pid, comm)
+            _leaker(leakers, path).made += 1
+        elif op == "rmdir":
+            alive.setdefault(number, Life(path)).removed = wall
+        elif op == "release":
+            alive.pop(number, None)
+    zombies = [life for life in alive.values() if life.removed is not None and life.removed <= now - RELEASED_WITHIN_NS]
+    for life in sorted(zombies, key=lambda life: life.removed or 0):
+        _leaker(leakers, life.path).lives.append(life)
+    guilty = [leaker for leaker in leakers.values() if leaker.lives]
+    guilty.sort(key=lambda leaker: (-leaker.zombies, leaker.pattern))
+    return LeakReport(guilty, len(zombies), made)
+
+
+def _leaker(leakers: dict[str, Leaker], path: str) -> Leaker:
+    pattern = path_pattern(path)
+    if pattern not in leakers:
+        leakers[pattern] = Leaker(pattern)
+    return leakers[pattern]
+
+
+def _rows(events: Mapping[str, Sequence[object]]) -> Iterable[tuple[int, str, int, str, int | None, str | None]]:
+    for wall, op, number, path, pid, comm in zip(*(events[name] for name in COLUMNS), strict=True):
+        # Rows that only count (op = churn) name no cgroup.
+        if isinstance(wall, int) and isinstance(number, int) and isinstance(path, str):
+            yield (
+                wall,
+                str(op),
+                number,
+                path,
+                pid if isinstance(pid, int) else None,
+                comm if isinstance(comm, str) else None,
+            )
+
 
 # Most leaks go on while it hurts; one that stopped is looked for as far back as a day.
 NEAR_S, FAR_S = 3600.0, 24 * 3600.0
@@ -23,7 +130,7 @@ class Leak:
     containers they were."""
 
     leaker: Leaker
-    whose: Belongs
+    whose: CgroupOwner
     maker: str | None
     maker_pid: int | None
     hierarchy: int
@@ -49,14 +156,14 @@ def find_leak(case: Case) -> Leak | None:
     return None
 
 
-def leaking_parent(case: Case, counts: CgroupCounts) -> tuple[str, Belongs, Evidence] | None:
+def leaking_parent(case: Case, counts: CgroupCounts) -> tuple[str, CgroupOwner, Evidence] | None:
     """Where most of the zombies are, and whose that is, when nobody was seen to make them: what to tell of it, and the
     count that says so."""
     found = heaviest_parent(case, counts)
     if found is None:
         return None
     parent, dying, evidence = found
-    whose = belongs_to(case, parent)
+    whose = owner_of(case, parent)
     named = f" ({whose.words})" if whose.words else ""
     return f"{dying:,} of the zombies are below {parent}{named}", whose, evidence
 
@@ -86,7 +193,7 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
     pid = next((life.pid for life in reversed(leaker.lives) if life.comm == maker), None)
     whose = _owner(case, leaker)
     if not whose.words:
-        whose = belongs_to(case, _cgroup_of(case, pid, maker))
+        whose = owner_of(case, _cgroup_of(case, pid, maker))
         if whose.container is not None and any(identify(life.path) for life in leaker.lives):
             # What starts containers runs in the one that it starts: that is one of those that leak, not who leaks them.
             whose = replace(whose, container=None, name=None, image=None, evidence=())
@@ -96,7 +203,7 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
     )
 
 
-def _owner(case: Case, leaker: Leaker) -> Belongs:
+def _owner(case: Case, leaker: Leaker) -> CgroupOwner:
     """What most of the zombies' paths belong to. A container that is made anew each time keeps its name."""
     names = container_names(case)
     owners: Counter[str] = Counter()
@@ -109,9 +216,9 @@ def _owner(case: Case, leaker: Leaker) -> Belongs:
             owners[key] += 1
             newest[key] = life.path
     if not owners:
-        return belongs_to(case, leaker.lives[-1].path)
+        return owner_of(case, leaker.lives[-1].path)
     key, count = owners.most_common(1)[0]
-    whose = belongs_to(case, newest[key])
+    whose = owner_of(case, newest[key])
     # One of many containers that leak alike is not the leaker: what they have in common is.
     return (
         whose

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.rows import Rows
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.rows import Rows
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.evidence import of_load
-from exhume.diagnose.hot_path import OWNED
-from exhume.diagnose.load import Load
-from exhume.diagnose.rows import Mask
-from exhume.diagnose.sampled import Names
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.hot_path import OWNED
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.quotes import quote_load
+from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.evidence.samples import Names
 from exhume.model.finding import Culprit, Evidence
 
 
@@ -32,22 +32,22 @@ def local_sender(case: Case, functions: tuple[str, ...], least_cores: float) -> 
     """The sender of a storm; None where nobody here sends enough to be one, or nobody does more of it than before.
 
     A process that is only interrupted by packets is not one: the call to send has to be in its stack."""
-    sending = case.sampled.holding(Names.of(functions))
+    sending = case.samples.holding(Names.of(functions))
     if not sending.any():
         return None
     comm = _risen_most(case, sending)
-    load = case.load_of(sending & case.sampled.of_comms([comm]))
+    load = case.load_of(sending & case.samples.of_comms([comm]))
     if load.cores < least_cores or not load.is_new:
         return None
     owner = load.owner
     culprit = case.culprit(load) if owner is not None and owner.part >= OWNED else Culprit(cpu=load.cpu, comm=comm)
-    told = replace(of_load(case, load, functions), match=(("comm", comm),))
+    told = replace(quote_load(case, load, functions), match=(("comm", comm),))
     return Sender(comm, culprit, load, told)
 
 
 def _risen_most(case: Case, sending: Mask) -> str:
     """The name under which sending grew the most: others may send all the time."""
-    sampled = case.sampled
+    sampled = case.samples
     rates = []
     for window in (case.focus, case.baseline):
         mask = sending & sampled.within(window)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from exhume.collect.containers.identity import identify
-from exhume.diagnose.case import Case
-from exhume.diagnose.sheet import aimed
-from exhume.model.finding import Evidence, Remedy
+from exhume.diagnose.evidence.builder import aim
+from exhume.diagnose.evidence.case import Case
+from exhume.model.finding import Culprit, Evidence, Finding, Link, Remedy, Role
 
 # Units that run whatever was started by hand are nobody's to disable.
 _UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
@@ -35,7 +35,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Belongs:
+class CgroupOwner:
     """What a cgroup path leads to: a container (with its name and image where the recording has them) or a unit."""
 
     container: str | None = None
@@ -70,15 +70,15 @@ class Belongs:
         return self.unit or self.pod_name or self.pod or ""
 
 
-def belongs_to(case: Case, cgroup: str | None) -> Belongs:
+def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
     """Who the cgroup of a path belongs to."""
     if not cgroup:
-        return Belongs()
+        return CgroupOwner()
     identity = identify(cgroup)
     if identity is not None and identity.container is not None:
         named = container_names(case).get(identity.container)
         whose = replace(
-            Belongs(identity.container, identity.runtime, identity.pod),
+            CgroupOwner(identity.container, identity.runtime, identity.pod),
             pod_name=case.pod_names.get(identity.pod or ""),
             name_in_pod=case.names_in_pods.get(identity.container),
         )
@@ -87,7 +87,7 @@ def belongs_to(case: Case, cgroup: str | None) -> Belongs:
         )
     units = [match["unit"] for match in _UNIT.finditer(cgroup) if not _SHARED_UNITS.fullmatch(match["unit"])]
     pod = identity.pod if identity else None
-    return Belongs(pod=pod, unit=units[-1] if units else None, pod_name=case.pod_names.get(pod or ""))
+    return CgroupOwner(pod=pod, unit=units[-1] if units else None, pod_name=case.pod_names.get(pod or ""))
 
 
 def container_names(case: Case) -> dict[str, Named]:
@@ -100,7 +100,7 @@ def container_names(case: Case) -> dict[str, Named]:
     return {row[2]: Named(row[3], row[4], row[0], row[1], row[5]) for row in known.listed(*columns) if row[2]}
 
 
-def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]:
+def stop_remedies(remedies: tuple[Remedy, ...], whose: CgroupOwner) -> tuple[Remedy, ...]:
     """The remedies of the table that fit: those against a container, a unit or a pod only where it is one, and aimed at
     it; all others as they are."""
     # A path below a pod doesn't tell docker from containerd; what Kubernetes starts, it also starts again.
@@ -123,15 +123,61 @@ def stopping(remedies: tuple[Remedy, ...], whose: Belongs) -> tuple[Remedy, ...]
         if each.id not in kinds:
             chosen.append(each)
         elif kinds[each.id]:
-            chosen += aimed((for_engine(each, whose),), whose.target)
+            chosen += aim((for_engine(each, whose),), whose.target)
     return tuple(chosen)
 
 
-def for_engine(remedy: Remedy, whose: Belongs) -> Remedy:
+def for_engine(remedy: Remedy, whose: CgroupOwner) -> Remedy:
     """The remedy with the words of the engine that has the container: Podman takes what Docker does."""
     return replace(remedy, command=remedy.command.replace("docker", _PODMAN)) if whose.runtime == _PODMAN else remedy
 
 
-def fitted(remedies: tuple[Remedy, ...], whose: Belongs, target: str) -> tuple[Remedy, ...]:
+def fit_remedies(remedies: tuple[Remedy, ...], whose: CgroupOwner, target: str) -> tuple[Remedy, ...]:
     """The same, with all others aimed at what the finding is about."""
-    return tuple(each if each.target else aimed((each,), target)[0] for each in stopping(remedies, whose))
+    return tuple(each if each.target else aim((each,), target)[0] for each in stop_remedies(remedies, whose))
+
+
+def with_names(case: Case, finding: Finding) -> Finding:
+    """The finding with the names of its culprit's container and pod; the pod's is told in the chain where nothing in
+    the finding says it yet."""
+    culprit = _named(case, finding.culprit)
+    finding = replace(finding, culprit=culprit)
+    told = (finding.summary, *(link.text for link in finding.chain))
+    if culprit.pod_name is None or culprit.comm is None or any(culprit.pod_name in text for text in told):
+        return finding
+    who = culprit.comm if culprit.pid is None else f"{culprit.comm} (pid {culprit.pid})"
+    where = f"container {culprit.container_name}" if culprit.container_name else f"pod {culprit.pod_name}"
+    link = Link(Role.CULPRIT, case.focus.since, f"{who} runs in {where}", _told_by(case, culprit))
+    # Behind what is already told of the culprit, before what it comes from.
+    at = sum(each.role is not Role.ROOT_CAUSE for each in finding.chain)
+    return replace(finding, chain=(*finding.chain[:at], link, *finding.chain[at:]))
+
+
+def _named(case: Case, culprit: Culprit) -> Culprit:
+    pod, container = culprit.pod, culprit.container
+    called = None
+    if container is not None:
+        called = case.names_in_pods.get(container)
+        if called is None and (docker := container_names(case).get(container)) is not None:
+            called = docker.name
+    return replace(culprit, container_name=called, pod_name=case.pod_names.get(pod) if pod is not None else None)
+
+
+def _told_by(case: Case, culprit: Culprit) -> tuple[Evidence, ...]:
+    """The row that told the name, where the recording still reaches back to it."""
+    rows = case.now("processes").matching("pod_name", culprit.pod_name or "")
+    span = case.recording.span()
+    if not len(rows) or span is None:
+        return ()
+    at = int(np.max(rows.wall))
+    if not span.since <= at < span.until:
+        return ()
+    match = (("pod", culprit.pod or ""),)
+    return (Evidence("processes", "pod_name", "last", culprit.pod_name or "", at, at + 1, match=match),)
+
+
+def process_words(culprit: Culprit) -> str:
+    """The process of a culprit: its name and number, its name alone where several have it, or that they are many."""
+    if culprit.comm is None:
+        return "many processes"
+    return culprit.comm if culprit.pid is None else f"{culprit.comm} (pid {culprit.pid})"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.load import TAKEN, Load
-from exhume.diagnose.rows import Mask
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import CORE_TAKEN, Load
+from exhume.diagnose.evidence.rows import Mask
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 from exhume.model.window import Window
@@ -18,7 +18,7 @@ _PID_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class CoreHog:
     """A process and the core that it keeps, for so many seconds; `user` is the part of its time there that it computed
     (0 to 1). The load is its time there, held against what it had before on any core."""
 
@@ -31,19 +31,19 @@ class Keeper:
     evidence: Evidence
 
 
-def find_keepers(
+def find_core_hogs(
     case: Case,
     *,
     seconds: float,
-    share: float = TAKEN,
+    share: float = CORE_TAKEN,
     among: Mask | None = None,
     pids: Collection[int] | None = None,
-) -> list[Keeper]:
+) -> list[CoreHog]:
     """Who had a share of one core in so many seconds or more, by the masked samples; the longest first. Of all
     processes, or of some."""
     if not case.has_stacks:
         return []
-    sampled = case.sampled
+    sampled = case.samples
     # Process 0 is the idle task; a negative number is one that was already gone.
     chosen = sampled.within(case.focus) & (sampled.pid > 0)
     if among is not None:
@@ -68,19 +68,19 @@ def find_keepers(
     ]
 
 
-def _keeper(case: Case, mask: Mask, pid: int, cpu: int, kept: float) -> Keeper:
-    sampled = case.sampled
+def _keeper(case: Case, mask: Mask, pid: int, cpu: int, kept: float) -> CoreHog:
+    sampled = case.samples
     earlier = sampled.within(case.baseline) & (sampled.pid == pid)
     load = case.load_of(mask | earlier)
     computing = float(sampled.weight[mask & ~sampled.in_kernel].sum()) / max(1.0, float(sampled.weight[mask].sum()))
     owner = load.owner
     comm = owner.comm if owner is not None else ""
-    return Keeper(pid, comm, cpu, load, kept, computing, _share(case, pid, cpu, load.at))
+    return CoreHog(pid, comm, cpu, load, kept, computing, _share(case, pid, cpu, load.at))
 
 
 def _share(case: Case, pid: int, cpu: int, at: int) -> Evidence:
     """A process's share of a core in one second, all that it did there."""
-    sampled = case.sampled
+    sampled = case.samples
     own = sampled.within(Window(at, at + NANOS)) & (sampled.cpu == cpu) & (sampled.pid == pid)
     share = round(min(1.0, float(sampled.weight[own].sum()) / 1e6), 3)
     return Evidence("samples", "weight_us", "share", share, at, at + NANOS, cpu, (("pid", str(pid)),))

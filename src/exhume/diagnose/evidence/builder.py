@@ -1,4 +1,4 @@
-"""The sheet on which a cause is judged: strands of evidence, each with its weight, become a finding or rule it out.
+"""The builder on which a cause is judged: strands of evidence, each with its weight, become a finding or rule it out.
 
 A strand says how strongly one kind of evidence speaks for the cause (0 to 1). Independent strands add up the way
 independent witnesses do: what is left of the doubt is the product of what each leaves. Evidence that could not be
@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import Cause
-from exhume.diagnose.load import Load
-from exhume.diagnose.rows import Mask
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.rows import Mask
 from exhume.model.finding import Culprit, Evidence, Finding, Link, Remedy, Role, RuledOut, Severity
 
 MOST_CONFIDENCE = 0.97
@@ -31,7 +31,7 @@ class Found:
     weight: float
 
 
-class Sheet:
+class EvidenceBuilder:
     """Collects links and strands for one cause."""
 
     def __init__(self, case: Case, cause: Cause) -> None:
@@ -92,13 +92,13 @@ class Sheet:
             remedies=self.cause.remedies if remedies is None else remedies,
             why_not_sure=tuple(self._unsure),
         )
-        mask = load.mask if load is not None else np.zeros(len(self.case.sampled), np.bool_)
+        mask = load.mask if load is not None else np.zeros(len(self.case.samples), np.bool_)
         if weight is None:
             weight = 0.0 if load is None else load.cores * self.case.focus.seconds
         return Found(finding, mask, weight)
 
 
-def aimed(remedies: tuple[Remedy, ...], target: str) -> tuple[Remedy, ...]:
+def aim(remedies: tuple[Remedy, ...], target: str) -> tuple[Remedy, ...]:
     """The remedies of the table, with their target; `{target}` in their words stands for it."""
     return tuple(
         replace(

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.rows import Mask
-from exhume.diagnose.sampled import Sampled
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.evidence.samples import Samples
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 from exhume.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)
-class Companion:
+class CoRunner:
     """A process beside the keeper of a core, in cores' worth: on all cores now and before, and on that core now."""
 
     pid: int
@@ -34,12 +34,12 @@ _BOUND = 0.9
 _MOST = 0.7
 
 
-def held_back(case: Case, cpu: int, keeper: int, *, least: float, part: float) -> Companion | None:
+def slowed_co_runner(case: Case, cpu: int, keeper: int, *, least: float, part: float) -> CoRunner | None:
     """Who lost most since before: it ran on this core second after second, still runs there and nowhere else, and has
     less than a part of what it had. One that ended is not held back; nor is one that may go elsewhere."""
     if case.baseline.empty:
         return None
-    sampled = case.sampled
+    sampled = case.samples
     then, now = sampled.within(case.baseline), sampled.within(case.focus)
     before = then & (sampled.cpu == cpu)
     found = [
@@ -53,10 +53,10 @@ def held_back(case: Case, cpu: int, keeper: int, *, least: float, part: float) -
     return max(found, key=lambda each: each.lost, default=None)
 
 
-def competitor(case: Case, cpu: int, keeper: int, *, least: float) -> Companion | None:
+def competing_co_runner(case: Case, cpu: int, keeper: int, *, least: float) -> CoRunner | None:
     """The other process that has most of this core, second after second, beside the keeper: both have at least a share
     in most of them."""
-    sampled = case.sampled
+    sampled = case.samples
     now = sampled.within(case.focus)
     there = now & (sampled.cpu == cpu)
     if not _steady(sampled, there & (sampled.pid == keeper), case.focus, least):
@@ -69,7 +69,7 @@ def competitor(case: Case, cpu: int, keeper: int, *, least: float) -> Companion 
     return max(found, key=lambda each: each.there, default=None)
 
 
-def _steady(sampled: Sampled, mask: Mask, window: Window, least: float) -> bool:
+def _steady(sampled: Samples, mask: Mask, window: Window, least: float) -> bool:
     """Whether the masked samples make up a share of most seconds."""
     seconds = max(1, round(window.seconds))
     bins = np.minimum((sampled.wall[mask] - window.since) // NANOS, seconds - 1)
@@ -77,13 +77,13 @@ def _steady(sampled: Sampled, mask: Mask, window: Window, least: float) -> bool:
     return float((shares >= least).mean()) >= _MOST
 
 
-def _pids(sampled: Sampled, mask: Mask, keeper: int) -> list[int]:
+def _pids(sampled: Samples, mask: Mask, keeper: int) -> list[int]:
     # Process 0 is the idle task, whatever interrupted it.
     return [pid for pid in np.unique(sampled.pid[mask]).tolist() if pid not in (0, keeper)]
 
 
-def _companion(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> Companion:
-    sampled = case.sampled
+def _companion(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> CoRunner:
+    sampled = case.samples
     own = sampled.pid == pid
     first = int(np.flatnonzero(own)[0])
     micros = [float(sampled.weight[own & each].sum()) for each in (now, then, now & (sampled.cpu == cpu))]
@@ -92,7 +92,7 @@ def _companion(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> Compani
     # No rows at all can't be quoted.
     if length and micros[1]:
         told.append(_ran(pid, micros[1], case.baseline))
-    return Companion(
+    return CoRunner(
         pid,
         sampled.comms[int(sampled.comm[first])],
         micros[0] / 1e6 / case.focus.seconds,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.case import Case
+from exhume.diagnose.evidence.case import Case
 from exhume.model.finding import Evidence
 
 # A queue's number at the end of an interrupt's name, with what leads up to it: eth0-TxRx-3, nvme0q7, virtio1-input.0.

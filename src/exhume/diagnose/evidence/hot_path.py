@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.evidence import of_load
-from exhume.diagnose.felt import gravity
-from exhume.diagnose.load import Load
-from exhume.diagnose.sampled import Names
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.impact import severity_of
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.quotes import quote_load
+from exhume.diagnose.evidence.samples import Names
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Evidence, Severity
 
@@ -44,11 +44,11 @@ def hot_path(case: Case, functions: tuple[str, ...], load: Load | None = None) -
     load = case.load(names) if load is None else load
     if not load.samples:
         return None
-    function = case.sampled.nearest(load.mask, names) or functions[0]
+    function = case.samples.nearest(load.mask, names) or functions[0]
     who = owner_name(case, load)
     culprit = case.culprit(load, function)
     culprit = replace(culprit, comm=culprit.comm or who)
-    return HotPath(load, function, who, of_load(case, load, functions), culprit)
+    return HotPath(load, function, who, quote_load(case, load, functions), culprit)
 
 
 def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
@@ -58,7 +58,7 @@ def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
     load = case.load(names)
     if not load.samples or load.peak < share:
         return load
-    sampled = case.sampled
+    sampled = case.samples
     seconds = (sampled.wall[load.mask] - case.focus.since) // NANOS
     count = int(seconds.max()) + 1
     cells = np.bincount(sampled.cpu[load.mask] * count + seconds, sampled.weight[load.mask] / 1e6)
@@ -68,7 +68,7 @@ def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
 
 def owner_name(case: Case, load: Load) -> str | None:
     """The name that most of a load goes under, however many processes bear it."""
-    sampled = case.sampled
+    sampled = case.samples
     weights = np.bincount(sampled.comm[load.mask], sampled.weight[load.mask], len(sampled.comms))
     if not weights.any():
         return None
@@ -76,13 +76,13 @@ def owner_name(case: Case, load: Load) -> str | None:
     return sampled.comms[best] if weights[best] >= OWNED * weights.sum() else None
 
 
-def gravity_on_core(case: Case, load: Load) -> Severity:
+def severity_on_core(case: Case, load: Load) -> Severity:
     """How much a load matters; one that is most of what its core does in the kernel is as grave as all of that."""
-    alone = gravity(case, load)
+    alone = severity_of(case, load)
     if load.cpu is None:
         return alone
-    whole = case.load_of(case.sampled.in_kernel, cpus=[load.cpu])
+    whole = case.load_of(case.samples.in_kernel, cpus=[load.cpu])
     own = case.load_of(load.mask, cpus=[load.cpu])
     if own.cores < MOST * whole.cores:
         return alone
-    return max(alone, gravity(case, whole), key=lambda severity: severity.rank)
+    return max(alone, severity_of(case, whole), key=lambda severity: severity.rank)

@@ -1,9 +1,9 @@
 """What programs ask the kernel for all day: files in memory, pipes, sockets. A core full of that is busy, not lost."""
 
-from exhume.diagnose.case import Case
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.rows import Mask
-from exhume.diagnose.sampled import Names
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.evidence.samples import Names
 
 # An ordinary request may have to do with these on its way: then they are what its time goes to.
 _OUTWEIGH = (
@@ -27,7 +27,7 @@ def is_by_design(case: Case, mask: Mask) -> bool:
     if not case.has_stacks:
         return False
     cause = catalogue()["unknown-kernel-path"]
-    sampled = case.sampled
+    sampled = case.samples
     chosen = mask & sampled.in_kernel
     total = float(sampled.weight[chosen].sum())
     meant = float(sampled.weight[chosen & sampled.holding(cause.named("by_design"))].sum())
@@ -40,7 +40,7 @@ def is_ordinary(case: Case, mask: Mask, more: Names = _NO_MORE, *, to_itself: bo
     if not case.has_stacks:
         return False
     cause = catalogue()["unknown-kernel-path"]
-    sampled = case.sampled
+    sampled = case.samples
     chosen = mask & sampled.in_kernel
     total = float(sampled.weight[chosen].sum())
     outweighing = Names.of(name for other in _OUTWEIGH for name in catalogue()[other].functions)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from exhume.diagnose.rows import Floats, Ints, Mask
+from exhume.diagnose.evidence.rows import Floats, Ints, Mask
 from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 from exhume.store.read.stacks import ResolvedStacks, StackNames
@@ -43,7 +43,7 @@ class Names:
         return name in self.whole or (bool(self.beginnings) and name.startswith(self.beginnings))
 
 
-class Sampled:
+class Samples:
     """Samples, one row each: wall time (ns), core, process, thread name, stack and the CPU time it stands for (us)."""
 
     def __init__(self, rows: pa.Table, stacks: ResolvedStacks, stack_index: Ints) -> None:
@@ -63,7 +63,7 @@ class Sampled:
         window: Window,
         also: Window | None = None,
         cpus: Collection[int] | None = None,
-    ) -> "Sampled":
+    ) -> "Samples":
         """The samples of one or two windows, on some cores. What can't be read is missing: the recording notes it."""
         columns = ["cpu", "pid", "comm", "stack", "weight_us", "wall"]
         windows = [each for each in (also, window) if each is not None and not each.empty]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.diagnose.rows import Rows
+from exhume.diagnose.evidence.rows import Rows
 from exhume.model.clock import NANOS
 from exhume.model.events import RESTART
 from exhume.model.finding import Evidence
@@ -15,7 +15,7 @@ UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Restarts:
     """One that ended again and again: its name, how often, and whether each end was a failure of a service (False where
     that isn't known, or where it may have been a helper's answer). `pace_s` is None for a program that was told of
     once; `told` is the newest line about it."""
@@ -36,7 +36,7 @@ class Repeat:
         return frozenset(each for each in self.rows.texts("container").tolist() if each)
 
 
-def repeats_in(events: Rows, least: float) -> list[Repeat]:
+def find_restarts(events: Rows, least: float) -> list[Restarts]:
     """Those that ended so many times or more, in some rows of events."""
     if not len(events):
         return []
@@ -60,7 +60,7 @@ def _by(rows: Rows, column: str) -> list[tuple[str, Rows]]:
     return [(name, rows.matching(column, name)) for name in names]
 
 
-def _program(rows: Rows, name: str) -> Repeat:
+def _program(rows: Rows, name: str) -> Restarts:
     times = rows.total("value") or 0.0
     span = (int(rows.wall.max()) - int(rows.wall.min())) / NANOS
     # The first row tells of lives before it: they don't belong to the time between the rows.
@@ -69,21 +69,21 @@ def _program(rows: Rows, name: str) -> Repeat:
     failed = all(severity != "info" for severity in rows.texts("severity").tolist())
     match = (("kind", RESTART), ("comm", name))
     evidence = Evidence("events", "value", "sum", times, int(rows.wall.min()), int(rows.wall.max()) + 1, match=match)
-    return Repeat(name, times, failed, pace, _newest(rows), evidence, rows)
+    return Restarts(name, times, failed, pace, _newest(rows), evidence, rows)
 
 
-def _unit(rows: Rows, name: str) -> Repeat:
+def _unit(rows: Rows, name: str) -> Restarts:
     ended = _ended(rows, name, (("kind", UNIT_ENDED), ("comm", name)))
     well = int(np.sum(rows.numbers("value") == 0))
     told = f"{ended.told}; of {len(rows)} runs that ended {well or 'none'} went well"
     return replace(ended, told=told, is_unit=True)
 
 
-def _container(rows: Rows, name: str) -> Repeat:
+def _container(rows: Rows, name: str) -> Restarts:
     return replace(_ended(rows, name, (("kind", DIED), ("container_name", name))), is_container=True)
 
 
-def _ended(rows: Rows, name: str, match: tuple[tuple[str, str], ...]) -> Repeat:
+def _ended(rows: Rows, name: str, match: tuple[tuple[str, str], ...]) -> Restarts:
     """One whose ends are told with their codes."""
     pace = float(np.median(np.diff(np.sort(rows.wall)))) / NANOS if len(rows) > 1 else None
     codes = rows.numbers("value")
@@ -91,7 +91,7 @@ def _ended(rows: Rows, name: str, match: tuple[tuple[str, str], ...]) -> Repeat:
     evidence = Evidence(
         "events", "kind", "count", len(rows), int(rows.wall.min()), int(rows.wall.max()) + 1, match=match
     )
-    return Repeat(name, float(len(rows)), failed, pace, _newest(rows), evidence, rows)
+    return Restarts(name, float(len(rows)), failed, pace, _newest(rows), evidence, rows)
 
 
 def _newest(rows: Rows) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.load import TAKEN, Load
-from exhume.diagnose.rows import Floats, Mask
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import CORE_TAKEN, Load
+from exhume.diagnose.evidence.rows import Floats, Mask
 from exhume.model.clock import NANOS
 
 # A process is in the load's hold when so much of its own time goes there.
@@ -23,7 +23,7 @@ _SHORTEST_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class CoreHold:
     """`seconds` in which one core, or one process over all cores, gave so much of a core's time to the load;
     `owner_part` is the part of its largest owner's own time."""
 
@@ -31,25 +31,25 @@ class Hold:
     owner_part: float
 
 
-def hold_of(case: Case, load: Load, share: float = TAKEN) -> Hold:
+def core_hold(case: Case, load: Load, share: float = CORE_TAKEN) -> CoreHold:
     """The hold of a load, where `share` of a core's second counts as held."""
-    sampled = case.sampled
+    sampled = case.samples
     if not load.mask.any():
-        return Hold(0.0, 0.0)
+        return CoreHold(0.0, 0.0)
     if load.owner is None:
-        return Hold(_seconds(case, load.mask, share, by_core=True, turn=1.0), 0.0)
+        return CoreHold(_seconds(case, load.mask, share, by_core=True, turn=1.0), 0.0)
     own = (sampled.pid == load.owner.pid) & sampled.within(case.focus)
     part = float(sampled.weight[own & load.mask].sum()) / max(float(sampled.weight[own].sum()), 1.0)
     turn = TURN if part >= NOTHING_ELSE else 1.0
     on_one = _seconds(case, load.mask, share, by_core=True, turn=turn)
     wandering = _seconds(case, load.mask & own, share, by_core=False, turn=turn) if part >= HELD else 0.0
-    return Hold(max(on_one, wandering), part)
+    return CoreHold(max(on_one, wandering), part)
 
 
 def _seconds(case: Case, mask: Mask, share: float, *, by_core: bool, turn: float) -> float:
     """Seconds of the focus in which a core (or all together) gave at least that share, or that part of it where the
     core had no time left."""
-    sampled = case.sampled
+    sampled = case.samples
     if not mask.any():
         return 0.0
     second = (sampled.wall[mask] - case.focus.since) // NANOS

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from exhume.diagnose.evidence.load import Load, measure_load, no_load
+from exhume.diagnose.evidence.rows import Mask, Rows
+from exhume.diagnose.evidence.samples import Names, Samples
 from exhume.diagnose.focus import Focus
-from exhume.diagnose.load import Load, measure_load, no_load
-from exhume.diagnose.rows import Mask, Rows
-from exhume.diagnose.sampled import Names, Sampled
 from exhume.model.finding import Culprit
 from exhume.model.window import Window
 from exhume.store.read.recording import Recording
@@ -22,7 +22,7 @@ KERNEL_STATES = ("system", "irq", "softirq")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownProcess:
     """What the recorder knew of a process."""
 
     pid: int
@@ -78,38 +78,38 @@ class Case:
     # Stacks
 
     @cached_property
-    def sampled(self) -> Sampled:
+    def samples(self) -> Samples:
         """The stack samples of baseline and focus."""
-        return Sampled.read(self.recording, self.focus, also=self.baseline)
+        return Samples.read(self.recording, self.focus, also=self.baseline)
 
     @cached_property
     def has_stacks(self) -> bool:
         """Whether stacks were sampled in the focus: without them no function can be named."""
-        return bool(self.sampled.within(self.focus).any())
+        return bool(self.samples.within(self.focus).any())
 
     def load(self, functions: Iterable[str] | Names, *, cpus: Collection[int] | None = None) -> Load:
         """The CPU time in stacks that hold one of these functions of the kernel."""
         names = functions if isinstance(functions, Names) else Names.of(functions)
-        return self.load_of(self.sampled.holding(names), cpus=cpus)
+        return self.load_of(self.samples.holding(names), cpus=cpus)
 
     def load_of(self, mask: Mask, *, cpus: Collection[int] | None = None) -> Load:
         """The CPU time in masked samples."""
-        if not len(self.sampled):
+        if not len(self.samples):
             return no_load()
         if cpus is not None:
-            mask = mask & self.sampled.on(cpus)
-        return measure_load(self.sampled, mask, self.focus, self.baseline)
+            mask = mask & self.samples.on(cpus)
+        return measure_load(self.samples, mask, self.focus, self.baseline)
 
     # Processes
 
     @cached_property
-    def _processes(self) -> dict[int, Known]:
+    def _processes(self) -> dict[int, KnownProcess]:
         columns = ("pid", "comm", "cmdline", "cgroup", "container", "pod")
         # The rows come in the order of time: the newest image of a process wins.
-        return {row[0]: Known(*row) for row in self.now("processes").listed(*columns)}
+        return {row[0]: KnownProcess(*row) for row in self.now("processes").listed(*columns)}
 
     @cached_property
-    def processes(self) -> list[Known]:
+    def processes(self) -> list[KnownProcess]:
         """Every process that was told of near the focus, the newest image of each."""
         return list(self._processes.values())
 
@@ -127,7 +127,7 @@ class Case:
         listed = self.now("processes").listed(kind, f"{kind}_name")
         return {number: name for number, name in listed if number is not None and name is not None}
 
-    def process(self, pid: int) -> Known | None:
+    def process(self, pid: int) -> KnownProcess | None:
         return self._processes.get(pid)
 
     def culprit(self, load: Load, function: str | None = None) -> Culprit:

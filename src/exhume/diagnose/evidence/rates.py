@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from exhume.diagnose.case import Case
-from exhume.diagnose.evidence import of_column
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.quotes import quote_column
 from exhume.model.finding import Evidence
 
 
@@ -33,7 +33,7 @@ class Rate:
 def node_rate(case: Case, column: str, unit: str = "") -> Rate | None:
     """The rate of a column of differences of the node table; None where it was not recorded."""
     rows = case.now("node")
-    evidence = of_column(rows, column, "sum", unit)
+    evidence = quote_column(rows, column, "sum", unit)
     now = rows.per_second(column) if len(rows) else None
     if evidence is None or now is None:
         return None
