@@ -2,26 +2,31 @@
 
 import json
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from exhume.cli import fix_targets
-from exhume.cli.fix_targets import _our_target
 from exhume.diagnose.catalogue import catalogue
 from exhume.model.audit import Audit, Judged, Manager, Need, Needed, Origin, Provenance, Service, Trait
+from exhume.model.finding import Action
 from exhume.procfs.host import Host
 
 INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"
 
 
-def test_every_remedy_that_is_ours_names_a_target_and_the_others_none():
-    ours = [each for cause in catalogue().values() for each in cause.remedies if each.command.startswith("exhume fix")]
-    assert len(ours) >= 10
-    assert {_our_target(each.command) for each in ours} == {"{target}", "docker:{target}", "zombies"}
-    assert _our_target("exhume fix apply 'a b'") == "a b"
-    assert _our_target("systemctl edit x") is None and _our_target("exhume zombies --watch") is None
+def test_every_fix_of_the_catalogue_has_a_target():
+    fixes = [
+        each for cause in catalogue().values() for each in cause.remedies if each.action in (Action.APPLY, Action.PLAN)
+    ]
+    assert len(fixes) >= 10
+    assert {each.template for each in fixes} == {"{target}", "docker:{target}", "zombies"}
+    assert replace(fixes[0], target="a b").fix_target == "docker:a b"
+    assert replace(fixes[0], target="a b").command == "exhume fix apply 'docker:a b'"
+    others = [each for cause in catalogue().values() for each in cause.remedies if each.action is Action.RUN]
+    assert others and all(each.fix_target is None for each in others)
 
 
 @pytest.mark.root

@@ -1,16 +1,60 @@
-"""A scene, diagnosed; whatever is quoted has been found again in its recording."""
+"""A diagnosis of a scene or a recording, checked: all evidence is found again in the recording, and no text decides."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from tests.diagnose.evidence_check import untrue
 from tests.diagnose.scenes import Scene
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Diagnosis
+from exhume.model.window import Window
+from exhume.store.read.recording import Recording
 
 
 def judged(scene: Scene, directory: Path) -> Diagnosis:
-    recording = scene.write(directory)
-    found = diagnose(recording, scene.window)
+    """The diagnosis of a scene."""
+    return judged_recording(scene.write(directory), scene.window)
+
+
+def judged_recording(recording: Recording, window: Window) -> Diagnosis:
+    """The diagnosis of a window: true to its recording, and the same with every text replaced by its code."""
+    found = diagnose(recording, window)
     assert not untrue(recording, found)
+    with texts_by_code():
+        assert decisions(diagnose(recording, window)) == decisions(found)
     return found
+
+
+@contextmanager
+def texts_by_code() -> Iterator[None]:
+    """Replace every rendered text by its code."""
+    with patch("exhume.diagnose.messages.fill", lambda code, template, values: code):
+        yield
+
+
+def decisions(diagnosis: Diagnosis) -> object:
+    """All that a diagnosis decides, without its texts."""
+    return (
+        diagnosis.verdict,
+        diagnosis.focus,
+        diagnosis.baseline,
+        [
+            (
+                finding.cause,
+                finding.severity,
+                finding.confidence,
+                finding.culprit,
+                finding.entities,
+                [(link.role, link.at, link.code, link.evidence, link.entities) for link in finding.chain],
+                [doubt.code for doubt in finding.doubts],
+                [(each.id, each.action, each.target, each.fix_target, each.command) for each in finding.remedies],
+            )
+            for finding in diagnosis.findings
+        ],
+        [(each.cause, each.code) for each in diagnosis.ruled_out],
+        [spot.code for spot in diagnosis.blind_spots],
+        [(link.code, link.at, link.evidence) for link in diagnosis.symptoms],
+    )

@@ -4,9 +4,8 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene
-
-from exhume.diagnose.engine import diagnose
 
 CALL = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64"]
 KERNEL = {
@@ -60,6 +59,6 @@ class HealthyNode:
 @pytest.mark.parametrize("seed", range(10))
 def test_nothing_is_found_above_info(tmp_path: Path, seed: int) -> None:
     node = HealthyNode(seed, cores=(2, 2, 4, 8, 16)[seed % 5])
-    found = diagnose(node.scene.write(tmp_path), node.scene.window)
+    found = judged_recording(node.scene.write(tmp_path), node.scene.window)
     assert [each.summary for each in found.findings if each.severity != "info"] == []
     assert found.verdict == "healthy"

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene
 
-from exhume.diagnose.engine import diagnose
 from exhume.model.finding import Severity, Verdict
 
 CALL = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64"]
@@ -27,7 +27,7 @@ TO_ITSELF = [
 @pytest.mark.parametrize("work", WORK)
 def test_it_is_not_called_starvation(tmp_path: Path, work: str) -> None:
     scene = Scene(cores=8).core(3, 20, 30, system=970, user=30).stack(3, 20, 30, 0.97, "worker", 77, WORK[work])
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged_recording(scene.write(tmp_path), scene.window)
     assert not [each.cause for each in found.findings if each.severity is Severity.CRITICAL]
     assert found.verdict is not Verdict.STARVED
 
@@ -35,7 +35,7 @@ def test_it_is_not_called_starvation(tmp_path: Path, work: str) -> None:
 def test_sending_to_itself_is_not_either(tmp_path: Path) -> None:
     scene = Scene(cores=8).core(3, 20, 30, system=970, user=30)
     scene.stack(3, 20, 30, 0.47, "sender", 77, COPYING).stack(3, 20, 30, 0.50, "sender", 77, TO_ITSELF)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged_recording(scene.write(tmp_path), scene.window)
     assert not [each.cause for each in found.findings if each.severity is Severity.CRITICAL]
     assert found.verdict is not Verdict.STARVED
 
@@ -43,7 +43,7 @@ def test_sending_to_itself_is_not_either(tmp_path: Path) -> None:
 def test_a_line_that_only_warns_makes_nobody_suffer(tmp_path: Path) -> None:
     scene = Scene(cores=8).core(3, 20, 30, system=750).stack(3, 20, 30, 0.75, "rsync", 77, WORK["reading files"])
     scene.event(24, "workqueue-hog", "workqueue: zorp hogged CPU for >10000us 4 times", "warning", comm="zorp")
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged_recording(scene.write(tmp_path), scene.window)
     assert not [each.cause for each in found.findings if each.severity is Severity.CRITICAL]
 
 
@@ -51,7 +51,7 @@ def test_a_node_with_too_much_to_do_is_no_cores_fault(tmp_path: Path) -> None:
     scene = Scene(cores=4).core(3, 20, 30, system=800).stack(3, 20, 30, 0.8, "walker", 77, [*CALL, "zorp", "zorp_scan"])
     for cpu in range(4):
         scene.core(cpu, 20, 30, wait_ns=1_500_000_000)
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged_recording(scene.write(tmp_path), scene.window)
     assert not [each.cause for each in found.findings if each.severity is Severity.CRITICAL]
 
 
@@ -61,7 +61,7 @@ def test_kills_of_one_cgroup_at_once_are_one_time(tmp_path: Path) -> None:
         scene.event(
             25.2, "oom-kill", f"Killed process {100 + worker} (nginx) total-vm:1kB", comm="nginx", pid=100 + worker
         )
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged_recording(scene.write(tmp_path), scene.window)
     assert not [each.cause for each in found.findings if each.severity is Severity.CRITICAL]
 
 
@@ -73,5 +73,5 @@ def test_a_timers_job_that_ends_well_is_no_loop(tmp_path: Path) -> None:
             scene.row(
                 "cgroup_events", moment, hierarchy=4, op=op, id=500 + number, level=2, path=path, pid=1, comm="systemd"
             )
-    found = diagnose(scene.write(tmp_path), scene.window)
+    found = judged_recording(scene.write(tmp_path), scene.window)
     assert all(each.severity is Severity.INFO for each in found.findings)

@@ -70,14 +70,14 @@ def test_what_is_quoted_is_recorded(scenario: str):
 def test_without_stacks_it_is_less_sure_and_says_so(scenario: str, tmp_path: Path):
     whole = diagnosed(scenario).findings[0]
     blind = diagnosis_of(without(scenario, STACKS, tmp_path))
-    assert any("no stacks were sampled" in said for said in blind.blind_spots)
+    assert "blind-spot.stacks" in [spot.code for spot in blind.blind_spots]
     found = finding_of(blind, whole.cause)
     if found is None:
         # Then it says why it can't tell.
-        assert [ruled.why for ruled in blind.ruled_out if ruled.cause == whole.cause]
+        assert [ruled.code for ruled in blind.ruled_out if ruled.cause == whole.cause]
     elif any(evidence.table == "samples" for link in whole.chain for evidence in link.evidence):
         assert found.confidence < whole.confidence
-        assert found.why_not_sure
+        assert found.doubts
     assert not any(
         evidence.table == "samples" for each in blind.findings for link in each.chain for evidence in link.evidence
     )

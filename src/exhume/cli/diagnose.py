@@ -161,15 +161,18 @@ def _write_page(look: "Look", found: "Diagnosis", target: Path) -> None:
 
 
 def _next(look: "Look", found: "Diagnosis") -> str:
+    from dataclasses import replace
+
     from exhume.cli.speaking import directory_words
+    from exhume.model.finding import Action
     from exhume.model.times import format_moment
 
     where = directory_words(look.recording.directory)
     for finding in found.findings:
         for remedy in finding.remedies:
-            if remedy.command.startswith("exhume "):
+            if remedy.fix_target is not None:
                 # Look first.
-                return remedy.command.replace("exhume fix apply ", "exhume fix plan ", 1)
+                return replace(remedy, action=Action.PLAN).command
     if not found.findings:
         return f"exhume cores{where}"
     since, until = (format_moment(moment, look.zone, digits=0) for moment in (found.focus[0], found.focus[1] + NANOS))

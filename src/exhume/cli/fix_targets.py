@@ -154,7 +154,7 @@ def _audited(node: Node, options: Namespace) -> Audit:
 def _of_finding(node: Node, options: Namespace, cause: str) -> Wanted:
     """The remedies of a finding: what exhume can do itself, then what is left for a person."""
     finding = _finding(options, cause)
-    ours = [target for remedy in finding.remedies if (target := _our_target(remedy.command)) is not None]
+    ours = [remedy.fix_target for remedy in finding.remedies if remedy.fix_target is not None]
     services = [target for target in dict.fromkeys(ours) if target != ZOMBIES]
     by_hand = tuple(
         Step(
@@ -166,7 +166,7 @@ def _of_finding(node: Node, options: Namespace, cause: str) -> Wanted:
             undo="up to whoever does it",
         )
         for remedy in finding.remedies
-        if _our_target(remedy.command) is None
+        if remedy.fix_target is None
     )
     wanted = _of_services(node, options, cause, services, cause) if services else Wanted(cause)
     return replace(wanted, by_hand=by_hand, zombies=wanted.zombies or ZOMBIES in ours)
@@ -192,14 +192,6 @@ def _finding(options: Namespace, cause: str) -> "Finding":
         others = listed([finding.cause for finding in found.findings]) or "nothing"
         raise UsageError(f"the recording shows no {cause} at that time, but {others}; choose another moment with --at")
     return fitting[0]
-
-
-def _our_target(command: str) -> str | None:
-    """What a remedy of ours is aimed at; None where the remedy is another program's."""
-    import shlex
-
-    words = shlex.split(command) if command.startswith("exhume fix ") else []
-    return words[3] if len(words) >= 4 and words[2] in ("plan", "apply") else None
 
 
 def _zombie_step(node: Node, options: Namespace) -> Step | None:

@@ -1,7 +1,7 @@
-"""What a function's time is held against: the same core before, the other cores then, the same core an hour earlier.
+"""Comparisons of a function's time: the same core before, the other cores meanwhile, the same core an hour earlier.
 
-A core that is busy with something is no news where it always is, or where all cores are. The three comparisons say so,
-each with its significance; the weakest of them is what can be claimed.
+A busy core is no finding where it is always so, or where all cores are. Each comparison has its significance; the
+weakest of them is what can be claimed.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A function on one core in the focus, against what there is to hold it against (None where there is nothing)."""
+    """A function on one core in the focus, with what it is compared with (None where there is nothing)."""
 
     function: str
     cpu: int
@@ -44,20 +44,15 @@ class Comparison:
     hour_earlier: Share | None
 
     def significance_of(self, against: Share) -> float:
-        """Standard errors between the focus and something it is held against."""
+        """Standard errors between the focus and what it is compared with."""
         return significance(self.now.samples, self.now.seconds, against.samples, against.seconds)
 
     @property
-    def text(self) -> str:
-        """The comparison in words."""
-        told = [
-            (self.before, "just before"),
-            (self.others, "on the other cores meanwhile"),
-            (self.hour_earlier, "there an hour earlier"),
-        ]
-        parts = [f"{each.share:.1%} {where}" for each, where in told if each is not None]
-        against = f", against {', '.join(parts)}" if parts else ""
-        return f"{self.function} took {self.now.share:.0%} of core {self.cpu}{against}"
+    def values(self) -> dict[str, object]:
+        """The shares, for the message about them; None where there is nothing to compare with."""
+        others = {"before": self.before, "others": self.others, "hour": self.hour_earlier}
+        shares: dict[str, object] = {name: None if each is None else each.share for name, each in others.items()}
+        return {"function": self.function, "cpu": self.cpu, "share": self.now.share, **shares}
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -79,12 +74,12 @@ class Comparison:
 
 def compare(case: Case, function: str, cpu: int) -> Comparison:
     """CoreHold a function of the kernel on one core against the calm before, the other cores and the hour before."""
-    sampled = case.samples
-    holding = sampled.holding(Names.of([function]))
-    here = sampled.cpu == cpu
-    now = _share(sampled, holding & here, case.focus, 1)
-    before = None if case.baseline.empty else _share(sampled, holding & here, case.baseline, 1)
-    others = _share(sampled, holding & ~here, case.focus, case.cores - 1) if case.cores > 1 else None
+    samples = case.samples
+    holding = samples.holding(Names.of([function]))
+    here = samples.cpu == cpu
+    now = _share(samples, holding & here, case.focus, 1)
+    before = None if case.baseline.empty else _share(samples, holding & here, case.baseline, 1)
+    others = _share(samples, holding & ~here, case.focus, case.cores - 1) if case.cores > 1 else None
     return Comparison(function, cpu, now, before, others, _hour_earlier(case, function, cpu))
 
 
@@ -93,12 +88,12 @@ def _hour_earlier(case: Case, function: str, cpu: int) -> Share | None:
     span = case.recording.span()
     if span is None or earlier.since < span.since or case.recording.gaps(earlier):
         return None
-    sampled = Samples.read(case.recording, earlier, cpus={cpu})
-    return _share(sampled, sampled.holding(Names.of([function])), earlier, 1)
+    samples = Samples.read(case.recording, earlier, cpus={cpu})
+    return _share(samples, samples.holding(Names.of([function])), earlier, 1)
 
 
-def _share(sampled: Samples, mask: Mask, window: Window, cores: int) -> Share:
-    chosen = mask & sampled.within(window)
+def _share(samples: Samples, mask: Mask, window: Window, cores: int) -> Share:
+    chosen = mask & samples.within(window)
     seconds = window.seconds * max(cores, 1)
-    weight = float(np.sum(sampled.weight[chosen])) / 1e6
+    weight = float(np.sum(samples.weight[chosen])) / 1e6
     return Share(weight / max(seconds, 1e-9), int(chosen.sum()), seconds, window.since, window.until)

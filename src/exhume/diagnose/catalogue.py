@@ -1,55 +1,84 @@
-"""The table of causes (causes.toml): signatures, thresholds, explanations and remedies, as data."""
+"""The catalogue of causes (causes.toml): signatures, thresholds, explanations and remedies, as data."""
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
 from exhume.diagnose.evidence.samples import Names
-from exhume.model.finding import Remedy
+from exhume.model.finding import Action, Remedy
+
+# A table of function groups that several causes refer to.
+SHARED = "shared"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One entry of the table. `functions` of the kernel are its signature in stacks; `log` are kinds of kernel-log
-    lines that speak for it; `yields_to` are causes that explain more: where one of them accounts for the same CPU time,
-    this one is only how it shows."""
+    """One entry of the catalogue. `functions` of the kernel are its signature in stacks, `groups` are other functions
+    that it distinguishes; `log` are kinds of kernel-log lines that support it. `yields_to` are causes that explain
+    more: where one of them accounts for the same CPU time, this one is only an effect of it. `last`: it examines what
+    the other causes leave unexplained. `outweighs_ordinary`: its functions inside an ordinary system call are what the
+    time goes to, not the call."""
 
     id: str
     title: str
     explanation: str
     functions: tuple[str, ...] = ()
-    more_functions: dict[str, tuple[str, ...]] | None = None
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     log: tuple[str, ...] = ()
-    thresholds: dict[str, float] | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     yields_to: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    last: bool = False
+    outweighs_ordinary: bool = False
 
     @cached_property
     def names(self) -> Names:
         return Names.of(self.functions)
 
-    def named(self, group: str) -> Names:
-        """Another group of functions that the cause tells apart."""
-        return Names.of((self.more_functions or {})[group])
+    def group(self, name: str) -> Names:
+        """A group of functions, to look for in stacks."""
+        return Names.of(self.groups[name])
 
     def limit(self, name: str) -> float:
-        """A threshold of the table."""
-        return (self.thresholds or {})[name]
+        """A threshold, a weight or a factor."""
+        return self.thresholds[name]
 
 
 @cache
 def catalogue() -> dict[str, Cause]:
-    """All causes, in the order of the table."""
+    """All causes, in the order of the file."""
     content: dict[str, dict[str, Any]] = tomllib.loads(
         (files("exhume.diagnose") / "causes.toml").read_text(encoding="utf-8")
     )
-    return {name: _cause(name, entry) for name, entry in content.items()}
+    shared = content.pop(SHARED)["groups"]
+    return {name: _cause(name, entry, shared) for name, entry in content.items()}
 
 
-def _cause(name: str, entry: dict[str, Any]) -> Cause:
-    remedies = tuple(Remedy(**each) for each in entry.pop("remedies", []))
-    lists: dict[str, Any] = {key: tuple(entry.pop(key)) for key in ("functions", "log", "yields_to") if key in entry}
-    more = {group: tuple(names) for group, names in entry.pop("more_functions", {}).items()}
-    return Cause(id=name, remedies=remedies, more_functions=more, **lists, **entry)
+def _cause(name: str, entry: dict[str, Any], shared: Mapping[str, Sequence[str]]) -> Cause:
+    remedies = tuple(_remedy(each) for each in entry.pop("remedies", []))
+    known = {**shared, **entry.pop("groups", {})}
+    groups = {group: _expanded(names, known) for group, names in known.items()}
+    functions = _expanded(entry.pop("functions", []), known)
+    lists: dict[str, Any] = {key: tuple(entry.pop(key)) for key in ("log", "yields_to") if key in entry}
+    return Cause(id=name, functions=functions, groups=groups, remedies=remedies, **lists, **entry)
+
+
+def _expanded(names: Sequence[str], known: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The names of a group, with those of the groups that it includes as `@group`."""
+    found: list[str] = []
+    for name in names:
+        found += _expanded(known[name[1:]], known) if name.startswith("@") else [name]
+    return tuple(dict.fromkeys(found))
+
+
+def _remedy(entry: dict[str, Any]) -> Remedy:
+    """A remedy is a fix to apply (`fix`), a fix to plan (`plan`), a shell command (`command`), or advice."""
+    for key, action in (("fix", Action.APPLY), ("plan", Action.PLAN), ("command", Action.RUN)):
+        if key in entry:
+            template = entry.pop(key)
+            named = "{target}" in template + entry["text"]
+            return Remedy(action=action, template=template, names_target=named, **entry)
+    return Remedy(names_target="{target}" in entry["text"], **entry)

@@ -1,31 +1,42 @@
-"""From a window to a diagnosis: find what stands out, ask every cause, settle who explains what, and rank."""
+"""From a window to a diagnosis: find what stands out, examine every cause, settle which explains which, and rank."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
+from exhume.diagnose import messages
 from exhume.diagnose.baseline import SIGNIFICANT, compare
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.causes import CAUSES, LAST, Examine
-from exhume.diagnose.evidence.builder import Found
+from exhume.diagnose.causes import Examine, examiners
+from exhume.diagnose.evidence.builder import Found, rule_out
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.facts.owners import with_names
 from exhume.diagnose.focus import find_foci
 from exhume.diagnose.symptoms import Symptom, find_symptoms
-from exhume.model.finding import Diagnosis, Finding, Link, Role, RuledOut, Severity, Verdict
+from exhume.model.finding import (
+    BlindSpot,
+    Diagnosis,
+    Doubt,
+    EntityKind,
+    Finding,
+    Link,
+    Role,
+    RuledOut,
+    Severity,
+    Verdict,
+)
 from exhume.model.window import Window
 from exhume.store.read.cached import Remembered
 from exhume.store.read.recording import Recording
 
-# A finding below this is not told: it would be a guess.
+# A finding below this is not reported: it would be a guess.
 LEAST_CONFIDENCE = 0.3
-# From here on a finding that is only worth knowing accounts for its samples like a graver one.
+# From here on a finding that is only worth knowing accounts for its samples like a more severe one.
 WELL_KNOWN = 0.5
-# Findings that account for the same samples to this degree are about the same trouble; less is enough where they also
-# name the same process.
+# Findings that share this part of their samples have the same cause; less is enough where they also name the same
+# process.
 SAME_TIME = 0.5
 SAME_PROCESS_TIME = 0.2
 MOST_SYMPTOMS = 4
@@ -39,7 +50,7 @@ def diagnose(
     recording: Recording, window: Window, *, at: int | None = None, progress: Progress = lambda done: None
 ) -> Diagnosis:
     """The diagnosis of a window, or of what is nearest to a moment in it."""
-    # The causes ask for the same minutes over and over.
+    # The causes read the same minutes over and over.
     recording = recording if isinstance(recording, Remembered) else Remembered(recording)
     foci = find_foci(recording, window, at)
     cases = [Case.of(recording, focus) for focus in foci]
@@ -47,16 +58,16 @@ def diagnose(
     against: dict[str, RuledOut] = {}
     symptoms: list[Symptom] = []
     for number, case in enumerate(cases):
-        felt = find_symptoms(case)
-        symptoms += felt
+        own = find_symptoms(case)
+        symptoms += own
         found, ruled_out = examine(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
         for each in found:
-            told = with_symptoms(with_comparison(case, with_names(case, each.finding)), felt)
-            if told.cause not in findings or _better(told, findings[told.cause]):
-                findings[told.cause] = told
+            finding = with_symptoms(with_comparison(case, with_names(case, each.finding)), own)
+            if finding.cause not in findings or _better(finding, findings[finding.cause]):
+                findings[finding.cause] = finding
         for reason in ruled_out:
             against.setdefault(reason.cause, reason)
-    # Each focus is ranked in itself; among them, the gravest come first.
+    # Each focus is ranked by itself; among them, the most severe come first.
     ranked = sorted(findings.values(), key=lambda finding: -finding.severity.rank)
     return Diagnosis(
         node=recording.facts.node,
@@ -72,26 +83,28 @@ def diagnose(
 
 
 def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
-    """Ask every cause about one case; the findings are ranked."""
+    """Examine every cause in one case; the findings are ranked."""
     case.explained = np.zeros(len(case.samples), np.bool_)
-    total = len(CAUSES) + len(LAST)
+    first = {cause: look for cause, look in examiners().items() if not catalogue()[cause].last}
+    last = {cause: look for cause, look in examiners().items() if catalogue()[cause].last}
+    total = len(first) + len(last)
     found: list[Found] = []
     ruled_out: list[RuledOut] = []
-    _ask(CAUSES, case, found, ruled_out, lambda n: progress(n / total))
+    _examine_all(first, case, found, ruled_out, lambda n: progress(n / total))
     found, settled = settle(found)
     ruled_out += settled
     for each in found:
-        # What is well known to be harmless is no unknown path either.
+        # What is known to be harmless is no unknown path either.
         if each.finding.severity is not Severity.INFO or each.finding.confidence >= WELL_KNOWN:
             case.explained |= each.mask
     case.found = tuple(each.finding.cause for each in found)
-    _ask(LAST, case, found, ruled_out, lambda n: progress((len(CAUSES) + n) / total))
+    _examine_all(last, case, found, ruled_out, lambda n: progress((len(first) + n) / total))
     found, settled = settle(found)
     ruled_out += settled
     return sorted(found, key=_rank), ruled_out
 
 
-def _ask(
+def _examine_all(
     causes: Mapping[str, Examine],
     case: Case,
     found: list[Found],
@@ -103,15 +116,15 @@ def _ask(
         if isinstance(answer, RuledOut):
             ruled_out.append(answer)
         elif answer.finding.confidence < LEAST_CONFIDENCE:
-            why = f"too little speaks for it (confidence {answer.finding.confidence:.2f})"
-            ruled_out.append(RuledOut(answer.finding.cause, why))
+            finding = answer.finding
+            ruled_out.append(rule_out(finding.cause, "low-confidence", confidence=finding.confidence))
         else:
             found.append(answer)
         step(number + 1)
 
 
 def settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
-    """Drop the findings that are only how another one shows."""
+    """Drop the findings that are only an effect of another one."""
     by_cause = {each.finding.cause: each for each in found}
     kept, dropped = [], []
     for each in found:
@@ -121,18 +134,18 @@ def settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
         if winner is None:
             kept.append(each)
         else:
-            why = f"it is how {winner.finding.cause} shows here: {winner.finding.summary}"
-            dropped.append(RuledOut(each.finding.cause, why))
+            values = {"by": winner.finding.cause, "summary": winner.finding.summary}
+            dropped.append(rule_out(each.finding.cause, "explained", **values))
     return kept, dropped
 
 
 def _explains(better: Found, lesser: Found) -> bool:
-    """Whether the better finding accounts for what the lesser one is about. One that isn't about samples is explained
-    by any that is as grave and names the same."""
+    """Whether the better finding accounts for the lesser one. One that isn't about samples is explained by any that is
+    as severe and names the same process, container or cgroup."""
     if better.finding.severity.rank < lesser.finding.severity.rank:
         return False
     if not better.mask.any() and not better.weight:
-        # What costs nothing now is no reason for anything now.
+        # What costs nothing now causes nothing now.
         return False
     if not lesser.mask.any() or not better.mask.any():
         return better.finding.confidence >= lesser.finding.confidence and _names_same(better.finding, lesser.finding)
@@ -141,11 +154,15 @@ def _explains(better: Found, lesser: Found) -> bool:
 
 
 def _names_same(better: Finding, lesser: Finding) -> bool:
-    """Whether the better finding names whoever the lesser one is about; True where that one names nobody."""
+    """Whether the better finding names the culprit of the lesser one; True where that one names none."""
     whom = lesser.culprit
-    names = {name for name in (whom.comm, whom.container, whom.cgroup) if name}
-    told = " ".join((better.summary, *(link.text for link in better.chain)))
-    return not names or any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", told) for name in names)
+    names = (
+        (whom.comm, (EntityKind.PROCESS, EntityKind.CONTAINER, EntityKind.UNIT)),
+        (whom.container, (EntityKind.CONTAINER,)),
+        (whom.cgroup, (EntityKind.CGROUP,)),
+    )
+    known = [(name, kinds) for name, kinds in names if name]
+    return not known or any(better.names(name, *kinds) for name, kinds in known)
 
 
 def overlap(one: Mask, other: Mask) -> float:
@@ -163,8 +180,8 @@ def _better(one: Finding, other: Finding) -> bool:
 
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
-    """The finding with what was felt at the head of its chain: on its own core where it is about one. What is only
-    worth knowing did not cause what was felt."""
+    """The finding with the symptoms at the head of its chain: those of its own core where it is about one. A finding
+    that is only worth knowing caused none of them."""
     if finding.severity is Severity.INFO:
         return finding
     cpu = finding.culprit.cpu
@@ -175,7 +192,7 @@ def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
 
 
 def with_comparison(case: Case, finding: Finding) -> Finding:
-    """The finding with its function held against the time before, the other cores and the hour before."""
+    """The finding with its function compared with the time before, the other cores and the hour before."""
     function, cpu = finding.culprit.function, finding.culprit.cpu
     if function is None or cpu is None or not case.has_stacks:
         return finding
@@ -184,10 +201,13 @@ def with_comparison(case: Case, finding: Finding) -> Finding:
         return finding
     earlier = comparison.hour_earlier
     if earlier is not None and comparison.significance_of(earlier) < SIGNIFICANT:
-        doubt = "it was much the same an hour earlier"
+        code = "shared.usual"
         confidence = round(USUAL_FACTOR * finding.confidence, 2)
-        finding = replace(finding, confidence=confidence, why_not_sure=(*finding.why_not_sure, doubt))
-    link = Link(Role.MECHANISM, case.focus.since, comparison.text, comparison.evidence)
+        doubts = (*finding.doubts, Doubt(code, messages.render(code, {})))
+        finding = replace(finding, confidence=confidence, doubts=doubts)
+    code = "shared.comparison"
+    text = messages.render(code, comparison.values)
+    link = Link(Role.MECHANISM, case.focus.since, text, comparison.evidence, code)
     last = max((i for i, each in enumerate(finding.chain) if each.role == Role.MECHANISM), default=-1)
     return replace(finding, chain=(*finding.chain[: last + 1], link, *finding.chain[last + 1 :]))
 
@@ -198,7 +218,7 @@ def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]
     grave = {finding.severity for finding in findings} | {
         symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd")
     }
-    # A core in the kernel is grave by itself, unless it is known what it does: then it is as grave as that.
+    # A core in the kernel is severe by itself, unless a finding says what it does: then that one's severity counts.
     known = {finding.culprit.cpu for finding in findings}
     grave |= {each.severity for each in symptoms if each.kind == "hot-core" and each.cpu not in known}
     if Severity.CRITICAL in grave:
@@ -206,19 +226,24 @@ def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]
     return Verdict.DEGRADED if Severity.WARNING in grave else Verdict.HEALTHY
 
 
-def blind_spots(recording: Recording, cases: list[Case]) -> list[str]:
+def blind_spots(recording: Recording, cases: list[Case]) -> list[BlindSpot]:
     """What could not be seen in these times."""
-    said = [f"the recorder had to do without {line}" for line in recording.facts.sources_missing]
+    spots = [_blind_spot("source", source=source) for source in recording.facts.sources_missing]
     for case in cases:
         if not case.has_stacks:
-            said.append("no stacks were sampled in this time: functions and processes can't be named")
+            spots.append(_blind_spot("stacks"))
         if case.baseline.empty:
-            said.append("there is no calm time before or after it in the recording: nothing to compare with")
+            spots.append(_blind_spot("baseline"))
         missing = sum(gap.seconds for gap in recording.gaps(case.focus))
         if missing:
-            said.append(f"nothing was recorded in {missing:.0f} of the {case.focus.seconds:.0f} seconds")
+            spots.append(_blind_spot("gap", missing=missing, seconds=case.focus.seconds))
         for loss in recording.losses(case.focus):
-            where = "" if loss.cpu is None else f" on core {loss.cpu}"
-            said.append(f"{loss.source}: {loss.count:,} {loss.kind}{where}: {loss.text}")
-    said += [f"{skipped.path} was not read: {skipped.reason}" for skipped in recording.skipped]
-    return list(dict.fromkeys(said))
+            values = {"source": loss.source, "count": loss.count, "kind": loss.kind, "cpu": loss.cpu, "text": loss.text}
+            spots.append(_blind_spot("loss", **values))
+    spots += [_blind_spot("unread", path=each.path, reason=each.reason) for each in recording.skipped]
+    return list(dict.fromkeys(spots))
+
+
+def _blind_spot(key: str, **values: object) -> BlindSpot:
+    code = f"blind-spot.{key}"
+    return BlindSpot(code, messages.render(code, values))

@@ -1,12 +1,14 @@
-"""What was felt in a focus: lines in the kernel log, cores lost to the kernel, threads that had to wait."""
+"""Symptoms in a focus: lines in the kernel log, cores lost to the kernel, threads that had to wait."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
+from exhume.diagnose import messages
 from exhume.diagnose.evidence.case import KERNEL_STATES, Case
 from exhume.diagnose.evidence.ordinary import is_by_design, is_ordinary
+from exhume.diagnose.evidence.quotes import log_lines, quote_core, quote_event
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.waits import waits_of_cores
 from exhume.model.clock import NANOS
@@ -21,13 +23,11 @@ STOLEN = 0.2
 # Threads waiting for a core, in seconds a second, and how much more than before that has to be.
 WAITING = 1.0
 WAITING_RISE = 3.0
-# A driver speaks up seconds after its queue stood still, and a starved log is written late.
-LOG_SLACK_NS = 15 * NANOS
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One thing that was felt. `cpu` is the core it points to, where it points to one."""
+    """One symptom. `cpu` is the core it points to, where it points to one."""
 
     kind: str
     severity: Severity
@@ -38,7 +38,15 @@ class Symptom:
 
     @property
     def link(self) -> Link:
-        return Link(Role.SYMPTOM, self.at, self.text, self.evidence)
+        return Link(Role.SYMPTOM, self.at, self.text, self.evidence, _code(self.kind))
+
+
+def _code(kind: str) -> str:
+    return f"symptom.{kind}"
+
+
+def _text(kind: str, **values: object) -> str:
+    return messages.render(_code(kind), values)
 
 
 def find_symptoms(case: Case) -> list[Symptom]:
@@ -57,22 +65,18 @@ _ORDER = ("log", "hot-core", "ksoftirqd", "steal", "waiting")
 
 
 def _log_lines(case: Case) -> list[Symptom]:
-    near = Window(case.focus.since - 2 * NANOS, case.focus.until + LOG_SLACK_NS)
     found: dict[tuple[str, int | None], Symptom] = {}
-    for event in case.recording.events(near):
-        if event.kind not in STARVATION_KINDS or event.kind == INCIDENT:
+    for event in log_lines(case, tuple(STARVATION_KINDS)):
+        if event.kind == INCIDENT:
             continue
         cpu = event.cpu
-        way: tuple[Evidence, ...] = ()
+        queue: tuple[Evidence, ...] = ()
         if cpu is None and event.queue is not None:
-            cpu, way = core_of_queue(case, event.device, event.queue)
-        told = Evidence(
-            "events", "text", "first", event.text, event.wall, event.wall + 1, match=(("kind", event.kind),)
-        )
-        where = f" (that queue's interrupt goes to core {cpu})" if way else ""
-        # The kernel warns of some things long before anybody is starved.
-        grave = Severity.CRITICAL if event.severity == "critical" else Severity.WARNING
-        symptom = Symptom("log", grave, event.wall, f"the kernel log says: {event.text}{where}", (told, *way), cpu)
+            cpu, queue = core_of_queue(case, event.device, event.queue)
+        text = _text("log", line=event.text, queue_cpu=cpu if queue else None)
+        # The kernel warns of some things long before work is starved.
+        severity = Severity.CRITICAL if event.severity == "critical" else Severity.WARNING
+        symptom = Symptom("log", severity, event.wall, text, (quote_event(event), *queue), cpu)
         found.setdefault((event.kind, event.queue), symptom)
     return list(found.values())
 
@@ -109,13 +113,13 @@ def _hot_cores(case: Case) -> list[Symptom]:
         span = Window(since, until)
         inside = own.within(span)
         column = max(KERNEL_STATES, key=lambda state: inside.total(state) or 0)
-        told = Evidence("cpu", column, "max", inside.highest(column) or 0, since, until, cpu, unit="permille")
-        share = float(inside.sums(KERNEL_STATES).mean()) / 10
-        text = f"core {cpu} spent {seconds:.0f} s in the kernel, {share:.0f}% of it"
-        # A program that reads files or serves a network keeps nobody waiting by that alone.
+        quote = Evidence("cpu", column, "max", inside.highest(column) or 0, since, until, cpu, unit="permille")
+        share = float(inside.sums(KERNEL_STATES).mean()) / 1000
+        text = _text("hot-core", cpu=cpu, seconds=seconds, share=share)
+        # A program that reads files or serves a network starves no other by that alone.
         here = case.samples.within(span) & (case.samples.cpu == cpu)
         severity = Severity.INFO if is_ordinary(case, here) or is_by_design(case, here) else Severity.CRITICAL
-        found.append(Symptom("hot-core", severity, since, text, (told,), cpu))
+        found.append(Symptom("hot-core", severity, since, text, (quote,), cpu))
     return found
 
 
@@ -143,9 +147,9 @@ def _starved_softirqs(case: Case) -> list[Symptom]:
     found = []
     for wall, comm, cpu, waited in rows.listed("wall", "comm", "cpu", "wait_ns"):
         if comm.startswith("ksoftirqd/") and waited > KSOFTIRQD_WAIT_S * NANOS:
-            told = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, cpu, (("comm", comm),), unit="ns")
-            text = f"{comm} waited {waited / NANOS:.1f} s to run: the softirqs of core {cpu} stood still"
-            found.append(Symptom("ksoftirqd", Severity.CRITICAL, wall, text, (told,), cpu))
+            quote = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, cpu, (("comm", comm),), unit="ns")
+            text = _text("ksoftirqd", comm=comm, waited=waited / NANOS, cpu=cpu)
+            found.append(Symptom("ksoftirqd", Severity.CRITICAL, wall, text, (quote,), cpu))
     return found[:4]
 
 
@@ -153,9 +157,8 @@ def _stolen(case: Case) -> list[Symptom]:
     share, cpu, at = case.core_share(("steal",))
     if share < STOLEN or cpu is None:
         return []
-    told = Evidence("cpu", "steal", "max", round(share * 1000), at, at + 1, cpu, unit="permille")
-    text = f"the hypervisor took {share:.0%} of core {cpu}'s second"
-    return [Symptom("steal", Severity.WARNING, at, text, (told,), cpu)]
+    text = _text("steal", share=share, cpu=cpu)
+    return [Symptom("steal", Severity.WARNING, at, text, (quote_core("steal", share, cpu, at),), cpu)]
 
 
 def _waiting(case: Case) -> list[Symptom]:
@@ -169,11 +172,11 @@ def _waiting(case: Case) -> list[Symptom]:
         return []
     others = [waited for core, waited in now.items() if core != cpu]
     if others and now[cpu] < WAITING_RISE * float(np.median(others)):
-        # Where threads wait for every core, the node has more to do than it can: no core's fault.
+        # Where threads wait for every core the node is overcommitted, and no single core is to blame.
         return []
     rows = case.now("cpu")
     rows = rows.where(rows.cpu == cpu)
     since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
-    told = Evidence("cpu", "wait_ns", "sum", rows.total("wait_ns") or 0, since, until, cpu, unit="ns")
-    text = f"threads waited {now[cpu]:.1f} s a second for core {cpu} (before: {usual:.1f})"
-    return [Symptom("waiting", Severity.WARNING, since, text, (told,), cpu)]
+    quote = Evidence("cpu", "wait_ns", "sum", rows.total("wait_ns") or 0, since, until, cpu, unit="ns")
+    text = _text("waiting", waited=now[cpu], cpu=cpu, before=usual)
+    return [Symptom("waiting", Severity.WARNING, since, text, (quote,), cpu)]

@@ -1,5 +1,9 @@
-"""The words for a diagnosis: evidence, the chain from symptom to root cause, findings, and what was ruled out."""
+"""Types of a diagnosis: evidence, the chain from symptom to root cause, findings, entities, remedies, ruled-out causes.
 
+Decisions use the fields and codes of these types. `text`, `summary` and `command` are renderings for people.
+"""
+
+import shlex
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -29,12 +33,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A recorded value, told so that anybody can find it again.
+    """A recorded value with the description that finds it again in the recording.
 
-    `column` of the rows of `table` between the wall times `since` and `until` (nanoseconds, half-open), taken together
-    by `how` (max, min, sum, mean, first, last, count, share), gives `value`. `cpu` and `match` (column = text) narrow
-    the rows. In samples, `functions` keeps the samples whose stack holds one of them; `share` is then their part of the
-    time of the cores that were looked at. What was looked at alive, and is in no table, has the table `live`.
+    `column` of the rows of `table` between the wall times `since` and `until` (nanoseconds, half-open), aggregated by
+    `how` (max, min, sum, mean, first, last, count, share), gives `value`. `cpu` and `match` (column = text) narrow the
+    rows. In samples, `functions` keeps the samples whose stack holds one of them; `share` is then their part of the
+    time of the cores in question. A value that was read from the live node, and is in no table, has the table `live`.
     """
 
     table: str
@@ -49,19 +53,58 @@ class Evidence:
     unit: str = ""
 
 
+class EntityKind(StrEnum):
+    """What kind of thing an entity is."""
+
+    PROCESS = "process"
+    CGROUP = "cgroup"
+    CONTAINER = "container"
+    POD = "pod"
+    UNIT = "unit"
+    DEVICE = "device"
+    CORE = "core"
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A thing that a finding names. `id` is a pid, a path, a container id, a pod uid, a unit, a device or a core; it is
+    empty for a process name that several processes share. In a message it renders as its name; the format spec `pid`
+    adds the pid of a process."""
+
+    kind: EntityKind
+    id: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        if spec == "pid" and self.kind is EntityKind.PROCESS and self.id:
+            return f"{self.name} (pid {self.id})"
+        return self.name
+
+
+def process_entity(comm: str, pid: int | None = None) -> Entity:
+    """A process by its name, and by its pid where one process is meant."""
+    return Entity(EntityKind.PROCESS, "" if pid is None else str(pid), comm)
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One step of the chain: what was seen, when (wall nanoseconds), and the recorded values that say so."""
+    """One step of the chain: what was observed, when (wall nanoseconds), and the recorded values behind it. `code` is
+    its stable identifier, `entities` are the things that it names."""
 
     role: Role
     at: int
     text: str
     evidence: tuple[Evidence, ...] = ()
+    code: str = ""
+    entities: tuple[Entity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Who or what took the CPU, as far as it is known."""
+    """The process, cgroup, core and function that took the CPU time, as far as they are known."""
 
     cpu: int | None = None
     pid: int | None = None
@@ -74,23 +117,76 @@ class Culprit:
     container_name: str | None = None
     pod_name: str | None = None
 
+    @property
+    def process(self) -> Entity | None:
+        """The process, or the name that several processes share; None where neither is known."""
+        return None if self.comm is None else process_entity(self.comm, self.pid)
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """Everything that the culprit names."""
+        named = (
+            (EntityKind.CGROUP, self.cgroup, self.cgroup),
+            (EntityKind.CONTAINER, self.container, self.container_name),
+            (EntityKind.POD, self.pod, self.pod_name),
+        )
+        found = [Entity(kind, number, name or number) for kind, number, name in named if number and number != "/"]
+        if self.cpu is not None:
+            found.append(Entity(EntityKind.CORE, str(self.cpu), f"core {self.cpu}"))
+        return (*([self.process] if self.process else []), *found)
+
+
+class Action(StrEnum):
+    """What a remedy is: a fix that `exhume fix` applies or plans, a command to run, or advice without a command."""
+
+    APPLY = "fix-apply"
+    PLAN = "fix-plan"
+    RUN = "run"
+    ADVISE = "advise"
+
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something to do about it. `command` is what to run; `text` says what it does."""
+    """Something to do about a finding. `target` is the thing it acts on. `template` has `{target}` for it: the target
+    of `exhume fix` (`docker:{target}`) for a fix, a shell command for everything else."""
 
     id: str
     text: str
+    action: Action = Action.ADVISE
     target: str = ""
-    command: str = ""
+    template: str = ""
     risk: str = "low"
     reversible: bool = True
+    names_target: bool = True
+
+    @property
+    def fix_target(self) -> str | None:
+        """What `exhume fix` acts on; None where the remedy is not a fix."""
+        if self.action not in (Action.APPLY, Action.PLAN):
+            return None
+        return self.template.replace("{target}", self.target)
+
+    @property
+    def command(self) -> str:
+        """The command line; safe to paste, whatever characters the target's name has."""
+        if self.fix_target is not None:
+            verb = "apply" if self.action is Action.APPLY else "plan"
+            return f"exhume fix {verb} {shlex.quote(self.fix_target)}"
+        return self.template.replace("{target}", shlex.quote(self.target))
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something that limits the confidence of a finding."""
+
+    code: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause, from what was felt to what has to change. `confidence` is the share of findings told with it that are
-    right, as measured in the lab; `why_not_sure` says what keeps it from being higher."""
+    """A cause, from its symptoms to what has to change. `confidence` is the share of findings with this confidence that
+    are right, as measured in the lab; `doubts` say what limits it."""
 
     cause: str
     title: str
@@ -100,19 +196,34 @@ class Finding:
     chain: tuple[Link, ...]
     culprit: Culprit = Culprit()
     remedies: tuple[Remedy, ...] = ()
-    why_not_sure: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    entities: tuple[Entity, ...] = ()
+
+    def names(self, name: str, *kinds: EntityKind) -> bool:
+        """Whether the finding names an entity of one of these kinds by its name or id."""
+        return any(each.kind in kinds and name in (each.name, each.id) for each in self.entities)
 
 
 @dataclass(frozen=True, slots=True)
 class RuledOut:
-    """A cause that the evidence speaks against, or that could not be judged."""
+    """A cause that the evidence speaks against, or that could not be judged. `values` are the numbers behind `code`."""
 
     cause: str
+    code: str
     why: str
+    values: tuple[tuple[str, float | int | str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlindSpot:
+    """Something that a diagnosis could not see."""
+
+    code: str
+    text: str
 
 
 class Verdict(StrEnum):
-    """The node in a word."""
+    """The node in one word."""
 
     STARVED = "starved"
     DEGRADED = "degraded"
@@ -122,9 +233,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The answer. `window` is what was asked about, `focus` the part of it that the findings are about, `baseline` the
-    calm time that it was compared with, empty where there is none (wall nanoseconds, half-open). `symptoms` is what was
-    felt, whether a cause explains it or not."""
+    """The answer. `window` is the requested time, `focus` the part of it that the findings are about, `baseline` the
+    calm time that it was compared with, empty where there is none (wall nanoseconds, half-open). `symptoms` are listed
+    whether a cause explains them or not."""
 
     node: str
     window: tuple[int, int]
@@ -132,6 +243,6 @@ class Diagnosis:
     verdict: Verdict
     findings: list[Finding] = field(default_factory=list)
     ruled_out: list[RuledOut] = field(default_factory=list)
-    blind_spots: list[str] = field(default_factory=list)
+    blind_spots: list[BlindSpot] = field(default_factory=list)
     baseline: tuple[int, int] = (0, 0)
     symptoms: list[Link] = field(default_factory=list)

@@ -197,7 +197,7 @@ def _ruled_out(page: Page) -> str:
 
 
 def _blind_spots(page: Page) -> str:
-    items = "".join(f"<li>{escape(visible(each))}</li>" for each in page.diagnosis.blind_spots)
+    items = "".join(f"<li>{escape(visible(each.text))}</li>" for each in page.diagnosis.blind_spots)
     return f"<ul>{items}</ul>" if items else '<p class="quiet">Nothing that is known to be missing.</p>'
 
 

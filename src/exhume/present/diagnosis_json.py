@@ -4,13 +4,13 @@ from dataclasses import asdict
 from datetime import tzinfo
 from typing import Any
 
-from exhume.model.finding import DIAGNOSIS_VERSION, Diagnosis, Evidence, Finding, Link
+from exhume.model.finding import DIAGNOSIS_VERSION, Diagnosis, Evidence, Finding, Link, Remedy
 from exhume.model.times import format_moment
 from exhume.present.diagnosis_view import verdict_words, where_words
 
 
 def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
-    """Everything a diagnosis says; times are RFC 3339."""
+    """The whole diagnosis; times are RFC 3339."""
     return {
         "version": DIAGNOSIS_VERSION,
         "node": diagnosis.node,
@@ -21,8 +21,8 @@ def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
         "sentence": verdict_words(diagnosis),
         "findings": [finding_json(finding, zone) for finding in diagnosis.findings],
         "symptoms": [_link(link, zone) for link in diagnosis.symptoms],
-        "ruled_out": [asdict(reason) for reason in diagnosis.ruled_out],
-        "blind_spots": diagnosis.blind_spots,
+        "ruled_out": [{**asdict(reason), "values": dict(reason.values)} for reason in diagnosis.ruled_out],
+        "blind_spots": [spot.text for spot in diagnosis.blind_spots],
     }
 
 
@@ -33,20 +33,36 @@ def finding_json(finding: Finding, zone: tzinfo | None) -> dict[str, Any]:
         "title": finding.title,
         "severity": str(finding.severity),
         "confidence": finding.confidence,
-        "why_not_sure": list(finding.why_not_sure),
+        "why_not_sure": [doubt.text for doubt in finding.doubts],
+        "doubts": [doubt.code for doubt in finding.doubts],
         "summary": finding.summary,
+        "entities": [asdict(entity) for entity in finding.entities],
         "chain": [_link(link, zone) for link in finding.chain],
         "culprit": asdict(finding.culprit),
-        "remedies": [asdict(remedy) for remedy in finding.remedies],
+        "remedies": [_remedy(remedy) for remedy in finding.remedies],
     }
 
 
 def _link(link: Link, zone: tzinfo | None) -> dict[str, Any]:
     return {
         "role": str(link.role),
+        "code": link.code,
         "at": format_moment(link.at, zone),
         "text": link.text,
         "evidence": [_evidence(each, zone) for each in link.evidence],
+    }
+
+
+def _remedy(remedy: Remedy) -> dict[str, Any]:
+    return {
+        "id": remedy.id,
+        "action": str(remedy.action),
+        "target": remedy.target,
+        "fix_target": remedy.fix_target,
+        "text": remedy.text,
+        "command": remedy.command,
+        "risk": remedy.risk,
+        "reversible": remedy.reversible,
     }
 
 

@@ -162,7 +162,7 @@ def link_words(link: Link) -> str:
 
 def doubt_words(finding: Finding) -> str:
     """Why the confidence isn't higher; nothing where nothing was said."""
-    return "; ".join(visible(why) for why in finding.why_not_sure)
+    return "; ".join(visible(doubt.text) for doubt in finding.doubts)
 
 
 def remedy_notes(risk: str, reversible: bool) -> str:

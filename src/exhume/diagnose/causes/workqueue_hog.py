@@ -3,57 +3,58 @@
 from dataclasses import replace
 
 from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.impact import hurts_others
 from exhume.diagnose.evidence.load import Load
-from exhume.diagnose.evidence.quotes import quote_load
+from exhume.diagnose.evidence.quotes import log_lines, quote_event, quote_load
 from exhume.diagnose.evidence.samples import Names
-from exhume.diagnose.symptoms import LOG_SLACK_NS
-from exhume.model.clock import NANOS
-from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
-from exhume.model.window import Window
+from exhume.model.finding import Culprit, Role, RuledOut, Severity
 from exhume.store.read.events import EventView
 
 CAUSE = catalogue()["workqueue-hog"]
 
 
-def examine(case: Case) -> Found | RuledOut:
-    builder = EvidenceBuilder(case, CAUSE)
-    lines = _lines(case)
+@examines(CAUSE)
+def workqueue_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    lines = log_lines(case, CAUSE.log)
     work = _busiest(case)
     if work is None or work[1].core_s < CAUSE.limit("seconds"):
         share = 0.0 if work is None else work[1].peak
         named = next((line for line in lines if work is not None and line.comm == work[0]), None)
         if lines and (not case.has_stacks or named is not None or share >= CAUSE.limit("supported")):
-            return _told(builder, case, named or lines[0], work)
-        return builder.rule_out(f"no work item took more than {share:.0%} of a core, and not for long")
+            return _logged(builder, case, named or lines[0], work)
+        return builder.rule_out("share", share=share)
     function, load = work
-    before = "" if load.before is None else f" ({load.before:.2f} cores before, {load.cores:.2f} now)"
     builder.add(
         Role.MECHANISM,
-        f"a worker of the kernel ran {function} on core {load.cpu} for {load.core_s:.0f} s{before}",
+        "work",
         quote_load(case, load, (function,)),
-        strength=CAUSE.limit("strong"),
+        strength="strong",
         at=load.at,
+        function=function,
+        cpu=load.cpu,
+        seconds=load.core_s,
+        before=load.before,
+        cores=load.cores,
     )
     if not load.is_new:
-        builder.doubt("it was like that before as well", CAUSE.limit("not_new_factor"))
-    told = [line for line in lines if line.comm in (None, function)]
-    for line in told[:1]:
-        builder.add(
-            Role.SYMPTOM, f"the kernel says so itself: {line.text}", _quoted(line), strength=CAUSE.limit("line")
-        )
+        builder.doubt("not-new", "not_new_factor")
+    own = [line for line in lines if line.comm in (None, function)]
+    for line in own[:1]:
+        builder.add(Role.SYMPTOM, "log", quote_event(line), strength="line", line=line.text)
     severity = Severity.INFO
-    if load.is_new or told:
-        severity = Severity.CRITICAL if told or hurts_others(case, load.cpu) else Severity.WARNING
-    summary = f"the work item {function} keeps core {load.cpu}, and other work of that core waits behind it"
+    if load.is_new or own:
+        severity = Severity.CRITICAL if own or hurts_others(case, load.cpu) else Severity.WARNING
     return builder.found(
         severity,
-        summary,
+        "summary",
         culprit=case.culprit(load, function),
         load=load,
         remedies=aim(CAUSE.remedies, function),
+        function=function,
+        cpu=load.cpu,
     )
 
 
@@ -61,36 +62,25 @@ def _busiest(case: Case) -> tuple[str, Load] | None:
     """The work function that took most time, and its load."""
     if not case.has_stacks:
         return None
-    sampled = case.samples
-    working = sampled.holding(CAUSE.names)
-    functions = sampled.callees(working & sampled.within(case.focus), CAUSE.names)
+    samples = case.samples
+    working = samples.holding(CAUSE.names)
+    functions = samples.callees(working & samples.within(case.focus), CAUSE.names)
     if not functions:
         return None
     function = functions[0][0]
-    return function, case.load_of(working & sampled.holding(Names.of([function])))
+    return function, case.load_of(working & samples.holding(Names.of([function])))
 
 
-def _told(builder: EvidenceBuilder, case: Case, line: EventView, work: tuple[str, Load] | None) -> Found:
-    """The log speaks of a hog; the stacks don't show it, or show less than a core."""
-    text = f"the kernel says: {line.text}"
-    builder.add(Role.MECHANISM, text, _quoted(line), strength=CAUSE.limit("line"))
+def _logged(builder: EvidenceBuilder, case: Case, line: EventView, work: tuple[str, Load] | None) -> Found:
+    """The log reports a hog; the stacks don't show it, or show less than a core."""
+    builder.add(Role.MECHANISM, "log", quote_event(line), strength="line", line=line.text)
     function = line.comm or (work[0] if work else None)
     load = work[1] if work is not None else None
     if load is not None and work is not None:
-        builder.add(
-            Role.CULPRIT, f"workers had {load.peak:.0%} of a core", quote_load(case, load, (work[0],)), at=load.at
-        )
+        quote = quote_load(case, load, (work[0],))
+        builder.add(Role.CULPRIT, "workers", quote, at=load.at, peak=load.peak)
     culprit = Culprit(function=function) if load is None else replace(case.culprit(load), function=function)
-    # The kernel tells a few hundredths of a second; a lockup is half a minute.
+    # The kernel reports hogs of some hundredths of a second; a lockup is half a minute.
     severity = Severity.CRITICAL if line.severity == "critical" else Severity.INFO
-    summary = f"the work item {function or '(not named)'} held a worker for long, by the kernel's own count"
-    return builder.found(severity, summary, culprit=culprit, weight=1.0, remedies=aim(CAUSE.remedies, function or "it"))
-
-
-def _lines(case: Case) -> list[EventView]:
-    near = Window(case.focus.since - 2 * NANOS, case.focus.until + LOG_SLACK_NS)
-    return [event for event in case.recording.events(near) if event.kind in CAUSE.log]
-
-
-def _quoted(line: EventView) -> Evidence:
-    return Evidence("events", "text", "first", line.text, line.wall, line.wall + 1, match=(("kind", line.kind),))
+    remedies = aim(CAUSE.remedies, function or "it")
+    return builder.found(severity, "summary-logged", culprit=culprit, weight=1.0, remedies=remedies, function=function)

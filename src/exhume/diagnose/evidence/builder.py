@@ -1,30 +1,34 @@
-"""The builder on which a cause is judged: strands of evidence, each with its weight, become a finding or rule it out.
+"""Builds a finding from weighted evidence, or rules its cause out.
 
-A strand says how strongly one kind of evidence speaks for the cause (0 to 1). Independent strands add up the way
-independent witnesses do: what is left of the doubt is the product of what each leaves. Evidence that could not be
-looked at leaves doubt, and is said.
+A weight says how strongly one kind of evidence supports the cause (0 to 1). Independent weights combine like
+independent witnesses: the remaining doubt is the product of what each leaves. Evidence that was not available leaves
+doubt, and is reported.
 """
 
-import shlex
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
+from exhume.diagnose import messages
 from exhume.diagnose.catalogue import Cause
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.rows import Mask
-from exhume.model.finding import Culprit, Evidence, Finding, Link, Remedy, Role, RuledOut, Severity
+from exhume.model.finding import Culprit, Doubt, Entity, Evidence, Finding, Link, Remedy, Role, RuledOut, Severity
 
-MOST_CONFIDENCE = 0.97
+MAX_CONFIDENCE = 0.97
 WITHOUT_STACKS = 0.7
 WITHOUT_BASELINE = 0.9
+DEFAULT_DOUBT = 0.9
+UNKNOWN_TARGET = "TARGET"
+_NO_VALUES: messages.Values = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Found:
-    """A finding, with the samples that it accounts for and how much of the node's trouble that is: seconds of a core
-    taken, or an equivalent for what isn't sampled."""
+    """A finding, the samples that it accounts for, and how much of the node's trouble that is: seconds of a core, or an
+    equivalent for what is not sampled."""
 
     finding: Finding
     mask: Mask
@@ -32,65 +36,91 @@ class Found:
 
 
 class EvidenceBuilder:
-    """Collects links and strands for one cause."""
+    """Collects links, weights and doubts for one cause."""
 
     def __init__(self, case: Case, cause: Cause) -> None:
         self.case = case
         self.cause = cause
         self._doubt = 1.0
         self._links: list[Link] = []
-        self._unsure: list[str] = []
+        self._doubts: list[Doubt] = []
         self._used_stacks = False
 
-    def add(self, role: Role, text: str, *evidence: Evidence, strength: float = 0.0, at: int | None = None) -> None:
-        """A link of the chain. `strength`: how far it speaks for this cause rather than another (0: it only tells)."""
+    def add(
+        self,
+        role: Role,
+        key: str,
+        *evidence: Evidence,
+        strength: float | str = 0.0,
+        at: int | None = None,
+        values: messages.Values = _NO_VALUES,
+        **more: object,
+    ) -> None:
+        """Add a link of the chain: the message `key` of this cause, or the shared one, with its values. `strength`
+        is how far it supports this cause rather than another: a number, or the name of a threshold (0: none)."""
+        values = {**values, **more}
         moment = at if at is not None else (evidence[0].since if evidence else self.case.focus.since)
-        self._links.append(Link(role, moment, text, evidence))
+        code = messages.code_of(self.cause.id, key)
+        self._links.append(
+            Link(role, moment, messages.render(code, values), evidence, code, messages.entities_in(values.values()))
+        )
         self.support(strength)
         self._used_stacks = self._used_stacks or any(each.table == "samples" for each in evidence)
 
-    def support(self, strength: float) -> None:
-        """Evidence that is told elsewhere."""
-        self._doubt *= 1.0 - min(max(strength, 0.0), 1.0)
+    def support(self, strength: float | str) -> None:
+        """Add a weight without a link of its own."""
+        weight = self.cause.limit(strength) if isinstance(strength, str) else strength
+        self._doubt *= 1.0 - min(max(weight, 0.0), 1.0)
 
-    def doubt(self, why: str, factor: float = 0.9) -> None:
-        """Something that speaks against it, or could not be looked at: lowers the confidence, and is said."""
-        self._doubt = 1.0 - (1.0 - self._doubt) * factor
-        self._unsure.append(why)
+    def doubt(self, key: str, factor: float | str = DEFAULT_DOUBT, **values: object) -> None:
+        """Lower the confidence by a factor (a number, or the name of a threshold), and report why."""
+        kept = self.cause.limit(factor) if isinstance(factor, str) else factor
+        self._doubt = 1.0 - (1.0 - self._doubt) * kept
+        code = messages.code_of(self.cause.id, key)
+        self._doubts.append(Doubt(code, messages.render(code, values)))
 
     @property
     def confidence(self) -> float:
-        return round(min(MOST_CONFIDENCE, 1.0 - self._doubt), 2)
+        return round(min(MAX_CONFIDENCE, 1.0 - self._doubt), 2)
 
-    def rule_out(self, why: str) -> RuledOut:
-        return RuledOut(self.cause.id, why)
+    def rule_out(self, key: str, **values: object) -> RuledOut:
+        return rule_out(self.cause.id, key, **values)
 
     def found(
         self,
         severity: Severity,
-        summary: str,
+        key: str,
         *,
         culprit: Culprit | None = None,
         load: Load | None = None,
         weight: float | None = None,
         remedies: tuple[Remedy, ...] | None = None,
+        values: messages.Values = _NO_VALUES,
+        **more: object,
     ) -> Found:
-        """Conclude. `load` is the CPU time that it accounts for; `weight` replaces its seconds where that isn't the
-        measure; `remedies` replaces those of the table, with targets filled in."""
+        """Conclude with the message `key` as the summary. `load` is the CPU time that the finding accounts for;
+        `weight` replaces its seconds where they are not the measure; `remedies` replaces those of the catalogue."""
+        values = {**values, **more}
         if not self.case.has_stacks and self.cause.functions:
-            self.doubt("no stacks were sampled in this time: the functions are not known", WITHOUT_STACKS)
+            self.doubt("no-stacks", WITHOUT_STACKS)
         if self.case.baseline.empty and self._used_stacks:
-            self.doubt("there is no calm time to compare with in this recording", WITHOUT_BASELINE)
+            self.doubt("no-baseline", WITHOUT_BASELINE)
+        culprit = culprit or Culprit()
+        named: list[Entity] = list(messages.entities_in(values.values()))
+        named += [entity for link in self._links for entity in link.entities]
+        # The pod joins in the engine, with its name.
+        named += replace(culprit, pod=None).entities
         finding = Finding(
             cause=self.cause.id,
             title=self.cause.title,
             severity=severity,
             confidence=self.confidence,
-            summary=summary,
+            summary=messages.render(messages.code_of(self.cause.id, key), values),
             chain=tuple(sorted(self._links, key=lambda link: list(Role).index(link.role))),
-            culprit=culprit or Culprit(),
-            remedies=self.cause.remedies if remedies is None else remedies,
-            why_not_sure=tuple(self._unsure),
+            culprit=culprit,
+            remedies=untargeted(self.cause.remedies) if remedies is None else remedies,
+            doubts=tuple(self._doubts),
+            entities=tuple(dict.fromkeys(named)),
         )
         mask = load.mask if load is not None else np.zeros(len(self.case.samples), np.bool_)
         if weight is None:
@@ -98,15 +128,22 @@ class EvidenceBuilder:
         return Found(finding, mask, weight)
 
 
+def rule_out(cause: str, key: str, **values: object) -> RuledOut:
+    """Rule a cause out with the message `key`; the values stay readable for programs."""
+    code = messages.code_of(cause, key)
+    plain = tuple((name, each if isinstance(each, int | float | None) else str(each)) for name, each in values.items())
+    return RuledOut(cause, code, messages.render(code, values), plain)
+
+
+def untargeted(remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    """The remedies for a finding that names no target: fixes of one are left out, commands have a placeholder."""
+    fitting = [each for each in remedies if not (each.names_target and each.fix_target is not None)]
+    return tuple(aim((each,), UNKNOWN_TARGET)[0] if each.names_target else each for each in fitting)
+
+
 def aim(remedies: tuple[Remedy, ...], target: str) -> tuple[Remedy, ...]:
-    """The remedies of the table, with their target; `{target}` in their words stands for it."""
+    """The remedies of the catalogue with their target filled in."""
     return tuple(
-        replace(
-            each,
-            target=target,
-            text=each.text.replace("{target}", target),
-            # Whoever pastes it into a shell must not run what somebody put into a name.
-            command=each.command.replace("{target}", shlex.quote(target)),
-        )
+        replace(each, target=target, text=messages.fill(f"remedy.{each.id}", each.text, {"target": target}))
         for each in remedies
     )

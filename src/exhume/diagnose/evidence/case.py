@@ -1,4 +1,4 @@
-"""Everything that a cause may look at: the recorded rows of a focus and of what was before it. No cause reads files."""
+"""Everything that a cause may look at: the recorded rows of a focus and of its baseline. No cause reads files."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exhume.diagnose.evidence.load import Load, measure_load, no_load
+from exhume.diagnose.evidence.load import OWNED, Load, measure_load, no_load
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names, Samples
 from exhume.diagnose.focus import Focus
@@ -23,7 +23,7 @@ KERNEL_STATES = ("system", "irq", "softirq")
 
 @dataclass(frozen=True, slots=True)
 class KnownProcess:
-    """What the recorder knew of a process."""
+    """What was recorded of a process."""
 
     pid: int
     comm: str | None
@@ -35,15 +35,15 @@ class KnownProcess:
 
 @dataclass
 class Case:
-    """One focus of a recording. `explained` are the samples (of all of `sampled`) that causes `found` so far account
-    for: the causes that are asked last see to what is left."""
+    """One focus of a recording. `explained` are the samples that the causes `found` so far account for: the last
+    causes examine what is left."""
 
     recording: Recording
     focus: Window
     baseline: Window
     explained: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
     found: tuple[str, ...] = ()
-    # What was felt, once it was asked for: several causes want to know.
+    # Computed once: several causes need them.
     symptoms: "list[Symptom] | None" = None
 
     @classmethod
@@ -84,7 +84,7 @@ class Case:
 
     @cached_property
     def has_stacks(self) -> bool:
-        """Whether stacks were sampled in the focus: without them no function can be named."""
+        """Whether stacks were samples in the focus: without them no function can be named."""
         return bool(self.samples.within(self.focus).any())
 
     def load(self, functions: Iterable[str] | Names, *, cpus: Collection[int] | None = None) -> Load:
@@ -100,6 +100,12 @@ class Case:
             mask = mask & self.samples.on(cpus)
         return measure_load(self.samples, mask, self.focus, self.baseline)
 
+    def part_in(self, load: Load, names: Names) -> float:
+        """The part of a load (0 to 1) in stacks that hold one of these functions of the kernel."""
+        samples = self.samples
+        total = float(samples.weight[load.mask].sum())
+        return float(samples.weight[load.mask & samples.holding(names)].sum()) / total if total else 0.0
+
     # Processes
 
     @cached_property
@@ -110,17 +116,17 @@ class Case:
 
     @cached_property
     def processes(self) -> list[KnownProcess]:
-        """Every process that was told of near the focus, the newest image of each."""
+        """Every process that was recorded near the focus, the newest image of each."""
         return list(self._processes.values())
 
     @cached_property
     def pod_names(self) -> dict[str, str]:
-        """What pods are called (namespace/name), by their uid, as far as processes near the focus told."""
+        """Names of pods (namespace/name) by uid, from processes near the focus."""
         return self._names("pod")
 
     @cached_property
     def names_in_pods(self) -> dict[str, str]:
-        """What containers of pods are called (namespace/pod/container), by their id."""
+        """Names of containers of pods (namespace/pod/container) by container id."""
         return self._names("container")
 
     def _names(self, kind: str) -> dict[str, str]:
@@ -131,10 +137,10 @@ class Case:
         return self._processes.get(pid)
 
     def culprit(self, load: Load, function: str | None = None) -> Culprit:
-        """Whoever owns most of a load, with what is known of that process. Owners of less than a third are many hands:
-        then only the core and the function are named."""
-        owner = load.owner
-        if owner is None or owner.part < 1 / 3:
+        """The owner of a load, with what is known of that process. Where many processes share it, only the core, the
+        function and a name that most of them have are known."""
+        owner = load.main_owner
+        if owner is None:
             return Culprit(cpu=load.cpu, comm=_common_comm(load), function=function)
         known = self.process(owner.pid)
         if known is None:
@@ -167,4 +173,4 @@ def _common_comm(load: Load) -> str | None:
     for owner in load.owners:
         parts[owner.comm] = parts.get(owner.comm, 0.0) + owner.part
     best = max(parts, key=lambda comm: parts[comm], default=None)
-    return best if best is not None and parts[best] >= 1 / 3 else None
+    return best if best is not None and parts[best] >= OWNED else None

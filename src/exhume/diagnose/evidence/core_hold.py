@@ -33,13 +33,13 @@ class CoreHold:
 
 def core_hold(case: Case, load: Load, share: float = CORE_TAKEN) -> CoreHold:
     """The hold of a load, where `share` of a core's second counts as held."""
-    sampled = case.samples
+    samples = case.samples
     if not load.mask.any():
         return CoreHold(0.0, 0.0)
     if load.owner is None:
         return CoreHold(_seconds(case, load.mask, share, by_core=True, turn=1.0), 0.0)
-    own = (sampled.pid == load.owner.pid) & sampled.within(case.focus)
-    part = float(sampled.weight[own & load.mask].sum()) / max(float(sampled.weight[own].sum()), 1.0)
+    own = (samples.pid == load.owner.pid) & samples.within(case.focus)
+    part = float(samples.weight[own & load.mask].sum()) / max(float(samples.weight[own].sum()), 1.0)
     turn = TURN if part >= NOTHING_ELSE else 1.0
     on_one = _seconds(case, load.mask, share, by_core=True, turn=turn)
     wandering = _seconds(case, load.mask & own, share, by_core=False, turn=turn) if part >= HELD else 0.0
@@ -49,14 +49,14 @@ def core_hold(case: Case, load: Load, share: float = CORE_TAKEN) -> CoreHold:
 def _seconds(case: Case, mask: Mask, share: float, *, by_core: bool, turn: float) -> float:
     """Seconds of the focus in which a core (or all together) gave at least that share, or that part of it where the
     core had no time left."""
-    sampled = case.samples
+    samples = case.samples
     if not mask.any():
         return 0.0
-    second = (sampled.wall[mask] - case.focus.since) // NANOS
+    second = (samples.wall[mask] - case.focus.since) // NANOS
     count = int(second.max()) + 1
-    place = sampled.cpu[mask] if by_core else np.zeros(len(second), np.int64)
+    place = samples.cpu[mask] if by_core else np.zeros(len(second), np.int64)
     places = int(place.max()) + 1
-    cells = np.bincount(place * count + second, sampled.weight[mask] / 1e6, places * count).reshape(places, count)
+    cells = np.bincount(place * count + second, samples.weight[mask] / 1e6, places * count).reshape(places, count)
     # The last second of a focus may be a part of one.
     lengths = np.clip(case.focus.seconds - np.arange(count), _SHORTEST_S, 1.0)
     wanted = np.where(_idle(case, places, count, by_core=by_core) <= _IDLE, share * turn, share)

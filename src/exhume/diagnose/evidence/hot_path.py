@@ -1,41 +1,53 @@
-"""A signature found in stacks, in words and numbers: who spent how much of which core in which function."""
+"""A signature found in stacks: which process spent how much of which core in which function."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from exhume.diagnose.evidence.builder import EvidenceBuilder
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.impact import severity_of
-from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.load import OWNED, Load
 from exhume.diagnose.evidence.quotes import quote_load
 from exhume.diagnose.evidence.samples import Names
 from exhume.model.clock import NANOS
-from exhume.model.finding import Culprit, Evidence, Severity
+from exhume.model.finding import Culprit, Entity, Evidence, Role, Severity, process_entity
 
-# Owners of less than this are many hands.
-OWNED = 1 / 3
-# What holds so much of a core's time in the kernel is what that core is busy with.
+# A load with this part of its core's kernel time is what that core is busy with.
 MOST = 0.5
+# From this part of a second's total on one core, that core is named.
+ONE_CORE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class HotPath:
-    """`load` of the signature, the function of it that the time went to, and the evidence to quote."""
+    """The load of a signature, the function of it that the time went to, and the evidence to quote. `process` is None
+    where many processes share it."""
 
     load: Load
     function: str
-    who: str | None
+    process: Entity | None
     evidence: Evidence
     culprit: Culprit
 
-    def doing(self, one: str, many: str) -> str:
-        """Who does it, with the verb for one or for many."""
-        return f"many processes {many}" if self.who is None else f"{self.who} {one}"
-
     @property
-    def text(self) -> str:
-        where = f"core {self.load.cpu}" if self.load.peak >= 0.7 * self.load.together else "one of several cores"
-        return f"{self.who or 'many processes'} spent {self.load.peak:.0%} of a second of {where} in {self.function}"
+    def cpu(self) -> int | None:
+        """The core to name; None where several share the load."""
+        return self.load.cpu if self.load.peak >= ONE_CORE * self.load.together else None
+
+    def describe(self, builder: EvidenceBuilder, strength: float) -> None:
+        """Add the mechanism: who spent how much of a core in which function."""
+        builder.add(
+            Role.MECHANISM,
+            "hot-path",
+            self.evidence,
+            strength=strength,
+            at=self.load.at,
+            who=self.process,
+            peak=self.load.peak,
+            cpu=self.cpu,
+            function=self.function,
+        )
 
 
 def hot_path(case: Case, functions: tuple[str, ...], load: Load | None = None) -> HotPath | None:
@@ -45,10 +57,11 @@ def hot_path(case: Case, functions: tuple[str, ...], load: Load | None = None) -
     if not load.samples:
         return None
     function = case.samples.nearest(load.mask, names) or functions[0]
-    who = owner_name(case, load)
+    comm = _most_common_comm(case, load)
     culprit = case.culprit(load, function)
-    culprit = replace(culprit, comm=culprit.comm or who)
-    return HotPath(load, function, who, quote_load(case, load, functions), culprit)
+    culprit = replace(culprit, comm=culprit.comm or comm)
+    process = None if comm is None else process_entity(comm)
+    return HotPath(load, function, process, quote_load(case, load, functions), culprit)
 
 
 def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
@@ -58,26 +71,26 @@ def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
     load = case.load(names)
     if not load.samples or load.peak < share:
         return load
-    sampled = case.samples
-    seconds = (sampled.wall[load.mask] - case.focus.since) // NANOS
+    samples = case.samples
+    seconds = (samples.wall[load.mask] - case.focus.since) // NANOS
     count = int(seconds.max()) + 1
-    cells = np.bincount(sampled.cpu[load.mask] * count + seconds, sampled.weight[load.mask] / 1e6)
+    cells = np.bincount(samples.cpu[load.mask] * count + seconds, samples.weight[load.mask] / 1e6)
     hot = {int(cell) // count for cell in np.flatnonzero(cells >= share)} | {load.cpu}
     return case.load(names, cpus=[cpu for cpu in hot if cpu is not None])
 
 
-def owner_name(case: Case, load: Load) -> str | None:
-    """The name that most of a load goes under, however many processes bear it."""
-    sampled = case.samples
-    weights = np.bincount(sampled.comm[load.mask], sampled.weight[load.mask], len(sampled.comms))
+def _most_common_comm(case: Case, load: Load) -> str | None:
+    """The name that most of a load has, however many processes have it."""
+    samples = case.samples
+    weights = np.bincount(samples.comm[load.mask], samples.weight[load.mask], len(samples.comms))
     if not weights.any():
         return None
     best = int(np.argmax(weights))
-    return sampled.comms[best] if weights[best] >= OWNED * weights.sum() else None
+    return samples.comms[best] if weights[best] >= OWNED * weights.sum() else None
 
 
 def severity_on_core(case: Case, load: Load) -> Severity:
-    """How much a load matters; one that is most of what its core does in the kernel is as grave as all of that."""
+    """How much a load matters; one that is most of its core's kernel time matters as much as all of that."""
     alone = severity_of(case, load)
     if load.cpu is None:
         return alone

@@ -7,13 +7,16 @@ import numpy as np
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask
 from exhume.diagnose.evidence.samples import Samples
 from exhume.model.clock import NANOS
+from exhume.model.finding import Entity, process_entity
 from exhume.model.window import Window
 
-# A core counts as taken in a second when so much of it went to one thing.
+# A core counts as taken in a second when this share of it went to one thing.
 CORE_TAKEN = 0.7
-# A rate is another than before when so many standard errors, and such a factor, lie between.
+# A rate differs from before when this many standard errors, and this factor, lie between.
 SURELY = 4.0
 BY_MUCH = 1.5
+# A process owns a load from this part on; below it the load belongs to many processes.
+OWNED = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,10 @@ class Owner:
     comm: str
     part: float
 
+    @property
+    def entity(self) -> Entity:
+        return process_entity(self.comm, self.pid)
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -32,8 +39,8 @@ class Load:
     `cores`: cores' worth over the focus, and `before` over the baseline (None without one); `peak`: the largest share
     of one core in one second, on `cpu` at wall time `at`; `together`: the largest sum over all cores in one second;
     `taken_s`: seconds in which it took a whole core or more, on one core or wandering over several; `core_s`: seconds
-    in which it took `cpu` alone; `part`: its part of all sampled time in the focus; `significance`: standard errors
-    between focus and baseline; `new_there`: whether `cpu` and whoever owns the load there stand out from their own
+    in which it took `cpu` alone; `part`: its part of all samples time in the focus; `significance`: standard errors
+    between focus and baseline; `new_there`: whether `cpu` and the owner of the load there stand out from their own
     baseline, though the sum over the node may not.
     """
 
@@ -54,7 +61,13 @@ class Load:
 
     @property
     def owner(self) -> Owner | None:
+        """The process with the largest part."""
         return self.owners[0] if self.owners else None
+
+    @property
+    def main_owner(self) -> Owner | None:
+        """The largest owner, where the load is its own; None where many processes share it."""
+        return self.owner if self.owner is not None and self.owner.part >= OWNED else None
 
     @property
     def risen(self) -> float:
@@ -72,22 +85,22 @@ def stands_out(significance: float, now: float, before: float) -> bool:
     return significance >= SURELY and now >= BY_MUCH * before
 
 
-def measure_load(sampled: Samples, mask: Mask, focus: Window, baseline: Window) -> Load:
+def measure_load(samples: Samples, mask: Mask, focus: Window, baseline: Window) -> Load:
     """Sum the masked samples; only those of the focus count, those of the baseline are what they are held against."""
-    now = sampled.within(focus)
+    now = samples.within(focus)
     chosen = mask & now
-    weight = sampled.weight[chosen]
-    total = float(sampled.weight[now].sum())
+    weight = samples.weight[chosen]
+    total = float(samples.weight[now].sum())
     used = float(weight.sum())
-    peak, cpu, at, together, taken, core_s = _peaks(sampled, chosen, focus)
+    peak, cpu, at, together, taken, core_s = _peaks(samples, chosen, focus)
     cores = used / 1e6 / max(focus.seconds, 1e-9)
     before, errors, new_there = None, 0.0, False
     if not baseline.empty:
-        earlier = mask & sampled.within(baseline)
-        before = float(sampled.weight[earlier].sum()) / 1e6 / baseline.seconds
+        earlier = mask & samples.within(baseline)
+        before = float(samples.weight[earlier].sum()) / 1e6 / baseline.seconds
         errors = significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
         if cpu is not None:
-            new_there = _new_there(sampled, mask, cpu, focus, baseline)
+            new_there = _new_there(samples, mask, cpu, focus, baseline)
     return Load(
         samples=int(chosen.sum()),
         cores=cores,
@@ -99,7 +112,7 @@ def measure_load(sampled: Samples, mask: Mask, focus: Window, baseline: Window) 
         taken_s=taken,
         part=used / total if total else 0.0,
         significance=errors,
-        owners=_owners(sampled, chosen, used),
+        owners=_owners(samples, chosen, used),
         mask=chosen,
         core_s=core_s,
         new_there=new_there,
@@ -117,33 +130,33 @@ def significance(now: int, seconds: float, before: int, earlier: float) -> float
     return float((now / seconds - before / earlier) / error)
 
 
-def _new_there(sampled: Samples, mask: Mask, cpu: int, focus: Window, baseline: Window) -> bool:
-    """Whether a core got a load that it had not, from somebody who had none: a steady program that moved to another
-    core brings nothing new."""
-    now, earlier = mask & sampled.within(focus), mask & sampled.within(baseline)
-    there = sampled.cpu == cpu
-    pids = sampled.pid[now & there]
+def _new_there(samples: Samples, mask: Mask, cpu: int, focus: Window, baseline: Window) -> bool:
+    """Whether a core got a load that it did not have, from a process that had none: a steady program that moved to
+    another core brings nothing new."""
+    now, earlier = mask & samples.within(focus), mask & samples.within(baseline)
+    there = samples.cpu == cpu
+    pids = samples.pid[now & there]
     distinct, counts = np.unique(pids, return_counts=True)
-    owner = sampled.pid == distinct[int(np.argmax(counts))]
+    owner = samples.pid == distinct[int(np.argmax(counts))]
     if not (earlier & owner).any():
         # A process that was not there before may be one of many that come and go: then their name tells.
-        owner = sampled.comm == sampled.comm[now & there & owner][0]
+        owner = samples.comm == samples.comm[now & there & owner][0]
     return all(
         stands_out(
             significance(int((now & part).sum()), focus.seconds, int((earlier & part).sum()), baseline.seconds),
-            float(sampled.weight[now & part].sum()) / focus.seconds,
-            float(sampled.weight[earlier & part].sum()) / baseline.seconds,
+            float(samples.weight[now & part].sum()) / focus.seconds,
+            float(samples.weight[earlier & part].sum()) / baseline.seconds,
         )
         for part in (there, owner)
     )
 
 
-def _peaks(sampled: Samples, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float, float]:
+def _peaks(samples: Samples, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float, float]:
     if not chosen.any():
         return 0.0, None, focus.since, 0.0, 0.0, 0.0
-    seconds: Ints = (sampled.wall[chosen] - focus.since) // NANOS
-    cpu = sampled.cpu[chosen]
-    weight = sampled.weight[chosen] / 1e6
+    seconds: Ints = (samples.wall[chosen] - focus.since) // NANOS
+    cpu = samples.cpu[chosen]
+    weight = samples.weight[chosen] / 1e6
     count = int(seconds.max()) + 1
     cells: Floats = np.bincount(cpu * count + seconds, weight, (int(cpu.max()) + 1) * count).astype(np.float64)
     # The last second of a focus may be a part of one.
@@ -168,17 +181,17 @@ def _worst_cell(cells: Floats, taken_s: Floats) -> int:
     return int(core * cells.shape[1] + np.argmax(cells[core]))
 
 
-def _owners(sampled: Samples, chosen: Mask, used: float, most: int = 5) -> tuple[Owner, ...]:
+def _owners(samples: Samples, chosen: Mask, used: float, most: int = 5) -> tuple[Owner, ...]:
     if not used:
         return ()
-    keys = sampled.pid[chosen] * len(sampled.comms) + sampled.comm[chosen]
+    keys = samples.pid[chosen] * len(samples.comms) + samples.comm[chosen]
     distinct, members = np.unique(keys, return_inverse=True)
-    weights = np.bincount(members, sampled.weight[chosen])
+    weights = np.bincount(members, samples.weight[chosen])
     order = np.argsort(-weights)[:most].tolist()
     return tuple(
         Owner(
-            int(distinct[i] // len(sampled.comms)),
-            sampled.comms[int(distinct[i] % len(sampled.comms))],
+            int(distinct[i] // len(samples.comms)),
+            samples.comms[int(distinct[i] % len(samples.comms))],
             float(weights[i]) / used,
         )
         for i in order

@@ -7,6 +7,10 @@ from exhume.diagnose.evidence.samples import Names, plain_name
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 from exhume.model.window import Window
+from exhume.store.read.events import EventView
+
+# A driver reports seconds after its queue stalled, and a starved log is written late.
+LOG_SLACK_NS = 15 * NANOS
 
 
 def quote_load(case: Case, load: Load, functions: tuple[str, ...]) -> Evidence:
@@ -33,15 +37,15 @@ def quote_column(rows: Rows, column: str, how: str, unit: str = "", cpu: int | N
 def quote_share(case: Case, load: Load, functions: tuple[str, ...], pid: int | None = None) -> Evidence:
     """The part of a load's worst second on its core that went to these functions, of one process or of all."""
     second = Window(load.at, load.at + NANOS)
-    sampled = case.samples
-    mask = sampled.holding(Names.of(functions)) & sampled.within(second)
+    samples = case.samples
+    mask = samples.holding(Names.of(functions)) & samples.within(second)
     if load.cpu is not None:
-        mask &= sampled.cpu == load.cpu
+        mask &= samples.cpu == load.cpu
     match: tuple[tuple[str, str], ...] = ()
     if pid is not None:
-        mask &= sampled.pid == pid
+        mask &= samples.pid == pid
         match = (("pid", str(pid)),)
-    value = float(sampled.weight[mask].sum()) / 1e6
+    value = float(samples.weight[mask].sum()) / 1e6
     return Evidence(
         "samples",
         "weight_us",
@@ -60,7 +64,20 @@ def present_functions(case: Case, names: Names) -> tuple[str, ...]:
     return tuple(sorted({plain_name(each) for each in case.samples.functions if each in names}))
 
 
-def told_load(load: Load, what: str) -> str:
-    """How much of what core something took, now and before, in words."""
-    text = f"{what} took {load.peak:.0%} of core {load.cpu} in a second, {load.cores:.2f} cores over all"
-    return text if load.before is None else f"{text} (before: {load.before:.2f})"
+def quote_event(event: EventView) -> Evidence:
+    """The line of an event."""
+    match = (("kind", event.kind),)
+    return Evidence("events", "text", "first", event.text, event.wall, event.wall + 1, match=match)
+
+
+def quote_core(state: str, share: float, cpu: int | None, at: int) -> Evidence:
+    """A core's share of one second in a state, at the row of that wall time."""
+    return Evidence("cpu", state, "max", round(share * 1000), at, at + 1, cpu, unit="permille")
+
+
+def log_lines(
+    case: Case, kinds: tuple[str, ...], *, before_s: int = 2, after_ns: int = LOG_SLACK_NS
+) -> list[EventView]:
+    """The events of these kinds in the focus and shortly around it."""
+    near = Window(case.focus.since - before_s * NANOS, case.focus.until + after_ns)
+    return [event for event in case.recording.events(near) if event.kind in kinds]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from exhume.diagnose import messages
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.model.finding import Evidence
@@ -20,10 +21,8 @@ class Rate:
         """How much more than before; all of it where there is no before."""
         return self.now - (self.before or 0.0)
 
-    @property
-    def text(self) -> str:
-        """Both rates in words."""
-        return f"{self.now:,.0f} a second" + ("" if self.before is None else f" (before: {self.before:,.0f})")
+    def __str__(self) -> str:
+        return messages.render("shared.rate", {"now": self.now, "before": self.before})
 
     def is_far_above(self, factor: float) -> bool:
         """Whether it is so many times what it was before (always, without a before)."""

@@ -1,4 +1,4 @@
-"""Who shares a core with the process that keeps it: who got less than before, and who competes with it all the time."""
+"""Processes that share a core with its hog: those that got less than before, and those that compete with it."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.evidence.samples import Samples
 from exhume.model.clock import NANOS
-from exhume.model.finding import Evidence
+from exhume.model.finding import Entity, Evidence, process_entity
 from exhume.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)
 class CoRunner:
-    """A process beside the keeper of a core, in cores' worth: on all cores now and before, and on that core now."""
+    """A process next to the hog of a core, in cores' worth: on all cores now and before, and on that core now."""
 
     pid: int
     comm: str
@@ -22,6 +22,10 @@ class CoRunner:
     before: float
     there: float
     evidence: tuple[Evidence, ...]
+
+    @property
+    def entity(self) -> Entity:
+        return process_entity(self.comm, self.pid)
 
     @property
     def lost(self) -> float:
@@ -34,59 +38,59 @@ _BOUND = 0.9
 _MOST = 0.7
 
 
-def slowed_co_runner(case: Case, cpu: int, keeper: int, *, least: float, part: float) -> CoRunner | None:
-    """Who lost most since before: it ran on this core second after second, still runs there and nowhere else, and has
-    less than a part of what it had. One that ended is not held back; nor is one that may go elsewhere."""
+def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: float) -> CoRunner | None:
+    """The process that lost most since before: it ran on this core second after second, still runs there and nowhere
+    else, and has less than a part of what it had. One that ended is not slowed; nor is one that may run elsewhere."""
     if case.baseline.empty:
         return None
-    sampled = case.samples
-    then, now = sampled.within(case.baseline), sampled.within(case.focus)
-    before = then & (sampled.cpu == cpu)
+    samples = case.samples
+    then, now = samples.within(case.baseline), samples.within(case.focus)
+    before = then & (samples.cpu == cpu)
     found = [
         each
-        for pid in _pids(sampled, before, keeper)
-        if (each := _companion(case, pid, cpu, now, then)).lost >= least
+        for pid in _pids(samples, before, hog)
+        if (each := _co_runner(case, pid, cpu, now, then)).lost >= least
         and 0 < each.cores < part * each.before
         and each.there >= _BOUND * each.cores
-        and _steady(sampled, before & (sampled.pid == pid), case.baseline, each.before / 2)
+        and _steady(samples, before & (samples.pid == pid), case.baseline, each.before / 2)
     ]
     return max(found, key=lambda each: each.lost, default=None)
 
 
-def competing_co_runner(case: Case, cpu: int, keeper: int, *, least: float) -> CoRunner | None:
-    """The other process that has most of this core, second after second, beside the keeper: both have at least a share
+def competing_co_runner(case: Case, cpu: int, hog: int, *, least: float) -> CoRunner | None:
+    """The other process that has most of this core, second after second, next to the hog: both have at least a share
     in most of them."""
-    sampled = case.samples
-    now = sampled.within(case.focus)
-    there = now & (sampled.cpu == cpu)
-    if not _steady(sampled, there & (sampled.pid == keeper), case.focus, least):
+    samples = case.samples
+    now = samples.within(case.focus)
+    there = now & (samples.cpu == cpu)
+    if not _steady(samples, there & (samples.pid == hog), case.focus, least):
         return None
     found = [
-        _companion(case, pid, cpu, now, sampled.within(case.baseline))
-        for pid in _pids(sampled, there, keeper)
-        if _steady(sampled, there & (sampled.pid == pid), case.focus, least)
+        _co_runner(case, pid, cpu, now, samples.within(case.baseline))
+        for pid in _pids(samples, there, hog)
+        if _steady(samples, there & (samples.pid == pid), case.focus, least)
     ]
     return max(found, key=lambda each: each.there, default=None)
 
 
-def _steady(sampled: Samples, mask: Mask, window: Window, least: float) -> bool:
+def _steady(samples: Samples, mask: Mask, window: Window, least: float) -> bool:
     """Whether the masked samples make up a share of most seconds."""
     seconds = max(1, round(window.seconds))
-    bins = np.minimum((sampled.wall[mask] - window.since) // NANOS, seconds - 1)
-    shares = np.bincount(bins, sampled.weight[mask], seconds) / 1e6
+    bins = np.minimum((samples.wall[mask] - window.since) // NANOS, seconds - 1)
+    shares = np.bincount(bins, samples.weight[mask], seconds) / 1e6
     return float((shares >= least).mean()) >= _MOST
 
 
-def _pids(sampled: Samples, mask: Mask, keeper: int) -> list[int]:
+def _pids(samples: Samples, mask: Mask, hog: int) -> list[int]:
     # Process 0 is the idle task, whatever interrupted it.
-    return [pid for pid in np.unique(sampled.pid[mask]).tolist() if pid not in (0, keeper)]
+    return [pid for pid in np.unique(samples.pid[mask]).tolist() if pid not in (0, hog)]
 
 
-def _companion(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> CoRunner:
-    sampled = case.samples
-    own = sampled.pid == pid
+def _co_runner(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> CoRunner:
+    samples = case.samples
+    own = samples.pid == pid
     first = int(np.flatnonzero(own)[0])
-    micros = [float(sampled.weight[own & each].sum()) for each in (now, then, now & (sampled.cpu == cpu))]
+    micros = [float(samples.weight[own & each].sum()) for each in (now, then, now & (samples.cpu == cpu))]
     length = case.baseline.seconds
     told = [_ran(pid, micros[0], case.focus)]
     # No rows at all can't be quoted.
@@ -94,7 +98,7 @@ def _companion(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> CoRunne
         told.append(_ran(pid, micros[1], case.baseline))
     return CoRunner(
         pid,
-        sampled.comms[int(sampled.comm[first])],
+        samples.comms[int(samples.comm[first])],
         micros[0] / 1e6 / case.focus.seconds,
         micros[1] / 1e6 / length if length else 0.0,
         micros[2] / 1e6 / case.focus.seconds,

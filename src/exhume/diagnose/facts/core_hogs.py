@@ -1,4 +1,4 @@
-"""Processes that keep a core: one of them has most of it, second after second."""
+"""Core hogs: processes that have most of one core, second after second."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import CORE_TAKEN, Load
 from exhume.diagnose.evidence.rows import Mask
 from exhume.model.clock import NANOS
-from exhume.model.finding import Evidence
+from exhume.model.finding import Entity, Evidence, process_entity
 from exhume.model.window import Window
 
-# Of a large node that only computes, each core has one.
+# On a large node that only computes, each core has one.
 _MOST = 256
 _PID_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class CoreHog:
-    """A process and the core that it keeps, for so many seconds; `user` is the part of its time there that it computed
-    (0 to 1). The load is its time there, held against what it had before on any core."""
+    """A process and the core that it holds, for how many seconds; `user` is the part of its time there that it computed
+    (0 to 1). The load is its time there, compared with what it had before on any core."""
 
     pid: int
     comm: str
@@ -29,6 +29,10 @@ class CoreHog:
     seconds: float
     user: float
     evidence: Evidence
+
+    @property
+    def entity(self) -> Entity:
+        return process_entity(self.comm, self.pid)
 
 
 def find_core_hogs(
@@ -39,22 +43,22 @@ def find_core_hogs(
     among: Mask | None = None,
     pids: Collection[int] | None = None,
 ) -> list[CoreHog]:
-    """Who had a share of one core in so many seconds or more, by the masked samples; the longest first. Of all
-    processes, or of some."""
+    """The processes that had a share of one core for at least that many seconds, by the masked samples; the longest
+    first. Of all processes, or of some."""
     if not case.has_stacks:
         return []
-    sampled = case.samples
+    samples = case.samples
     # Process 0 is the idle task; a negative number is one that was already gone.
-    chosen = sampled.within(case.focus) & (sampled.pid > 0)
+    chosen = samples.within(case.focus) & (samples.pid > 0)
     if among is not None:
         chosen &= among
     if pids is not None:
-        chosen &= np.isin(sampled.pid, list(pids))
-    keys = sampled.cpu[chosen] << _PID_BITS | sampled.pid[chosen]
+        chosen &= np.isin(samples.pid, list(pids))
+    keys = samples.cpu[chosen] << _PID_BITS | samples.pid[chosen]
     order = np.argsort(keys, kind="stable")
     distinct, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
-    bins = ((sampled.wall[chosen] - case.focus.since) // NANOS)[order]
-    weights = sampled.weight[chosen][order] / 1e6
+    bins = ((samples.wall[chosen] - case.focus.since) // NANOS)[order]
+    weights = samples.weight[chosen][order] / 1e6
     found = []
     for key, start, count in zip(distinct.tolist(), starts.tolist(), counts.tolist(), strict=True):
         kept = float((np.bincount(bins[start : start + count], weights[start : start + count]) >= share).sum())
@@ -63,16 +67,16 @@ def find_core_hogs(
             found.append((kept, cpu, pid))
     longest = sorted(found, reverse=True)[:_MOST]
     return [
-        _keeper(case, chosen & (sampled.cpu == cpu) & (sampled.pid == pid), pid, cpu, kept)
+        _core_hog(case, chosen & (samples.cpu == cpu) & (samples.pid == pid), pid, cpu, kept)
         for kept, cpu, pid in longest
     ]
 
 
-def _keeper(case: Case, mask: Mask, pid: int, cpu: int, kept: float) -> CoreHog:
-    sampled = case.samples
-    earlier = sampled.within(case.baseline) & (sampled.pid == pid)
+def _core_hog(case: Case, mask: Mask, pid: int, cpu: int, kept: float) -> CoreHog:
+    samples = case.samples
+    earlier = samples.within(case.baseline) & (samples.pid == pid)
     load = case.load_of(mask | earlier)
-    computing = float(sampled.weight[mask & ~sampled.in_kernel].sum()) / max(1.0, float(sampled.weight[mask].sum()))
+    computing = float(samples.weight[mask & ~samples.in_kernel].sum()) / max(1.0, float(samples.weight[mask].sum()))
     owner = load.owner
     comm = owner.comm if owner is not None else ""
     return CoreHog(pid, comm, cpu, load, kept, computing, _share(case, pid, cpu, load.at))
@@ -80,7 +84,7 @@ def _keeper(case: Case, mask: Mask, pid: int, cpu: int, kept: float) -> CoreHog:
 
 def _share(case: Case, pid: int, cpu: int, at: int) -> Evidence:
     """A process's share of a core in one second, all that it did there."""
-    sampled = case.samples
-    own = sampled.within(Window(at, at + NANOS)) & (sampled.cpu == cpu) & (sampled.pid == pid)
-    share = round(min(1.0, float(sampled.weight[own].sum()) / 1e6), 3)
+    samples = case.samples
+    own = samples.within(Window(at, at + NANOS)) & (samples.cpu == cpu) & (samples.pid == pid)
+    share = round(min(1.0, float(samples.weight[own].sum()) / 1e6), 3)
     return Evidence("samples", "weight_us", "share", share, at, at + NANOS, cpu, (("pid", str(pid)),))

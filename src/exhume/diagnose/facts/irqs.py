@@ -1,4 +1,4 @@
-"""Which device's interrupts go to which core, from the lines that were counted in a focus."""
+"""Interrupts of devices by core, from the lines that were counted in a focus."""
 
 import re
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def _device(device: str, lines: dict[tuple[str, int], float], since: int, until:
         by_core[cpu] = by_core.get(cpu, 0.0) + count
         members.setdefault(cpu, set()).add(irq)
     irq, cpu = max(lines, key=lambda each: lines[each])
-    told = Evidence(
+    quote = Evidence(
         "interrupts", "count", "sum", lines[irq, cpu], since, until, cpu, (("irq", irq),), unit="interrupts"
     )
     return DeviceInterrupts(
@@ -68,5 +68,5 @@ def _device(device: str, lines: dict[tuple[str, int], float], since: int, until:
         by_core=by_core,
         lines_on={cpu: len(irqs) for cpu, irqs in members.items()},
         lines=len({irq for irq, _ in lines}),
-        evidence=told,
+        evidence=quote,
     )

@@ -1,4 +1,4 @@
-"""Things that come and go one after the other: cgroups made and removed in the same place, again and again."""
+"""Lifetimes: cgroups that follow each other in one place, and processes that live for less than a second."""
 
 import re
 from collections import Counter
@@ -12,13 +12,13 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.model.clock import NANOS
 
-# A unit that systemd numbers by itself, for a login or a command: each is another thing.
+# Transient units that systemd numbers, for a login or a command: each is a different thing.
 _TRANSIENT = re.compile(r"^(session-\d+|run-[ru]?[0-9a-f]+|user-runtime-dir@.*|user@.*)\.(scope|service)$")
 
 
 @dataclass(slots=True)
-class Life:
-    """One of them: its path, and when it was made and removed (wall nanoseconds)."""
+class Lifetime:
+    """One cgroup: its path, and when it was created and removed (wall nanoseconds)."""
 
     path: str
     born: int
@@ -27,15 +27,15 @@ class Life:
 
 @dataclass(slots=True)
 class Series:
-    """Those of one place, in the order of their birth."""
+    """The cgroups of one place, in the order of their creation."""
 
     pattern: str
     maker: str | None
     hierarchy: int
-    lives: list[Life] = field(default_factory=list)
+    lives: list[Lifetime] = field(default_factory=list)
 
     @property
-    def pace_s(self) -> float:
+    def interval_s(self) -> float:
         """Seconds between two births, in the middle."""
         return float(np.median(np.diff([life.born for life in self.lives]))) / NANOS
 
@@ -68,7 +68,7 @@ class Series:
 
 
 def series_of_cgroups(events: Rows) -> list[Series]:
-    """The series in rows of cgroup_events, one for each place: of several hierarchies the one that tells most."""
+    """The series in rows of cgroup_events, one for each place: of several hierarchies the one with most rows."""
     born: dict[tuple[int, int], tuple[int, str, str | None]] = {}
     found: dict[tuple[int, str], Series] = {}
     columns = ("wall", "hierarchy", "op", "id", "path", "comm")
@@ -83,7 +83,7 @@ def series_of_cgroups(events: Rows) -> list[Series]:
             place = place_of(name)
             if place is not None:
                 series = found.setdefault((hierarchy, place), Series(place, maker, hierarchy))
-                series.lives.append(Life(name, began, wall))
+                series.lives.append(Lifetime(name, began, wall))
     return _fullest(found.values())
 
 
@@ -104,46 +104,46 @@ def _fullest(found: Iterable[Series]) -> list[Series]:
 
 
 BRIEF_NS = NANOS
-# A shell starts a subshell that starts the command: as far up is looked for whoever keeps starting them.
+# A shell starts a subshell that starts the command: the parent is searched this far up.
 _GENERATIONS = 4
 
 
 @dataclass(frozen=True)
 class ShortLived:
-    """The brief processes of a focus: their samples, their parents (pid and number of children, the busiest first),
-    and the samples of those parents. `started_by` is whose child each brief one was, in the end."""
+    """The short-lived processes of a focus: the mask of their samples, their parents (pid and number of children, the
+    busiest first), and the samples of those parents. `started_by` maps each to its lasting ancestor."""
 
-    brief: Mask
+    mask: Mask
     parents: tuple[tuple[int, int], ...]
     of_parents: Mask
     started_by: Mapping[int, int]
 
     @property
-    def everybody(self) -> Mask:
-        return self.brief | self.of_parents
+    def with_parents(self) -> Mask:
+        return self.mask | self.of_parents
 
     def pids_of(self, parent: int) -> list[int]:
-        """A parent and those that it started."""
+        """A parent and the processes that it started."""
         return [parent, *(pid for pid, starter in self.started_by.items() if starter == parent)]
 
 
 def find_short_lived(case: Case) -> ShortLived:
-    """Who was brief in the focus, and whose children they were."""
-    sampled = case.samples
-    now = sampled.within(case.focus)
-    nobody = np.zeros(len(sampled), np.bool_)
+    """The short-lived processes of the focus and their parents."""
+    samples = case.samples
+    now = samples.within(case.focus)
+    none = np.zeros(len(samples), np.bool_)
     parent_of = {
         pid: ppid for pid, ppid in case.now("processes").listed("pid", "ppid") if ppid is not None and ppid > 0
     }
     if not now.any():
-        return ShortLived(nobody, (), nobody, {})
-    pids, members = np.unique(sampled.pid, return_inverse=True)
+        return ShortLived(none, (), none, {})
+    pids, members = np.unique(samples.pid, return_inverse=True)
     first = np.full(len(pids), np.iinfo(np.int64).max)
     last = np.zeros(len(pids), np.int64)
-    np.minimum.at(first, members, sampled.wall)
-    np.maximum.at(last, members, sampled.wall)
+    np.minimum.at(first, members, samples.wall)
+    np.maximum.at(last, members, samples.wall)
     born = _born(case)
-    # One that is sampled once may be as old as the node: only a process that is known to have begun here is brief.
+    # A process that is sampled once may be as old as the node: it has to be known to have begun here.
     young = np.array([born(int(pid)) >= case.focus.since - NANOS for pid in pids], np.bool_)
     brief_pids = young & (last - first < BRIEF_NS) & (pids > 0)
     brief = brief_pids[members] & now
@@ -152,18 +152,18 @@ def find_short_lived(case: Case) -> ShortLived:
     counts = Counter(started_by.values())
     counts.pop(0, None)
     ranked = tuple(counts.most_common())
-    of_parents = np.isin(sampled.pid, [pid for pid, _ in ranked]) & now & ~brief
+    of_parents = np.isin(samples.pid, [pid for pid, _ in ranked]) & now & ~brief
     return ShortLived(brief, ranked, of_parents, started_by)
 
 
 def _born(case: Case) -> Callable[[int], int]:
     """The wall time at which a process began, or was first seen; 0 for one that the recording says nothing of."""
     rows = case.now("processes")
-    told: dict[int, int] = {}
+    started: dict[int, int] = {}
     for wall, moment, pid, start in rows.listed("wall", "time", "pid", "start"):
-        # Both are of the boot's clock; one that was gone when it was asked about has no start, and was young.
-        told[pid] = wall if start is None else wall - moment + start
-    return lambda pid: told.get(pid, 0)
+        # Both are on CLOCK_MONOTONIC; one that was gone when it was read has no start, and was young.
+        started[pid] = wall if start is None else wall - moment + start
+    return lambda pid: started.get(pid, 0)
 
 
 def _ancestor(pid: int, parent_of: Mapping[int, int], short: set[int]) -> int:
@@ -186,5 +186,5 @@ _REPEATED = re.compile(r"\*(?:[-_.:]?\*)+")
 
 @lru_cache(maxsize=1 << 16)
 def path_pattern(path: str) -> str:
-    """The path with `*` for whatever numbers things."""
+    """The path with `*` for ids and numbers, so that 70,000 of `docker/<id>` are one line."""
     return _REPEATED.sub("*", _ID.sub("*", path))

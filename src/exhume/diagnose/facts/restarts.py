@@ -1,5 +1,4 @@
-"""What events tell of things that end again and again: programs that the recorder followed, containers of Docker,
-services of systemd."""
+"""Restarts: programs, Docker containers and systemd services that end again and again, from events."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +7,7 @@ import numpy as np
 from exhume.diagnose.evidence.rows import Rows
 from exhume.model.clock import NANOS
 from exhume.model.events import RESTART
-from exhume.model.finding import Evidence
+from exhume.model.finding import Entity, EntityKind, Evidence
 
 DIED = "container-die"
 UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"
@@ -16,28 +15,41 @@ UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"
 
 @dataclass(frozen=True)
 class Restarts:
-    """One that ended again and again: its name, how often, and whether each end was a failure of a service (False where
-    that isn't known, or where it may have been a helper's answer). `pace_s` is None for a program that was told of
-    once; `told` is the newest line about it."""
+    """A thing that ended again and again: its name, how often, and whether each end was a failure of a service (False
+    where that isn't known, or where it may have been a helper's answer). `interval_s` is None for a program that was
+    recorded once; `line` is the newest event about it. `runs` and `succeeded` are counted for units."""
 
     name: str
     times: float
     failed: bool
-    pace_s: float | None
-    told: str
+    interval_s: float | None
+    line: str
     evidence: Evidence
     rows: Rows
-    is_container: bool = False
-    is_unit: bool = False
+    kind: EntityKind = EntityKind.PROCESS
+    runs: int | None = None
+    succeeded: int | None = None
+
+    @property
+    def is_container(self) -> bool:
+        return self.kind is EntityKind.CONTAINER
+
+    @property
+    def is_unit(self) -> bool:
+        return self.kind is EntityKind.UNIT
+
+    @property
+    def entity(self) -> Entity:
+        return Entity(self.kind, "" if self.kind is EntityKind.PROCESS else self.name, self.name)
 
     @property
     def containers(self) -> frozenset[str]:
-        """The ids it had, where it is a container."""
+        """The container ids it had."""
         return frozenset(each for each in self.rows.texts("container").tolist() if each)
 
 
 def find_restarts(events: Rows, least: float) -> list[Restarts]:
-    """Those that ended so many times or more, in some rows of events."""
+    """The things that ended at least that many times, in rows of events."""
     if not len(events):
         return []
     again = events.matching("kind", UNIT_RESTARTED)
@@ -46,7 +58,7 @@ def find_restarts(events: Rows, least: float) -> list[Restarts]:
     return [
         each
         for each in (
-            # What ends well and is not systemd's to start again is called when it is needed.
+            # A unit that succeeds and is not restarted by systemd is started when it is needed.
             *(unit for unit in units if unit.failed or unit.name in restarted),
             *(_program(rows, name) for name, rows in _by(events.matching("kind", RESTART), "comm")),
             *(_container(rows, name) for name, rows in _by(events.matching("kind", DIED), "container_name")),
@@ -63,7 +75,7 @@ def _by(rows: Rows, column: str) -> list[tuple[str, Rows]]:
 def _program(rows: Rows, name: str) -> Restarts:
     times = rows.total("value") or 0.0
     span = (int(rows.wall.max()) - int(rows.wall.min())) / NANOS
-    # The first row tells of lives before it: they don't belong to the time between the rows.
+    # The first row counts ends before it: they don't belong to the time between the rows.
     later = times - float(rows.numbers("value")[rows.wall.argmin()])
     pace = span / later if later > 0 and span > 0 else None
     failed = all(severity != "info" for severity in rows.texts("severity").tolist())
@@ -75,16 +87,15 @@ def _program(rows: Rows, name: str) -> Restarts:
 def _unit(rows: Rows, name: str) -> Restarts:
     ended = _ended(rows, name, (("kind", UNIT_ENDED), ("comm", name)))
     well = int(np.sum(rows.numbers("value") == 0))
-    told = f"{ended.told}; of {len(rows)} runs that ended {well or 'none'} went well"
-    return replace(ended, told=told, is_unit=True)
+    return replace(ended, kind=EntityKind.UNIT, runs=len(rows), succeeded=well)
 
 
 def _container(rows: Rows, name: str) -> Restarts:
-    return replace(_ended(rows, name, (("kind", DIED), ("container_name", name))), is_container=True)
+    return replace(_ended(rows, name, (("kind", DIED), ("container_name", name))), kind=EntityKind.CONTAINER)
 
 
 def _ended(rows: Rows, name: str, match: tuple[tuple[str, str], ...]) -> Restarts:
-    """One whose ends are told with their codes."""
+    """A thing whose ends are recorded with their exit codes."""
     pace = float(np.median(np.diff(np.sort(rows.wall)))) / NANOS if len(rows) > 1 else None
     codes = rows.numbers("value")
     failed = bool(np.all(~np.isnan(codes) & (codes != 0)))

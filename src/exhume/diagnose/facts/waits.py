@@ -1,4 +1,4 @@
-"""How long threads had to wait for a core: all of them together, and the core's own ksoftirqd."""
+"""Run-queue waits: of all threads of a core, and of its ksoftirqd."""
 
 from dataclasses import dataclass
 
@@ -35,18 +35,18 @@ def waits_of_cores(rows: Rows) -> dict[int, float]:
 
 
 def core_waits(case: Case, cpu: int) -> CoreWaits | None:
-    """The waits for a core; None where the kernel doesn't tell them."""
+    """The waits for a core; None where the kernel doesn't report them."""
     rows = case.now("cpu")
     now = waits_of_cores(rows)
     if cpu not in now:
         return None
     own = rows.where(rows.cpu == cpu)
-    told = Evidence(
+    quote = Evidence(
         "cpu", "wait_ns", "sum", own.total("wait_ns") or 0, int(own.wall.min()), int(own.wall.max()) + 1, cpu, unit="ns"
     )
     others = [waited for core, waited in now.items() if core != cpu]
     elsewhere = float(np.median(others)) if others else None
-    return CoreWaits(cpu, now[cpu], waits_of_cores(case.before("cpu")).get(cpu, 0.0), elsewhere, told)
+    return CoreWaits(cpu, now[cpu], waits_of_cores(case.before("cpu")).get(cpu, 0.0), elsewhere, quote)
 
 
 def softirq_wait(case: Case, cpu: int | None) -> tuple[float, Evidence] | None:
@@ -54,6 +54,6 @@ def softirq_wait(case: Case, cpu: int | None) -> tuple[float, Evidence] | None:
     best: tuple[float, Evidence] | None = None
     for wall, comm, core, waited in case.now("threads").listed("wall", "comm", "cpu", "wait_ns"):
         if comm.startswith("ksoftirqd/") and cpu in (None, core) and waited > (best[0] * NANOS if best else 0):
-            told = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, core, (("comm", comm),), unit="ns")
-            best = (waited / NANOS, told)
+            quote = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, core, (("comm", comm),), unit="ns")
+            best = (waited / NANOS, quote)
     return best

@@ -63,14 +63,14 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int, *, br
         yield from finding_lines(finding, zone, width, heading, said=verdict_words(diagnosis))
     if not any(finding.severity is not Severity.INFO for finding in diagnosis.findings) and diagnosis.symptoms:
         yield Text()
-        yield Text("what was felt", _BOLD)
+        yield Text("symptoms", _BOLD)
         yield from _chain(diagnosis.symptoms, (), zone, width, _COLOURS[diagnosis.verdict])
     if diagnosis.ruled_out and not brief:
         yield Text()
         yield from _ruled_out(diagnosis, width)
     if diagnosis.blind_spots:
         yield Text()
-        yield from _listed("could not be seen", diagnosis.blind_spots, width)
+        yield from _listed("blind spots", [spot.text for spot in diagnosis.blind_spots], width)
 
 
 def badge(word: str) -> Text:
@@ -108,7 +108,7 @@ def finding_lines(
     for line in textwrap.wrap(summary, width - len(INDENT)) if summary != said else ():
         yield Text(f"{INDENT}{line}")
     if doubt := doubt_words(finding):
-        for line in textwrap.wrap(f"not surer, because {doubt}", width - len(INDENT)):
+        for line in textwrap.wrap(f"confidence limited by: {doubt}", width - len(INDENT)):
             yield Text(f"{INDENT}{line}", _DIM)
     yield Text()
     chain, remedies = finding.chain, finding.remedies[:REMEDIES_SHOWN]
@@ -139,7 +139,7 @@ def _chain(
         quoted.update(link.evidence)
     for place, remedy in enumerate(remedies):
         # A process is named by the chain above.
-        named = not remedy.target or remedy.target.isdigit() or remedy.target in f"{remedy.text} {remedy.command}"
+        named = not remedy.target or remedy.target.isdigit() or remedy.names_target
         target = "" if named else f" ({visible(remedy.target)})"
         yield from _Station(
             mark=Text().append("▶", Style(color=_COLOURS["healthy"])),

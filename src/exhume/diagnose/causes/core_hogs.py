@@ -1,0 +1,295 @@
+"""Processes that hold a core: a real-time thread that keeps all others out, or a program that computes without a pause.
+
+A busy program is no fault by itself. It matters where another process loses: one that had this core before and has less
+now, one that has to share it though other cores idle, or the threads that wait for this core and for no other.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exhume.diagnose.catalogue import Cause, catalogue
+from exhume.diagnose.causes import examines
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.quotes import log_lines, quote_event
+from exhume.diagnose.facts.co_runners import CoRunner, competing_co_runner, slowed_co_runner
+from exhume.diagnose.facts.core_hogs import CoreHog, find_core_hogs
+from exhume.diagnose.facts.waits import CoreWaits, core_waits, softirq_wait
+from exhume.model.clock import NANOS
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
+from exhume.model.window import Window
+
+REAL_TIME = catalogue()["rt-hog"]
+USER = catalogue()["user-hog"]
+# Real-time policies (include/uapi/linux/sched.h).
+_POLICIES = {1: "SCHED_FIFO", 2: "SCHED_RR", 6: "SCHED_DEADLINE"}
+# States of a core that leave room for an ordinary program.
+_ROOM = ("idle", "iowait", "nice")
+
+
+def _slowed(case: Case, cause: Cause, hog: CoreHog) -> CoRunner | None:
+    lost, left = cause.limit("lost_cores"), cause.limit("left_part")
+    return slowed_co_runner(case, hog.cpu, hog.pid, least=lost, part=left)
+
+
+def _add_slowed(builder: EvidenceBuilder, loser: CoRunner, strength: str) -> None:
+    values = {"who": loser.entity, "cores": loser.cores, "before": loser.before}
+    builder.add(Role.SYMPTOM, "slowed", *loser.evidence, strength=strength, values=values)
+
+
+def _add_waits(builder: EvidenceBuilder, waits: CoreWaits, strength: str) -> None:
+    values = {"waited": waits.now, "cpu": waits.cpu, "before": waits.before}
+    builder.add(Role.SYMPTOM, "waits", waits.evidence, strength=strength, values=values)
+
+
+# Real-time threads
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A real-time policy as recorded."""
+
+    number: int
+    priority: int
+    at: int
+
+    @property
+    def values(self) -> dict[str, object]:
+        return {"policy": _POLICIES[self.number], "priority": self.priority or None}
+
+
+@examines(REAL_TIME)
+def rt_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    policies, recorded = _policies(case)
+    seconds = REAL_TIME.limit("seconds")
+    urgent = find_core_hogs(case, seconds=seconds, pids=policies) if policies else []
+    line = next((quote_event(event) for event in log_lines(case, REAL_TIME.log)), None)
+    if urgent:
+        return _real_time(builder, case, urgent[0], policies[urgent[0].pid], line)
+    hogs = [] if recorded else find_core_hogs(case, seconds=seconds)
+    suspect = next((each for each in hogs if _keeps_all_out(case, each, line)), None)
+    if suspect is not None:
+        return _real_time(builder, case, suspect, None, line)
+    if line is not None and not case.has_stacks:
+        return _only_logged(builder, case, line)
+    return builder.rule_out("none" if recorded else "no-suspect")
+
+
+def _real_time(
+    builder: EvidenceBuilder, case: Case, hog: CoreHog, policy: Policy | None, line: Evidence | None
+) -> Found:
+    load = hog.load
+    values = {"who": hog.entity, "peak": load.peak, "cpu": hog.cpu, "seconds": hog.seconds}
+    builder.add(Role.MECHANISM, "held", hog.evidence, strength="weak", at=load.at, values=values)
+    if policy is not None:
+        match = (("pid", str(hog.pid)),)
+        quote = Evidence("processes", "policy", "last", policy.number, policy.at, policy.at + 1, match=match)
+        builder.add(Role.ROOT_CAUSE, "policy", quote, strength="strong", values=policy.values)
+    else:
+        builder.doubt("no-policy", "no_policy_factor")
+    hurts = _add_victims(builder, case, hog, line)
+    named = policy.values if policy is not None else {"policy": None, "priority": None}
+    return builder.found(
+        _real_time_severity(case, hog, hurts=hurts),
+        "summary",
+        culprit=replace(case.culprit(load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm),
+        load=load,
+        remedies=aim(REAL_TIME.remedies, str(hog.pid)),
+        who=hog.entity,
+        cpu=hog.cpu,
+        values=named,
+    )
+
+
+def _add_victims(builder: EvidenceBuilder, case: Case, hog: CoreHog, line: Evidence | None) -> bool:
+    """Add what had to wait; whether anything is known to."""
+    hurts = line is not None
+    if line is not None:
+        builder.add(Role.SYMPTOM, "throttled", line, strength="line")
+    waited = softirq_wait(case, hog.cpu)
+    if waited is not None and waited[0] >= REAL_TIME.limit("softirq_wait_s"):
+        hurts = True
+        builder.add(Role.SYMPTOM, "ksoftirqd", waited[1], strength="waited", cpu=hog.cpu, waited=waited[0])
+    loser = _slowed(case, REAL_TIME, hog)
+    if loser is not None:
+        hurts = True
+        _add_slowed(builder, loser, "weak")
+    waits = core_waits(case, hog.cpu)
+    least = REAL_TIME.limit("waiting")
+    if waits is not None and waits.now >= max(least, REAL_TIME.limit("rise") * waits.before):
+        hurts = True
+        _add_waits(builder, waits, "weak")
+    return hurts
+
+
+def _real_time_severity(case: Case, hog: CoreHog, *, hurts: bool) -> Severity:
+    if hurts:
+        return Severity.CRITICAL
+    whole = hog.load.peak >= REAL_TIME.limit("whole")
+    if case.baseline.empty:
+        # Without a calm time, one that was there for a part of the time at least began in it.
+        began = hog.seconds < REAL_TIME.limit("throughout") * case.focus.seconds
+        return Severity.CRITICAL if began and whole else Severity.WARNING
+    # One that was always there, and hurts no other, has a core that was set apart for it.
+    return Severity.CRITICAL if hog.load.is_new and whole else Severity.INFO
+
+
+def _keeps_all_out(case: Case, hog: CoreHog, line: Evidence | None) -> bool:
+    """Whether only a real-time thread can be so: it computes, which any thread may interrupt, and none does."""
+    if hog.user < REAL_TIME.limit("user_part") or hog.load.peak < REAL_TIME.limit("whole"):
+        return False
+    waited = softirq_wait(case, hog.cpu)
+    return line is not None or (waited is not None and waited[0] >= REAL_TIME.limit("softirq_wait_s"))
+
+
+def _only_logged(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
+    builder.add(Role.MECHANISM, "throttled-unseen", line, strength="line")
+    share, cpu, at = case.core_share(("user", "nice", "system"))
+    full = cpu if share >= REAL_TIME.limit("whole") else None
+    if full is not None:
+        rows = case.now("cpu").within(Window(at, at + 1))
+        idle = rows.where(rows.cpu == full).lowest("idle") or 0
+        quote = Evidence("cpu", "idle", "min", idle, at, at + 1, full, unit="permille")
+        builder.add(Role.CULPRIT, "full-core", quote, cpu=full)
+    builder.doubt("no-process", "no_policy_factor")
+    weight = REAL_TIME.limit("seconds")
+    return builder.found(Severity.WARNING, "summary-logged", culprit=Culprit(cpu=full), weight=weight)
+
+
+def _policies(case: Case) -> tuple[dict[int, Policy], bool]:
+    """The real-time processes up to the end of the focus; whether policies were recorded at all."""
+    rows = case.now("processes")
+    if not len(rows) or np.isnan(rows.numbers("policy")).all():
+        return {}, False
+    found = {}
+    for wall, pid, policy, priority in rows.listed("wall", "pid", "policy", "rt_priority"):
+        if policy in _POLICIES and wall < case.focus.until + NANOS:
+            found[pid] = Policy(int(policy), int(priority or 0), wall)
+    return found, True
+
+
+# Ordinary programs
+
+
+@examines(USER)
+def user_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    if not case.has_stacks:
+        return _user_by_counters(builder, case)
+    whole, shared = _user_hogs(case)
+    # One that has only a part of its core matters where another process loses.
+    judged = [_judged(case, each) for each in whole]
+    judged += [found for each in shared if (found := _judged(case, each)).finding.severity is not Severity.INFO]
+    if not judged:
+        return builder.rule_out("none")
+    return max(judged, key=lambda each: (each.finding.severity.rank, each.finding.confidence))
+
+
+def _user_hogs(case: Case) -> tuple[list[CoreHog], list[CoreHog]]:
+    """The program that computes most of a core's time, and those that do so, or for a part of it, on cores that others
+    use as well. Of two that share a core, the one that came is the one that takes: it comes first."""
+    computing = ~case.samples.in_kernel & ~case.explained
+    found = find_core_hogs(case, seconds=USER.limit("seconds"), among=computing, share=USER.limit("part"))
+    full = sorted((each for each in found if _is_full(case, each.cpu)), key=lambda each: -each.load.risen)
+    whole = [each for each in full if each.load.core_s >= USER.limit("seconds")]
+    shared = [each for each in full if _others(case, each) >= USER.limit("shared")]
+    return whole[:1], shared[: int(USER.limit("most"))]
+
+
+def _others(case: Case, hog: CoreHog) -> float:
+    """How much of the hog's core others had, now or before, in cores' worth: the larger of the two."""
+    samples = case.samples
+    there = (samples.cpu == hog.cpu) & (samples.pid > 0) & (samples.pid != hog.pid)
+    return max(
+        float(samples.weight[there & samples.within(window)].sum()) / 1e6 / window.seconds
+        for window in (case.focus, case.baseline)
+        if not window.empty
+    )
+
+
+def _is_full(case: Case, cpu: int) -> bool:
+    """Whether the core had no idle time left."""
+    rows = case.now("cpu")
+    idle = rows.where(rows.cpu == cpu).middle("idle")
+    return idle is not None and idle <= 1000 * USER.limit("idle_left")
+
+
+def _judged(case: Case, hog: CoreHog) -> Found:
+    builder = EvidenceBuilder(case, USER)
+    load = hog.load
+    values = {"who": hog.entity, "peak": load.peak, "cpu": hog.cpu, "seconds": hog.seconds, "before": load.before}
+    builder.add(Role.CULPRIT, "computed", hog.evidence, strength="alone", at=load.at, values=values)
+    hurts = _add_losers(builder, case, hog)
+    if not hurts:
+        builder.doubt("harmless", "harmless_factor")
+    return builder.found(
+        Severity.WARNING if hurts else Severity.INFO,
+        "summary" if hurts else "summary-harmless",
+        culprit=replace(case.culprit(load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm),
+        load=load,
+        # What hurts no other process, and was like that before, comes after everything else.
+        weight=None if hurts or load.is_new else 0.0,
+        remedies=aim(USER.remedies, str(hog.pid)),
+        who=hog.entity,
+        cpu=hog.cpu,
+    )
+
+
+def _add_losers(builder: EvidenceBuilder, case: Case, hog: CoreHog) -> bool:
+    hurts = False
+    loser = _slowed(case, USER, hog)
+    if loser is not None and hog.load.is_new:
+        hurts = True
+        _add_slowed(builder, loser, "strong")
+    rival = competing_co_runner(case, hog.cpu, hog.pid, least=USER.limit("rival_share"))
+    idle = _idle_elsewhere(case, hog.cpu)
+    # One that has clearly less than the hog has all it needs: a core is shared evenly among those that need more.
+    even = rival is not None and rival.there >= USER.limit("even") * hog.load.cores
+    if rival is not None and even and idle is not None:
+        hurts = True
+        values = {"who": rival.entity, "share": rival.there, "idle_cpu": idle[0].cpu}
+        builder.add(Role.SYMPTOM, "shared", *rival.evidence, *idle, strength="strong", values=values)
+    waits = core_waits(case, hog.cpu)
+    if waits is not None and waits.now >= USER.limit("waiting"):
+        risen = waits.now >= USER.limit("rise") * waits.before
+        apart = waits.elsewhere is None or waits.now >= USER.limit("rise") * waits.elsewhere
+        if risen and apart:
+            hurts = True
+            _add_waits(builder, waits, "strong")
+    return hurts
+
+
+def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
+    """The core with most room all the while, where that was half of its time: idle, or with niced programs."""
+    rows = case.now("cpu")
+    room = rows.sums(_ROOM)
+    cores = np.unique(rows.cpu[rows.cpu != cpu]).tolist()
+    if not cores:
+        return None
+    means = {core: float(room[rows.cpu == core].mean()) for core in cores}
+    best = max(means, key=lambda core: means[core])
+    if means[best] < 1000 * USER.limit("idle_elsewhere"):
+        return None
+    own = rows.where(rows.cpu == best)
+    since, until = int(own.wall.min()), int(own.wall.max()) + 1
+    return tuple(
+        Evidence("cpu", state, "mean", round(float(own.numbers(state).mean()), 3), since, until, best, unit="permille")
+        for state in _ROOM
+    )
+
+
+def _user_by_counters(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    """A core full of user time, that threads wait for: this much is known without stacks."""
+    share, cpu, at = case.core_share(("user", "nice"))
+    waits = None if cpu is None else core_waits(case, cpu)
+    if cpu is None or share < USER.limit("whole") or not _is_full(case, cpu):
+        return builder.rule_out("none-counted")
+    rows = case.now("cpu").where(case.now("cpu").cpu == cpu)
+    quote = Evidence("cpu", "user", "max", rows.highest("user") or 0, case.focus.since, case.focus.until, cpu)
+    builder.add(Role.CULPRIT, "computed-unseen", quote, strength="alone", at=at, share=share, cpu=cpu)
+    builder.doubt("no-process", "harmless_factor")
+    hurts = waits is not None and waits.now >= USER.limit("waiting") and waits.now >= USER.limit("rise") * waits.before
+    if hurts and waits is not None:
+        _add_waits(builder, waits, "alone")
+    severity = Severity.WARNING if hurts else Severity.INFO
+    return builder.found(severity, "summary-counted", culprit=Culprit(cpu=cpu), weight=1.0, cpu=cpu)

@@ -1,0 +1,72 @@
+"""The sentences of a diagnosis, by code (messages.toml).
+
+Nothing decides by these texts: a finding carries codes, values and entities, and every text passes through `render`.
+
+A template has `{name:spec}` for a value. `[A]` is left out, and `[A|B]` becomes B, where a value in A is None.
+`{?name}` renders as nothing and makes its brackets apply only where the value is true.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Protocol, runtime_checkable
+
+from exhume.model.finding import Entity
+
+SHARED = "shared"
+_SECTION = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]]*))?\]")
+_VALUE = re.compile(r"\{(\??)(\w+)(?::([^}]*))?\}")
+
+Values = Mapping[str, object]
+
+
+@runtime_checkable
+class Names(Protocol):
+    """A value of a message that stands for entities, such as the owner of a cgroup."""
+
+    @property
+    def entities(self) -> tuple[Entity, ...]: ...
+
+
+@cache
+def templates() -> dict[str, str]:
+    """All templates, by `table.key`."""
+    content: dict[str, dict[str, str]] = tomllib.loads(
+        (files("exhume.diagnose") / "messages.toml").read_text(encoding="utf-8")
+    )
+    return {f"{table}.{key}": text for table, entries in content.items() for key, text in entries.items()}
+
+
+def code_of(table: str, key: str) -> str:
+    """The code of a table's message, or of the shared one with this key."""
+    own = f"{table}.{key}"
+    return own if own in templates() else f"{SHARED}.{key}"
+
+
+def render(code: str, values: Values) -> str:
+    """The text of a code."""
+    return fill(code, templates()[code], values)
+
+
+def fill(code: str, template: str, values: Values) -> str:
+    """A template with its values: the one place where texts are made. `code` identifies the template."""
+    text = _SECTION.sub(lambda match: _chosen(match, values), template)
+    return _VALUE.sub(lambda match: "" if match[1] else format(values[match[2]], match[3] or ""), text)
+
+
+def _chosen(match: re.Match[str], values: Values) -> str:
+    known = all(values[name] if asked else values[name] is not None for asked, name, _ in _VALUE.findall(match[1]))
+    return match[1] if known else match[2] or ""
+
+
+def entities_in(values: Iterable[object]) -> tuple[Entity, ...]:
+    """The entities that values of a message stand for."""
+    found: list[Entity] = []
+    for each in values:
+        if isinstance(each, Entity):
+            found.append(each)
+        elif isinstance(each, Names):
+            found += each.entities
+    return tuple(dict.fromkeys(found))

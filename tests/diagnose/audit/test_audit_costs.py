@@ -1,0 +1,80 @@
+"""What services cost, from recordings of real loops and from live cgroups."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.diagnose.audit.audit_scenes import container, facts, looping, unit
+
+from exhume.collect.services import Seen
+from exhume.diagnose.audit.costs import Bill, costs_of
+from exhume.diagnose.audit.judge import audit
+from exhume.model.audit import Costs
+from exhume.model.node_facts import Use
+from exhume.store.read.recording import Recording
+
+INCIDENTS = Path(__file__).resolve().parents[2] / "incidents"
+
+
+@pytest.fixture(scope="module")
+def incident() -> Recording:
+    """Seconds of the incident as the lab plays it: a container that crashes, and leaks cgroups as it does."""
+    return Recording.open(INCIDENTS / "incident")
+
+
+def test_a_container_is_billed_for_what_it_leaks_under_any_id(incident):
+    costs = priced(container("ecs-agent"), incident)
+    assert costs.source == "recording" and costs.seconds == pytest.approx(17, abs=2)
+    assert costs.cgroups_made is not None and costs.cgroups_made > 100
+    # Those that were made before the recording began, and removed in it, are leaked as well.
+    assert costs.cgroups_leaked is not None and costs.cgroups_leaked > 100
+
+
+def test_another_container_is_not_billed_for_it(incident):
+    costs = priced(container("web"), incident)
+    assert (costs.cgroups_made, costs.cgroups_leaked, costs.cpu_seconds) == (0, 0, 0.0)
+
+
+def test_a_unit_is_billed_for_the_cpu_of_its_cgroup(incident):
+    mine, other = priced(unit("service-1.service"), incident), priced(unit("service-11.service"), incident)
+    assert mine.cpu_seconds is not None and mine.cpu_seconds > 0.1
+    assert other.cpu_seconds == 0.0
+
+
+def test_what_was_not_recorded_is_not_zero(tmp_path, incident):
+    shutil.copytree(INCIDENTS / "incident", tmp_path / "r")
+    for table in ("samples", "cgroup_events"):
+        for file in (tmp_path / "r").rglob(f"{table}.*"):
+            file.unlink()
+    costs = priced(container("ecs-agent"), Recording.open(tmp_path / "r"))
+    assert (costs.cpu_seconds, costs.cgroups_made, costs.cgroups_leaked) == (None, None, None)
+
+
+def test_starts_of_a_program_are_counted_where_the_recorder_told_of_them():
+    loop = Recording.open(INCIDENTS / "crash-loop")
+    told = {event.comm for event in loop.events(kinds=["restart"])}
+    assert told
+    for comm in told:
+        costs = priced(looping(command=f"/usr/bin/{comm} --flag"), loop)
+        assert costs.forks is not None and costs.forks >= 3
+    assert priced(looping(command="/usr/bin/nobody"), loop).forks is None
+
+
+def test_the_leaker_of_two_loops_comes_first(incident):
+    services = [looping("a.service", history=None, restarts=9), container("ecs-agent", "restarting", restarts=9)]
+    found = audit(Seen(services, []), facts(*services), incident)
+    assert found.services[0].service.key == "docker:ecs-agent"
+
+
+def test_without_a_recording_the_live_cgroup_tells():
+    use = Use(cpu_seconds=1.5, memory_bytes=4096)
+    assert costs_of(unit(age_s=60.0), use, None) == Costs("live", 60.0, 1.5, 4096)
+    assert costs_of(unit(), Use(), None) is None
+
+
+def priced(service, recording) -> Costs:
+    bill = Bill.read(recording)
+    assert bill is not None
+    costs = costs_of(service, Use(), bill)
+    assert costs is not None
+    return costs

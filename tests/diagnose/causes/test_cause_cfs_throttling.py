@@ -1,0 +1,89 @@
+"""A cgroup that its quota stops in most periods is told, with its container; one that is stopped now and then isn't."""
+
+from pathlib import Path
+
+from tests.diagnose.judged import judged_recording
+from tests.diagnose.nodes import healthy
+from tests.diagnose.scenes import Scene
+
+from exhume.model.finding import Diagnosis, Finding
+
+ID = "5a" * 32
+GROUP = f"/docker/{ID}"
+
+
+def throttle(scene: Scene, since: int, until: int, throttled: int, cgroup: str = GROUP) -> Scene:
+    for second in range(since, until):
+        scene.row(
+            "throttling",
+            second,
+            cgroup=cgroup,
+            periods=10,
+            throttled=throttled,
+            throttled_ns=throttled * 150_000_000,
+            quota=0.5,
+        )
+    return scene
+
+
+def finding(found: Diagnosis) -> Finding | None:
+    return next((each for each in found.findings if each.cause == "cfs-throttling"), None)
+
+
+def test_a_container_that_stands_still_in_most_periods(tmp_path: Path) -> None:
+    scene = throttle(Scene(cores=8, seconds=40), 20, 30, 9)
+    scene.stack(2, 20, 30, 0.3, "trainer", 77, ["app:main"])
+    scene.row("processes", 5, pid=77, comm="trainer", cmdline="trainer --all", cgroup=GROUP, container=ID)
+    recording = scene.write(tmp_path)
+    found = judged_recording(recording, scene.window)
+    top = found.findings[0]
+    assert (top.cause, top.severity) == ("cfs-throttling", "critical")
+    assert (top.culprit.cgroup, top.culprit.container, top.culprit.comm) == (GROUP, ID, "trainer")
+    assert top.confidence >= 0.85
+    assert "0.5 cores" in top.summary and top.summary.startswith("trainer in container")
+    assert [remedy.id for remedy in top.remedies] == ["raise-container-quota", "raise-cgroup-quota"]
+
+
+def test_one_of_many_groups_on_a_large_node(tmp_path: Path) -> None:
+    scene = Scene(cores=96, seconds=40)
+    for number in range(30):
+        throttle(scene, 0, 40, number % 2, f"/pods/{number}")
+    throttle(scene, 20, 28, 10, "/pods/bad")
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    assert found.findings[0].culprit.cgroup == "/pods/bad"
+    assert found.findings[0].severity == "critical"
+
+
+def test_without_idle_cores_it_is_not_the_quota_alone(tmp_path: Path) -> None:
+    scene = throttle(healthy(), 20, 30, 9)
+    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert told is not None and told.severity == "warning"
+
+
+def test_one_that_is_always_stopped_lives_with_it(tmp_path: Path) -> None:
+    scene = throttle(Scene(cores=4, seconds=100), 0, 100, 8)
+    scene.core(1, 70, 80, system=900)
+    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert told is not None and told.severity == "warning"
+
+
+def test_now_and_then_is_worth_knowing_at_most(tmp_path: Path) -> None:
+    scene = throttle(Scene(cores=4, seconds=40), 20, 30, 2)
+    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert told is not None and told.severity == "info"
+    rare = throttle(Scene(cores=4, seconds=40), 20, 21, 1)
+    assert finding(judged_recording(rare.write(tmp_path / "rare"), rare.window)) is None
+
+
+def test_a_healthy_node_has_none(tmp_path: Path) -> None:
+    scene = healthy()
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    assert finding(found) is None
+    assert "cfs-throttling" in {each.cause for each in found.ruled_out}
+
+
+def test_without_stacks_the_cgroup_is_still_named(tmp_path: Path) -> None:
+    scene = throttle(Scene(cores=8, seconds=40).without("samples", "processes"), 20, 30, 9)
+    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert told is not None
+    assert (told.culprit.cgroup, told.culprit.pid) == (GROUP, None)

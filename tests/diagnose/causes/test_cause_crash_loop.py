@@ -1,0 +1,282 @@
+"""A crash loop is told by what ends and begins again: by its cgroups, by failed ends; jobs and scripts are none."""
+
+from pathlib import Path
+
+import pytest
+from tests.diagnose.codes import doubts
+from tests.diagnose.judged import judged_recording
+from tests.diagnose.scenes import Scene
+
+from exhume.model.finding import Diagnosis, Finding
+
+IMPORT = ["python3:_start", "libpython3.so:import_module"]
+
+
+def told(found: Diagnosis) -> Finding | None:
+    return next((finding for finding in found.findings if finding.cause == "crash-loop"), None)
+
+
+def hex_id(number: int) -> str:
+    return f"{number:064x}".replace("0", "c", 40)
+
+
+def cgroups(scene: Scene, starts: list[float], life: float, path: str, hierarchy: int = 4) -> Scene:
+    """A cgroup made and removed at each start; `{}` in its path is a new id."""
+    for number, start in enumerate(starts):
+        made = path.format(hex_id(77 + number))
+        row = {"hierarchy": hierarchy, "id": 900 + number, "level": 2, "path": made}
+        scene.row("cgroup_events", start, op="mkdir", pid=40, comm="dockerd", **row)
+        scene.row("cgroup_events", start + life, op="rmdir", pid=40, comm="dockerd", **row)
+    return scene
+
+
+def inside(scene: Scene, starts: list[float], path: str, commands: list[str]) -> Scene:
+    """The process in each of those cgroups."""
+    for number, start in enumerate(starts):
+        command = commands[number % len(commands)]
+        scene.row(
+            "processes",
+            start,
+            pid=3_000 + number,
+            ppid=40,
+            comm=command.split("/")[-1].split()[0],
+            cmdline=command,
+            cgroup=path.format(hex_id(77 + number)),
+            container=hex_id(77 + number)[:12],
+        )
+    return scene
+
+
+def restarts(scene: Scene, seconds: list[float], comm: str, severity: str = "warning", times: float = 5.0) -> Scene:
+    for second in seconds:
+        text = f"{comm} was started 8 times in 4.1 s, one after the other, each ended with code 1"
+        scene.event(second, "restart", text, severity, source="recorder", comm=comm, pid=3_000, value=times)
+    return scene
+
+
+EVERY_TWO = [4.0 + 2.5 * n for n in range(14)]
+
+
+@pytest.mark.parametrize(
+    ("path", "engine", "stopped"),
+    [
+        ("/docker/{}", "docker", "exhume fix apply docker:"),
+        ("/machine.slice/libpod-{}.scope", "podman", "exhume fix apply podman:"),
+        ("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{}.scope", "crictl", ""),
+    ],
+)
+def test_a_container_that_is_made_again_and_again_is_a_loop(
+    tmp_path: Path, path: str, engine: str, stopped: str
+) -> None:
+    scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, path)
+    inside(scene, EVERY_TWO, path, ["/agent --join"])
+    recording = scene.write(tmp_path)
+    found = judged_recording(recording, scene.window)
+    top = found.findings[0]
+    assert (top.cause, top.severity) == ("crash-loop", "warning")
+    assert (top.culprit.comm, top.culprit.cmdline) == ("agent", "/agent --join")
+    assert "2.5 s" in top.summary
+    assert top.confidence >= 0.75
+    # No command takes the pattern of many containers, nor is one of systemd's about a container.
+    assert not any("*" in remedy.command or "systemctl" in remedy.command for remedy in top.remedies)
+    assert top.remedies[0].command.split()[:4] == [engine, "logs", "--tail", "100"]
+    fixes = [remedy.command for remedy in top.remedies if remedy.command.startswith("exhume fix apply")]
+    assert [command.startswith(stopped) for command in fixes] == [True] * bool(stopped)
+
+
+def test_a_unit_needs_no_command_to_be_known_as_one_thing(tmp_path: Path) -> None:
+    scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 0.3, "/system.slice/ecs.service")
+    top = judged_recording(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.severity) == ("crash-loop", "warning")
+    assert "ecs.service" in top.summary
+    assert any(
+        remedy.target == "ecs.service" and remedy.command == "exhume fix apply ecs.service" for remedy in top.remedies
+    )
+
+
+def test_every_hierarchy_tells_of_the_same_cgroup_and_it_counts_once(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=60)
+    for hierarchy in (2, 4, 9):
+        cgroups(scene, EVERY_TWO, 0.3, "/system.slice/ecs.service", hierarchy)
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None
+    assert "14 times" in " ".join(link.text for link in finding.chain)
+
+
+def test_a_supervised_program_that_fails_and_costs_something_is_a_warning(tmp_path: Path) -> None:
+    scene = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0, 27.0], "ingest")
+    scene.row("processes", 20, pid=3_000, ppid=40, comm="ingest", cmdline="/opt/ingest --all", cgroup="/app")
+    for second in range(8, 28):
+        scene.stack(2, second, second + 1, 0.2, "ingest", 2_900 + second, IMPORT).core(2, second, second + 1, user=210)
+    top = judged_recording(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.severity, top.culprit.comm) == ("crash-loop", "warning", "ingest")
+    assert top.culprit.cgroup == "/app"
+    assert "1.0 s" in top.summary
+    # Neither a unit nor a container: there is no log of it to name.
+    assert [remedy.command for remedy in top.remedies] == ["exhume events --kind restart"]
+
+
+def test_one_that_costs_nothing_is_worth_knowing(tmp_path: Path) -> None:
+    scene = restarts(Scene(cores=96, seconds=40), [12.0, 17.0, 22.0], "grep")
+    for cpu in range(96):
+        scene.core(cpu, 0, 40, user=400, system=50)
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None
+    assert finding.severity == "info"
+
+
+def test_without_exit_codes_a_repeat_is_less_sure_and_only_worth_knowing(tmp_path: Path) -> None:
+    sure = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0], "poller")
+    unsure = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0], "poller", severity="info")
+    for scene in (sure, unsure):
+        scene.stack(1, 8, 22, 0.1, "poller", 3_000, IMPORT)
+    known = told(judged_recording(sure.write(tmp_path / "sure"), sure.window))
+    unknown = told(judged_recording(unsure.write(tmp_path / "unsure"), unsure.window))
+    assert known is not None
+    assert unknown is not None
+    assert unknown.severity == "info"
+    assert unknown.confidence < known.confidence - 0.15
+    assert "crash-loop.helper" in doubts(unknown)
+
+
+def test_a_slow_loop_is_worth_knowing(tmp_path: Path) -> None:
+    starts = [5.0 + 40 * n for n in range(5)]
+    scene = cgroups(Scene(cores=4, seconds=200), starts, 2.0, "/system.slice/ecs.service")
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None
+    assert finding.severity == "info"
+
+
+def test_jobs_that_follow_each_other_are_no_loop(tmp_path: Path) -> None:
+    """One container after the other, but another command in each."""
+    scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, "/docker/{}")
+    inside(
+        scene,
+        EVERY_TWO,
+        "/docker/{}",
+        ["/bin/lint", "/bin/build", "/bin/test", "/bin/pack"] + [f"/j{n}" for n in range(9)],
+    )
+    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+
+
+def test_a_crowd_of_containers_is_no_loop(tmp_path: Path) -> None:
+    starts = [4.0 + 0.7 * n for n in range(40)]
+    scene = cgroups(Scene(cores=4, seconds=60), starts, 8.0, "/docker/{}")
+    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+
+
+def test_logins_and_commands_of_their_own_unit_are_no_loop(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=60)
+    for number, start in enumerate(EVERY_TWO):
+        cgroups(scene, [start], 1.0, f"/user.slice/user-0.slice/session-{number}.scope")
+        cgroups(scene, [start], 1.0, f"/system.slice/run-r{number:032x}.scope")
+    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+
+
+def test_a_storm_of_cgroups_is_not_a_loop(tmp_path: Path) -> None:
+    starts = [10.0 + 0.01 * n for n in range(900)]
+    scene = cgroups(Scene(cores=4, seconds=40), starts, 0.005, "/batch/{}")
+    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+
+
+def test_it_needs_no_stacks(tmp_path: Path) -> None:
+    scene = restarts(Scene(cores=4, seconds=40), [12.0, 17.0], "ingest").without("samples", "processes")
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None
+    assert finding.culprit.comm == "ingest"
+
+
+def test_a_healthy_node_has_none(tmp_path: Path) -> None:
+    scene = Scene(cores=8, seconds=40)
+    for cpu in range(8):
+        scene.core(cpu, 0, 40, user=700, system=60)
+    scene.node(0, 40, forks=300)
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    assert not found.findings
+    assert any(reason.cause == "crash-loop" for reason in found.ruled_out)
+
+
+def deaths(scene: Scene, seconds: list[float], name: str, code: float) -> Scene:
+    for number, second in enumerate(seconds):
+        told = {"container": hex_id(77 + number), "container_name": name, "image": "amazon/agent", "value": code}
+        text = f"container {name} (image amazon/agent) ended with code {code:.0f}"
+        scene.event(second, "container-die", text, "info", source="docker", **told)
+    return scene
+
+
+def test_a_container_that_docker_saw_die_again_and_again_is_named(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=60), [start + 1.2 for start in EVERY_TWO], "ecs-agent", 1)
+    cgroups(scene, EVERY_TWO, 1.3, "/docker/{}")
+    top = judged_recording(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.severity, top.culprit.container) == ("crash-loop", "warning", "ecs-agent")
+    assert "ecs-agent is started every 2.5 s, and fails each time" in top.summary
+    assert [remedy.command for remedy in top.remedies] == [
+        "docker logs --tail 100 ecs-agent",
+        "exhume fix apply docker:ecs-agent",
+    ]
+
+
+def test_dockers_word_alone_is_enough(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=60), EVERY_TWO, "ecs-agent", 137).without("samples", "cgroup_events")
+    top = judged_recording(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.severity, top.culprit.container) == ("crash-loop", "warning", "ecs-agent")
+
+
+def test_containers_that_end_well_are_worth_knowing_at_most(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=60), EVERY_TWO, "backup", 0)
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is None or finding.severity == "info"
+
+
+def unit_runs(scene: Scene, seconds: list[float], name: str, code: float, again: bool = True) -> Scene:
+    for number, second in enumerate(seconds):
+        told = {"severity": "info", "source": "systemd", "comm": name}
+        scene.event(second, "unit-started", f"unit {name} started", pid=3_000 + number, **told)
+        scene.event(second + 1.1, "unit-ended", f"unit {name} ended with code {code:.0f}", value=code, **told)
+        if again:
+            text = f"unit {name} was started again by systemd ({number + 1} times by now)"
+            scene.event(second + 1.3, "unit-restarted", text, value=float(number + 1), **told)
+    return scene
+
+
+def test_a_unit_that_systemd_saw_fail_again_and_again_is_named(tmp_path: Path) -> None:
+    """Without a single cgroup event: on many nodes a unit's cgroup stays while it is started again."""
+    scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "ecs.service", 5)
+    for number, start in enumerate(EVERY_TWO):
+        place = "/system.slice/ecs.service"
+        scene.row("processes", start, pid=3_000 + number, ppid=1, comm="agent", cmdline="/agent --join", cgroup=place)
+    recording = scene.write(tmp_path)
+    found = judged_recording(recording, scene.window)
+    top = found.findings[0]
+    assert (top.cause, top.severity) == ("crash-loop", "warning")
+    assert "ecs.service is started every 2.5 s, and fails each time" in top.summary
+    assert (top.culprit.comm, top.culprit.cgroup) == ("agent", "/system.slice/ecs.service")
+    assert all(remedy.target == "ecs.service" for remedy in top.remedies)
+    assert [remedy.id for remedy in top.remedies] == ["see-unit-log", "disable-unit", "slow-restarts"]
+    assert any("of 14 runs that ended, 0 succeeded" in link.text for link in top.chain)
+
+
+def test_a_unit_s_events_and_its_cgroups_are_one_loop(tmp_path: Path) -> None:
+    scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, "/system.slice/ecs.service")
+    alone = told(judged_recording(scene.write(tmp_path / "alone"), scene.window))
+    both = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, "/system.slice/ecs.service")
+    unit_runs(both, EVERY_TWO, "ecs.service", 5)
+    finding = told(judged_recording(both.write(tmp_path / "both"), both.window))
+    assert alone is not None
+    assert finding is not None
+    assert "fails each time" in finding.summary
+    assert finding.confidence > alone.confidence
+
+
+def test_a_unit_that_ends_well_and_is_started_again_by_systemd_is_a_loop(tmp_path: Path) -> None:
+    scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "poll.service", 0)
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert "fails" not in finding.summary
+    assert any("14 succeeded" in link.text for link in finding.chain)
+
+
+def test_a_unit_that_is_called_when_needed_and_ends_well_is_no_loop(tmp_path: Path) -> None:
+    scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "backup.service", 0, again=False)
+    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None

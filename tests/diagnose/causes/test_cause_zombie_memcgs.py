@@ -1,0 +1,248 @@
+"""Zombie memory cgroups: the walker, its core and function, the counts, and whoever leaks them."""
+
+from pathlib import Path
+
+import pytest
+from tests.diagnose.codes import doubts, reason
+from tests.diagnose.judged import judged_recording
+from tests.diagnose.scenes import Scene
+
+from exhume.model.finding import Diagnosis, Finding, Severity
+
+SYSCALL = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64"]
+# Reads before 5.8; reclaim after it; reclaim of arm64 with a clone's mark.
+READ = [*SYSCALL, "vfs_read", "seq_read", "memcg_numa_stat_show", "mem_cgroup_nr_lru_pages", "mem_cgroup_iter"]
+# Of 4.18 and 4.19, where most of the time goes to adding up; and the caches that each memory cgroup had up to 5.8.
+SUM = [*SYSCALL, "vfs_read", "seq_read", "memcg_stat_show", "accumulate_memcg_tree"]
+SLABS = [*SYSCALL, "vfs_read", "proc_reg_read", "seq_read", "slab_show", "memcg_accumulate_slabinfo"]
+RECLAIM = [*SYSCALL, "mem_cgroup_force_empty_write", "do_try_to_free_pages", "shrink_node", "shrink_node_memcgs"]
+WALK = [*RECLAIM, "mem_cgroup_iter.part.0", "css_next_descendant_pre"]
+PAGES = [*RECLAIM, "shrink_lruvec", "shrink_inactive_list", "shrink_folio_list"]
+AGENT = "5" * 63 + "a"
+
+
+def zombies(scene: Scene, kernel: int, visible: int, growth: int = 0) -> Scene:
+    for second in range(0, scene.seconds, 10):
+        grown = growth * second // 10
+        scene.row(
+            "cgroups",
+            second,
+            hierarchy="memory",
+            parent="",
+            kernel=kernel + grown,
+            visible=visible,
+            dying=kernel + grown - visible,
+        )
+    return scene
+
+
+def leak(scene: Scene, path: str, since: int, until: int, comm: str = "runc") -> Scene:
+    """A cgroup a second that is made and removed, and never released."""
+    for number in range(since, until):
+        for late, op in ((0.1, "mkdir"), (0.6, "rmdir")):
+            scene.row(
+                "cgroup_events", number + late, hierarchy=4, op=op, id=number, level=2, path=path, pid=900, comm=comm
+            )
+    return scene
+
+
+def hot(scene: Scene, cpu: int = 2, frames: list[str] = READ) -> Scene:
+    return scene.core(cpu, 20, 28, system=990).stack(cpu, 20, 28, 0.98, "kubelet", 77, frames)
+
+
+def the_finding(scene: Scene, directory: Path) -> tuple[Diagnosis, Finding]:
+    recording = scene.write(directory)
+    answer = judged_recording(recording, scene.window)
+    return answer, next(each for each in answer.findings if each.cause == "zombie-memcgs")
+
+
+def ruled_out(scene: Scene, directory: Path) -> str | None:
+    recording = scene.write(directory)
+    answer = judged_recording(recording, scene.window)
+    assert "zombie-memcgs" not in [each.cause for each in answer.findings]
+    return reason(answer, "zombie-memcgs")
+
+
+@pytest.mark.parametrize("frames", [READ, WALK, [*RECLAIM, "mem_cgroup_iter"], SUM, SLABS])
+def test_a_walker_on_one_core_is_named(tmp_path: Path, frames: list[str]) -> None:
+    answer, found = the_finding(zombies(hot(Scene(), frames=frames), 68_680, 240), tmp_path)
+    assert answer.findings[0] is found and answer.verdict == "starved"
+    assert (found.severity, found.culprit.cpu, found.culprit.comm, found.culprit.pid) == ("critical", 2, "kubelet", 77)
+    assert found.culprit.function == frames[-1].removesuffix(".part.0")
+    assert found.confidence >= 0.85
+    assert "68,680 tracked, 240 visible" in found.summary
+
+
+@pytest.mark.parametrize("dying", [3, 9_000])
+def test_where_v1_has_the_memory_controller_the_dying_of_v2_are_others(tmp_path: Path, dying: int) -> None:
+    """A tree of v1 that was too large to be walked at once: its visible ones are not known."""
+    scene = hot(Scene())
+    for second in range(0, 40, 10):
+        scene.row("cgroups", second, hierarchy="memory", parent="", kernel=68_680)
+        counts = {"kernel": 200 + dying, "visible": 200, "dying": dying}
+        scene.row("cgroups", second, hierarchy="unified", parent="", **counts)
+    _, found = the_finding(scene, tmp_path)
+    assert (found.severity, found.culprit.cpu) == ("critical", 2)
+    assert "zombie-memcgs.uncounted" in doubts(found)
+
+
+def test_one_core_of_96_is_enough(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene(cores=96), cpu=39), 68_680, 240)
+    for cpu in range(96):
+        if cpu != 39:
+            scene.core(cpu, 0, 40, user=400)
+    answer, found = the_finding(scene, tmp_path)
+    assert answer.findings[0] is found and found.culprit.cpu == 39 and found.severity is Severity.CRITICAL
+
+
+def test_the_container_that_leaks_is_named_and_is_what_to_stop(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    leak(scene, f"/docker/{AGENT}/step-{AGENT[:12]}", 1, 18, comm="busybox")
+    text = "container gloomy_agent (image registry/agent:1) started"
+    scene.event(
+        1,
+        "container-start",
+        text,
+        severity="info",
+        source="docker",
+        container=AGENT,
+        container_name="gloomy_agent",
+        image="registry/agent:1",
+    )
+    _, found = the_finding(scene, tmp_path)
+    assert "container gloomy_agent" in found.summary and "registry/agent:1" in found.summary
+    stop = next(each for each in found.remedies if each.id == "stop-container")
+    assert stop.target == "gloomy_agent" and stop.command == "exhume fix apply docker:gloomy_agent"
+    assert "disable-unit" not in [each.id for each in found.remedies]
+    assert any("17 cgroups of /docker/*/step-* were removed" in link.text for link in found.chain)
+
+
+def test_a_container_made_anew_each_time_is_one_leaker(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    for number in range(1, 12):
+        container = f"{number:064x}"
+        leak(scene, f"/docker/{container}", number, number + 1)
+        scene.event(
+            number,
+            "container-start",
+            f"container agent started as {number}",
+            severity="info",
+            source="docker",
+            container=container,
+            container_name="agent",
+        )
+    _, found = the_finding(scene, tmp_path)
+    assert next(each for each in found.remedies if each.id == "stop-container").target == "agent"
+
+
+def test_many_containers_that_leak_alike_are_not_one(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    for number in range(1, 12):
+        leak(scene, f"/docker/{number:064x}", number, number + 1)
+    _, found = the_finding(scene, tmp_path)
+    assert "stop-container" not in [each.id for each in found.remedies]
+    assert "leaked by runc, for containers that are created each time" in found.summary
+
+
+def test_a_unit_that_leaks_is_what_to_disable(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    leak(scene, "/system.slice/murk.service/job-7", 1, 18, comm="murkd")
+    _, found = the_finding(scene, tmp_path)
+    stop = next(each for each in found.remedies if each.id == "disable-unit")
+    assert stop.command == "exhume fix apply murk.service"
+
+
+def test_a_container_of_a_pod_is_stopped_by_its_own_runtime(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    leak(scene, f"/kubepods/burstable/pod0f1e2d3c-0000-4000-8000-0123456789ab/{AGENT}/job-1", 1, 18)
+    _, found = the_finding(scene, tmp_path)
+    assert found.remedies[0].id == "stop-cri-container"
+
+
+def test_cgroups_that_are_released_are_no_leak(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    leak(scene, "/docker/x", 1, 15)
+    for number in range(1, 15):
+        scene.row("cgroup_events", number + 0.7, hierarchy=4, op="release", id=number, level=2, path="/docker/x")
+    _, found = the_finding(scene, tmp_path)
+    assert "leaked by" not in found.summary
+    assert "zombie-memcgs.no-leaker" in doubts(found)
+
+
+def test_where_v2_counts_them_apart_their_place_is_told(tmp_path: Path) -> None:
+    scene = hot(Scene())
+    below = {"": 8_000, "/system.slice": 7_900, "/system.slice/murk.service": 7_800, "/user.slice": 90}
+    for second in range(0, 40, 10):
+        for parent, dying in below.items():
+            counts = {"kernel": dying + 50, "visible": 50, "dying": dying}
+            scene.row("cgroups", second, hierarchy="unified", parent=parent, **counts)
+    _, found = the_finding(scene, tmp_path)
+    assert "7,800 of the zombies are below /system.slice/murk.service (unit murk.service)" in [
+        link.text for link in found.chain
+    ]
+    assert next(each.target for each in found.remedies if each.id == "disable-unit") == "murk.service"
+
+
+def test_few_zombies_are_not_what_a_walker_walks(tmp_path: Path) -> None:
+    assert ruled_out(zombies(hot(Scene()), 640, 240), tmp_path) == "zombie-memcgs.few"
+
+
+def test_reclaim_of_pages_is_not_a_walk(tmp_path: Path) -> None:
+    scene = zombies(Scene(), 2_240, 240).core(2, 20, 28, system=990)
+    scene.stack(2, 20, 28, 0.93, "hog", 78, PAGES).stack(2, 20, 28, 0.04, "hog", 78, WALK)
+    _, found = the_finding(scene, tmp_path)
+    assert found.severity is Severity.INFO and found.culprit.cpu is None
+
+
+def test_zombies_that_nobody_walks_are_worth_knowing_and_growing_ones_a_warning(tmp_path: Path) -> None:
+    still, growing = zombies(Scene(), 5_240, 240), zombies(Scene(seconds=60), 5_240, 240, growth=20)
+    for scene in (still, growing):
+        scene.stack(1, 0, 40, 0.1, "server", 31, ["server:work"])
+    _, found = the_finding(still, tmp_path / "still")
+    assert found.severity is Severity.INFO and found.confidence >= 0.85
+    answer, found = the_finding(growing, tmp_path / "growing")
+    assert found.severity is Severity.WARNING and answer.verdict == "degraded"
+
+
+def test_a_few_that_come_and_go_are_no_growth(tmp_path: Path) -> None:
+    scene = zombies(Scene(seconds=60), 5_240, 240, growth=3).stack(1, 0, 60, 0.1, "server", 31, ["server:work"])
+    _, found = the_finding(scene, tmp_path)
+    assert found.severity is Severity.INFO
+
+
+def test_without_counts_the_walk_alone_speaks_and_less_surely(tmp_path: Path) -> None:
+    _, counted = the_finding(zombies(hot(Scene()), 68_680, 240), tmp_path / "counted")
+    _, uncounted = the_finding(hot(Scene()), tmp_path / "uncounted")
+    assert uncounted.confidence <= counted.confidence - 0.25
+    assert "zombie-memcgs.uncounted" in doubts(uncounted)
+
+
+def test_without_stacks_the_count_alone_speaks_and_less_surely(tmp_path: Path) -> None:
+    scene = zombies(hot(Scene()), 68_680, 240).without("samples", "stacks", "frames")
+    _, found = the_finding(scene, tmp_path)
+    assert 0.3 <= found.confidence <= 0.6 and found.severity is Severity.WARNING
+    assert "shared.no-stacks" in doubts(found)
+
+
+def test_a_busy_healthy_node_has_none(tmp_path: Path) -> None:
+    scene = zombies(Scene(), 320, 300)
+    for cpu in range(4):
+        scene.core(cpu, 0, 40, user=800, system=100).stack(cpu, 0, 40, 0.05, "kubelet", 77, READ)
+    assert ruled_out(scene, tmp_path) == "zombie-memcgs.few"
+
+
+def test_one_of_many_containers_that_leak_is_not_blamed(tmp_path: Path) -> None:
+    scene = zombies(Scene(cores=4, seconds=60), 9_000, 240, growth=10)
+    for number in range(50):
+        leak(scene, f"/docker/{number:064x}", number, number + 1)
+    scene.row("processes", 0, pid=900, comm="runc", cgroup=f"/docker/{49:064x}", container=f"{49:064x}")
+    _, found = the_finding(scene, tmp_path)
+    assert found.culprit.container is None
+    assert not any("docker stop" in remedy.command for remedy in found.remedies)
+
+
+def test_another_process_with_the_number_of_the_maker_is_not_blamed(tmp_path: Path) -> None:
+    scene = leak(zombies(Scene(cores=4, seconds=60), 9_000, 240, growth=10), "/lab/x", 0, 50, comm="maker")
+    scene.row("processes", 0, pid=900, comm="sshd", cgroup="/system.slice/ssh.service")
+    _, found = the_finding(scene, tmp_path)
+    assert not any("ssh.service" in remedy.command for remedy in found.remedies)

@@ -1,0 +1,85 @@
+"""A culprit in a pod is told by the names of pod and container; one whose names were not recorded by its ids."""
+
+from pathlib import Path
+
+from tests.diagnose.judged import judged_recording
+from tests.diagnose.scenes import Scene
+
+from exhume.model.finding import Diagnosis, Finding
+from exhume.present.diagnosis_html import render_page
+from exhume.present.diagnosis_page import read_page
+
+UID, ID = "0f1e2d3c-0000-4000-8000-0123456789ab", "5a" * 32
+POD_GROUP = f"/kubepods/burstable/pod{UID}"
+NAMES = {"pod_name": "shop/cart-0", "container_name": "shop/cart-0/web"}
+
+
+def throttled(cgroup: str, **names: str) -> Scene:
+    scene = Scene(cores=8, seconds=40)
+    for second in range(20, 30):
+        told = {"periods": 10, "throttled": 9, "throttled_ns": 1_350_000_000, "quota": 0.5}
+        scene.row("throttling", second, cgroup=cgroup, **told)
+    scene.stack(2, 20, 30, 0.3, "trainer", 77, ["app:main"])
+    place = {"cgroup": f"{POD_GROUP}/{ID}", "container": ID, "pod": UID}
+    return scene.row("processes", 5, pid=77, comm="trainer", **place, **names)
+
+
+def hogged(**names: str) -> Scene:
+    scene = Scene(cores=4, seconds=40).core(2, 20, 30, user=1000, wait_ns=2_000_000_000)
+    scene.stack(2, 20, 30, 1.0, "trainer", 77, ["app:main"])
+    place = {"cgroup": f"{POD_GROUP}/{ID}", "container": ID, "pod": UID}
+    return scene.row("processes", 5, pid=77, comm="trainer", **place, **names)
+
+
+def of(found: Diagnosis, cause: str) -> Finding:
+    return next(each for each in found.findings if each.cause == cause)
+
+
+def test_a_throttled_container_of_a_pod(tmp_path: Path) -> None:
+    scene = throttled(f"{POD_GROUP}/{ID}", **NAMES)
+    recording = scene.write(tmp_path)
+    found = judged_recording(recording, scene.window)
+    top = of(found, "cfs-throttling")
+    assert "container shop/cart-0/web (5a5a5a5a5a5a)" in top.summary
+    culprit = top.culprit
+    assert (culprit.container, culprit.pod) == (ID, UID)
+    assert (culprit.container_name, culprit.pod_name) == ("shop/cart-0/web", "shop/cart-0")
+    (raising,) = [each for each in top.remedies if each.id == "raise-pod-limit"]
+    assert raising.target == "shop/cart-0" and "pod shop/cart-0" in raising.text
+    assert not [link for link in top.chain if link.code == "owner.runs-in"], "it is told already"
+    page = render_page(read_page(recording, found, None))
+    assert f"shop/cart-0 ({UID})" in page and f"shop/cart-0/web ({ID})" in page
+
+
+def test_a_throttled_pod(tmp_path: Path) -> None:
+    scene = throttled(POD_GROUP, **NAMES)
+    top = of(judged_recording(scene.write(tmp_path), scene.window), "cfs-throttling")
+    assert "trainer in pod shop/cart-0" in top.summary
+
+
+def test_a_container_whose_own_name_was_not_told(tmp_path: Path) -> None:
+    scene = throttled(f"{POD_GROUP}/{ID}", pod_name="shop/cart-0")
+    top = of(judged_recording(scene.write(tmp_path), scene.window), "cfs-throttling")
+    assert "container (5a5a5a5a5a5a) of pod shop/cart-0" in top.summary
+
+
+def test_recordings_without_names_tell_ids(tmp_path: Path) -> None:
+    scene = throttled(POD_GROUP)
+    top = of(judged_recording(scene.write(tmp_path), scene.window), "cfs-throttling")
+    assert f"pod {UID}" in top.summary
+    assert (top.culprit.pod, top.culprit.pod_name, top.culprit.container_name) == (UID, None, None)
+
+
+def test_where_a_program_runs_is_told_with_the_row_that_says_so(tmp_path: Path) -> None:
+    scene = hogged(**NAMES)
+    recording = scene.write(tmp_path)
+    found = judged_recording(recording, scene.window)
+    told = of(found, "user-hog")
+    (link,) = [link for link in told.chain if link.code == "owner.runs-in"]
+    assert (link.role, link.text) == ("culprit", "trainer (pid 77) runs in container shop/cart-0/web")
+    assert [(each.table, each.value) for each in link.evidence] == [("processes", "shop/cart-0")]
+    roles = [each.role for each in told.chain]
+    assert roles == sorted(roles, key=["symptom", "mechanism", "culprit", "root_cause"].index)
+    without = hogged()
+    bare = of(judged_recording(without.write(tmp_path / "bare"), without.window), "user-hog")
+    assert len(bare.chain) == len(told.chain) - 1
