@@ -11,7 +11,7 @@ from tests.diagnose.audit.audit_scenes import NOW, SINCE, answered, but, contain
 from exhume.cli.audit import _narrowed
 from exhume.model.audit import Costs, Exit, Wants
 from exhume.model.errors import UsageError
-from exhume.present.audit_view import audit_json, cost_words, headline
+from exhume.present.audit_view import audit_json, cost_text, headline
 from exhume.present.terminal.audit import audit_lines
 from exhume.present.words import duration
 
@@ -123,12 +123,12 @@ def test_names_narrow_it_down():
 
 def test_costs_say_where_they_are_from():
     costs = Costs("recording", 900.0, 12.34, None, 225, 223, 225)
-    assert cost_words(costs) == (
+    assert cost_text(costs) == (
         "12.3 s of CPU, 225 cgroups made and 223 leaked, 225 starts of its program in the last "
         f"{duration(900 * 10**9)} of the recording"
     )
-    assert cost_words(Costs("live", 3.0, 0.01, 2048)) == "2.0 KiB of memory now"
-    assert cost_words(None) == "" and cost_words(Costs("live", 3.0)) == ""
+    assert cost_text(Costs("live", 3.0, 0.01, 2048)) == "2.0 KiB of memory now"
+    assert cost_text(None) == "" and cost_text(Costs("live", 3.0)) == ""
 
 
 def test_where_it_is_from_is_told():

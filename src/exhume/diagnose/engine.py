@@ -215,15 +215,15 @@ def with_comparison(case: Case, finding: Finding) -> Finding:
 def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]) -> Verdict:
     if not any(len(case.now("cpu")) for case in cases):
         return Verdict.UNKNOWN
-    grave = {finding.severity for finding in findings} | {
+    severities = {finding.severity for finding in findings} | {
         symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd")
     }
     # A core in the kernel is severe by itself, unless a finding says what it does: then that one's severity counts.
     known = {finding.culprit.cpu for finding in findings}
-    grave |= {each.severity for each in symptoms if each.kind == "hot-core" and each.cpu not in known}
-    if Severity.CRITICAL in grave:
+    severities |= {each.severity for each in symptoms if each.kind == "hot-core" and each.cpu not in known}
+    if Severity.CRITICAL in severities:
         return Verdict.STARVED
-    return Verdict.DEGRADED if Severity.WARNING in grave else Verdict.HEALTHY
+    return Verdict.DEGRADED if Severity.WARNING in severities else Verdict.HEALTHY
 
 
 def blind_spots(recording: Recording, cases: list[Case]) -> list[BlindSpot]:

@@ -3,10 +3,11 @@
 Every second gets a score for each measure: how far it lies above the calm fifth of the seconds around it, in units
 of what a node feels (one core's whole time, half a second of a ksoftirqd's wait, two thousand forks ...). The largest
 decides, and cores are never averaged: each is held against its own calm, so one core of 96 scores like all of them,
-also where some core is always busy. A line in the kernel log that tells of starvation counts for the seconds before it.
+also where some core is always busy. A line in the kernel log about starvation counts for the seconds before it.
 
-Trouble that never pauses has no calm to stand out from: what is grave in itself (a core lost to the kernel, a throttled
-cgroup, stolen time, ksoftirqds that wait) for seconds, and lies in no stretch that stands out, is a focus of its own.
+Trouble that never pauses has no calm to stand out from: what is severe in itself (a core lost to the kernel, a
+throttled cgroup, stolen time, ksoftirqds that wait) for seconds, and lies in no stretch that stands out, is a focus of
+its own.
 """
 
 from dataclasses import dataclass
@@ -36,12 +37,12 @@ _NEAR_S = 10
 _LATER = 1.5
 _LASTING_SCORE = 0.5
 _TRIFLE = 0.3
-# A driver speaks up this long after its queue stood still.
+# A driver reports this long after its queue stalled.
 _BEFORE_LINE_S = 6
 _LEAST_WAIT_NS = NANOS // 10
 # A loop that costs little is no more than worth a look, where nothing else is.
 _RESTART_SCORE = 0.25
-_RESTART_TOLD_S = 5
+_RESTART_REPORTED_S = 5
 # What a large node counts goes up and down, second by second, by more than a small one ever reaches: there it takes
 # so many of the usual steps of its calmer half to stand out. Not for shares of the time, nor for single events.
 _USUAL_PERCENTILE = 75
@@ -80,23 +81,23 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     span = recording.span() or window
     context = Window(window.since - CONTEXT_S * NANOS, window.until + 30 * NANOS).clamp(span)
     seconds = max(1, -(-context.nanos // NANOS))
-    scores, measures, grave = _scores(recording, context, seconds)
+    scores, measures, severe = _scores(recording, context, seconds)
     first = max(0, (window.since - context.since) // NANOS)
     last = min(seconds, -(-(window.until - context.since) // NANOS))
     inside = np.zeros(seconds, np.bool_)
     inside[first:last] = True
     runs = _runs(np.where(inside, scores, 0.0))
-    lasting = _lasting(grave & inside, runs)
+    lasting = _lasting(severe & inside, runs)
     if not runs and lasting is None:
         return [_flat(window, context, scores)]
     foci = [_focus(run, context, scores, measures) for run in runs]
     if at is not None:
         if lasting is not None:
-            foci.append(_lasting_focus(lasting, context, scores, grave))
-        # What is meant is near, but a trifle at the very second is not what made somebody ask.
+            foci.append(_lasting_focus(lasting, context, scores, severe))
+        # The requested moment is near, but a trifle at the very second is not the reason for the request.
         return sorted(foci, key=lambda focus: -focus.score / (1 + _distance(focus.window, at) / _NEAR_S))[:1]
     foci.sort(key=lambda focus: -focus.score * min(10, focus.window.seconds))
-    more = [] if lasting is None else [_lasting_focus(lasting, context, scores, grave)]
+    more = [] if lasting is None else [_lasting_focus(lasting, context, scores, severe)]
     if max(focus.score for focus in (*foci, *more)) < _TRIFLE:
         # Where trifles alone stand out, what was there all the time may matter more.
         more.append(_flat(window, context, scores))
@@ -113,17 +114,17 @@ def _focus(run: tuple[int, int], context: Window, scores: Floats, measures: list
     return Focus(window, _baseline(run, context, scores), float(scores[worst]), measures[worst])
 
 
-def _lasting(grave: Mask, runs: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """The longest stretch of grave seconds that none of the runs has; None where it is short."""
-    left = grave.copy()
+def _lasting(severe: Mask, runs: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """The longest stretch of severe seconds that none of the runs has; None where it is short."""
+    left = severe.copy()
     for begin, end in runs:
         left[max(0, begin - _GAP_S) : end + _GAP_S] = False
     return _longest_run(left, 0, len(left))
 
 
-def _lasting_focus(run: tuple[int, int], context: Window, scores: Floats, grave: Mask) -> Focus:
+def _lasting_focus(run: tuple[int, int], context: Window, scores: Floats, severe: Mask) -> Focus:
     begin, end = max(run[0], run[1] - LONGEST_S), run[1]
-    return Focus(_wall(context, begin, end), _calm_near(run, context, ~grave & (scores < 1.0)), _LASTING_SCORE, "")
+    return Focus(_wall(context, begin, end), _calm_near(run, context, ~severe & (scores < 1.0)), _LASTING_SCORE, "")
 
 
 def _flat(window: Window, context: Window, scores: Floats) -> Focus:
@@ -201,7 +202,7 @@ def _wall(context: Window, begin: int, end: int) -> Window:
 
 
 def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str], Mask]:
-    """The score of each second, the measure that gave it, and whether the second is grave whatever was before."""
+    """The score of each second, the measure that gave it, and whether the second is severe whatever was before."""
     cores, hot = _of_cores(recording, context, seconds)
     throttled = _throttled_shares(recording, context, seconds)
     waits = _softirq_waits(recording, context, seconds)
@@ -216,17 +217,17 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
     }
     names = list(excesses)
     stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
-    grave = hot | (throttled >= _GRAVE["throttling"]) | (waits >= 1)
-    return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], grave
+    severe = hot | (throttled >= _SEVERE["throttling"]) | (waits >= 1)
+    return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], severe
 
 
 def _of_restarts(recording: Recording, context: Window, seconds: int) -> Floats:
-    """What fails and is started again is told every few seconds, for the seconds before."""
+    """Restarts are recorded every few seconds, for the seconds before."""
     curve = np.zeros(seconds)
     for event in recording.events(context, [RESTART]):
         second = min(seconds - 1, (event.wall - context.since) // NANOS)
         if event.severity != "info":
-            curve[max(0, second - _RESTART_TOLD_S) : second + 1] = _RESTART_SCORE
+            curve[max(0, second - _RESTART_REPORTED_S) : second + 1] = _RESTART_SCORE
     return curve
 
 
@@ -234,24 +235,24 @@ _CORE_MEASURES = {
     "kernel": ("system", "irq", "softirq"),
     "softirq": ("irq", "softirq"),
     "steal": ("steal",),
-    # A busy program is no fault by itself: it counts for little, but the moment it begins can be told. Not its own time
+    # A busy program is no fault by itself: it counts for little, but its beginning is visible. Not its own time
     # alone: where the kernel takes a core from it, the calm would stand out.
     "busy": ("user", "nice", "system", "irq", "softirq", "steal"),
 }
 # What is part of the daily life of a busy node counts for less than what isn't.
 _WEIGHTS = {"busy": 0.5, "throttling": 0.5, "waiting": 0.5, "one process": 0.5}
-# What is grave though it was always so: shares of a core, or of a cgroup's periods.
-_GRAVE = {"kernel": 0.95, "steal": 0.2, "throttling": 0.5}
+# What is severe though it was always so: shares of a core, or of a cgroup's periods.
+_SEVERE = {"kernel": 0.95, "steal": 0.2, "throttling": 0.5}
 # Threads that wait for a core, in seconds a second, that count like a core full of a busy program.
 _WAITING = 4.0
 
 
 def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:
-    """Each core above its own calm; of the cores, the one that is furthest above it. And whether one is grave."""
+    """Each core above its own calm; of the cores, the one that is furthest above it. And whether one is severe."""
     cpu = Rows("cpu", recording.read("cpu", context, ["cpu", "span_ms", *_CORE_STATES, "wait_ns", "wall"]))
-    grave = np.zeros(seconds, np.bool_)
+    severe = np.zeros(seconds, np.bool_)
     if not len(cpu):
-        return {}, grave
+        return {}, severe
     present = np.bincount(cpu.cpu) > 0
     cores = int(present.sum())
     # Core numbers may have holes.
@@ -261,9 +262,9 @@ def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict
     values["waiting"] = np.minimum(cpu.rates("wait_ns") / NANOS / _WAITING, 1.0)
     for name, value in values.items():
         shares = _most(places, value, cores * seconds).reshape(cores, seconds)
-        grave |= (shares >= _GRAVE[name]).any(axis=0) if name in _GRAVE else False
+        severe |= (shares >= _SEVERE[name]).any(axis=0) if name in _SEVERE else False
         found[name] = _above_own_calm(shares) * _WEIGHTS.get(name, 1.0)
-    return found, grave
+    return found, severe
 
 
 def _above_own_calm(shares: Floats) -> Floats:
@@ -295,8 +296,8 @@ def _usual_step(curve: Floats) -> float:
 
 
 def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Floats:
-    """How long ksoftirqds waited, in half seconds. A wait is told when it is over: it counts in all the seconds that
-    it took."""
+    """How long ksoftirqds waited, in half seconds. A wait is recorded when it is over: it counts in all the seconds
+    that it took."""
     rows = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
     rows = rows.where(rows.numbers("wait_ns") >= _LEAST_WAIT_NS)
     curve = np.zeros(seconds)

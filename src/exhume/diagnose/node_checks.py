@@ -1,4 +1,4 @@
-"""What a node's counters mean: each is held against where it begins to matter."""
+"""What a node's counters mean: each is compared with where it begins to matter."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from exhume.model.words import size
 from exhume.model.zombies import Census
 from exhume.store.read.events import EventView
 
-# Shares of time, over five minutes, from which on waiting for memory or disks is felt. Waiting for the CPU is what a
-# busy node does: it is told, and never held against it.
+# Shares of time, over five minutes, from which on stalls for memory or disks matter. Waiting for the CPU is what a
+# busy node does: it is reported, and never counts against it.
 PRESSURE = {"memory": (0.1, 0.4), "io": (0.5, 0.9)}
 THROTTLED = (0.25, 0.75)
 LEAST_PERIODS = 1000
@@ -26,7 +26,7 @@ MOST_NAMED = 4
 
 
 def check_state(vitals: Vitals, census: Census, zombies: ZombieVerdict) -> list[Check]:
-    """The counters of a node, in the order in which they are told."""
+    """The counters of a node, in the order of the report."""
     return [
         _zombies(census, zombies),
         _cgroups(census),
@@ -182,7 +182,7 @@ def _failed_units(vitals: Vitals) -> Check:
 
 
 def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
-    """Lines in the kernel log that tell of starvation. What was long ago is told, and not held against the node."""
+    """Lines in the kernel log about starvation. Old ones are reported, and don't count against the node."""
     title = "starvation in the log"
     if unseen:
         return _unseen("kernel-log", title, unseen)
@@ -197,7 +197,7 @@ def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
 
 
 def check_restarts(restarted: Sequence[Restarted], looked_s: float) -> Check:
-    """Containers and services that began anew while they were looked at."""
+    """Containers and services that restarted while they were watched."""
     title, value = "restarting things", f"none in {looked_s:.0f} s"
     if not restarted:
         return Check("restarts", title, Level.WELL, value, number=0)

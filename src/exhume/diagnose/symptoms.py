@@ -50,7 +50,7 @@ def _text(kind: str, **values: object) -> str:
 
 
 def find_symptoms(case: Case) -> list[Symptom]:
-    """All symptoms of a focus, the gravest first."""
+    """All symptoms of a focus, the most severe first."""
     if case.symptoms is None:
         case.symptoms = _find_symptoms(case)
     return case.symptoms

@@ -17,7 +17,7 @@ HOUR_NS = 3600 * NANOS
 class Thresholds:
     """The levels that a verdict goes by.
 
-    `many`: a level at which a cloud vendor advises to act; reads and reclaim over so many begin to be felt.
+    `many`: a level at which a cloud vendor advises to act; from here on reads and reclaim take noticeable time.
     `normal`: a freshly booted machine with systemd has some twenty.
     `horizon_hours`: growth counts when it would reach `many` within that time.
     `least_growth`: fewer new ones than this may be the ordinary coming and going.

@@ -1,4 +1,4 @@
-"""The words for an audit: what systemd and the container runtimes run here, how it fares, who asked for it, and whether
+"""Types of an audit: what systemd and the container runtimes run here, how it fares, who asked for it, and whether
 anything on this node needs it."""
 
 from dataclasses import dataclass, field
@@ -122,7 +122,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What it takes. `source` is recording (over `seconds` of it) or live; None is what could not be told."""
+    """What it takes. `source` is recording (over `seconds` of it) or live; None is what is not known."""
 
     source: str
     seconds: float
@@ -199,7 +199,7 @@ class Service:
     created: int | None = None
     fragment: str | None = None
     drop_ins: tuple[str, ...] = ()
-    # systemd's words for a unit's file: enabled, disabled, static, masked …; and what its preset would make of it.
+    # systemd's states of a unit file: enabled, disabled, static, masked …; and what its preset would make of it.
     enabled: str | None = None
     preset: str | None = None
     command: str | None = None
@@ -243,7 +243,7 @@ class Judged:
     @property
     def surely_useless(self) -> bool:
         """Whether more speaks against the need for it than that it never worked: it is known what it is, and that it
-        lacks something here. What never worked may be what somebody is about to mend."""
+        lacks something here. What never worked may be about to be mended."""
         return self.need.needed is Needed.NO and self.agent is not None and bool(self.agent.lacks)
 
 

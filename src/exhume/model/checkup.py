@@ -1,4 +1,4 @@
-"""The words for a checkup: what a node's counters say by themselves, without a recording."""
+"""Types of a checkup: what a node's counters show by themselves, without a recording."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,11 +1,11 @@
-"""An audit as people and programs read it: the verdict in a sentence, the words of each judgement, and its JSON."""
+"""An audit as people and programs read it: the verdict in a sentence, the texts of each judgement, and its JSON."""
 
 import shlex
 from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
 
-from exhume.diagnose.audit.explain import exit_words, hours_words
+from exhume.diagnose.audit.explain import exit_text, hours_text
 from exhume.diagnose.audit.traits import is_active, pace_per_hour
 from exhume.model.audit import AUDIT_VERSION, Audit, Costs, Exit, Judged, Manager, Needed, Origin, Service, Trait
 from exhume.model.clock import NANOS
@@ -61,16 +61,16 @@ def _brief(judged: Judged) -> str:
     if trait in (Trait.CRASH_LOOP, Trait.FLAPPING):
         pace = pace_per_hour(service)
         return f" ({pace:,.0f} starts an hour)" if pace >= 1 else ""
-    words = "" if trait is Trait.UNHEALTHY else exit_words(service.last_exit, service.manager)
-    return f" (it {words})" if words else ""
+    text = "" if trait is Trait.UNHEALTHY else exit_text(service.last_exit, service.manager)
+    return f" (it {text})" if text else ""
 
 
-def last_exit_words(service: Service) -> str:
+def last_exit_text(service: Service) -> str:
     """`code 1`, `SIGKILL`: how it ended last, for a column."""
-    return exit_words(service.last_exit, Manager.PODMAN).removeprefix("ended with ").removeprefix("was killed by ")
+    return exit_text(service.last_exit, Manager.PODMAN).removeprefix("ended with ").removeprefix("was killed by ")
 
 
-def pace_words(service: Service) -> str:
+def pace_text(service: Service) -> str:
     """`880/h`, or how often it was started (again) where the time isn't known, or where it is over."""
     pace = pace_per_hour(service)
     if not is_active(service) and service.history is not None and service.history.starts > 1:
@@ -80,15 +80,15 @@ def pace_words(service: Service) -> str:
     return f"{service.restarts:,}x" if service.restarts else ""
 
 
-def history_words(service: Service) -> str:
+def history_text(service: Service) -> str:
     history = service.history
     if history is None or history.starts < _FEW_STARTS:
         return ""
     rate = history.success_rate or 0.0
-    return f"{rate:.0%} of {count(history.starts, 'start')} in {hours_words(history.hours)} went well"
+    return f"{rate:.0%} of {count(history.starts, 'start')} in {hours_text(history.hours)} went well"
 
 
-def cost_words(costs: Costs | None) -> str:
+def cost_text(costs: Costs | None) -> str:
     """What it takes, as far as that is known; empty where nothing is."""
     if costs is None:
         return ""
@@ -109,7 +109,7 @@ def cost_words(costs: Costs | None) -> str:
     return ", ".join((f"{', '.join(parts)} {where}", *now))
 
 
-def wanted_words(service: Service) -> str:
+def wanted_text(service: Service) -> str:
     """Who asked for it."""
     wants = service.wants
     parts = [
@@ -145,8 +145,8 @@ def look_command(judged: Judged) -> str:
 
 def audit_json(audit: Audit, zone: tzinfo | None, *, everything: bool = False) -> dict[str, Any]:
     """The documented shape of `exhume audit --json`. Sorted by name, so that two nodes can be compared."""
-    told = [each for each in audit.services if everything or each.traits]
-    told.sort(key=lambda each: (each.service.manager, each.service.key, each.service.id))
+    shown = [each for each in audit.services if everything or each.traits]
+    shown.sort(key=lambda each: (each.service.manager, each.service.key, each.service.id))
     return {
         "version": AUDIT_VERSION,
         "node": audit.node,
@@ -156,7 +156,7 @@ def audit_json(audit: Audit, zone: tzinfo | None, *, everything: bool = False) -
         "audited": len(audit.services),
         "healthy": audit.healthy,
         "troubled": sum(each.troubled for each in audit.services),
-        "services": [_judged_json(each, zone) for each in told],
+        "services": [_judged_json(each, zone) for each in shown],
         "blind_spots": list(audit.blind_spots),
     }
 

@@ -14,15 +14,15 @@ from exhume.model.window import Window
 from exhume.present.diagnosis_page import Page
 from exhume.present.diagnosis_view import (
     ROLE_WORDS,
-    clock_words,
-    confidence_words,
-    doubt_words,
+    clock_text,
+    confidence_text,
+    doubt_text,
     evidence_parts,
-    focus_words,
-    link_words,
+    focus_text,
+    link_text,
     remedy_notes,
-    span_words,
-    verdict_words,
+    span_text,
+    verdict_text,
 )
 from exhume.present.events_view import visible
 from exhume.present.flame_html import embedded_json
@@ -63,8 +63,8 @@ def _header(page: Page) -> str:
     diagnosis = page.diagnosis
     return (
         f'<p class="badge {diagnosis.verdict}">{diagnosis.verdict}</p>'
-        f"<h1>{escape(verdict_words(diagnosis))}</h1>"
-        f'<p class="quiet">{escape(diagnosis.node)} · {escape(focus_words(diagnosis, page.zone))}</p>'
+        f"<h1>{escape(verdict_text(diagnosis))}</h1>"
+        f'<p class="quiet">{escape(diagnosis.node)} · {escape(focus_text(diagnosis, page.zone))}</p>'
     )
 
 
@@ -75,8 +75,8 @@ def _grave(page: Page) -> list[Finding]:
 
 def _finding(finding: Finding, zone: tzinfo | None, *, first: bool = False) -> str:
     # The first one's summary is the headline.
-    sure = f"{percent(finding.confidence, 0)} sure, {confidence_words(finding.confidence)}"
-    doubt = doubt_words(finding)
+    sure = f"{percent(finding.confidence, 0)} sure, {confidence_text(finding.confidence)}"
+    doubt = doubt_text(finding)
     summary = "" if first else f"<p>{escape(visible(finding.summary))}</p>"
     return (
         f'<section class="finding"><h2><span class="badge {finding.severity}">{finding.severity}</span> '
@@ -118,12 +118,12 @@ def _called(name: str | None, number: str | None) -> str | None:
 def _stations(links: Iterable[Link], zone: tzinfo | None) -> str:
     found, told = [], ""
     for link in links:
-        role, text = ROLE_WORDS[link.role], link_words(link)
+        role, text = ROLE_WORDS[link.role], link_text(link)
         evidence = "".join(
             f"<li>{escape(' · '.join(evidence_parts(each, zone, quoted=text)))}</li>" for each in link.evidence
         )
         found.append(
-            f'<li class="{link.role}"><time>{clock_words(link.at, zone)}</time>'
+            f'<li class="{link.role}"><time>{clock_text(link.at, zone)}</time>'
             f'<b class="role">{role if role != told else ""}</b>'
             f"<div><p>{escape(text)}</p>{f'<ul>{evidence}</ul>' if evidence else ''}</div></li>"
         )
@@ -157,7 +157,7 @@ def _cores(page: Page) -> str:
     pooled = "neighbouring cores share a line, which shows the worst of them" if len(page.rows[0].cpus) > 1 else ""
     notes = "; ".join(note for note in (each, pooled) if note)
     return (
-        f'<p class="quiet">{escape(span_words(shown, page.zone) + part)}{". " + notes if notes else ""}</p>'
+        f'<p class="quiet">{escape(span_text(shown, page.zone) + part)}{". " + notes if notes else ""}</p>'
         '<h3>The kernel on its worst core</h3><div class="stage"><canvas id="curve"></canvas></div>'
         '<h3>Every core</h3><div class="stage"><canvas id="heat"></canvas></div>'
         f'<p class="legend">{legend}<span><i class="gap"></i>not recorded</span>'
@@ -180,7 +180,7 @@ def _log(page: Page) -> str:
     if not page.marks:
         return '<p class="quiet">Nothing was marked, and the kernel log had no warning, in this time.</p>'
     rows = "".join(
-        f'<tr class="{escape(mark.severity)}"><td>{clock_words(mark.wall, page.zone)}</td><td>{escape(mark.kind)}</td>'
+        f'<tr class="{escape(mark.severity)}"><td>{clock_text(mark.wall, page.zone)}</td><td>{escape(mark.kind)}</td>'
         f"<td>{escape(visible(mark.text))}</td></tr>"
         for mark in page.marks
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from exhume.model.finding import DIAGNOSIS_VERSION, Diagnosis, Evidence, Finding, Link, Remedy
 from exhume.model.times import format_moment
-from exhume.present.diagnosis_view import verdict_words, where_words
+from exhume.present.diagnosis_view import verdict_text, where_text
 
 
 def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
         "focus": _span(diagnosis.focus, zone),
         "baseline": _span(diagnosis.baseline, zone) if diagnosis.baseline[1] > diagnosis.baseline[0] else None,
         "verdict": str(diagnosis.verdict),
-        "sentence": verdict_words(diagnosis),
+        "sentence": verdict_text(diagnosis),
         "findings": [finding_json(finding, zone) for finding in diagnosis.findings],
         "symptoms": [_link(link, zone) for link in diagnosis.symptoms],
         "ruled_out": [{**asdict(reason), "values": dict(reason.values)} for reason in diagnosis.ruled_out],
@@ -69,7 +69,7 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
 def _evidence(evidence: Evidence, zone: tzinfo | None) -> dict[str, Any]:
     return {
         "table": evidence.table,
-        "where": where_words(evidence, zone),
+        "where": where_text(evidence, zone),
         "value": evidence.value,
         "unit": evidence.unit,
         "column": evidence.column,

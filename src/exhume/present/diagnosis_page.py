@@ -10,7 +10,7 @@ from exhume.model.events import INCIDENT
 from exhume.model.finding import Diagnosis
 from exhume.model.window import Window
 from exhume.present.cores import Axis, CoreRow, axis_for, grid_on, pooled_rows
-from exhume.present.diagnosis_view import span_words
+from exhume.present.diagnosis_view import span_text
 from exhume.present.flame import build_tree
 from exhume.present.flame_html import render_html
 from exhume.present.flame_page import FlamePage
@@ -116,8 +116,8 @@ def _flame(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> t
         before = None
     page = FlamePage(
         title=f"{diagnosis.node} · {'all cores' if core is None else f'core {core}'}",
-        window=span_words(focus, zone),
-        baseline=span_words(baseline, zone),
+        window=span_text(focus, zone),
+        baseline=span_text(baseline, zone),
         blind_spots=current.blind_spots,
     )
     return render_html(build_tree(current, before), page), core, ""

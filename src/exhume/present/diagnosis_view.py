@@ -1,4 +1,4 @@
-"""A diagnosis in words: what the terminal, the page and the JSON say alike."""
+"""Texts of a diagnosis that the terminal, the page and the JSON share."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -18,7 +18,7 @@ ROLE_WORDS = {
 }
 # What a confidence is called: the lowest number of each word.
 _SURE = ((0.9, "almost certain"), (0.75, "likely"), (0.5, "plausible"), (0.0, "possible"))
-_FELT = {
+_VERDICTS = {
     Verdict.STARVED: "work was starved",
     Verdict.DEGRADED: "work was slowed",
     Verdict.HEALTHY: "nothing starved or slowed this node",
@@ -29,42 +29,42 @@ LONGEST_QUOTE = 160
 LONG_NS = 2 * NANOS
 
 
-def verdict_words(diagnosis: Diagnosis) -> str:
+def verdict_text(diagnosis: Diagnosis) -> str:
     """The answer in a sentence."""
-    felt = _FELT[diagnosis.verdict]
-    grave = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
-    if grave:
-        return visible(grave[0].summary)
+    verdict = _VERDICTS[diagnosis.verdict]
+    severe = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
+    if severe:
+        return visible(severe[0].summary)
     if diagnosis.verdict in (Verdict.STARVED, Verdict.DEGRADED):
-        return f"{felt}, and no known cause accounts for it"
-    return felt
+        return f"{verdict}, and no known cause accounts for it"
+    return verdict
 
 
-def confidence_words(confidence: float) -> str:
+def confidence_text(confidence: float) -> str:
     """`0.92, almost certain`."""
     return next(word for least, word in _SURE if confidence >= least)
 
 
-def span_words(window: Window, zone: tzinfo | None) -> str:
+def span_text(window: Window, zone: tzinfo | None) -> str:
     """`2026-03-01 03:14:07 – 03:14:13 UTC`; the day is repeated where it is another."""
     if window.empty:
         return "none"
-    write = format_clock if window.nanos >= LONG_NS else clock_words
+    write = format_clock if window.nanos >= LONG_NS else clock_text
     begin, end = write(window.since, zone), write(window.until, zone)
     days = [format_day(moment, zone) for moment in (window.since, window.until)]
     end = end if days[0] == days[1] else f"{days[1]} {end}"
     return f"{days[0]} {begin} – {end} {format_offset(window.since, zone)}"
 
 
-def clock_words(moment: int, zone: tzinfo | None) -> str:
+def clock_text(moment: int, zone: tzinfo | None) -> str:
     """A time of day, to the millisecond where it isn't a whole second."""
     return format_clock(moment, zone, digits=3 if moment % NANOS >= NANOS // 1000 else 0)
 
 
-def focus_words(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
+def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
     """Which part of what was asked about the findings are about, and what it was compared with."""
     window, focus, baseline = (Window(*each) for each in (diagnosis.window, diagnosis.focus, diagnosis.baseline))
-    said = span_words(focus, zone)
+    said = span_text(focus, zone)
     if focus != window:
         said += f" ({_together(duration(focus.nanos))} that stand out of {_together(duration(window.nanos))})"
     if baseline.empty:
@@ -77,7 +77,7 @@ def _together(text: str) -> str:
     return text.replace(" ", "\u00a0")
 
 
-def value_words(evidence: Evidence) -> str:
+def value_text(evidence: Evidence) -> str:
     """A value with its unit, as people read it."""
     value, unit = evidence.value, evidence.unit
     if isinstance(value, str):
@@ -94,15 +94,15 @@ def value_words(evidence: Evidence) -> str:
     return f"{number} {unit}".rstrip()
 
 
-def where_words(evidence: Evidence, zone: tzinfo | None) -> str:
+def where_text(evidence: Evidence, zone: tzinfo | None) -> str:
     """Where a value is to be found: column, how it is taken together, core, what else narrows the rows, times."""
     return ", ".join([_taken(evidence), *_narrowed(evidence), _times(evidence, zone)])
 
 
 def evidence_parts(evidence: Evidence, zone: tzinfo | None, *, quoted: str = "") -> list[str]:
-    """One piece of evidence, in parts that belong on a line. A text that `quoted` holds already is not told again."""
-    told = isinstance(evidence.value, str) and bool(evidence.value) and visible(evidence.value) in quoted
-    what = _subject(evidence) if told else f"{_subject(evidence)} {value_words(evidence)}"
+    """One piece of evidence, in parts that belong on a line. A text that `quoted` has already is not repeated."""
+    known = isinstance(evidence.value, str) and bool(evidence.value) and visible(evidence.value) in quoted
+    what = _subject(evidence) if known else f"{_subject(evidence)} {value_text(evidence)}"
     return [what, *_narrowed(evidence), _times(evidence, zone, rounded=True)]
 
 
@@ -152,15 +152,15 @@ def _times(evidence: Evidence, zone: tzinfo | None, *, rounded: bool = False) ->
         return f"{format_clock(since, zone)}–{format_clock(until, zone)}"
     # A row is named by the nanosecond in which it begins.
     if until - since <= NANOS // 1000:
-        return f"at {clock_words(since, zone)}"
-    return f"{clock_words(since, zone)}–{clock_words(until, zone)}"
+        return f"at {clock_text(since, zone)}"
+    return f"{clock_text(since, zone)}–{clock_text(until, zone)}"
 
 
-def link_words(link: Link) -> str:
+def link_text(link: Link) -> str:
     return visible(link.text)
 
 
-def doubt_words(finding: Finding) -> str:
+def doubt_text(finding: Finding) -> str:
     """Why the confidence isn't higher; nothing where nothing was said."""
     return "; ".join(visible(doubt.text) for doubt in finding.doubts)
 

@@ -1,4 +1,4 @@
-"""A checkup as a whole: the counters, and what a few seconds of sampling gave. Its words, and its JSON."""
+"""A checkup as a whole: the counters, and what a few seconds of sampling gave. Its texts, and its JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from exhume.model.checkup import CHECKUP_VERSION, Check, Level
 from exhume.model.finding import Diagnosis, Severity, Verdict
 from exhume.present.diagnosis_json import diagnosis_json
-from exhume.present.diagnosis_view import verdict_words
+from exhume.present.diagnosis_view import verdict_text
 from exhume.present.words import count
 
 _OF_SEVERITY = {Severity.CRITICAL: Level.BAD, Severity.WARNING: Level.LOOK, Severity.INFO: Level.WELL}
@@ -27,7 +27,7 @@ class Checkup:
 
     @property
     def level(self) -> Level:
-        """The gravest of all; what could not be seen doesn't make a node ill."""
+        """The most severe level; a check that could not run doesn't make a node unhealthy."""
         levels: list[Level] = [check.level for check in self.checks if check.level is not Level.UNSEEN]
         levels += [_OF_SEVERITY[finding.severity] for finding in self.diagnosis.findings]
         levels.append(_OF_VERDICT.get(self.diagnosis.verdict, Level.WELL))
@@ -37,7 +37,7 @@ class Checkup:
     def sentence(self) -> str:
         """The verdict in a sentence."""
         if self.diagnosis.verdict in _OF_VERDICT or any(f.severity != Severity.INFO for f in self.diagnosis.findings):
-            return verdict_words(self.diagnosis)
+            return verdict_text(self.diagnosis)
         worst = [check for check in self.checks if check.level is self.level]
         if self.level is Level.WELL:
             unseen = sum(check.level is Level.UNSEEN for check in self.checks)

@@ -53,7 +53,7 @@ def agents() -> dict[str, Entry]:
 
 
 def recognise(service: Service) -> Entry | None:
-    """The agent that a service is; None for one that nobody has heard of."""
+    """The agent that a service is; None for one that is not in the table."""
     for entry in agents().values():
         if service.manager is Manager.SYSTEMD:
             if _is_unit(service.id, entry.units) or program_of(service.command) in entry.programs:
@@ -107,8 +107,8 @@ def _is_unit(name: str, patterns: tuple[str, ...]) -> bool:
 
 def program_of(command: str | None) -> str:
     """The name of the program in a command line."""
-    words = (command or "").split(maxsplit=1)
-    return words[0].lstrip(_COMMAND_MARKS).rpartition("/")[2] if words else ""
+    argv = (command or "").split(maxsplit=1)
+    return argv[0].lstrip(_COMMAND_MARKS).rpartition("/")[2] if argv else ""
 
 
 def _repository(image: str) -> str:

@@ -97,17 +97,17 @@ class Bill:
 
 
 def costs_of(service: Service, use: Use, bill: Bill | None) -> Costs | None:
-    """The recording's word with the memory that its cgroup holds now; else what the cgroup alone tells."""
+    """The recorded costs with the memory that its cgroup holds now; else what the cgroup alone has."""
     if bill is not None:
-        told = bill.of(service)
+        recorded = bill.of(service)
         return Costs(
-            told.source,
-            told.seconds,
-            told.cpu_seconds,
+            recorded.source,
+            recorded.seconds,
+            recorded.cpu_seconds,
             use.memory_bytes,
-            told.cgroups_made,
-            told.cgroups_leaked,
-            told.forks,
+            recorded.cgroups_made,
+            recorded.cgroups_leaked,
+            recorded.forks,
         )
     if use.cpu_seconds is None and use.memory_bytes is None:
         return service.costs

@@ -117,7 +117,7 @@ def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Se
             "exhume fix rollback takes that away"
         )
     elif Trait.CONDITION_FAILED in traits:
-        said += [condition_words(each) for each in broken_conditions(service)]
+        said += [condition_text(each) for each in broken_conditions(service)]
     if any(trait.troubled for trait in traits):
         reason = log_reason(service)
         if reason and not (service.absent and reason.endswith(_MISSES_A_FILE)):
@@ -134,12 +134,12 @@ def log_reason(service: Service) -> str:
     return ""
 
 
-def exit_words(last: Exit | None, manager: Manager = Manager.SYSTEMD) -> str:
+def exit_text(last: Exit | None, manager: Manager = Manager.SYSTEMD) -> str:
     """How it ended: `ended with code 203 (the program can't be executed: is it there?)`."""
     if last is None or (last.code is None and last.signal is None):
         return ""
     if last.signal == signal.SIGKILL and manager is Manager.SYSTEMD:
-        return "was killed by SIGKILL (by somebody, or by the kernel as memory ran out: see dmesg)"
+        return "was killed by SIGKILL (by a process, or by the kernel as memory ran out: see dmesg)"
     if last.signal:
         return f"was killed by {_signal_name(last.signal)}"
     code = last.code or 0
@@ -150,7 +150,7 @@ def exit_words(last: Exit | None, manager: Manager = Manager.SYSTEMD) -> str:
     return f"ended with code {code}" + (f" ({known})" if known else "")
 
 
-def condition_words(condition: Condition) -> str:
+def condition_text(condition: Condition) -> str:
     """`ConditionPathExists=/etc/x did not hold`."""
     if not condition.parameter and condition.name in ("Condition", "Assert"):
         return "it was not started, because one of its conditions did not hold"
@@ -162,13 +162,13 @@ def condition_words(condition: Condition) -> str:
 
 def _looping(service: Service) -> str:
     history = service.history
-    ended = exit_words(service.last_exit, service.manager)
+    ended = exit_text(service.last_exit, service.manager)
     parts = []
     if history is not None and history.starts:
         bad = "all ended badly" if history.failures >= history.starts else f"{history.failures:,} ended badly"
         pace = pace_per_hour(service)
         parts.append(
-            f"{count(history.starts, 'start')} in {hours_words(history.hours)}"
+            f"{count(history.starts, 'start')} in {hours_text(history.hours)}"
             + (f" ({pace:,.0f} an hour)" if pace >= 1 else "")
             + f", {bad if history.failures else 'none ended badly'}"
         )
@@ -196,8 +196,8 @@ def _looping(service: Service) -> str:
 
 def _failed(service: Service, others: Mapping[str, Service]) -> str:
     parts = []
-    ended = exit_words(service.last_exit, service.manager)
-    known = next((words for result, words in _RESULTS.items() if result in service.result), "")
+    ended = exit_text(service.last_exit, service.manager)
+    known = next((text for result, text in _RESULTS.items() if result in service.result), "")
     if ended:
         parts.append(_before_the_program(service) or f"it {ended}")
     if service.absent:
@@ -232,7 +232,7 @@ def _before_the_program(service: Service) -> str:
     if last is None or not last.command:
         return ""
     then = ", so its program was not started" if last.command == "ExecStartPre" else ""
-    return f"its {last.command}= {exit_words(last, service.manager)}{then}"
+    return f"its {last.command}= {exit_text(last, service.manager)}{then}"
 
 
 def _and_now(service: Service, others: Mapping[str, Service]) -> str:
@@ -251,7 +251,7 @@ def _and_now(service: Service, others: Mapping[str, Service]) -> str:
     fared = ""
     if history is not None and history.starts > 1:
         bad = "all" if history.failures >= history.starts else f"{history.failures:,} of"
-        fared = f" ({bad} {count(history.starts, 'start')} in {hours_words(history.hours)} ended badly)"
+        fared = f" ({bad} {count(history.starts, 'start')} in {hours_text(history.hours)} ended badly)"
     return f"; {', '.join(triggers[:_SHOWN])} starts it again{fared}"
 
 
@@ -265,10 +265,10 @@ def _dependency(name: str, others: Mapping[str, Service]) -> str:
     failed = others.get(name)
     why = ""
     if failed is not None:
-        ended = exit_words(failed.last_exit, failed.manager)
-        known = next((words for result, words in _RESULTS.items() if result in failed.result), "")
-        told = f"{name} {ended}" if ended else _absent(failed) if failed.absent else known
-        why = f": {told}" if told else ""
+        ended = exit_text(failed.last_exit, failed.manager)
+        known = next((text for result, text in _RESULTS.items() if result in failed.result), "")
+        reason = f"{name} {ended}" if ended else _absent(failed) if failed.absent else known
+        why = f": {reason}" if reason else ""
     return f"it was not started, because {name}, which it requires, failed{why}"
 
 
@@ -294,7 +294,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def hours_words(hours: float) -> str:
+def hours_text(hours: float) -> str:
     if hours >= 1:
         return f"{hours:.0f} h"
     return f"{max(1.0, hours * 60):.0f} min"

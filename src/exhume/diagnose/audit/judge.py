@@ -62,8 +62,8 @@ def _is_switched_on(service: Service) -> bool:
 
 
 def _worst_first(judged: Judged, keeps: int) -> tuple[int, int, int, float, int, str, str]:
-    """The gravest trait; of those what nobody needs, what `keeps` others from starting, what is started most often and
-    leaks most. How fast one that is down was started before says nothing any more."""
+    """The most severe trait; of those what is not needed, what `keeps` others from starting, what is started most
+    often and leaks most. How fast one that is down was started before says nothing any more."""
     worst = min((_RANK[trait] for trait in judged.traits), default=len(_RANK))
     service = judged.service
     pace = pace_per_hour(service) if is_active(service) else 0.0

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from exhume.diagnose.audit.agents import Entry, met
-from exhume.diagnose.audit.explain import hours_words
+from exhume.diagnose.audit.explain import hours_text
 from exhume.diagnose.audit.traits import YOUNG_S, has_worked, is_active
 from exhume.model.audit import Agent, Manager, Need, Needed, Origin, Provenance, Service
 from exhume.model.node_facts import NodeFacts, Use
@@ -93,23 +93,23 @@ def _agent_lacks(matter: Matter) -> Need | None:
 
 
 def _never_worked(matter: Matter) -> Need | None:
-    """It did not work once in a good while, nothing hangs on it, and nobody is known to have asked for it."""
+    """It did not work once in a good while, nothing hangs on it, and no request for it is known."""
     service, origin = matter.service, matter.provenance.origin
     if has_worked(service) is not False or not matter.troubled:
         return None
-    told = _unused(matter)
+    unused = _unused(matter)
     lacks = f"; {matter.agent.title} lacks {_lacks(matter.agent)}" if matter.agent and matter.agent.lacks else ""
-    # A container is made anew each time by whatever runs it: that it is young is nobody's order.
+    # A container is created each time by its manager: a young one is no new configuration.
     ordered = origin is Origin.CONFIGURED and (service.manager is Manager.SYSTEMD or not lacks)
     if ordered:
-        why = f"{told}{lacks}; but somebody set it up on this machine since, and may count on it"
+        why = f"{unused}{lacks}; but it was set up on this machine since, and may be relied on"
         return Need(Needed.UNKNOWN, "never-worked-but-configured", why)
     if origin is not Origin.IMAGE and not lacks:
-        return Need(Needed.UNKNOWN, "never-worked-of-unknown-origin", f"{told}; where it is from is not known")
+        return Need(Needed.UNKNOWN, "never-worked-of-unknown-origin", f"{unused}; where it is from is not known")
     if not _for_long(service):
-        return Need(Needed.UNKNOWN, "never-worked-yet", f"{told}{lacks}; it may yet come to work")
-    asked = "; it came with the image, and nobody set it up since" if origin is Origin.IMAGE else ""
-    return Need(Needed.NO, "never-worked", f"{told}{lacks}{asked}")
+        return Need(Needed.UNKNOWN, "never-worked-yet", f"{unused}{lacks}; it may yet come to work")
+    asked = "; it came with the image, and was not set up since" if origin is Origin.IMAGE else ""
+    return Need(Needed.NO, "never-worked", f"{unused}{lacks}{asked}")
 
 
 def _agent_is_set_up(matter: Matter) -> Need | None:
@@ -118,7 +118,7 @@ def _agent_is_set_up(matter: Matter) -> Need | None:
     seen = met(matter.service, matter.entry, matter.facts)
     if not seen:
         return None
-    return Need(Needed.YES, "agent-set-up", f"somebody gave {matter.agent.title} what it needs: {_some(seen)}")
+    return Need(Needed.YES, "agent-set-up", f"{matter.agent.title} was given what it needs: {_some(seen)}")
 
 
 def _configured_and_works(matter: Matter) -> Need | None:
@@ -127,13 +127,13 @@ def _configured_and_works(matter: Matter) -> Need | None:
     # That it was started a moment ago does not say that it works.
     if matter.service.age_s is not None and matter.service.age_s < YOUNG_S:
         return None
-    return Need(Needed.YES, "configured-and-works", "somebody set it up on this machine since, and it works")
+    return Need(Needed.YES, "configured-and-works", "it was set up on this machine since, and it works")
 
 
 def _not_known(matter: Matter) -> Need:
     said = []
     if matter.use.listens:
-        said.append(f"it listens on {_some(matter.use.listens)}, and nobody is connected now")
+        said.append(f"it listens on {_some(matter.use.listens)}, and no client is connected now")
     idle = [name for name in matter.service.wants.required_by if not name.endswith(".target")]
     if idle:
         said.append(
@@ -145,7 +145,7 @@ def _not_known(matter: Matter) -> Need:
     if matter.agent is not None:
         lacks = f", and lacks {_lacks(matter.agent)}" if matter.agent.lacks else ""
         said.append(f"{matter.agent.title} {matter.agent.purpose}{lacks}")
-    said.append("nothing on this node is seen to use it, but somebody elsewhere may")
+    said.append("nothing on this node is seen to use it, but a client elsewhere may")
     return Need(Needed.UNKNOWN, "no-rule", "; ".join(said))
 
 
@@ -175,13 +175,13 @@ def _unused(matter: Matter) -> str:
     """That it never worked, as far as can be seen, and that nothing hangs on it."""
     history = matter.service.history
     if history is not None and history.starts:
-        told = f"none of {count(history.starts, 'start')} in {hours_words(history.hours)} went well"
+        unused = f"none of {count(history.starts, 'start')} in {hours_text(history.hours)} went well"
     elif is_active(matter.service) or matter.service.restarts:
-        told = f"none of {count((matter.service.restarts or 0) + 1, 'start')} went well"
+        unused = f"none of {count((matter.service.restarts or 0) + 1, 'start')} went well"
     else:
-        told = "it was not started since boot"
+        unused = "it was not started since boot"
     kind = "unit" if matter.service.manager is Manager.SYSTEMD else "service"
-    return f"{told}, no active {kind} requires it and nothing is connected to it"
+    return f"{unused}, no active {kind} requires it and nothing is connected to it"
 
 
 def _lacks(agent: Agent) -> str:

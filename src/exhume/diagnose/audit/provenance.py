@@ -41,7 +41,7 @@ def _of_unit(service: Service, facts: NodeFacts) -> Provenance:
     if not links and _is_later(file, boot):
         if file.package is None:
             return Provenance(Origin.CONFIGURED, _made_since(file, boot), **known)
-        why = f"package {file.package} was installed or upgraded since {_first(boot)}: which of them can't be told"
+        why = f"package {file.package} was installed or upgraded since {_first(boot)}: which of them isn't known"
         return Provenance(Origin.UNKNOWN, why, **known)
     return Provenance(Origin.IMAGE, _from_image(service, file, links, boot), **known)
 
@@ -51,7 +51,7 @@ def _of_container(service: Service, facts: NodeFacts) -> Provenance:
         by = f" by {service.owner}" if service.owner else ""
         return Provenance(Origin.CONFIGURED, f"ordered{by} through Kubernetes")
     if service.created is None:
-        return Provenance(Origin.UNKNOWN, "its manager does not tell when it was made")
+        return Provenance(Origin.UNKNOWN, "its manager does not report when it was created")
     boot = facts.first_boot
     by = f" by {service.owner}" if service.owner else ""
     made = f"made on {_day(service.created)}{by}"
@@ -63,8 +63,8 @@ def _of_container(service: Service, facts: NodeFacts) -> Provenance:
 
 
 def _own_files(service: Service, facts: NodeFacts) -> list[FileFact]:
-    """The files that somebody wrote for it: those in /etc, which no package's new version brings. A fix that holds it
-    back does not order it to run."""
+    """The files that were written for it on this machine: those in /etc, which no new version of a
+    package brings. A fix that holds it back does not order it to run."""
     paths = [
         path
         for path in (service.fragment or "", *service.drop_ins)

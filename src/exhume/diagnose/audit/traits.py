@@ -10,7 +10,7 @@ LOOP_PER_HOUR = 4.0
 LEAST_ENDS = 3
 # In a loop at least every other start ends badly.
 MOSTLY = 0.5
-# Somebody who restarts a service by hand after an hour of peace does not make a loop: what ended before that is past.
+# A restart by hand after a quiet hour does not make a loop: what ended before that is past.
 RECENT_S = 3600.0
 # Without a history: a service that is this young and was started again this often loops.
 YOUNG_S = 60.0
@@ -19,7 +19,7 @@ YOUNG_RESTARTS = 5
 WORKED_S = 600.0
 # How long after an end a manager may still be about to start it again: thrice what it waits at most.
 _WAITS_S = {Manager.CRI: 900.0, Manager.DOCKER: 180.0, Manager.PODMAN: 180.0}
-# How a container ends that somebody stopped (Ctrl-C, kill, terminate), unless memory ran out.
+# Exit codes of a container that was stopped by hand (Ctrl-C, kill, terminate), unless memory ran out.
 _STOPPED_CODES = frozenset({0, 130, 137, 143})
 _STOPPED_SIGNALS = frozenset({0, 2, 9, 15})
 _ACTIVE = frozenset({"active", "reloading", "activating", "refreshing", "running", "restarting", "deactivating"})
@@ -30,7 +30,7 @@ _ENDED = frozenset({"exited", "dead", "stopped", "container_exited"})
 def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
     """Its traits, the worst first; whether the image's default started it is for the provenance to say."""
     if service.held_back and not is_active(service):
-        # Whatever it did before, somebody saw to it.
+        # It is held back by a fix, whatever it did before.
         return (Trait.CONDITION_FAILED,)
     found = []
     if _loops(service, now):
@@ -79,7 +79,7 @@ def has_failed(service: Service) -> bool:
 
 
 def ended_badly(service: Service) -> bool:
-    """Whether its last end was one that nobody asked for."""
+    """Whether its last end was not requested."""
     last = service.last_exit
     if last is None:
         return False
@@ -89,7 +89,7 @@ def ended_badly(service: Service) -> bool:
 
 
 def has_worked(service: Service) -> bool | None:
-    """Whether it did its work at least once, as far back as can be seen; None where that can't be told."""
+    """Whether it did its work at least once, as far back as can be seen; None where that isn't known."""
     if is_active(service) and not is_between_starts(service) and (service.age_s or 0) > YOUNG_S:
         return True
     history = service.history
@@ -156,12 +156,12 @@ def pace_per_hour(service: Service) -> float:
     history = service.history
     if history is None:
         return 0.0
-    told = history.restarts_per_hour or 0.0
+    counted = history.restarts_per_hour or 0.0
     times = sorted(each.at for each in history.exits if each.at is not None)
     if len(times) < LEAST_ENDS:
-        return told
+        return counted
     seconds = (times[-1] - times[0]) / 1e9
-    return max(told, (len(times) - 1) * 3600.0 / seconds) if seconds > 0 else told
+    return max(counted, (len(times) - 1) * 3600.0 / seconds) if seconds > 0 else counted
 
 
 def _is_recent(service: Service, history: History, now: int) -> bool:
@@ -176,7 +176,7 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
     if last is None:
         return not is_active(service) or service.age_s is None
     if service.restart_policy == "no" and service.restarts and not is_active(service):
-        # Somebody took the order to start it again away.
+        # Its restart policy was taken away.
         return False
     pause = 3600.0 / max(pace_per_hour(service), LOOP_PER_HOUR)
     waits = YOUNG_S if service.wants.restarted_by else _WAITS_S.get(service.manager, 0.0)

@@ -139,7 +139,7 @@ def _new_there(samples: Samples, mask: Mask, cpu: int, focus: Window, baseline: 
     distinct, counts = np.unique(pids, return_counts=True)
     owner = samples.pid == distinct[int(np.argmax(counts))]
     if not (earlier & owner).any():
-        # A process that was not there before may be one of many that come and go: then their name tells.
+        # A process that was not there before may be one of many that come and go: then their name identifies them.
         owner = samples.comm == samples.comm[now & there & owner][0]
     return all(
         stands_out(

@@ -1,4 +1,4 @@
-"""Rows of one table as numpy columns, for causes to reckon with."""
+"""Rows of one table as numpy columns, for causes to compute with."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -61,7 +61,7 @@ class Rows:
         return Rows(self.name, self._table.filter(pc.is_in(self._table.column(column), pa.array(texts, pa.string()))))
 
     def listed(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Some columns as plain rows: for the few rows that are told in words."""
+        """Some columns as plain rows: for the few rows that are read one by one."""
         return list(zip(*(self._table.column(name).to_pylist() for name in columns), strict=True))
 
     def total(self, column: str) -> float | None:

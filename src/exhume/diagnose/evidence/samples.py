@@ -129,18 +129,18 @@ class Samples:
         for stack, weight in self._weight_of_stacks(mask):
             weights[np.unique(self._frame_indexes(stack))] += weight
         weights[~self._kernel_frames] = 0
-        return self._told(weights)
+        return self._by_name(weights)
 
     def callers(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
-        """Who called these functions of the kernel, by the masked time (us) in them, the largest first. Of a chain of
-        such functions the caller of the outermost counts."""
-        return self._beside(mask, names, inwards=False)
+        """The callers of these functions of the kernel, by the masked time (us) in them, the largest first. Of a chain
+        of such functions the caller of the outermost counts."""
+        return self._adjacent(mask, names, inwards=False)
 
     def callees(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
         """What these functions of the kernel called, in the same way; of a chain what the innermost called."""
-        return self._beside(mask, names, inwards=True)
+        return self._adjacent(mask, names, inwards=True)
 
-    def _beside(self, mask: Mask, names: Names, *, inwards: bool) -> list[tuple[str, float]]:
+    def _adjacent(self, mask: Mask, names: Names, *, inwards: bool) -> list[tuple[str, float]]:
         hits = self._kernel_frames & self._named(names)
         weights = np.zeros(len(self.functions))
         for stack, weight in self._weight_of_stacks(mask):
@@ -155,9 +155,9 @@ class Samples:
                 place += step
             if 0 <= place < len(frames):
                 weights[frames[place]] += weight
-        return self._told(weights)
+        return self._by_name(weights)
 
-    def _told(self, weights: Floats) -> list[tuple[str, float]]:
+    def _by_name(self, weights: Floats) -> list[tuple[str, float]]:
         sums: dict[str, float] = {}
         for frame in np.flatnonzero(weights).tolist():
             name = plain_name(self.functions[frame])
@@ -183,7 +183,7 @@ class Samples:
 
     @cached_property
     def _frames_named(self) -> dict[str, list[int]]:
-        """Frames by their plain name: every cause asks for names."""
+        """Frames by their plain name: every cause looks up names."""
         found: dict[str, list[int]] = {}
         for frame, name in enumerate(self.functions):
             found.setdefault(plain_name(name), []).append(frame)

@@ -92,17 +92,17 @@ def _co_runner(case: Case, pid: int, cpu: int, now: Mask, then: Mask) -> CoRunne
     first = int(np.flatnonzero(own)[0])
     micros = [float(samples.weight[own & each].sum()) for each in (now, then, now & (samples.cpu == cpu))]
     length = case.baseline.seconds
-    told = [_ran(pid, micros[0], case.focus)]
+    quotes = [_ran(pid, micros[0], case.focus)]
     # No rows at all can't be quoted.
     if length and micros[1]:
-        told.append(_ran(pid, micros[1], case.baseline))
+        quotes.append(_ran(pid, micros[1], case.baseline))
     return CoRunner(
         pid,
         samples.comms[int(samples.comm[first])],
         micros[0] / 1e6 / case.focus.seconds,
         micros[1] / 1e6 / length if length else 0.0,
         micros[2] / 1e6 / case.focus.seconds,
-        tuple(told),
+        tuple(quotes),
     )
 
 

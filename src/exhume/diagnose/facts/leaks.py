@@ -216,7 +216,7 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
 
 
 def _owner(case: Case, leaker: Leaker) -> CgroupOwner:
-    """What most of the zombies' paths belong to. A container that is made anew each time keeps its name."""
+    """What most of the zombies' paths belong to. A container that is created each time keeps its name."""
     names = container_names(case)
     owners: Counter[str] = Counter()
     newest: dict[str, str] = {}
@@ -241,8 +241,8 @@ def _cgroup_of(case: Case, pid: int | None, comm: str | None) -> str | None:
     if pid is None:
         return None
     rows = case.recorded("processes", NEAR_S)
-    told = rows.where(rows.numbers("pid") == pid).listed("comm", "cgroup")
-    known = [cgroup for name, cgroup in told if name == comm and cgroup]
+    rows = rows.where(rows.numbers("pid") == pid)
+    known = [cgroup for name, cgroup in rows.listed("comm", "cgroup") if name == comm and cgroup]
     return known[-1] if known else None
 
 

@@ -16,14 +16,14 @@ from exhume.present.audit_view import (
     NEED_WORDS,
     ORIGIN_WORDS,
     TRAIT_WORDS,
-    cost_words,
+    cost_text,
     headline,
-    history_words,
-    last_exit_words,
+    history_text,
+    last_exit_text,
     look_command,
-    pace_words,
+    pace_text,
     plan_command,
-    wanted_words,
+    wanted_text,
 )
 from exhume.present.diagnosis_view import shortened
 from exhume.present.events_view import visible
@@ -66,7 +66,7 @@ def audit_lines(audit: Audit, zone: tzinfo | None, width: int, *, everything: bo
     if len(troubled) > _SHOWN and not everything:
         yield Text()
         rest = [f"{visible(each.service.key)} ({TRAIT_WORDS[each.traits[0]]})" for each in troubled[_SHOWN:]]
-        more = f"and {len(rest):,} more in trouble; --all tells of them too: {_some(rest)}"
+        more = f"and {len(rest):,} more in trouble; --all shows them too: {_some(rest)}"
         yield from _hung(Text(), more, width, _DIM)
     quiet = [each for each in audit.services if not each.troubled]
     if everything:
@@ -102,8 +102,8 @@ def _table(judged: Sequence[Judged], width: int) -> Iterator[Text]:
         (
             visible(each.service.key),
             TRAIT_WORDS[each.traits[0]] if each.traits else each.service.state,
-            pace_words(each.service),
-            last_exit_words(each.service),
+            pace_text(each.service),
+            last_exit_text(each.service),
             NEED_WORDS[each.need.needed],
         )
         for each in judged
@@ -137,29 +137,29 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
     service = judged.service
     colour = _COLOURS[judged.traits[0]] if judged.traits else _GREY
     head = Text().append(shortened(f"{number}{visible(service.key)}", width), _BOLD)
-    words = Text()
+    labels = Text()
     for trait in judged.traits:
-        words.append("  ").append(TRAIT_WORDS[trait], Style(color=_COLOURS[trait]))
-    words.append("  ").append(NEED_WORDS[judged.need.needed], Style(color=_NEED_COLOURS[judged.need.needed]))
-    if head.cell_len + words.cell_len > width:
+        labels.append("  ").append(TRAIT_WORDS[trait], Style(color=_COLOURS[trait]))
+    labels.append("  ").append(NEED_WORDS[judged.need.needed], Style(color=_NEED_COLOURS[judged.need.needed]))
+    if head.cell_len + labels.cell_len > width:
         yield head
         head = Text(" ")
-    head.append_text(words)
+    head.append_text(labels)
     room = width - head.cell_len - 2
     agent = judged.agent
-    told = f"{agent.title}: {agent.purpose}" if agent is not None else service.description
-    if told and told != service.key and room > _LEAST_ROOM:
-        head.append(f"  {shortened(visible(told), room)}", _DIM)
+    purpose = f"{agent.title}: {agent.purpose}" if agent is not None else service.description
+    if purpose and purpose != service.key and room > _LEAST_ROOM:
+        head.append(f"  {shortened(visible(purpose), room)}", _DIM)
     yield head
     loops = Trait.CRASH_LOOP in judged.traits or Trait.FLAPPING in judged.traits
-    past = "" if loops else history_words(service)
+    past = "" if loops else history_text(service)
     for label, said in (
         ("why", "; ".join(judged.explained)),
         ("needed?", f"{judged.need.needed}: {judged.need.why}"),
         ("from", f"{ORIGIN_WORDS[judged.provenance.origin]}: {judged.provenance.why}"),
         ("past", past),
-        ("costs", cost_words(service.costs)),
-        ("wanted", wanted_words(service)),
+        ("costs", cost_text(service.costs)),
+        ("wanted", wanted_text(service)),
         ("image", service.image or ""),
     ):
         if said:
@@ -179,8 +179,8 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
 
 def _log(lines: Sequence[str]) -> list[str]:
     """The last lines; what is said again and again, once."""
-    told = [(line, len(list(same))) for line, same in groupby(lines)]
-    return [f"{line}  ({times} times)" if times > 1 else line for line, times in told[-_LOG_LINES:]]
+    counted = [(line, len(list(same))) for line, same in groupby(lines)]
+    return [f"{line}  ({times} times)" if times > 1 else line for line, times in counted[-_LOG_LINES:]]
 
 
 def _default_on(quiet: Sequence[Judged], width: int) -> Iterator[Text]:

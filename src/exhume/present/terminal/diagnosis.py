@@ -14,14 +14,14 @@ from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Remedy, Rol
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
     ROLE_WORDS,
-    confidence_words,
-    doubt_words,
+    confidence_text,
+    doubt_text,
     evidence_parts,
-    focus_words,
-    link_words,
+    focus_text,
+    link_text,
     remedy_notes,
     shortened,
-    verdict_words,
+    verdict_text,
 )
 from exhume.present.events_view import visible
 from exhume.present.words import percent
@@ -60,7 +60,7 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int, *, br
     for number, finding in enumerate(diagnosis.findings, 1):
         yield Text()
         heading = f"{number}. " if len(diagnosis.findings) > 1 else ""
-        yield from finding_lines(finding, zone, width, heading, said=verdict_words(diagnosis))
+        yield from finding_lines(finding, zone, width, heading, said=verdict_text(diagnosis))
     if not any(finding.severity is not Severity.INFO for finding in diagnosis.findings) and diagnosis.symptoms:
         yield Text()
         yield Text("symptoms", _BOLD)
@@ -81,23 +81,23 @@ def badge(word: str) -> Text:
 def _verdict(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> Iterator[Text]:
     mark = badge(str(diagnosis.verdict))
     hang = mark.cell_len + 1
-    lines = textwrap.wrap(verdict_words(diagnosis), width - hang) or [""]
+    lines = textwrap.wrap(verdict_text(diagnosis), width - hang) or [""]
     yield mark.append(f" {lines[0]}", _BOLD)
     for line in lines[1:]:
         yield Text(" " * hang).append(line, _BOLD)
-    for line in textwrap.wrap(f"{diagnosis.node} · {focus_words(diagnosis, zone)}", width - 1):
+    for line in textwrap.wrap(f"{diagnosis.node} · {focus_text(diagnosis, zone)}", width - 1):
         yield Text(f" {line}", _DIM)
 
 
 def finding_lines(
     finding: Finding, zone: tzinfo | None, width: int, number: str = "", said: str = ""
 ) -> Iterator[Text]:
-    """One finding: what it is, how sure, and the chain from what was felt to what to do. What was said above is not
+    """One finding: what it is, how sure, and the chain from the symptoms to what to do. What was said above is not
     repeated."""
     head = Text().append(number, _BOLD).append_text(badge(str(finding.severity)))
     head.append(f" {finding.title}", _BOLD).append(f"  {finding.cause}", _DIM)
     sure = Text().append(f"{percent(finding.confidence, 0)} sure", _BOLD)
-    sure.append(f", {confidence_words(finding.confidence)}", _DIM)
+    sure.append(f", {confidence_text(finding.confidence)}", _DIM)
     room = width - head.cell_len - sure.cell_len
     if room >= 2:
         yield head.append(" " * room).append_text(sure)
@@ -107,7 +107,7 @@ def finding_lines(
     summary = visible(finding.summary)
     for line in textwrap.wrap(summary, width - len(INDENT)) if summary != said else ():
         yield Text(f"{INDENT}{line}")
-    if doubt := doubt_words(finding):
+    if doubt := doubt_text(finding):
         for line in textwrap.wrap(f"confidence limited by: {doubt}", width - len(INDENT)):
             yield Text(f"{INDENT}{line}", _DIM)
     yield Text()
@@ -122,20 +122,20 @@ def _chain(
     links: Sequence[Link], remedies: Sequence[Remedy], zone: tzinfo | None, width: int, colour: str
 ) -> Iterator[Text]:
     """Links on a line downwards; its last stations are what to do."""
-    told, quoted = "", set[Evidence]()
+    previous, quoted = "", set[Evidence]()
     for place, link in enumerate(links):
-        role, text = ROLE_WORDS[link.role], link_words(link)
+        role, text = ROLE_WORDS[link.role], link_text(link)
         yield from _Station(
             clock=format_clock(link.at, zone),
             mark=Text().append("●", Style(color=colour)),
-            role="" if role == told else role,
+            role="" if role == previous else role,
             text=text,
             below=[
                 evidence_parts(each, zone, quoted=text) for each in link.evidence[:EVIDENCE_SHOWN] if each not in quoted
             ],
             last=place == len(links) - 1 and not remedies,
         ).lines(width)
-        told = role
+        previous = role
         quoted.update(link.evidence)
     for place, remedy in enumerate(remedies):
         # A process is named by the chain above.
