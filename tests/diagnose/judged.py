@@ -19,12 +19,12 @@ def judged(scene: Scene, directory: Path) -> Diagnosis:
     return judged_recording(scene.write(directory), scene.window)
 
 
-def judged_recording(recording: Recording, window: Window) -> Diagnosis:
+def judged_recording(recording: Recording, window: Window, at: int | None = None) -> Diagnosis:
     """The diagnosis of a window: true to its recording, and the same with every text replaced by its code."""
-    found = diagnose(recording, window)
+    found = diagnose(recording, window, at=at)
     assert not untrue(recording, found)
     with texts_by_code():
-        assert decisions(diagnose(recording, window)) == decisions(found)
+        assert decisions(diagnose(recording, window, at=at)) == decisions(found)
     return found
 
 

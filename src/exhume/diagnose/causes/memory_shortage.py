@@ -282,7 +282,9 @@ def find_kills(case: Case, window: Window) -> Kills:
     for event in case.recording.events(window):
         if event.kind == _KILL:
             logged.append(Kill(event.wall, event.comm, event.pid))
-            evidence = [quote_event(event)]
+            if not evidence or evidence[0].since != event.wall:
+                # Of several at one moment the first is quoted, as that is what the quote finds again.
+                evidence = [quote_event(event)]
         elif summary := _SUMMARY.search(event.text):
             constraints[summary["constraint"]] += 1
             limits[summary["limit"] or summary["cgroup"]] += 1
