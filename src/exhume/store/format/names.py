@@ -17,9 +17,8 @@ from datetime import UTC, datetime, timedelta
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
 
-# Thirteen digits of milliseconds are three hundred years.
 _PATTERN = re.compile(
-    r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d{1,13})(?:_(\d{1,13})(?:_(\d{1,13}))?)?", re.ASCII
+    r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?", re.ASCII
 )
 # Wall time is counted in nanoseconds since 1970, in 64 bits.
 _LATEST_MS = (1 << 63) // MILLIS
@@ -57,9 +56,16 @@ class SegmentName:
         except ValueError:
             return None
         wall_ms = (wall - _EPOCH) // _MILLISECOND + int(millis)
-        found = cls(wall_ms, boot, int(start), None if length is None else int(length), int(reach or 0))
-        numbered = wall_ms >= 0 and max(found.end_ms, wall_ms + (found.length_ms or 0)) < _LATEST_MS
-        return found if numbered else None
+        return cls(wall_ms, boot, int(start), None if length is None else int(length), int(reach or 0))
+
+    @classmethod
+    def of_entry(cls, text: str) -> "SegmentName | None":
+        """The name of something in a directory, or None where it names no segment that a clock can have timed."""
+        found = cls.parse(text)
+        if found is None or found.wall_ms < 0:
+            return None
+        latest = max(found.end_ms, found.reach_ms, found.wall_ms + (found.length_ms or 0))
+        return found if latest < _LATEST_MS else None
 
     @property
     def key(self) -> tuple[str, int]:

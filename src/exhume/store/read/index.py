@@ -61,7 +61,7 @@ class Segment:
         if self.sealed:
             return None
         sealed = self.path.parent.parent.glob(f"*_{self.name.boot}_{self.name.start_ms}_*")
-        names = ((SegmentName.parse(path.name), path) for path in sealed)
+        names = ((SegmentName.of_entry(path.name), path) for path in sealed)
         return next((Segment(name, path) for name, path in names if name is not None), None)
 
 
@@ -140,7 +140,7 @@ def damaged_segments(directory: Path) -> list[Segment]:
     except OSError:
         return []
     aside = [entry.name for entry in entries if entry.name.endswith(DAMAGED_SUFFIX)]
-    names = ((SegmentName.parse(name.removesuffix(DAMAGED_SUFFIX)), name) for name in aside)
+    names = ((SegmentName.of_entry(name.removesuffix(DAMAGED_SUFFIX)), name) for name in aside)
     return [Segment(name, directory / LIVE_DIRECTORY / text) for name, text in names if name is not None]
 
 
@@ -158,7 +158,7 @@ def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
 def _sealed(directory: Path, skipped: list[Skipped]) -> list[Segment]:
     found = []
     for entry in _entries(directory):
-        name = SegmentName.parse(entry.name)
+        name = SegmentName.of_entry(entry.name)
         if name is not None and name.length_ms is not None and entry.is_dir():
             found.append(Segment(name, directory / entry.name))
         elif entry.name not in (LOCK_NAME, LIVE_DIRECTORY):
@@ -173,7 +173,7 @@ def _live(directory: Path, skipped: list[Skipped]) -> list[Segment]:
         return []
     found = []
     for entry in entries:
-        name = SegmentName.parse(entry.name)
+        name = SegmentName.of_entry(entry.name)
         if name is not None and name.length_ms is None and entry.is_dir():
             found.append(Segment(name, directory / entry.name))
         elif entry.name != RESERVE_NAME and not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)):

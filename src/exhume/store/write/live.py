@@ -26,6 +26,8 @@ DROPPING_SUFFIX = ".dropping"
 RESERVE_NAME = "reserve"
 # A segment that can't be sealed; it is kept for people, and goes when its time comes.
 DAMAGED_SUFFIX = ".damaged"
+# What every message begins with (Arrow's columnar format, encapsulated messages).
+_CONTINUATION = b"\xff\xff\xff\xff"
 
 
 class LiveTable:
@@ -85,15 +87,16 @@ class LiveStream:
             self.damaged = True
         except DECODING_ERRORS:
             # Killed before the first message was whole: no rows.
-            self.damaged = self._goes_on()
+            self.damaged = self._is_damage(0)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while self._reader is not None:
+            begin = self._source.tell()
             try:
                 batch = self._reader.read_next_batch()
             except (StopIteration, *DECODING_ERRORS):
                 # The recorder writes no end mark: pages that a power cut left zero look like one.
-                self.damaged = self.damaged or self._goes_on()
+                self.damaged = self.damaged or self._is_damage(begin)
                 return
             try:
                 batch.validate(full=True)
@@ -103,9 +106,12 @@ class LiveStream:
                 continue
             yield batch
 
-    def _goes_on(self) -> bool:
-        """Whether there is more behind what could not be decoded."""
-        return bool(self._source.tell() < self._source.size())
+    def _is_damage(self, begin: int) -> bool:
+        """Whether what could not be decoded is something else than the beginning of a message that was cut off."""
+        if self._source.tell() < self._source.size():
+            return True
+        mark = self._source.read_at(len(_CONTINUATION), begin)
+        return not _CONTINUATION.startswith(mark)
 
 
 def live_tables(directory: Path) -> list[str]:

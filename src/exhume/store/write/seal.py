@@ -218,7 +218,7 @@ def leftovers(recording: Path) -> list[Path]:
     found = [
         (name.start_ms, path)
         for path in (recording / LIVE_DIRECTORY).iterdir()
-        if (name := SegmentName.parse(path.name)) is not None
+        if (name := SegmentName.of_entry(path.name)) is not None
         and path.is_dir()
         and not path.is_symlink()
         and path.lstat().st_uid in trusted_users()
