@@ -80,3 +80,18 @@ def seconds(since: float, until: float) -> Iterator[int]:
     """Bounds of a window, in seconds after WALL."""
     yield WALL + round(since * NANOS)
     yield WALL + round(until * NANOS)
+
+
+def record_noise(writer: SegmentWriter, ticks: range, samples: int = 400) -> None:
+    """Record ticks with samples that can hardly be compressed; the core says by `system` which tick it was."""
+    for index in ticks:
+        tick = tick_at(index)
+        writer.append("cpu", cpu_rows(tick, cores=1, system=index % 1000))
+        writer.append(
+            "samples", sample_rows(tick, [(0, i, f"c{i * 7919 % 104729}", i * 2**40) for i in range(samples)])
+        )
+        writer.commit(tick)
+
+
+def recorded_ticks(directory: Path) -> list[int]:
+    return sorted(Recording.open(directory).read("cpu", None, ["system"]).column("system").to_pylist())

@@ -228,7 +228,7 @@ def test_an_endless_live_file_is_named(recorded: Path) -> None:
     ],
 )
 def test_a_name_beyond_all_clocks_is_no_segment(recorded: Path, name: str) -> None:
-    assert SegmentName.parse(name) is None
+    assert SegmentName.of_entry(name) is None
     (recorded / name).mkdir()
     (recorded / "live" / name).mkdir()
     recording = look_at_everything(recorded)
