@@ -82,9 +82,16 @@ def parse_window(since: str | None, until: str | None, reference: Reference) -> 
     end = _read_moment(until, reference) if until is not None else None
     if isinstance(begin, _TimeOfDay):
         begin = begin.latest_until(reference.latest)
+    reversed_ = False
     if isinstance(end, _TimeOfDay):
+        zone = end.zone
         end = _end_of_day_time(end, begin, reference)
-    if begin is not None and end is not None and end < begin:
+        # The first such time after the begin, but after the last recorded day: it was meant on the day of the begin.
+        days = [_from_epoch(moment, zone).date() for moment in (reference.latest, end)]
+        reversed_ = begin is not None and begin <= reference.latest and days[0] < days[1]
+    elif begin is not None and end is not None:
+        reversed_ = end < begin
+    if reversed_:
         raise UsageError(f"the window ends ({until}) before it begins ({since}); swap them or correct one")
     return begin, end
 
