@@ -1,6 +1,8 @@
 """The one-second loop: every source once a tick, each failure and each missed second a row."""
 
+import inspect
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from exhume.collect import loop
 from exhume.collect.assemble import Sources
 from exhume.collect.loop import AVERAGED_TICKS, CLOCK_TICKS, MEMORY_TICKS, RETRY_TICKS, SETTLING_TICKS, RecorderOptions
 from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.errors import UsageError
+from exhume.model.times import parse_duration
 
 
 def anchors(tick: Tick) -> dict[str, dict[str, list[int]]]:
@@ -99,7 +103,24 @@ def test_a_source_that_fails_is_left_alone_recorded_as_a_loss_and_comes_back() -
     assert summary.losses == {"source-failed": 1}
 
 
-def test_a_source_that_keeps_failing_is_told_each_time() -> None:
+def test_a_failed_source_has_its_place_in_the_loss_and_its_traceback_in_the_log(caplog) -> None:
+    def fails(tick: Tick):
+        return parse_duration("soon") if tick.index == 2 else anchors(tick)
+
+    made = MadeUpRecorder(MadeUpSource("softnet", fails))
+    made.run(4)
+    (loss,) = made.sink.rows("losses")
+    line = inspect.getsourcelines(parse_duration)[1]
+    file, _, number = re.search(r"\((\S+)\); retried in", loss["text"])[1].partition(":")
+    assert file == "model/times.py"
+    assert line < int(number) < line + 30
+    (record,) = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "exhume.collect.loop")
+    assert record.exc_info[0] is UsageError
+    assert "parse_duration" in caplog.text
+
+
+def test_a_source_that_keeps_failing_is_recorded_each_time() -> None:
     def fails(tick: Tick):
         raise ValueError("nonsense")
 

@@ -1,9 +1,12 @@
 """The recorder's budget: it is kept by sampling less often, never by going dark."""
 
+import logging
 import resource
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -111,6 +114,9 @@ class Gathered:
         if self.losses:
             yield "losses", to_columns("losses", self.losses)
 
+
+_log = logging.getLogger(__name__)
+_PACKAGE = f"{Path(__file__).parents[1]}/"
 
 # A tick that comes this much too late has missed at least one second.
 LATE_NS = NANOS * 3 // 2
@@ -238,7 +244,8 @@ class Recorder:
         except Exception as error:  # noqa: BLE001  the edge of the tick: one source's failure must not end the recording
             rows = NOTHING
             self._paused[source.name] = tick.index + RETRY_TICKS
-            text = f"{type(error).__name__}: {error}; tried again in {RETRY_TICKS} s"
+            text = f"{type(error).__name__}: {error} ({_place_of(error)}); retried in {RETRY_TICKS} s"
+            _log.warning("source %s failed: %s", source.name, text, exc_info=error)
             gathered.lose(Losses(tick.start, source.name, "source-failed", 1, text))
         gathered.add(rows)
 
@@ -274,6 +281,13 @@ class Recorder:
 
     def _rate(self) -> int:
         return self._sources.sampler.rate_hz if self._sources.sampler else 0
+
+
+def _place_of(error: Exception) -> str:
+    """Where an error was raised, as file:line below the package: the innermost frame of exhume."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if frame.filename.startswith(_PACKAGE)] or frames
+    return f"{inside[-1].filename.removeprefix(_PACKAGE)}:{inside[-1].lineno}"
 
 
 class _Account:
