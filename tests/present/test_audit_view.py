@@ -11,9 +11,9 @@ from tests.diagnose.audit.audit_scenes import NOW, SINCE, answered, but, contain
 from exhume.cli.audit import _narrowed
 from exhume.model.audit import Costs, Exit, Wants
 from exhume.model.errors import UsageError
+from exhume.model.text import duration
 from exhume.present.audit_view import audit_json, cost_text, headline
 from exhume.present.terminal.audit import audit_lines
-from exhume.present.words import duration
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "evil \x1b[2J\x07 $(reboot) `id` ü \u202e.service"

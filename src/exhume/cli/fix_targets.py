@@ -10,7 +10,7 @@ from exhume.model.audit import Audit, Manager, Service
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import Plan, Step, Unasked
-from exhume.model.words import count, listed
+from exhume.model.text import count, listed
 from exhume.remedy.ledger import new_id
 from exhume.remedy.plans import SavedPlan
 from exhume.remedy.services.node import Node

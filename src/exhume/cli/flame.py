@@ -184,8 +184,8 @@ def _write(output: Path, content: bytes) -> None:
 
 def _conclude(output: Path, tree: "FlameTree", page: "FlamePage") -> None:
     from exhume.cli.speaking import say
+    from exhume.model.text import listing
     from exhume.present.differential import largest_changes
-    from exhume.present.words import listing
 
     if str(output) != "-":
         say(f"{output}: {page.subtitle(tree)}")

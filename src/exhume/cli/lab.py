@@ -97,7 +97,7 @@ def _list(options: Namespace) -> int:
     from exhume.lab.leftovers import left_in
     from exhume.lab.scenarios import SCENARIOS
     from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in
-    from exhume.present.words import count
+    from exhume.model.text import count
 
     told = [("name", "to be found", "what happens")]
     told += [(each.name, each.cause or "nothing", each.summary) for each in SCENARIOS.values()]
@@ -124,7 +124,7 @@ def _clean(options: Namespace) -> int:
     from exhume.cli.speaking import patience, say
     from exhume.lab.clean import clean
     from exhume.lab.traces import DEFAULT_WORK
-    from exhume.present.words import count
+    from exhume.model.text import count
 
     with patience("removing what the lab made"):
         cleaned = clean(options.work or DEFAULT_WORK)

@@ -33,8 +33,8 @@ def run(options: Namespace) -> int:
     from exhume.cli.speaking import ProgressBar, directory_words, say, suggest
     from exhume.lab.synth import write_synthetic
     from exhume.model.clock import NANOS
+    from exhume.model.text import count, size
     from exhume.model.times import format_moment
-    from exhume.present.words import count, size
 
     with ProgressBar("writing") as bar:
         written = write_synthetic(

@@ -11,7 +11,7 @@ def make(options: Namespace) -> int:
     from exhume.cli.speaking import ProgressBar, say, suggest
     from exhume.lab.pins import PINS as KINDS
     from exhume.lab.zombies import make_zombies
-    from exhume.present.words import count, duration
+    from exhume.model.text import count, duration
 
     began = monotonic_ns()
     with ProgressBar("making zombies") as bar:
@@ -35,8 +35,8 @@ def storm(options: Namespace) -> int:
     from exhume.cli.speaking import ProgressBar, say, suggest
     from exhume.lab.storm import raise_storm
     from exhume.model.clock import NANOS
+    from exhume.model.text import count, percent
     from exhume.model.times import parse_duration
-    from exhume.present.words import count, percent
 
     with ProgressBar("storm") as bar:
         storm = raise_storm(

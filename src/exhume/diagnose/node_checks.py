@@ -8,7 +8,7 @@ from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
 from exhume.diagnose.zombies import Verdict as ZombieVerdict
 from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
-from exhume.model.words import size
+from exhume.model.text import size
 from exhume.model.zombies import Census
 from exhume.store.read.events import EventView
 

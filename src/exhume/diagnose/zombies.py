@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exhume.model.clock import NANOS
-from exhume.model.words import count
+from exhume.model.text import count
 from exhume.model.zombies import Census, HierarchyCensus
 
 # Where growth is known from: what was recorded, a short look, or a longer one that is still going on.

@@ -9,8 +9,8 @@ from exhume.diagnose.audit.explain import exit_text, hours_text
 from exhume.diagnose.audit.traits import is_active, pace_per_hour
 from exhume.model.audit import AUDIT_VERSION, Audit, Costs, Exit, Judged, Manager, Needed, Origin, Service, Trait
 from exhume.model.clock import NANOS
+from exhume.model.text import count, duration, size
 from exhume.model.times import format_moment
-from exhume.present.words import count, duration, size
 
 TRAIT_WORDS = {
     Trait.CRASH_LOOP: "crash loop",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from exhume.model.finding import Finding, Link, Remedy, Severity
+from exhume.model.text import duration, percent
 from exhume.model.window import Window
 from exhume.present.diagnosis_page import Page
 from exhume.present.diagnosis_view import (
@@ -27,7 +28,6 @@ from exhume.present.diagnosis_view import (
 from exhume.present.events_view import visible
 from exhume.present.flame_html import embedded_json
 from exhume.present.palette import BY_NAME, STATES
-from exhume.present.words import duration, percent
 from exhume.store.read.core_grid import GAP
 from exhume.store.read.core_grid import STATES as CORE_STATES
 

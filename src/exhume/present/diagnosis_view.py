@@ -5,10 +5,10 @@ from datetime import tzinfo
 
 from exhume.model.clock import NANOS
 from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Role, Severity, Verdict
+from exhume.model.text import duration, percent
 from exhume.model.times import format_clock, format_day, format_offset
 from exhume.model.window import Window
 from exhume.present.events_view import visible
-from exhume.present.words import duration, percent
 
 ROLE_WORDS = {
     Role.SYMPTOM: "symptom",

@@ -7,9 +7,9 @@ from typing import Any
 
 from exhume.model.checkup import CHECKUP_VERSION, Check, Level
 from exhume.model.finding import Diagnosis, Severity, Verdict
+from exhume.model.text import count
 from exhume.present.diagnosis_json import diagnosis_json
 from exhume.present.diagnosis_view import verdict_text
-from exhume.present.words import count
 
 _OF_SEVERITY = {Severity.CRITICAL: Level.BAD, Severity.WARNING: Level.LOOK, Severity.INFO: Level.WELL}
 _OF_VERDICT = {Verdict.STARVED: Level.BAD, Verdict.DEGRADED: Level.LOOK}

@@ -7,8 +7,8 @@ from datetime import UTC
 from typing import Any
 
 from exhume.model.remedy import Outcome, Plan, Report, Status, Step
+from exhume.model.text import count
 from exhume.model.times import format_moment
-from exhume.present.words import count
 from exhume.remedy.plans import SavedPlan
 
 VERSION = 1

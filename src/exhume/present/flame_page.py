@@ -5,9 +5,9 @@ from functools import cache
 
 import numpy as np
 
+from exhume.model.text import count, percent, points
 from exhume.present.flame import COMM_KIND, NODE_STATES, ROOT_KIND, FlameTree, Ints
 from exhume.present.palette import GREW, SHRANK, STATES, UNCHANGED, blend
-from exhume.present.words import count, percent, points
 
 SHADES = {state.name: state.hue for state in STATES if state.name in ("system", "softirq", "user")}
 GROUND = "#b9bcc0"  # the whole and the processes, which are neither kernel nor user code

@@ -7,10 +7,10 @@ from importlib.resources import files
 
 import numpy as np
 
+from exhume.model.text import count
 from exhume.present.flame import FlameTree, Ints
 from exhume.present.flame_page import SHADES, FlamePage, describe, fills, shown_name
 from exhume.present.palette import BY_NAME, GREW, SHRANK
-from exhume.present.words import count
 
 WIDTH, MARGIN, ROW, HEADER, FOOTER = 1200, 10, 17, 78, 40
 CHARACTER = 6.65  # advance of the 11 px monospace face

@@ -5,8 +5,8 @@ from datetime import tzinfo
 from typing import Any
 
 from exhume.model.clock import NANOS
+from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_moment
-from exhume.present.words import count, duration, percent, size
 from exhume.store.read.info import RecordingInfo
 
 JSON_VERSION = 1

@@ -6,8 +6,8 @@ from datetime import tzinfo
 
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.tables import Columns
+from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock
-from exhume.present.words import count, duration, percent, size
 
 # Interrupt work is drawn together; see the palette.
 _STATES = (("user", ("user", "nice")), ("system", ("system",)), ("softirq", ("irq", "softirq")), ("steal", ("steal",)))

@@ -4,8 +4,8 @@ from datetime import tzinfo
 from typing import Any
 
 from exhume.model.remedy import Change, Effect, Measure, Stretch, Verification, Verified
+from exhume.model.text import count
 from exhume.model.times import format_moment
-from exhume.model.words import count
 from exhume.remedy.verify.lasting import lasting
 from exhume.remedy.verify.measures import MEANINGS, SHARE, Kind, number, told
 

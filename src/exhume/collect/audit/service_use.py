@@ -11,7 +11,7 @@ from exhume.collect.audit.service_processes import ProcessTable, owners
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Service
 from exhume.model.node_facts import Use
-from exhume.model.words import count
+from exhume.model.text import count
 from exhume.procfs.host import Host
 
 _LISTEN, _ESTABLISHED, _CONNECTED = "0A", "01", "03"

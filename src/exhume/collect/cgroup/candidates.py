@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exhume.collect.cgroup.holders import ProcessFiles
-from exhume.model.words import count
+from exhume.model.text import count
 from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import Mount, read_mounts
 

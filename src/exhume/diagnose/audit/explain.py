@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from exhume.diagnose.audit.traits import broken_conditions, has_given_up, is_triggered, pace_per_hour
 from exhume.model.audit import Condition, Exit, Manager, Service, Trait
-from exhume.model.words import count
+from exhume.model.text import count
 
 # What systemd itself ends with when it can't start a program, as systemd.exec(5) lists it.
 _SYSTEMD_CODES = {

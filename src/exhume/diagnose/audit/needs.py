@@ -9,7 +9,7 @@ from exhume.diagnose.audit.explain import hours_text
 from exhume.diagnose.audit.traits import YOUNG_S, has_worked, is_active
 from exhume.model.audit import Agent, Manager, Need, Needed, Origin, Provenance, Service
 from exhume.model.node_facts import NodeFacts, Use
-from exhume.model.words import count
+from exhume.model.text import count
 
 _SHOWN = 3
 # That a service did not work for less than this may be a boot that isn't over, or an outage of what it waits for.

@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from exhume.model.audit import Audit, Judged, Needed, Trait
+from exhume.model.text import count
 from exhume.model.times import format_clock
 from exhume.present.audit_view import (
     NEED_WORDS,
@@ -28,7 +29,6 @@ from exhume.present.audit_view import (
 from exhume.present.diagnosis_view import shortened
 from exhume.present.events_view import visible
 from exhume.present.terminal.diagnosis import width_of
-from exhume.present.words import count
 
 _RED, _ORANGE, _BLUE, _GREEN, _GREY = "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#7f8792"
 _COLOURS = {

@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 
 from exhume.model.clock import NANOS
+from exhume.model.text import duration, percent
 from exhume.model.times import format_clock, format_day
 from exhume.present.cores import (
     CoreRow,
@@ -18,7 +19,6 @@ from exhume.present.cores import (
 )
 from exhume.present.palette import BY_NAME, STATES, State, blend
 from exhume.present.terminal.console import colours_in, fitted
-from exhume.present.words import duration, percent
 from exhume.store.read.core_grid import GAP, CoreGrid
 from exhume.store.read.events import EventView
 

@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Remedy, Role, Severity
+from exhume.model.text import percent
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
     ROLE_WORDS,
@@ -24,7 +25,6 @@ from exhume.present.diagnosis_view import (
     verdict_text,
 )
 from exhume.present.events_view import visible
-from exhume.present.words import percent
 
 _COLOURS = {
     "starved": "#d55e00",

@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from exhume.model.text import percent
 from exhume.present.events_view import visible
 from exhume.present.incidents_view import Explained
 from exhume.present.terminal.diagnosis import badge
 from exhume.present.terminal.events import print_events
-from exhume.present.words import percent
 
 _DIM = Style(dim=True)
 

@@ -13,10 +13,10 @@ from typing import IO, Protocol
 
 from exhume.model.clock import NANOS
 from exhume.model.progress import TickSummary
+from exhume.model.text import duration
 from exhume.model.times import format_clock
 from exhume.present.palette import BY_NAME, blend
 from exhume.present.status import CoreNow, cores_now, happenings, tick_words
-from exhume.present.words import duration
 
 MAP_LINES = 8
 KEPT_HAPPENINGS = 4

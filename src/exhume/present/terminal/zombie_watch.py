@@ -9,10 +9,10 @@ from datetime import tzinfo
 
 from rich.console import Console
 
+from exhume.model.text import count, duration
 from exhume.model.times import format_clock
 from exhume.present.terminal.console import console
 from exhume.present.terminal.zombies import counts_lines, growth_words, verdict_line
-from exhume.present.words import count, duration
 from exhume.present.zombies_view import ZombieReport, zombies_json
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -10,11 +10,11 @@ from rich.text import Text
 from exhume.diagnose.facts.leaks import Leaker
 from exhume.diagnose.zombies import GROWING, MANY, SAMPLING, UNKNOWN, WELL, Growth, hours_until
 from exhume.model.clock import NANOS
+from exhume.model.text import count, duration, listing, percent, size
 from exhume.model.times import format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind
 from exhume.present.events_view import visible
 from exhume.present.terminal.console import fitted
-from exhume.present.words import count, duration, listing, percent, size
 from exhume.present.zombies_view import (
     Explanation,
     PinPattern,

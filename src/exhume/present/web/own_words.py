@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import Any
 
 from exhume.model.clock import MILLIS, NANOS
+from exhume.model.text import duration
 from exhume.model.window import Window
 from exhume.present.web.opened import Opened
-from exhume.present.words import duration
 
 LOST = "lost"
 CLOCK = "clock-set"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from exhume.model.audit import Manager, Service
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
-from exhume.model.words import listed
+from exhume.model.text import listed
 from exhume.remedy.services.actions import stopped_along
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.container_steps import container_steps, unit_that_keeps

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from exhume.model.remedy import Risk, Step
-from exhume.model.words import listed
+from exhume.model.text import listed
 from exhume.remedy.services.actions import HOLD_UNITS, MASK_UNITS, STOP_UNITS
 from exhume.remedy.services.chosen import Chosen
 from exhume.remedy.services.own_files import (

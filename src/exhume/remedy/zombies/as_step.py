@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exhume.model.remedy import Plan, Step
-from exhume.model.words import count
+from exhume.model.text import count
 from exhume.remedy.services.actions import Before
 from exhume.remedy.services.controls import ActionFailed
 from exhume.remedy.zombies.apply import Applier, Wishes

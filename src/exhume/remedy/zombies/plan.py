@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from exhume.diagnose.zombies import THRESHOLDS
 from exhume.model.remedy import Plan, Step
-from exhume.model.words import count
-from exhume.model.words import size as size_words
+from exhume.model.text import count
+from exhume.model.text import size as size_words
 from exhume.model.zombies import PAGE, ParentResidual
 from exhume.remedy.zombies import steps
 from exhume.remedy.zombies.situation import Situation

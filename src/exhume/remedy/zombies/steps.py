@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from exhume.model.remedy import Risk, Step
-from exhume.model.words import count
-from exhume.model.words import size as size_words
+from exhume.model.text import count
+from exhume.model.text import size as size_words
 from exhume.model.zombies import PAGE, ParentResidual, PinKind, PinnedFile
 from exhume.remedy.zombies import cost
 from exhume.remedy.zombies.situation import Situation, reclaim_file

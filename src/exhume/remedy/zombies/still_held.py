@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from exhume.model.remedy import Outcome, Status, Step
-from exhume.model.words import count
+from exhume.model.text import count
 from exhume.model.zombies import PAGE, ParentResidual, PinKind
 from exhume.remedy.zombies.plan import make_plan
 from exhume.remedy.zombies.situation import Situation

@@ -2,8 +2,8 @@
 
 import pytest
 
+from exhume.model import text
 from exhume.model.clock import NANOS
-from exhume.present import words
 
 
 @pytest.mark.parametrize(
@@ -18,19 +18,19 @@ from exhume.present import words
     ],
 )
 def test_durations(nanos, said):
-    assert words.duration(nanos) == said
+    assert text.duration(nanos) == said
 
 
 @pytest.mark.parametrize(
     ("amount", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (200 << 20, "200 MiB"), (5 << 40, "5.0 TiB")]
 )
 def test_sizes(amount, said):
-    assert words.size(amount) == said
+    assert text.size(amount) == said
 
 
 def test_counts_and_lists():
-    assert words.count(1, "sample") == "1 sample"
-    assert words.count(12345, "sample") == "12,345 samples"
-    assert words.listing(["a", "b"]) == "a, b"
-    assert words.listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert words.points(-0.5) == "-50.00 points"
+    assert text.count(1, "sample") == "1 sample"
+    assert text.count(12345, "sample") == "12,345 samples"
+    assert text.listing(["a", "b"]) == "a, b"
+    assert text.listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert text.points(-0.5) == "-50.00 points"
