@@ -15,7 +15,7 @@ from exhume.model.clock import NANOS
 from exhume.model.window import Window
 from exhume.present.cores import axis_for, cores_json, grid_on, pooled_rows, worst_cell
 from exhume.present.palette import BY_NAME, channels
-from exhume.present.terminal.cores import draw_cores, worst_words
+from exhume.present.terminal.cores import draw_cores, worst_line
 from exhume.store.read.core_grid import GAP, STATES, CoreGrid
 from exhume.store.read.events import EventView
 
@@ -116,17 +116,25 @@ def test_a_core_that_the_kernel_nearly_fills_is_worse_than_one_that_a_program_fi
 
 def test_nothing_recorded_has_no_worst_cell():
     assert worst_cell(grid([[GAP, GAP]])) is None
-    assert "nothing was recorded" in worst_words(None, UTC)
+    assert "nothing was recorded" in worst_line(None, UTC)
 
 
-def test_without_colours_levels_are_characters_and_gaps_are_drawn():
-    lines = drawn(grid([[0, 500, 1000], [GAP, GAP, 250]])).splitlines()
+def test_without_colours_each_state_has_its_letter():
+    states = ["user", "system", "softirq", "irq", "steal"]
+    dominant = [[STATES.index(state) for state in states]] * 3
+    lines = drawn(grid([[1000] * 5, [499] * 5, [19] * 5], dominant), width=24).splitlines()
+    rows = [line[8:].rstrip() for line in lines if line[:8].strip().isdigit()]
+    assert rows == ["UUSSIIIITT", "uussiiiitt", ""]
+
+
+def test_without_colours_a_single_measure_has_levels():
+    lines = drawn(replace(grid([[0, 500, 1000], [GAP, GAP, 250]]), measure="system")).splitlines()
     rows = {line.split()[0]: line for line in lines if line[:8].strip().isdigit()}
     # Four characters a second, because there is room.
     assert rows["0"][8:].rstrip() == "    ++++@@@@"
     assert rows["1"][8:].rstrip() == "////////::::"
     assert "\x1b" not in "".join(lines)
-    assert lines[-1] == "worst: 2026-03-01 03:14:02 core 0 100% busy, mostly user (programs)"
+    assert lines[-1] == "worst: 2026-03-01 03:14:02 core 0 100% system (kernel code)"
 
 
 def test_the_kernel_log_marks_its_second():
@@ -142,7 +150,7 @@ def test_warnings_have_a_diamond_and_the_legend_says_so():
 
 
 @pytest.mark.parametrize(("nanos", "says"), [(NANOS, "cell 1 s"), (NANOS // 4, "cell 250 ms"), (8 * NANOS, "cell 8 s")])
-def test_the_legend_tells_how_long_a_cell_is(nanos, says):
+def test_the_legend_has_the_length_of_a_cell(nanos, says):
     shown = replace(grid([[0, 0]]), window=Window(START, START + 2 * nanos))
     assert drawn(shown).splitlines()[-2].endswith(says)
 

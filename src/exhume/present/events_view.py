@@ -1,6 +1,6 @@
-"""Events as people and programs read them: wall time, what happened, and the kernel's own stamp."""
+"""Events as JSON: wall time, what happened, and the kernel's own timestamp."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import tzinfo
 from typing import Any
@@ -13,8 +13,8 @@ _NAMES = [field.name for field in fields(EventView) if field.name not in ("wall"
 
 
 def event_json(event: EventView, zone: tzinfo | None) -> dict[str, Any]:
-    """One event. `time` is wall time, `monotonic_ns` the recording's clock, `kernel_us` the stamp that the kernel
-    printed; what does not apply is null."""
+    """One event. `time` is wall time, `monotonic_ns` the recording's clock, `kernel_us` the timestamp of
+    the kernel log; what does not apply is null."""
     return {
         "time": format_moment(event.wall, zone),
         "monotonic_ns": event.time,
@@ -27,12 +27,6 @@ def events_json(events: Sequence[EventView], node: str, key: str, zone: tzinfo |
     return {"version": JSON_VERSION, "node": node, key: [event_json(event, zone) for event in events]}
 
 
-def event_lines(events: Sequence[EventView], zone: tzinfo | None) -> Iterator[tuple[str, str, str, str]]:
-    """Each event as (time, severity, kind, text), with control characters made visible."""
-    for event in events:
-        yield format_moment(event.wall, zone, digits=6), event.severity, event.kind, visible(event.text)
-
-
 def visible(text: str) -> str:
-    """A text that can't drive the terminal: log lines come from anywhere."""
+    """Escape control characters: log lines are untrusted, and could drive the terminal."""
     return "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text)

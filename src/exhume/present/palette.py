@@ -26,6 +26,19 @@ STATES: tuple[State, ...] = (
 )
 BY_NAME = {state.name: state for state in STATES}
 
+# Without colours a state is its letter: small below half of the time, a capital from there on, a blank when idle.
+IDLE_PERMILLE, CAPITAL_PERMILLE = 20, 500
+LETTERS = "  ".join(f"{state.letter} {state.name}" for state in STATES[:4]) + "  capitals from 50%"
+
+
+def state_letter(state: str, permille: int) -> str:
+    """The character of a cell on a terminal without colours."""
+    if permille < IDLE_PERMILLE:
+        return " "
+    letter = BY_NAME["softirq" if state == "irq" else state].letter
+    return letter.upper() if permille >= CAPITAL_PERMILLE else letter
+
+
 # A difference: orange grew, blue shrank; the same pair is told apart by everyone.
 GREW = "#d55e00"
 SHRANK = "#0072b2"

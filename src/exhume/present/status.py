@@ -1,4 +1,4 @@
-"""The recorder's status as it runs: the words of a tick, and of the whole when it ends."""
+"""The recorder's status: the text of a tick while it runs, and the summary when it ends."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from exhume.model.tables import Columns
 from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock
 
-# Interrupt work is drawn together; see the palette.
+# Hard and soft interrupts have one colour; see the palette.
 _STATES = (("user", ("user", "nice")), ("system", ("system",)), ("softirq", ("irq", "softirq")), ("steal", ("steal",)))
 
 
@@ -34,27 +34,26 @@ def cores_now(cpu: Columns | None) -> list[CoreNow]:
     return sorted(found, key=lambda now: now.cpu)
 
 
-def tick_words(summary: TickSummary) -> str:
+def tick_parts(summary: TickSummary) -> list[str]:
     """Rate, cost and losses of a tick."""
     seconds = max(summary.tick.seconds, 1e-9)
-    parts = [
+    return [
         f"{summary.rate_hz} Hz",
         f"{summary.samples / seconds:,.0f} samples/s",
+        f"{summary.lost:,} samples lost",
         f"cost {percent(summary.own_cpu)} of one core",
         f"{size(summary.rss_bytes)} memory",
         f"{size(summary.written_bytes / seconds)}/s written",
-        f"{summary.lost:,} lost",
     ]
-    return " · ".join(parts)
 
 
-def happenings(summary: TickSummary, zone: tzinfo | None) -> Iterator[str]:
-    """What a tick has to tell: incidents and losses."""
+def tick_events(summary: TickSummary, zone: tzinfo | None) -> Iterator[str]:
+    """The incidents and losses of a tick."""
     when = format_clock(summary.tick.wall, zone)
     for text in summary.incidents:
         yield f"{when} incident: {text}"
     for text in summary.losses:
-        yield f"{when} lost: {text}"
+        yield f"{when} loss: {text}"
 
 
 def summary_lines(summary: RecordingSummary, directory: str, on_disk: int) -> Iterator[str]:

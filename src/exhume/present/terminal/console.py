@@ -1,5 +1,6 @@
-"""The terminal, as rich sees it: colours as asked for, none when piped."""
+"""The terminal, as rich sees it: colours as requested, none when piped."""
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import IO
@@ -9,12 +10,14 @@ from rich.text import Text
 
 
 def console(color: str, file: IO[str] | None = None) -> Console:
-    """`color` is auto, always or never. Nothing is highlighted or wrapped by itself."""
+    """A console; `color` is auto, always or never. It neither highlights nor wraps."""
     target = sys.stdout if file is None else file
+    # Without a colour system rich writes no escape sequences at all; `no_color` would leave bold and dim.
+    plain = color == "never" or (color == "auto" and os.environ.get("NO_COLOR"))
     return Console(
         file=target,
         force_terminal=True if color == "always" else None,
-        no_color=True if color == "never" else None,
+        color_system=None if plain else "auto",
         highlight=False,
         soft_wrap=True,
         emoji=False,
@@ -27,16 +30,21 @@ def colours_in(terminal: Console) -> bool:
     return terminal.is_terminal and terminal.color_system is not None and not terminal.no_color
 
 
-def fitted(terminal: Console, line: Text) -> Iterator[Text]:
-    """A line of words, broken where a terminal is too narrow for it; what follows hangs below its beginning. One that
-    says `no_wrap`, and any line for a pipe, stays whole."""
+def fitted(terminal: Console, line: Text, hang: int | None = None) -> Iterator[Text]:
+    """Break a line at words where the terminal is too narrow; what follows is indented by `hang`, or two more than the
+    line itself. A line with `no_wrap`, and any line for a pipe, stays whole."""
     if line.no_wrap or not terminal.is_terminal or line.cell_len <= terminal.width:
         yield line
         return
-    hang = min(len(line.plain) - len(line.plain.lstrip()) + 2, terminal.width // 2)
-    first, *rest = line.wrap(terminal, terminal.width - hang)
-    first.rstrip()
-    yield first
-    for part in rest:
+    if hang is None:
+        hang = len(line.plain) - len(line.plain.lstrip()) + 2
+    hang = min(hang, terminal.width // 2)
+    # rich breaks all lines at one width: the first has the room of the indentation too.
+    head, *_ = line.wrap(terminal, terminal.width)
+    rest = line[len(head.plain) :]
+    head.rstrip()
+    yield head
+    start = len(rest.plain) - len(rest.plain.lstrip())
+    for part in rest[start:].wrap(terminal, terminal.width - hang):
         part.rstrip()
         yield Text(" " * hang).append_text(part)

@@ -1,4 +1,4 @@
-"""The heatmap in the terminal: half a character or more for each core, the hue of its state, the depth of its share."""
+"""The heatmap in the terminal: each core is half a character or more, coloured by its state and share."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -17,7 +17,7 @@ from exhume.present.cores import (
     pooled_rows,
     state_of,
 )
-from exhume.present.palette import BY_NAME, STATES, State, blend
+from exhume.present.palette import BY_NAME, LETTERS, STATES, State, blend, state_letter
 from exhume.present.terminal.console import colours_in, fitted
 from exhume.store.read.core_grid import GAP, CoreGrid
 from exhume.store.read.events import EventView
@@ -51,7 +51,8 @@ def draw_cores(
     """Print the map of a grid that has at most `cells_that_fit` cells."""
     coloured = colours_in(terminal)
     stretch = max(1, min(WIDEST_CELL, (terminal.width - GUTTER - 4) // max(1, grid.cells)))
-    terminal.print(Text(heading, Style(bold=coloured)))
+    for line in fitted(terminal, Text(heading, Style(bold=coloured))):
+        terminal.print(line)
     terminal.print(_axis(grid, stretch, zone))
     for line in _body(terminal, grid, stretch, coloured):
         terminal.print(line)
@@ -59,11 +60,12 @@ def draw_cores(
         terminal.print(_mark_row(grid, marks, stretch, coloured))
     for line in fitted(terminal, _legend(grid, bool(marks), coloured)):
         terminal.print(line)
-    terminal.print(Text(worst_words(worst, zone), Style(bold=coloured)))
+    for line in fitted(terminal, Text(worst_line(worst, zone), Style(bold=coloured))):
+        terminal.print(line)
 
 
-def worst_words(worst: Worst | None, zone: tzinfo | None) -> str:
-    """The worst cell in words: time, core, state, share."""
+def worst_line(worst: Worst | None, zone: tzinfo | None) -> str:
+    """The worst cell: time, core, state, share."""
     if worst is None:
         return "worst: nothing was recorded in this window"
     since = worst.window.since
@@ -74,14 +76,15 @@ def worst_words(worst: Worst | None, zone: tzinfo | None) -> str:
 
 
 def _hue_of(state: str) -> State:
-    # Hard interrupts are drawn with the soft ones: both are work that the running program did not ask for.
+    # Hard and soft interrupts have one colour: both take the core from the running program.
     return BY_NAME["softirq" if state == "irq" else state]
 
 
 def _body(terminal: Console, grid: CoreGrid, stretch: int, coloured: bool) -> Iterator[Text]:
     if not coloured:
         for row in pooled_rows(grid, len(grid.cpus) if not terminal.is_terminal else terminal.height - AROUND):
-            yield _labelled(row, Text("".join(_level(value) * stretch for value in row.values.tolist())))
+            cells = zip(row.values.tolist(), row.dominant.tolist(), strict=True)
+            yield _labelled(row, Text("".join(_character(grid, *cell) * stretch for cell in cells)))
         return
     lines = max(8, terminal.height - AROUND)
     if len(grid.cpus) <= lines:
@@ -130,9 +133,12 @@ def _colour(grid: CoreGrid, value: int, dominant: int) -> str:
     return NIGHT if share < 0.02 else blend(NIGHT, _hue_of(state_of(grid, dominant)).hue, share**0.8)
 
 
-def _level(value: int) -> str:
+def _character(grid: CoreGrid, value: int, dominant: int) -> str:
+    """A cell without colours: the letter of its state, or the level of the one state that is measured."""
     if value == GAP:
         return "/"
+    if grid.measure == "busy":
+        return state_letter(state_of(grid, dominant), value)
     return LEVELS[min(len(LEVELS) - 1, max(0, value) * len(LEVELS) // 1000)]
 
 
@@ -172,7 +178,8 @@ def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
             text.append("██", Style(color=state.hue)).append(f" {state.name}  ", QUIET)
         text.append("╱╱ not recorded  ", QUIET)
     else:
-        text.append(f"levels: '{LEVELS}' from 0 to 100%  / not recorded  ", QUIET)
+        scale = LETTERS if grid.measure == "busy" else f"levels: '{LEVELS}' from 0 to 100%"
+        text.append(f"{scale}  / not recorded  ", QUIET)
     if marked:
         text.append("◆ kernel log: warning or worse (· routine)  ", QUIET)
     text.append(f"cell {duration(round(grid.cell_nanos))}", QUIET)

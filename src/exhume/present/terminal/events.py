@@ -1,14 +1,15 @@
-"""Events as lines: aligned, coloured by severity on a terminal, plain when piped."""
+"""Events as lines: aligned, coloured by severity on a terminal; one line each when piped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from exhume.present.events_view import event_lines
-from exhume.present.terminal.console import colours_in
+from exhume.model.times import format_clock, format_day, format_moment, format_offset
+from exhume.present.events_view import visible
+from exhume.present.terminal.console import fitted
 from exhume.store.read.events import EventView
 
 _SEVERITY = {
@@ -16,16 +17,49 @@ _SEVERITY = {
     "error": Style(color="#d55e00"),
     "warning": Style(color="#e69f00"),
 }
+_DIM = Style(dim=True)
+# Below this the text of an event hangs below its time instead of below its beginning.
+_LEAST_TEXT = 30
+
+
+class EventPrinter:
+    """Prints events in the order of time. On a terminal the date is a line of its own, once a day, and texts are broken
+    at words; a pipe gets one line for each event, with its whole time."""
+
+    def __init__(self, terminal: Console, zone: tzinfo | None, events: Sequence[EventView]) -> None:
+        self._terminal = terminal
+        self._zone = zone
+        self._day = ""
+        self._widths = [max((len(value) for value in column), default=0) for column in _columns(events)]
+
+    def print(self, events: Sequence[EventView]) -> None:
+        for event in events:
+            for line in self._lines(event):
+                self._terminal.print(line)
+
+    def _lines(self, event: EventView) -> Iterator[Text]:
+        if not self._terminal.is_terminal:
+            yield self._line(event, format_moment(event.wall, self._zone, digits=6))
+            return
+        day = f"{format_day(event.wall, self._zone)} {format_offset(event.wall, self._zone)}"
+        if day != self._day:
+            self._day = day
+            yield Text(day, _DIM)
+        line = self._line(event, format_clock(event.wall, self._zone, digits=3))
+        hang = line.cell_len - len(visible(event.text))
+        yield from fitted(self._terminal, line, hang if self._terminal.width - hang >= _LEAST_TEXT else 4)
+
+    def _line(self, event: EventView, time: str) -> Text:
+        severity, kind = self._widths
+        line = Text(f"{time}  ")
+        line.append(f"{event.severity:<{severity}}", _SEVERITY.get(event.severity, Style()))
+        return line.append(f"  {event.kind:<{kind}}  {visible(event.text)}")
+
+
+def _columns(events: Sequence[EventView]) -> tuple[list[str], list[str]]:
+    return [event.severity for event in events], [event.kind for event in events]
 
 
 def print_events(terminal: Console, events: Sequence[EventView], zone: tzinfo | None) -> None:
-    """One line for each event."""
-    rows = list(event_lines(events, zone))
-    severity_width = max((len(row[1]) for row in rows), default=0)
-    kind_width = max((len(row[2]) for row in rows), default=0)
-    coloured = colours_in(terminal)
-    for time, severity, kind, words in rows:
-        line = Text(f"{time}  ")
-        line.append(f"{severity:<{severity_width}}", _SEVERITY.get(severity, Style()) if coloured else Style())
-        line.append(f"  {kind:<{kind_width}}  {words}")
-        terminal.print(line)
+    """Print all events."""
+    EventPrinter(terminal, zone, events).print(events)

@@ -1,4 +1,4 @@
-"""Marked moments in the terminal: the marks as they were made, and below them what explains them."""
+"""Marked moments in the terminal: the marks, and below them the finding that explains them."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -10,18 +10,21 @@ from rich.text import Text
 from exhume.model.text import percent
 from exhume.present.events_view import visible
 from exhume.present.incidents_view import Explained
+from exhume.present.terminal.console import fitted
 from exhume.present.terminal.diagnosis import badge
-from exhume.present.terminal.events import print_events
+from exhume.present.terminal.events import EventPrinter
 
 _DIM = Style(dim=True)
 
 
 def print_incidents(terminal: Console, explained: Sequence[Explained], zone: tzinfo | None) -> None:
-    """Each moment: its marks, then its best finding in a line."""
+    """Print each moment: its marks, then its best finding."""
+    printer = EventPrinter(terminal, zone, [mark for each in explained for mark in each.moment.marks])
     for each in explained:
-        print_events(terminal, each.moment.marks, zone)
+        printer.print(each.moment.marks)
         if each.diagnosis is not None:
-            terminal.print(_line(each))
+            for line in fitted(terminal, _line(each)):
+                terminal.print(line)
 
 
 def _line(explained: Explained) -> Text:

@@ -1,13 +1,15 @@
 """The recorder's status: a small heatmap of the last seconds on a terminal, plain lines when piped.
 
-It is redrawn once a second while the recorder runs, so it writes its own escape sequences: cells are formatted once,
-when their second arrives, and only joined afterwards.
+It is redrawn once a second while the recorder runs, so it writes its own escape sequences: each cell is formatted once.
 """
 
 import shutil
 import sys
+import textwrap
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import tzinfo
 from typing import IO, Protocol
 
@@ -15,11 +17,13 @@ from exhume.model.clock import NANOS
 from exhume.model.progress import TickSummary
 from exhume.model.text import duration
 from exhume.model.times import format_clock
-from exhume.present.palette import BY_NAME, blend
-from exhume.present.status import CoreNow, cores_now, happenings, tick_words
+from exhume.present.palette import BY_NAME, LETTERS, blend, state_letter
+from exhume.present.status import CoreNow, cores_now, tick_events, tick_parts
 
 MAP_LINES = 8
-KEPT_HAPPENINGS = 4
+KEPT_EVENTS = 4
+KEPT_ANNOUNCEMENTS = 3
+SEPARATOR = " · "
 LABEL = 9
 PLAIN_EVERY = 60 * NANOS
 LEGEND = ("system", "softirq", "user", "steal")
@@ -28,9 +32,16 @@ _NIGHT = "#1b1d22"
 
 
 class Status(Protocol):
-    """Shows a recorder at work."""
+    """Shows a recorder at work. None of its methods raises OSError: a recording outlives the terminal that shows it."""
 
-    def tick(self, summary: TickSummary) -> None: ...
+    def tick(self, summary: TickSummary) -> None:
+        """Show a tick."""
+
+    def announce(self, text: str) -> None:
+        """Show a line that stays, such as the address of the page."""
+
+    def note(self, text: str) -> None:
+        """Show a line among the newest ones, such as one of the log."""
 
 
 def status_for(color: str, directory: str, zone: tzinfo | None) -> Status:
@@ -41,21 +52,30 @@ def status_for(color: str, directory: str, zone: tzinfo | None) -> Status:
 
 
 class PlainStatus:
-    """A line a minute, and one for whatever happens."""
+    """A line a minute, and one for each incident and loss."""
 
     def __init__(self, output: IO[str], directory: str, zone: tzinfo | None) -> None:
         self._output = output
         self._zone = zone
         self._next = 0
-        print(f"recording into {directory}", file=output, flush=True)
+        self.announce(f"recording into {directory}")
 
     def tick(self, summary: TickSummary) -> None:
-        for line in happenings(summary, self._zone):
-            print(line, file=self._output, flush=True)
+        for line in tick_events(summary, self._zone):
+            self.announce(line)
         if summary.tick.end >= self._next:
             self._next = summary.tick.end + PLAIN_EVERY
             when = format_clock(summary.tick.wall, self._zone)
-            print(f"{when} recording: {tick_words(summary)}", file=self._output, flush=True)
+            self.announce(f"{when} recording: {SEPARATOR.join(tick_parts(summary))}")
+
+    def announce(self, text: str) -> None:
+        with suppress(OSError):
+            print(text, file=self._output, flush=True)
+
+    def note(self, text: str) -> None:
+        # Lines of the log belong on stderr.
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 Painter = Callable[[str, str], str]
@@ -73,14 +93,29 @@ class LiveStatus:
         self._began: int | None = None
         self._labels: list[str] = []
         self._rows: list[deque[str]] = []
-        self._happened: deque[str] = deque(maxlen=KEPT_HAPPENINGS)
+        self._announced: deque[str] = deque(maxlen=KEPT_ANNOUNCEMENTS)
+        self._newest: deque[str] = deque(maxlen=KEPT_EVENTS)
+        self._last: TickSummary | None = None
+        # Announcements come from the thread that reads the page's output.
+        self._lock = threading.Lock()
 
     def tick(self, summary: TickSummary) -> None:
-        self._began = summary.tick.start if self._began is None else self._began
-        self._happened.extend(happenings(summary, self._zone))
-        width = shutil.get_terminal_size().columns
-        self._add_column(cores_now(summary.cpu))
-        self._draw(self._lines(summary, width))
+        with self._lock:
+            self._began = summary.tick.start if self._began is None else self._began
+            self._newest.extend(tick_events(summary, self._zone))
+            self._add_column(cores_now(summary.cpu))
+            self._last = summary
+            self._draw()
+
+    def announce(self, text: str) -> None:
+        with self._lock:
+            self._announced.append(text)
+            self._draw()
+
+    def note(self, text: str) -> None:
+        with self._lock:
+            self._newest.extend(text.splitlines()[:KEPT_EVENTS])
+            self._draw()
 
     def _add_column(self, now: list[CoreNow]) -> None:
         if not now:
@@ -98,30 +133,64 @@ class LiveStatus:
 
     def _cell(self, upper: CoreNow, lower: CoreNow) -> str:
         if self._paint is None:
-            return " .:-=+*#%@"[min(9, max(upper.permille, lower.permille) // 100)]
+            busiest = max(upper, lower, key=lambda core: core.permille)
+            return state_letter(busiest.state, busiest.permille)
         return self._paint(_colour(upper), _colour(lower))
 
-    def _lines(self, summary: TickSummary, width: int) -> list[str]:
-        elapsed = duration(summary.tick.end - (self._began or summary.tick.end))
-        room = max(10, width - LABEL - 1)
+    def _lines(self, width: int, height: int) -> list[str]:
+        """The block: every line fits the width, and all of them the height, or the cursor could not return."""
+        summary = self._last
+        elapsed = duration(summary.tick.end - (self._began or 0)) if summary else ""
+        head = [f"recording into {self._directory}", *([elapsed] if elapsed else []), "Ctrl-C stops and seals"]
+        lines = _joined(head, width)
+        lines += [part for text in self._announced for part in _wrapped(text, width)]
         end = RESET if self._paint else ""
-        lines = [f"recording into {self._directory} · {elapsed} · Ctrl-C stops and seals"[:width]]
-        for label, row in zip(self._labels, self._rows, strict=True):
-            cells = list(row)[-room:]
-            lines.append(f"{label:>{LABEL - 1}} {''.join(cells)}{end}")
-        if self._paint is not None:
-            keys = (self._paint(BY_NAME[name].hue, BY_NAME[name].hue) + f"{end} {name}" for name in LEGEND)
-            lines.append(" " * LABEL + "  ".join(keys))
-        lines.append(tick_words(summary)[:width])
-        lines.extend(text[:width] for text in self._happened)
-        return lines
+        room = max(1, width - LABEL - 1)
+        named = zip(self._labels, self._rows, strict=True)
+        rows = [f"{label:>{LABEL - 1}} {''.join(list(row)[-room:])}{end}" for label, row in named]
+        legend = self._legend(width) if rows else []
+        below = _joined(tick_parts(summary), width) if summary else []
+        newest = [part for text in self._newest for part in _wrapped(text, width)]
+        # What matters most stays where there is little room: address and losses before cores, cores before events.
+        left = height - 1 - len(lines) - len(below)
+        rows = rows[: max(0, left)]
+        left -= len(rows)
+        legend = legend if len(legend) <= left else []
+        left -= len(legend)
+        return [*lines, *rows, *legend, *below, *newest[len(newest) - min(len(newest), max(0, left)) :]][: height - 1]
 
-    def _draw(self, lines: list[str]) -> None:
+    def _legend(self, width: int) -> list[str]:
+        if self._paint is None:
+            return _wrapped(LETTERS, width)
+        keys = [self._paint(BY_NAME[name].hue, BY_NAME[name].hue) + f"{RESET} {name}" for name in LEGEND]
+        shown = LABEL + sum(len(name) + 4 for name in LEGEND)
+        return [" " * LABEL + "  ".join(keys)] if shown <= width else []
+
+    def _draw(self) -> None:
+        width, height = shutil.get_terminal_size()
+        lines = self._lines(width, height)
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         body = "".join(f"\x1b[2K{line}\n" for line in lines)
-        self._output.write(f"{up}\r{body}\x1b[J")
-        self._output.flush()
+        with suppress(OSError):
+            self._output.write(f"{up}\r{body}\x1b[J")
+            self._output.flush()
         self._drawn = len(lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A line broken at words; addresses are never broken where they fit a line of their own."""
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
+
+
+def _joined(parts: Sequence[str], width: int) -> list[str]:
+    """Parts on as few lines as they take, broken between parts."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(SEPARATOR) + len(part) <= width:
+            lines[-1] += SEPARATOR + part
+        else:
+            lines += _wrapped(part, width)
+    return lines
 
 
 def _label(cores: list[CoreNow]) -> str:
@@ -134,7 +203,7 @@ def _colour(core: CoreNow) -> str:
 
 
 def _painter(color: str) -> Painter | None:
-    """Paints a cell of two colours, upper and lower half; None where there are to be no colours."""
+    """A function that paints a cell of two colours, upper and lower half; None without colours."""
     from functools import lru_cache
 
     from rich.color import Color
