@@ -9,6 +9,7 @@ from statistics import median
 from bench.processes import EXHUME, BenchError
 from bench.report import Row, Section
 from bench.synthetic import CORES, Synthetic, synthetic
+from exhume.cli import exit_codes
 from exhume.model.clock import NANOS
 from exhume.model.events import INCIDENT
 from exhume.store.read.recording import Recording
@@ -53,8 +54,9 @@ def _seconds(data: Synthetic, words: list[str], rounds: int, cpu: int | None = N
         begin = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         taken.append(time.perf_counter() - begin)
-        # 1: nothing was found, which is right for a calm time.
-        if done.returncode == 2 or (cpu is not None and done.returncode):
+        # A calm time has no findings.
+        expected = (exit_codes.FINDINGS,) if cpu is not None else (exit_codes.OK, exit_codes.FINDINGS)
+        if done.returncode not in expected:
             raise BenchError(f"exhume diagnose failed: {done.stderr[-500:]}")
         if cpu is not None and json.loads(done.stdout)["findings"][0]["culprit"]["cpu"] != cpu:
             raise BenchError(f"the incident on core {cpu} was not found")

@@ -40,20 +40,20 @@ class Result:
 
 @pytest.fixture(scope="session")
 def exhume() -> Callable[..., Result]:
-    """Run the program with these words, in this process (a new one takes most of a second to load what it needs).
+    """Run the program with these arguments, in this process (a new one takes most of a second to start).
 
-    Its environment holds no settings of whoever runs the tests."""
+    The EXHUME_* variables of the caller are removed."""
 
-    def run(*words: str, check: bool = True, **environment: str) -> Result:
+    def run(*args: str, check: bool = True, **environment: str) -> Result:
         output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         code: int | str | None = 0
-        with surroundings(words, environment), redirect_stdout(output), redirect_stderr(errors):
+        with surroundings(args, environment), redirect_stdout(output), redirect_stderr(errors):
             try:
                 run_program()
             except SystemExit as exit_:
                 code = exit_.code
-        told = [stream.buffer.getvalue().decode() for stream in (output, errors)]
-        result = Result(int(code or 0), *told)
+        written = [stream.buffer.getvalue().decode() for stream in (output, errors)]
+        result = Result(int(code or 0), *written)
         assert not check or result.returncode == 0, result.stderr
         return result
 
@@ -61,11 +61,11 @@ def exhume() -> Callable[..., Result]:
 
 
 @contextmanager
-def surroundings(words: tuple[str, ...], environment: dict[str, str]) -> Iterator[None]:
+def surroundings(args: tuple[str, ...], environment: dict[str, str]) -> Iterator[None]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EXHUME_")}
     # rich remembers how it wrote a style; one kind of terminal for all tests keeps them independent of their order.
     clean |= {"TZ": "UTC", "COLUMNS": "100", "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
-    with mock.patch.dict(os.environ, clean, clear=True), mock.patch.object(sys, "argv", ["exhume", *words]):
+    with mock.patch.dict(os.environ, clean, clear=True), mock.patch.object(sys, "argv", ["exhume", *args]):
         time.tzset()
         yield
     time.tzset()

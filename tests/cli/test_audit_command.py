@@ -16,7 +16,7 @@ def exhume(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_root_without_any_manager_is_one_sentence(tmp_path):
     said = exhume("audit", "--root", str(tmp_path))
-    assert said.returncode == 2 and said.stdout == ""
+    assert said.returncode == 3 and said.stdout == ""
     assert said.stderr.startswith("exhume: there is nothing to audit:") and said.stderr.count("\n") == 1
 
 

@@ -15,22 +15,26 @@ DOCS = ROOT / "docs"
 PAGES = DOCS / "commands"
 
 
+# Options of every command are documented once, on the page of the program.
+COMMON = ("help", "color", "log_level")
+
+
 def subcommands(parser):
     found = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return found[0] if found else {}
 
 
 def commands(parser, prefix=()):
-    """Every command as (words, options by flag)."""
+    """Every command as (names, options by flag)."""
     for name, command in subcommands(parser).items():
         if subcommands(command):
             yield from commands(command, (*prefix, name))
         else:
-            actions = [action for action in command._actions if action.dest != "help"]
+            actions = [action for action in command._actions if action.dest not in COMMON]
             yield (*prefix, name), {flag: action for action in actions for flag in action.option_strings}
 
 
-COMMANDS_BY_WORDS = dict(commands(parser_for(list(COMMANDS))))
+BY_NAMES = dict(commands(parser_for(list(COMMANDS))))
 DOCUMENTED_FLAG = re.compile(r"^\| (`-.*?) \|", re.MULTILINE)
 
 
@@ -46,14 +50,14 @@ def test_every_command_has_a_page_and_every_page_a_command():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_is_documented_and_every_documented_flag_exists(name):
-    existing = set().union(*(flags for words, flags in COMMANDS_BY_WORDS.items() if words[0] == name))
+    existing = set().union(*(flags for args, flags in BY_NAMES.items() if args[0] == name))
     assert flags_on(PAGES / f"{name}.md") == existing
 
 
 def test_subcommands_have_their_section():
-    for words in COMMANDS_BY_WORDS:
-        if len(words) > 1:
-            assert f"## exhume {' '.join(words)}\n" in (PAGES / f"{words[0]}.md").read_text()
+    for args in BY_NAMES:
+        if len(args) > 1:
+            assert f"## exhume {' '.join(args)}\n" in (PAGES / f"{args[0]}.md").read_text()
 
 
 def test_the_table_of_settings_is_the_registry():
@@ -61,20 +65,31 @@ def test_the_table_of_settings_is_the_registry():
 
 
 def test_every_setting_is_a_flag_of_a_command():
-    flags = set().union(*COMMANDS_BY_WORDS.values())
-    assert {entry.flag for entry in SETTINGS} <= flags
+    flags = set().union(*BY_NAMES.values()) | flags_on(PAGES / "exhume.md")
+    assert {entry.flag for entry in SETTINGS if entry.has_flag} <= flags
+
+
+def test_common_options_are_documented_once():
+    parser = parser_for([])
+    common = {flag for action in parser._actions if action.dest in COMMON for flag in action.option_strings}
+    assert flags_on(PAGES / "exhume.md") == common | {"--version"}
+
+
+def test_exit_codes_are_documented_in_one_place():
+    page = (DOCS / "exit-codes.md").read_text()
+    assert set(re.findall(r"^\| `([a-z]+)`", page, re.MULTILINE)) == {*COMMANDS, "exhume"}
 
 
 def test_a_flag_of_a_setting_says_what_the_registry_says():
     by_flag = {entry.flag: entry for entry in SETTINGS}
-    for words, options in COMMANDS_BY_WORDS.items():
+    for args, options in BY_NAMES.items():
         # The directory that the lab writes to is not the recording that others look at, nor does it record; and how
         # long a doctor or a proof looks is not how long a recorder runs.
-        others = {"lab": {"--dir", "--for"}, "doctor": {"--for"}, "fix": {"--for"}}.get(words[0], set())
+        others = {"lab": {"--dir", "--for"}, "doctor": {"--for"}, "fix": {"--for"}}.get(args[0], set())
         for flag in (options.keys() & by_flag.keys()) - others:
             said = options[flag].help.replace("%%", "%")
-            assert by_flag[flag].help in said, f"{words} {flag}"
-            assert by_flag[flag].variable in said, f"{words} {flag}"
+            assert by_flag[flag].help in said, f"{args} {flag}"
+            assert by_flag[flag].variable in said, f"{args} {flag}"
 
 
 @pytest.mark.parametrize("name", ["info", "cores", "events", "incidents", "diagnose"])

@@ -46,7 +46,7 @@ def test_without_root_it_says_so_in_a_sentence(exhume, nobody):
     ("words", "said"),
     [
         (("fix",), "ACTION"),
-        (("fix", "undo"), "invalid choice"),
+        (("fix", "undo"), "'undo' is not a known action"),
         (("fix", "plan", "two words"), "'two words.service' is no name of a unit"),
         (("fix", "plan", "agent.service", "--apply"), "exhume fix apply agent.service"),
         (("fix", "plan", "agent.service", "--only", "reclaim"), "--only is for the target zombies"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.diagnose.audit.audit_scenes import NOW, SINCE, answered, but, container, facts, held, looping, unit, whole
 
-from exhume.cli.audit import _narrowed
+from exhume.cli.commands.audit import _narrowed
 from exhume.model.audit import Costs, Exit, Wants
 from exhume.model.errors import UsageError
 from exhume.model.text import duration

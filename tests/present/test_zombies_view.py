@@ -7,6 +7,7 @@ from rich.console import Console
 
 from exhume.collect.containers.names import ContainerName
 from exhume.diagnose.facts.leaks import Leaker, LeakReport, Life
+from exhume.diagnose.zombie_report import Explanation, ZombieReport
 from exhume.diagnose.zombies import RECORDING, SAMPLING, Growth, judge
 from exhume.model.clock import NANOS
 from exhume.model.times import format_moment
@@ -21,15 +22,8 @@ from exhume.model.zombies import (
     PinReport,
 )
 from exhume.present.terminal.zombie_watch import sparkline
-from exhume.present.terminal.zombies import growth_words, print_zombies
-from exhume.present.zombies_view import (
-    Explanation,
-    ZombieReport,
-    containers_of,
-    pin_patterns,
-    recorded_below,
-    zombies_json,
-)
+from exhume.present.terminal.zombies import format_growth, print_zombies
+from exhume.present.zombies_view import containers_of, pin_patterns, recorded_below, zombies_json
 
 IDS = [f"{n:064x}" for n in range(1, 4)]
 WALL = 1_780_000_000 * NANOS
@@ -126,7 +120,7 @@ def test_recorded_zombies_belong_to_the_closest_parent_that_is_told() -> None:
     ],
 )
 def test_growth_in_words(growth: Growth | None, words: str) -> None:
-    assert growth_words(growth) == words
+    assert format_growth(growth) == words
 
 
 def test_the_incident_on_a_terminal() -> None:

@@ -96,8 +96,8 @@ def ask(directory: Path, *words: str, statuses: Collection[int] = (0,)) -> str:
     return done.stdout
 
 
-def ask_json(directory: Path, *words: str) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(ask(directory, *words, "--json"))
+def ask_json(directory: Path, *words: str, statuses: Collection[int] = (0,)) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(ask(directory, *words, "--json", statuses=statuses))
     return answer
 
 

@@ -117,7 +117,7 @@ def write_and_record(directory: Path) -> Told:
         known,
         stamps,
         [event for event in ask_json(directory, "events")["events"] if event["source"] == "kernel-log"],
-        ask_json(directory, "incidents")["incidents"],
+        ask_json(directory, "incidents", statuses=(0, 1))["incidents"],
     )
 
 

@@ -95,7 +95,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_directory_without_a_recording_is_one_sentence(tmp_path):
     done = run("serve", "--dir", str(tmp_path / "none"), "--no-open")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert "exhume record" in done.stderr
 

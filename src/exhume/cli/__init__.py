@@ -1,1 +1,1 @@
-"""One verb per file; the only place that wires the other packages together."""
+"""The command line: main, arguments and exit codes; commands/ has one file per command."""

@@ -12,7 +12,7 @@ from exhume.collect.systemd.commands import unit_starts
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
 from exhume.model.audit import Audit, Manager
-from exhume.model.errors import ExhumeError
+from exhume.model.errors import NoData
 
 if TYPE_CHECKING:
     from exhume.store.read.recording import Recording
@@ -29,7 +29,7 @@ def take_audit(
     note: str = "",
     progress: Progress = lambda stage, share: None,
 ) -> Audit:
-    """The audit of a node. Raises ExhumeError where no manager of services can be asked. `note` is why there is no
+    """The audit of a node. Raises NoData where no manager of services can be asked. `note` is why there is no
     recording, where one was meant."""
     looks = _looks(root, hours, progress)
     spoke = tuple(manager for manager, look in looks if look.services or not look.blind_spots)
@@ -38,7 +38,7 @@ def take_audit(
     seen = Seen(tied.services, [*seen.blind_spots, *tied.blind_spots])
     if not seen.services:
         reasons = "; ".join(dict.fromkeys(seen.blind_spots)) or "neither systemd nor a container runtime runs here"
-        raise ExhumeError(f"there is nothing to audit: {reasons}")
+        raise NoData(f"there is nothing to audit: {reasons}")
     progress("looking at what they need", 0.8)
     asked = {service.key: questions(entry) for service in seen.services if (entry := recognise(service)) is not None}
     facts = gather_facts(root, seen.services, asked)
@@ -51,7 +51,7 @@ def take_audit(
 def open_recording(root: NodeRoot, directory: Path, given: bool) -> "tuple[Recording | None, str]":
     """The recording that tells costs: of this very boot, and only asked for by name when the node is seen from
     elsewhere. The sentence says why there is none, where one was given."""
-    from exhume.cli.zombie_report import RecordedBoot
+    from exhume.diagnose.zombie_report import RecordedBoot
 
     if not given and not root.is_here:
         return None, ""

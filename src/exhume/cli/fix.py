@@ -5,7 +5,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from types import ModuleType
 
-from exhume.cli.options import Parser
+from exhume.cli.args import Parser
 from exhume.model.errors import ExhumeError
 
 # Every action and what it does. The file fix_ACTION has `add_options(parser)` and `run(options) -> exit code`.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from exhume.cli.fix_words import confirmed, printable
 
 if TYPE_CHECKING:
-    from exhume.cli.speaking import ProgressBar
+    from exhume.cli.terminal import ProgressBar
     from exhume.model.remedy import Outcome, Step
     from exhume.model.stop import Stop
     from exhume.remedy.fixes import Point
@@ -27,7 +27,7 @@ _TELL_AFTER_S = 5.0
 
 def actions_of(node: "Node", journal: "Journal", options: Namespace, stop: "Stop") -> Mapping[str, "Action"]:
     """What each step of a fix may ask for."""
-    from exhume.cli.speaking import say
+    from exhume.cli.terminal import say
     from exhume.present.fix_view import cost_words, outcome_line
     from exhume.remedy.services.actions import service_actions
     from exhume.remedy.services.stopping import LONGEST_S, Patience
@@ -59,7 +59,7 @@ class Waiting:
         self._told = False
 
     def __call__(self, name: str, waited: float, limit: float) -> None:
-        from exhume.cli.speaking import ProgressBar, say
+        from exhume.cli.terminal import ProgressBar, say
 
         if name != self._name or waited < 1:
             self._name, self._told = name, False
@@ -82,7 +82,7 @@ _waiting = Waiting()
 
 def hear(point: "Point", entry: "Entry") -> None:
     """Say what begins and what came of it."""
-    from exhume.cli.speaking import say
+    from exhume.cli.terminal import say
     from exhume.remedy.fixes import Point
 
     _waiting.over()

@@ -9,7 +9,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exhume.cli import exits
+from exhume.cli import exit_codes
+from exhume.cli.args import value_of
 from exhume.cli.fix_words import (
     add_place,
     add_target,
@@ -24,8 +25,8 @@ from exhume.cli.fix_words import (
     seconds,
     tell_unreadable,
 )
-from exhume.cli.options import value_of
 from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.settings import DIR
 
 if TYPE_CHECKING:
     from exhume.model.stop import Stop
@@ -86,7 +87,7 @@ def run(options: Namespace) -> int:
     ):
         fix = _unfinished(ledger, node, options) or _begun(ledger, node, options, stop)
         if fix is None:
-            return exits.FAILED if not stop.is_set() else exits.INTERRUPTED
+            return exit_codes.ERROR if not stop.is_set() else exit_codes.INTERRUPTED
         fix = Fixer(ledger, actions_of(node, journal, options, stop), stop, hear).apply(fix)
     return _told(fix, options, interrupted=stop.is_set())
 
@@ -104,7 +105,7 @@ def _root(ledger: "Ledger", target: str | None) -> Path:
 
 def _unfinished(ledger: "Ledger", node: "Node", options: Namespace) -> "Fix | None":
     """A fix that was interrupted, to go on with. Raises ExhumeError where it can't, or another was asked for."""
-    from exhume.cli.speaking import say
+    from exhume.cli.terminal import say
     from exhume.remedy.ledger import FixState, Mark
     from exhume.remedy.plans import changed
     from exhume.remedy.services.fingerprint import fingerprints
@@ -132,14 +133,14 @@ def _begun(ledger: "Ledger", node: "Node", options: Namespace, stop: "Stop") -> 
     """A new fix, agreed upon and written down, with nothing done yet; None where it is not wanted after all."""
     from exhume.cli.fix_baseline import measured
     from exhume.cli.fix_targets import make_saved_plan
-    from exhume.cli.speaking import patience, say
+    from exhume.cli.terminal import activity, say
     from exhume.present.fix_view import plan_lines
     from exhume.remedy.plans import save_plan
 
     if options.target is None:
         saved = _last(ledger, node, options)
     else:
-        with patience("looking"):
+        with activity("looking"):
             saved = make_saved_plan(node, options)
     automatic = [step for step in saved.plan.steps if step.automatic]
     if not automatic:
@@ -161,7 +162,7 @@ def _begun(ledger: "Ledger", node: "Node", options: Namespace, stop: "Stop") -> 
             return None
     save_plan(ledger.place, saved)
     effects = [effect for step in saved.plan.steps for effect in step.effects]
-    baseline = measured(node, effects, value_of(options, "dir"), options.baseline, stop)
+    baseline = measured(node, effects, value_of(options, DIR), options.baseline, stop)
     return None if stop.is_set() else ledger.save(saved.begun(baseline))
 
 
@@ -199,7 +200,7 @@ def _still_allowed(saved: "SavedPlan", node: "Node", options: Namespace) -> "Sav
 
 
 def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
-    from exhume.cli.speaking import say, suggest
+    from exhume.cli.terminal import say, suggest
     from exhume.present.fix_list import fix_json, fix_lines
     from exhume.remedy.ledger import FixState
 
@@ -209,6 +210,6 @@ def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
         print_lines(fix_lines(fix, place_words(options.work_dir)))
     if fix.state is FixState.APPLIED:
         suggest(f"exhume fix verify {fix.id}{place_words(options.work_dir)}")
-        return exits.OK
+        return exit_codes.OK
     say(f"exhume: fix {fix.id} is not complete: exhume fix apply goes on with it, exhume fix rollback undoes it")
-    return exits.INTERRUPTED if interrupted else exits.FAILED
+    return exit_codes.INTERRUPTED if interrupted else exit_codes.ERROR

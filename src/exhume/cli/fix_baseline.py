@@ -20,7 +20,7 @@ def measured(
     node: "Node", effects: Sequence["Effect"], directory: Path, seconds: float, stop: "Stop"
 ) -> dict[str, Any] | None:
     """What a ledger keeps for `exhume fix verify`; None where nothing is to be measured."""
-    from exhume.cli.speaking import ProgressBar
+    from exhume.cli.terminal import ProgressBar
     from exhume.remedy.verify.baseline import take_baseline
     from exhume.remedy.verify.restarts import NodeRestarts
 

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from exhume.cli import exits
+from exhume.cli import exit_codes
 from exhume.cli.fix_words import add_place, place_words, print_json, print_lines
 
 
@@ -19,4 +19,4 @@ def run(options: Namespace) -> int:
         print_json(list_json(shelf))
     else:
         print_lines(list_lines(shelf, place_words(options.work_dir)))
-    return exits.OK if shelf.fixes or shelf.unreadable else exits.NOTHING
+    return exit_codes.OK if shelf.fixes or shelf.unreadable else exit_codes.FINDINGS

@@ -9,7 +9,7 @@ that it never worked: those are listed, and done when they are named.
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from exhume.cli import exits
+from exhume.cli import exit_codes
 from exhume.cli.fix_words import (
     add_place,
     add_target,
@@ -68,13 +68,13 @@ def run(options: Namespace) -> int:
 
 def _services(options: Namespace) -> int:
     from exhume.cli.fix_targets import make_saved_plan
-    from exhume.cli.speaking import patience, suggest
+    from exhume.cli.terminal import activity, suggest
     from exhume.present.fix_view import plan_json, plan_lines
     from exhume.remedy.plans import save_plan
     from exhume.remedy.services.node import open_node
 
     options.no_zombies = False
-    with open_node(options.root or Path("/")) as node, patience("looking"):
+    with open_node(options.root or Path("/")) as node, activity("looking"):
         saved = make_saved_plan(node, options)
     if saved.plan.steps:
         save_plan(options.work_dir.absolute(), saved)
@@ -84,4 +84,4 @@ def _services(options: Namespace) -> int:
         print_lines(plan_lines(saved.plan, reading_width()))
     if any(step.automatic for step in saved.plan.steps):
         suggest(f"exhume fix apply{place_words(options.work_dir)}")
-    return exits.OK if saved.plan.steps else exits.NOTHING
+    return exit_codes.OK if saved.plan.steps else exit_codes.FINDINGS

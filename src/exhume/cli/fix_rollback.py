@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exhume.cli import exits
+from exhume.cli import exit_codes
 from exhume.cli.fix_words import add_place, add_root, place_words, print_json, print_lines, printable, tell_unreadable
 from exhume.model.errors import ExhumeError, UsageError
 
@@ -78,7 +78,7 @@ def _by_hand(ledger: "Ledger", id_: str) -> str:
 
 
 def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
-    from exhume.cli.speaking import say
+    from exhume.cli.terminal import say
     from exhume.present.fix_list import fix_json, fix_lines
     from exhume.remedy.ledger import FixState, Mark
 
@@ -87,8 +87,8 @@ def _told(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
     else:
         print_lines(fix_lines(fix, place_words(options.work_dir)))
     if fix.state is FixState.ROLLED_BACK:
-        return exits.OK
+        return exit_codes.OK
     for entry in fix.entries:
         if entry.mark in (Mark.KEPT, Mark.UNDOING) and entry.why:
             say(f"exhume: {printable(entry.step.id)} was not undone: {printable(entry.why)}")
-    return exits.INTERRUPTED if interrupted else exits.FAILED
+    return exit_codes.INTERRUPTED if interrupted else exit_codes.ERROR

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING
 
-from exhume.cli.options import value_of
+from exhume.cli.args import value_of
 from exhume.model.audit import Audit, Manager, Service
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import Plan, Step, Unasked
+from exhume.model.settings import DIR
 from exhume.model.text import count, listed
 from exhume.remedy.ledger import new_id
 from exhume.remedy.plans import SavedPlan
@@ -140,12 +141,12 @@ def _containers(audit: Audit) -> tuple[Service, ...]:
 def _audited(node: Node, options: Namespace) -> Audit:
     """What runs here, judged; nothing, and the reason, where nobody can be asked."""
     from exhume.cli.auditing import open_recording, take_audit
-    from exhume.cli.speaking import Doing
+    from exhume.cli.terminal import StagedProgress
 
     # What a service costs is told by a recording, where there is one of this boot.
-    recording, note = open_recording(node.root, value_of(options, "dir"), given=False)
+    recording, note = open_recording(node.root, value_of(options, DIR), given=False)
     try:
-        with Doing() as progress:
+        with StagedProgress() as progress:
             return take_audit(node.root, recording=recording, note=note, progress=progress)
     except ExhumeError as error:
         return Audit(node.name, 0, blind_spots=(str(error),))
@@ -173,20 +174,20 @@ def _of_finding(node: Node, options: Namespace, cause: str) -> Wanted:
 
 
 def _finding(options: Namespace, cause: str) -> "Finding":
-    from exhume.cli.diagnose import what_was_asked
-    from exhume.cli.looking import Look
-    from exhume.cli.speaking import ProgressBar
+    from exhume.cli.commands.diagnose import find_target
+    from exhume.cli.recording_args import RecordingView
+    from exhume.cli.terminal import ProgressBar
     from exhume.diagnose.engine import diagnose
     from exhume.store.read.cached import Remembered
 
     when = Namespace(**vars(options), last=None, since=None, until=None, utc=False)
-    look = Look.into(when)
-    look = replace(look, recording=Remembered(look.recording))
-    asked = what_was_asked(look, when)
+    view = RecordingView.open(when)
+    view = replace(view, recording=Remembered(view.recording))
+    asked = find_target(view, when)
     if asked.window.empty:
         raise UsageError("nothing was recorded at that time; exhume info tells what is recorded")
     with ProgressBar("diagnosing") as bar:
-        found = diagnose(look.recording, asked.window, at=asked.at, progress=bar)
+        found = diagnose(view.recording, asked.window, at=asked.at, progress=bar)
     fitting = [finding for finding in found.findings if finding.cause == cause]
     if not fitting:
         others = listed([finding.cause for finding in found.findings]) or "nothing"
@@ -196,7 +197,7 @@ def _finding(options: Namespace, cause: str) -> "Finding":
 
 def _zombie_step(node: Node, options: Namespace) -> Step | None:
     """What frees zombies; None where there is nothing to free, or so few that it is normal."""
-    from exhume.cli.speaking import ProgressBar
+    from exhume.cli.terminal import ProgressBar
     from exhume.collect.cgroup.census import take_census
     from exhume.diagnose.zombies import THRESHOLDS
     from exhume.remedy.services.effects import zombies_freed

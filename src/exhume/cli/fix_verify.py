@@ -10,10 +10,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exhume.cli import exits
+from exhume.cli import exit_codes
+from exhume.cli.args import add_setting, value_of, zone_of
 from exhume.cli.fix_words import add_place, add_root, place_words, print_json, printable, seconds, tell_unreadable
-from exhume.cli.options import add_setting, value_of
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
+from exhume.model.settings import COLOR, DIR, UTC
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -38,17 +39,15 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="Also write a page that stands alone.")
     add_root(parser, "as when it was applied")
-    add_setting(parser, "dir", "-d")
+    add_setting(parser, DIR, "-d")
     add_place(parser)
-    add_setting(parser, "color")
-    add_setting(parser, "utc")
+    add_setting(parser, UTC)
 
 
 def run(options: Namespace) -> int:
-    from datetime import UTC
 
-    from exhume.cli.speaking import ProgressBar
     from exhume.cli.stopping import stopped_by_signals
+    from exhume.cli.terminal import ProgressBar
     from exhume.collect.node_root import NodeRoot
     from exhume.remedy.ledger import Ledger
     from exhume.remedy.verify.restarts import NodeRestarts
@@ -73,7 +72,7 @@ def run(options: Namespace) -> int:
             )
     finally:
         restarts.close()
-    zone = UTC if value_of(options, "utc") else None
+    zone = zone_of(options)
     _print(proof, options, zone)
     if options.html is not None:
         _write_page(proof, options.html, zone)
@@ -124,7 +123,7 @@ def _recording(options: Namespace, root: "NodeRoot") -> "Recording | None":
     from exhume.model.settings import default_directory
     from exhume.store.read.recording import Recording
 
-    directory = value_of(options, "dir")
+    directory = value_of(options, DIR)
     try:
         return Recording.open(directory) if root.is_here or directory != default_directory() else None
     except RecordingError:
@@ -142,11 +141,11 @@ def _print(proof: "Proof", options: Namespace, zone: "tzinfo | None") -> None:
     from exhume.present.terminal.console import console
     from exhume.present.terminal.verify import print_verification
 
-    print_verification(console(value_of(options, "color")), proof.verification, zone)
+    print_verification(console(value_of(options, COLOR)), proof.verification, zone)
 
 
 def _write_page(proof: "Proof", target: Path, zone: "tzinfo | None") -> None:
-    from exhume.cli.speaking import say
+    from exhume.cli.terminal import say
     from exhume.present.verify_html import render_proof
 
     content = render_proof(proof, zone).encode("utf-8", "replace")
@@ -158,14 +157,14 @@ def _write_page(proof: "Proof", target: Path, zone: "tzinfo | None") -> None:
 
 
 def _exit_code(proof: "Proof", fix: "Fix", where: str) -> int:
-    from exhume.cli.speaking import suggest
+    from exhume.cli.terminal import suggest
     from exhume.present.verify_view import not_ruled_out, verdict
 
     if proof.verification.interrupted:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     word = verdict(proof.verification)
     if word == "worse":
         suggest(f"exhume fix rollback {fix.id}{where}")
     elif word == "unproven" or any(each.before.observations for each in not_ruled_out(proof.verification)):
         suggest(f"exhume fix verify {fix.id} --for 30m{where}")
-    return exits.OK if word == "proved" else exits.NOTHING
+    return exit_codes.OK if word == "proved" else exit_codes.FINDINGS

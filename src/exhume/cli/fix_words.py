@@ -48,7 +48,8 @@ def add_root(parser: ArgumentParser, default: str = "/") -> None:
 
 def add_target(parser: ArgumentParser) -> None:
     """What to act upon, and where it is looked for."""
-    from exhume.cli.options import add_setting
+    from exhume.cli.args import add_setting
+    from exhume.model.settings import DIR
 
     parser.add_argument(
         "target",
@@ -57,7 +58,7 @@ def add_target(parser: ArgumentParser) -> None:
         help="A unit, docker:NAME, podman:NAME, cri:NAME, the cause of a finding, or zombies.",
     )
     add_root(parser)
-    add_setting(parser, "dir", "-d")
+    add_setting(parser, DIR, "-d")
     parser.add_argument("--at", metavar="TIME", help="For the cause of a finding: the trouble nearest to this moment.")
     parser.add_argument(
         "--force-required", action="store_true", help="Also stop what others require, and them with it."

@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exhume.cli import exits
+from exhume.cli import exit_codes
 from exhume.cli.fix_words import confirmed, print_json, print_lines, reading_width
 from exhume.model.errors import UsageError
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def run_zombies(options: Namespace) -> int:
     """Plan, and with --apply do it."""
-    from exhume.cli.speaking import ProgressBar, suggest
     from exhume.cli.stopping import stopped_by_signals
+    from exhume.cli.terminal import ProgressBar, suggest
     from exhume.procfs.host import Host
     from exhume.remedy.journal import hold_journal
     from exhume.remedy.zombies.look import Watch
@@ -36,10 +36,10 @@ def run_zombies(options: Namespace) -> int:
         _show(plan, options.json)
         if any(step.automatic for step in plan.steps):
             suggest("exhume fix plan zombies --apply")
-        return exits.OK if plan.steps else exits.NOTHING
+        return exit_codes.OK if plan.steps else exit_codes.FINDINGS
     if not plan.steps:
         _show(plan, options.json)
-        return exits.NOTHING
+        return exit_codes.FINDINGS
     with hold_journal(work_dir, host) as journal, stopped_by_signals() as stop:
         report = _applied(options, watch, plan, journal, stop)
     _show_report(report, options.json)
@@ -48,7 +48,7 @@ def run_zombies(options: Namespace) -> int:
 
 def _applied(options: Namespace, watch: "Watch", plan: "Plan", journal: "Journal", stop: "Stop") -> "Report":
     """Take the steps, and say on the way what each does and frees."""
-    from exhume.cli.speaking import say
+    from exhume.cli.terminal import say
     from exhume.present.fix_view import outcome_line
     from exhume.remedy.zombies.apply import Applier, Tell, Wishes
     from exhume.remedy.zombies.look import memory_root
@@ -105,9 +105,9 @@ def _exit_code(report: "Report") -> int:
     from exhume.model.remedy import Status
 
     if report.interrupted:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     failed = any(outcome.status == Status.FAILED for outcome in report.outcomes)
-    return exits.FAILED if failed else exits.OK
+    return exit_codes.ERROR if failed else exit_codes.OK
 
 
 def _cgroup(path: Path | None) -> Path | None:

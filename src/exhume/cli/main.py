@@ -1,83 +1,141 @@
-"""The command line: one verb per file, loaded when it is called for; and the edge where errors become one sentence."""
+"""The entry point: finds the command, runs it, and turns errors into one sentence and an exit code."""
 
-import argparse
 import errno
 import gc
 import importlib
 import io
 import os
 import sys
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from types import ModuleType
 
 from exhume import __version__
-from exhume.cli import exits
-from exhume.cli.options import Parser
-from exhume.model.errors import ExhumeError
+from exhume.cli import exit_codes
+from exhume.cli.args import Parser, log_target
+from exhume.model.errors import ExhumeError, NoData
 from exhume.model.isolation import isolate
 
 # numpy's linear algebra is not used; its threads would cost CPU and memory at every start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# A start makes a hundred thousand objects that all stay; to look through them for garbage every 700 is in vain.
+# A start allocates about 100,000 objects that live to the end; the default threshold would scan them again and again.
 gc.set_threshold(50_000)
 
-# What the kernel says when output can't be written: a full disk, a quota, a limit, a device that is gone.
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+# Errors of writing to stdout: a full disk, a quota, a limit, a device that is gone.
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
-# Every verb and what it does. The file of that name has `add_options(parser)` and `run(options) -> exit code`.
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as `exhume --help` shows it. Its module is imported only when it runs, or for its own help."""
+
+    summary: str
+    examples: tuple[str, ...]
+    module: str = ""
+
+    def load(self, name: str) -> ModuleType:
+        return importlib.import_module(self.module or f"exhume.cli.commands.{name}")
+
+
 COMMANDS = {
-    "record": "Record this node until it is stopped.",
-    "doctor": "A verdict on this node in seconds, without a recording.",
-    "diagnose": "Tell what starved this node, with the evidence and the remedy.",
-    "info": "Tell what a recording holds, lost and cost.",
-    "incidents": "List the moments that the recorder marked.",
-    "cores": "Draw cores x seconds in the terminal.",
-    "flame": "Write a flame graph to SVG, HTML or folded text.",
-    "events": "List the kernel log and other events.",
-    "audit": "Tell which units and containers crash-loop, fail or are not needed.",
-    "serve": "Show a recording in the browser.",
-    "zombies": "Count and explain cgroups that live on after their removal.",
-    "fix": "Propose what removes a finding, and do it when asked.",
-    "lab": "Make pathologies and recordings to try the tools with.",
+    "record": Command(
+        "Record this node until it is stopped.",
+        ("exhume record", "exhume record --for 10m --dir /tmp/recording", "exhume record --rate 49 --max-size 1G"),
+    ),
+    "doctor": Command(
+        "Check this node in seconds, without a recording.", ("exhume doctor", "exhume doctor --for 30s --json")
+    ),
+    "diagnose": Command(
+        "Find what starved this node: cause, evidence, remedy.",
+        ("exhume diagnose", "exhume diagnose --at 03:14:07", "exhume diagnose --last 10m --html incident.html"),
+    ),
+    "info": Command("Show what a recording holds, lost and cost.", ("exhume info", "exhume info --json")),
+    "incidents": Command(
+        "List the moments that the recorder marked.",
+        ("exhume incidents", "exhume incidents --last 1h", "exhume incidents --no-findings --json"),
+    ),
+    "cores": Command(
+        "Draw cores x seconds in the terminal.",
+        ("exhume cores", "exhume cores --since 03:10 --until 03:20", "exhume cores --last 5m --measure softirq"),
+    ),
+    "flame": Command(
+        "Write a flame graph to SVG, HTML or other formats.",
+        (
+            "exhume flame --last 1m -o flame.html",
+            "exhume flame --since 03:14:02 --until 03:14:09 --cpu 39 -o core39.svg",
+            "exhume flame --since 03:14 --baseline 03:10..03:14 -o difference.html",
+        ),
+    ),
+    "events": Command(
+        "List the kernel log and other events.",
+        ("exhume events --last 1h", "exhume events --kind oom --kind hung-task", "exhume events --since 03:00 --json"),
+    ),
+    "audit": Command(
+        "List units and containers that crash-loop, fail or are unused.",
+        ("exhume audit", "exhume audit --all --hours 48", "exhume audit ecs.service --json"),
+    ),
+    "serve": Command(
+        "Show a recording in the browser.",
+        ("exhume serve", "exhume serve --dir /tmp/recording --listen 127.0.0.1:0 --no-open"),
+        "exhume.cli.serve",
+    ),
+    "zombies": Command(
+        "Count and explain cgroups that outlive their removal.",
+        ("exhume zombies", "exhume zombies --explain", "exhume zombies --watch --json"),
+    ),
+    "fix": Command(
+        "Plan, apply, verify and roll back the removal of a finding.",
+        ("exhume fix plan zombies", "exhume fix apply ecs.service", "exhume fix rollback"),
+        "exhume.cli.fix",
+    ),
+    "lab": Command(
+        "Make pathologies and synthetic recordings to test with.",
+        ("exhume lab list", "exhume lab run softirq-storm --for 20s", "exhume lab synth --cores 96 --hours 1"),
+    ),
 }
+# Not a name that can be typed: what runs without a command.
+DEFAULT = Command("", ("exhume", "exhume diagnose --last 10m", "exhume COMMAND --help"), "exhume.cli.commands.default")
 
 ABOUT = """A flight recorder for CPU starvation: every core, every second, every stack.
 
 Without a command it records this node into the default directory until it is stopped, and serves the page of that
-recording on this machine.
+recording on this machine. Settings can be given as EXHUME_* variables too.
 
 commands:
-""" + "\n".join(f"  {verb:<11} {summary}" for verb, summary in COMMANDS.items())
-CODES = "Exit codes: 0 it ran, 1 nothing found, 2 could not run. Settings can be given as EXHUME_* variables too."
+""" + "\n".join(f"  {name:<11} {command.summary}" for name, command in COMMANDS.items())
 
 
-def parser_for(verbs: Sequence[str]) -> Parser:
-    """The program's parser, with the options of these verbs filled in (the others are only named)."""
-    parser = Parser(prog="exhume", description=ABOUT, epilog=CODES, usage="exhume [-h] [--version] [COMMAND ...]")
+def parser_for(names: Sequence[str]) -> Parser:
+    """The program's parser, with the options of these commands (the others are only named)."""
+    parser = Parser(prog="exhume", description=ABOUT, examples=DEFAULT.examples, usage="exhume [OPTIONS] [COMMAND ...]")
     parser.add_argument("--version", action="version", version=f"exhume {__version__}", help="Show the version.")
     commands = parser.add_subparsers(
-        prog="exhume", dest="verb", metavar="COMMAND", help=argparse.SUPPRESS, parser_class=Parser
+        prog="exhume", dest="command", metavar="COMMAND", help=SUPPRESS, parser_class=Parser
     )
-    for verb in COMMANDS:
-        loaded = importlib.import_module(f"exhume.cli.{verb}") if verb in verbs else None
-        command = commands.add_parser(verb, description=loaded.__doc__ if loaded else None)
-        if loaded is not None:
-            loaded.add_options(command)
+    for name, command in COMMANDS.items():
+        module = command.load(name) if name in names else None
+        added = commands.add_parser(name, description=module.__doc__ if module else None, examples=command.examples)
+        if module is not None:
+            module.add_options(added)
     return parser
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the command that the words name; without one, record and serve."""
-    options = parser_for(words[:1]).parse_args(words)
-    verb = options.verb or "bare"
-    if options.verb is None:
-        options = parser_for(["record"]).parse_args(["record"])
-    code: int = importlib.import_module(f"exhume.cli.{verb}").run(options)
+def main(argv: Sequence[str]) -> int:
+    """Run the command that the arguments name; without one, record and serve."""
+    name = next((arg for arg in argv if arg in COMMANDS), "")
+    options = parser_for([name]).parse_args(argv)
+    # Here, because --help needs no logging, and importing it takes 10 ms.
+    from exhume.cli.log import configure_logging
+
+    configure_logging(log_target(options))
+    code: int = COMMANDS.get(options.command or "", DEFAULT).load(options.command or "").run(options)
     return code
 
 
 def run() -> None:
-    """The entry point: errors that a person can do something about are one sentence, and exit with 2."""
+    """The entry point. An error that a user can act on is one sentence on stderr."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal without Unicode gets question marks, not an error.
         if isinstance(stream, io.TextIOWrapper):
@@ -85,28 +143,28 @@ def run() -> None:
     isolate()
     code: int | str | None
     try:
-        code = _run_to_the_end()
+        code = _run_and_flush()
     except ExhumeError as error:
-        _complain(str(error))
-        code = exits.FAILED
+        _print_error(str(error))
+        code = exit_codes.NO_DATA if isinstance(error, NoData) else exit_codes.ERROR
     except BrokenPipeError:
-        # Whoever read our output has gone.
-        _give_up_output()
-        code = exits.FAILED
+        # The reader of our output has exited.
+        _discard_output()
+        code = exit_codes.ERROR
     except OSError as error:
-        # Files are named by whoever fails to open them; what is left is the output.
-        if error.filename is not None or error.errno not in UNWRITABLE:
+        # Code that opens files reports their errors by name; without a name it was stdout.
+        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
-        _complain(f"can't write the output: {(error.strerror or str(error)).lower()}; send it somewhere else")
-        _give_up_output()
-        code = exits.FAILED
+        _print_error(f"can't write the output: {(error.strerror or str(error)).lower()}; send it somewhere else")
+        _discard_output()
+        code = exit_codes.ERROR
     except KeyboardInterrupt:
-        code = exits.INTERRUPTED
+        code = exit_codes.INTERRUPTED
     sys.exit(code)
 
 
-def _run_to_the_end() -> int | str | None:
-    """Until the output is written, too; help and the version end by themselves."""
+def _run_and_flush() -> int | str | None:
+    """Run until the output is written; --help and --version raise SystemExit."""
     try:
         code: int | str | None = main(sys.argv[1:])
     except SystemExit as ended:
@@ -116,13 +174,13 @@ def _run_to_the_end() -> int | str | None:
     return code
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     with suppress(OSError):
         print(f"exhume: {text}", file=sys.stderr)
 
 
-def _give_up_output() -> None:
-    """Nothing more can be written, also not by the interpreter at its end."""
+def _discard_output() -> None:
+    """Nothing more can be written, also not by the interpreter when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

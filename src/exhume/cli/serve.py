@@ -3,28 +3,19 @@
 The page is on this machine alone unless --listen says otherwise; then a token is needed to open it.
 """
 
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from exhume.cli import exits
-from exhume.cli.options import add_setting, value_of
-
-DEFAULT_LISTEN = "127.0.0.1:8420"
+from exhume.cli import exit_codes
+from exhume.cli.args import add_setting, value_of
+from exhume.model.settings import DIR, LISTEN, TOKEN
 
 
 def add_options(parser: ArgumentParser) -> None:
-    add_setting(parser, "dir", "-d")
-    parser.add_argument(
-        "--listen",
-        metavar="ADDR",
-        default=DEFAULT_LISTEN,
-        help=f"Address and port to serve on; port 0 is any that is free [default: {DEFAULT_LISTEN}].",
-    )
-    parser.add_argument(
-        "--token",
-        metavar="TEXT",
-        help="What has to be shown to open the page from elsewhere [EXHUME_TOKEN; default: one that is made up].",
-    )
+    add_setting(parser, DIR, "-d")
+    add_setting(parser, LISTEN)
+    add_setting(parser, TOKEN)
     parser.add_argument(
         "--name",
         action="append",
@@ -41,9 +32,9 @@ def run(options: Namespace) -> int:
     from exhume.cli.serving import Serving, serve
     from exhume.store.read.index import list_recording
 
-    directory = value_of(options, "dir")
+    directory = value_of(options, DIR)
     # A directory without a recording is told now, not on an empty page.
     list_recording(directory)
     serving = Serving.of(options.listen, options.token, options.name, options.tls_cert, options.tls_key)
-    serve(directory, serving, open_browser=not options.no_open)
-    return exits.OK
+    serve(directory, serving, open_browser=not options.no_open and sys.stdout.isatty())
+    return exit_codes.OK

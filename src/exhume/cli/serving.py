@@ -8,15 +8,15 @@ import logging
 import os
 import secrets
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from exhume.cli.rights import become, become_reader
-from exhume.cli.speaking import say
+from exhume.cli.terminal import say
 from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.settings import LISTEN, TOKEN
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -42,17 +42,13 @@ class Serving:
         cls, listen: str, token: str | None, names: Sequence[str], tls_cert: Path | None, tls_key: Path | None
     ) -> Self:
         """Raises UsageError for an address that makes no sense."""
-        host, port = _address(listen)
+        host, port = LISTEN.read(listen)
         if (tls_cert is None) != (tls_key is None):
             raise UsageError("--tls-cert and --tls-key go together: give both")
         for file in (tls_cert, tls_key):
             if file is not None and not os.access(file, os.R_OK):
                 raise UsageError(f"{file} can't be read; --tls-cert and --tls-key take PEM files")
-        given = token or os.environ.get("EXHUME_TOKEN") or None
-        if given is not None and (len(given) < 16 or not given.isascii() or not given.isprintable() or " " in given):
-            raise UsageError(
-                "a token needs 16 printable characters or more, without blanks; leave it out for a good one"
-            )
+        given = TOKEN.read(token or "")
         if given is None and not _is_loopback(host):
             given = secrets.token_urlsafe(24)
         return cls(host, port, given, tuple(name.lower() for name in names), tls_cert, tls_key)
@@ -116,7 +112,8 @@ def serve(directory: Path, serving: Serving, *, open_browser: bool) -> None:
     server = Ending(
         uvicorn.Config(
             opening if serving.token else PeerCheck(opening, users),
-            log_level="warning",
+            # None: its loggers propagate to ours.
+            log_config=None,
             access_log=False,
             server_header=False,
             ssl_certfile=serving.tls_cert,
@@ -175,14 +172,6 @@ def _hidden_from(user: int, group: int, directory: Path, files: Sequence[Path]) 
         os.setgroups(groups)
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host:
-        raise UsageError(f"{text!r} is not an address: write HOST:PORT, such as 127.0.0.1:8420 or [::1]:8420")
-    return host, int(port)
-
-
 def _is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
@@ -220,5 +209,5 @@ def _open_browser(link: str) -> None:
 
 
 def _has_screen() -> bool:
-    """Whether a browser that is opened would be seen by whoever sits here."""
-    return sys.stdout.isatty() and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    """Whether a browser can be shown to the user."""
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

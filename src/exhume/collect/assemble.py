@@ -19,7 +19,8 @@ from exhume.collect.sources.softnet import SoftnetSource
 from exhume.collect.sources.threads import ThreadSource
 from exhume.collect.sources.throttling import ThrottlingSource
 from exhume.collect.sources.unit_events import UnitEventSource
-from exhume.model.errors import Missing, SourceUnavailable
+from exhume.model.errors import SourceUnavailable
+from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
 from exhume.procfs.stat import StatFile
 
@@ -36,7 +37,7 @@ class Sources:
     # Tells of every cgroup that is made or removed: the sampler, or a source for this alone.
     traced: Source | None = None
     others: list[Source] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
+    missing: list[MissingSource] = field(default_factory=list)
 
     def in_order(self) -> list[Source]:
         """The sampler first: what it drains is what the kernel has to hold meanwhile."""
@@ -84,14 +85,14 @@ def _trace_cgroups(host: Host, sources: Sources) -> Source | None:
     """Who tells of cgroups: the sampler through perf, else a tracing instance of our own; None where neither can."""
     if sources.sampler is not None and sources.sampler.traces_cgroups:
         return sources.sampler
-    unheard: list[Missing] = []
+    unheard: list[MissingSource] = []
     instance = _open(lambda: CgroupTraceSource(host), unheard)
     if instance is None:
         sources.missing.append(_no_tracepoints(host, sources.sampler))
     return instance
 
 
-def _open(make: Callable[[], _S], missing: list[Missing]) -> _S | None:
+def _open(make: Callable[[], _S], missing: list[MissingSource]) -> _S | None:
     try:
         source = make()
     except SourceUnavailable as unavailable:
@@ -102,7 +103,7 @@ def _open(make: Callable[[], _S], missing: list[Missing]) -> _S | None:
     return source
 
 
-def _no_tracepoints(host: Host, sampler: Sampler | None) -> Missing:
+def _no_tracepoints(host: Host, sampler: Sampler | None) -> MissingSource:
     mounted = [p for p in (host.sys / "kernel/tracing", host.sys / "kernel/debug/tracing") if (p / "events").exists()]
     if sampler is None:
         reason, remedy = "tracepoints need perf_event_open", "add CAP_PERFMON and mount tracefs, see stacks"
@@ -114,4 +115,4 @@ def _no_tracepoints(host: Host, sampler: Sampler | None) -> Missing:
     else:
         reason = "the cgroup tracepoints can't be opened"
         remedy = "add CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), or set kernel.perf_event_paranoid to -1"
-    return Missing("cgroup-events", reason, remedy)
+    return MissingSource("cgroup-events", reason, remedy)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from exhume.model.clock import NANOS, Tick
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.model.tables import Columns
 
 # Table name -> the rows that a source adds to it in one tick.
@@ -34,7 +34,7 @@ class PartialSource(Source, Protocol):
     """A source that works, but without some of its columns: it says which, and what would bring them back."""
 
     @property
-    def missing(self) -> Sequence[Missing]: ...
+    def missing(self) -> Sequence[MissingSource]: ...
 
 
 class Pace:

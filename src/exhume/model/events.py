@@ -1,4 +1,4 @@
-"""Names by which events are found again: the source of kernel-log lines, the kind of the recorder's own marks."""
+"""Sources and kinds of events that several packages look for."""
 
 KERNEL_LOG = "kernel-log"
 INCIDENT = "incident"

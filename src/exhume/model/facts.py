@@ -1,14 +1,37 @@
-"""What is true of a whole recording: the node it comes from and how it was taken."""
+"""Facts about a whole recording: the node it comes from, and how it was taken."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class MissingSource:
+    """A source that is off: why, and the capability, mount or setting that would enable it."""
+
+    source: str
+    reason: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}" + (f"; {self.remedy}" if self.remedy else "")
+
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any] | str) -> "MissingSource":
+        """A stored entry: an object, or in recordings of exhume 0.1 the sentence `source: reason; remedy`."""
+        if isinstance(stored, str):
+            source, _, rest = stored.partition(": ")
+            reason, _, remedy = rest.rpartition("; ")
+            return cls(source, reason or remedy, remedy if reason else "")
+        return cls(str(stored["source"]), str(stored["reason"]), str(stored.get("remedy", "")))
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingFacts:
-    """Written into every file, so that a file which strays from its directory still says where it comes from."""
+    """Written into every file, so that a file outside its directory still identifies its recording."""
 
     node: str
     boot_id: str
@@ -17,14 +40,18 @@ class RecordingFacts:
     arch: str
     event_source: str
     rate_hz: int
-    sources_missing: list[str] = field(default_factory=list)
+    sources_missing: list[MissingSource] = field(default_factory=list)
     exhume_version: str = ""
     timezone: str = "UTC"
-    # Earlier recordings do not tell it.
+    # Not in recordings of early versions.
     page_bytes: int | None = None
     # The recorder's nice value.
     nice: int | None = None
     format_version: int = FORMAT_VERSION
+
+    def missing(self, *sources: str) -> list[MissingSource]:
+        """The entries of these sources among the missing ones."""
+        return [each for each in self.sources_missing if each.source in sources]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -35,17 +62,18 @@ class RecordingFacts:
         try:
             found = json.loads(text)
             known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
+            known["sources_missing"] = [MissingSource.from_stored(each) for each in known.get("sources_missing", ())]
             facts = cls(**known)
             facts._check()
             return facts
-        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
             raise ValueError("no facts of a recording") from error
 
     def _check(self) -> None:
-        """Raises ValueError or TypeError where a fact is of another kind than it should be."""
+        """Raise ValueError or TypeError where a fact has the wrong type."""
         texts = (self.node, self.boot_id, self.kernel, self.arch, self.event_source, self.exhume_version, self.timezone)
         # Joining and encoding fails for what is not text, a lone surrogate among it.
-        "".join((*texts, *self.sources_missing)).encode()
+        "".join((*texts, *map(str, self.sources_missing))).encode()
         for number in (self.cores, self.rate_hz, self.format_version, self.page_bytes or 0):
             if not isinstance(number, int) or not 0 <= number < 1 << 63:
                 raise ValueError(f"{number!r} is not a number of a recording")

@@ -1,4 +1,4 @@
-"""What the recorder tells while it runs and when it ends: the words between the loop and whoever shows it."""
+"""Summaries of a tick and of a whole recording, from the loop to the status that shows them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from exhume.model.tables import Columns
 
 @dataclass(frozen=True, slots=True)
 class TickSummary:
-    """One tick, as it is shown live. `cpu` is the tick's rows of that table; `lost` counts samples, `own_cpu` is the
+    """One tick, as the status shows it. `cpu` is the tick's rows of that table; `lost` counts samples, `own_cpu` is the
     recorder's share of one core over the tick, and the texts are what happened in it."""
 
     tick: Tick

@@ -15,7 +15,7 @@ class RowSink(Protocol):
 
     def commit(self, tick: Tick) -> bool:
         """Make the tick's rows readable by others. True when a new segment begins with the next tick:
-        stacks, frames and processes then have to be told again, so that every segment stands alone."""
+        stacks, frames and processes then have to be written again, so that every segment stands alone."""
         ...
 
     def written_bytes(self) -> int:
@@ -23,7 +23,7 @@ class RowSink(Protocol):
         ...
 
     def dropped_rows(self) -> int:
-        """Rows that could not be written since the recorder began, for want of room."""
+        """Rows that could not be written since the recorder began, because the disk was full."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A stretch of wall time. Ranges are half-open, so neighbours never count anything twice."""
+"""An interval of wall time, half-open, so that neighbours never count anything twice."""
 
 from dataclasses import dataclass
 

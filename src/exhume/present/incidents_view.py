@@ -30,13 +30,13 @@ class Moment:
 
     @property
     def at(self) -> int:
-        """Its middle: what is nearest to it is meant."""
+        """Its middle: the diagnosis looks for the trouble nearest to it."""
         return (self.marks[0].wall + self.marks[-1].wall) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A moment and its diagnosis; None where it was not looked for."""
+    """A moment and its diagnosis; None where it was left out."""
 
     moment: Moment
     diagnosis: Diagnosis | None = None

@@ -1,15 +1,17 @@
-"""What a recording is, in words and as JSON: span, size, rate, losses, own cost, what is missing or was skipped."""
+"""What a recording is, as text and as JSON: span, size, rate, losses, own cost, what is missing or was skipped."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import tzinfo
 from typing import Any
 
 from exhume.model.clock import NANOS
 from exhume.model.text import count, duration, percent, size
-from exhume.model.times import format_moment
+from exhume.model.times import format_clock, format_day, format_moment, format_offset
+from exhume.model.window import Window
 from exhume.store.read.info import RecordingInfo
 
-JSON_VERSION = 1
+JSON_VERSION = 2
 
 
 def info_json(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: bool) -> dict[str, Any]:
@@ -43,23 +45,22 @@ def info_json(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: b
             "rss_bytes_max": cost.rss_kb_max * 1024,
             "written_bytes": cost.written_bytes,
         },
-        "sources_missing": info.sources_missing,
+        "sources_missing": [asdict(missing) for missing in info.sources_missing],
         "skipped": [{"path": str(skipped.path), "reason": skipped.reason} for skipped in info.skipped],
     }
 
 
 def info_lines(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: bool) -> Iterator[tuple[str, str]]:
-    """The same for people: what, and its value."""
+    """The same as text: a label, and its value."""
     facts, cost = info.facts, info.cost
     yield "recording", f"{info.directory}{_state(live, sealed)}"
     yield "node", f"{facts.node}, {count(facts.cores, 'core')}, Linux {facts.kernel} on {facts.arch}"
     if info.span is None:
         yield "span", "nothing recorded yet"
     else:
-        begin, end = (format_moment(moment, zone, digits=0) for moment in (info.span.since, info.span.until))
         recorded, spanned = int(info.recorded_seconds * NANOS), info.span.nanos
         gaps = f", {duration(spanned - recorded)} not recorded" if spanned - recorded > 2 * NANOS else ""
-        yield "span", f"{begin} to {end} ({duration(recorded)}{gaps})"
+        yield "span", f"{_period(info.span, zone)} ({duration(recorded)}{gaps})"
     yield "size", f"{size(info.bytes)} in {count(info.segments, 'segment')}{_per_sample(info)}"
     yield "samples", _samples(info)
     yield "losses", ", ".join(f"{name} {number:,}" for name, number in info.losses.items()) or "none"
@@ -71,9 +72,17 @@ def info_lines(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: 
     if facts.nice is not None:
         yield "priority", f"nice {facts.nice}{'' if facts.nice < 0 else ', may be starved itself; run it as root'}"
     for missing in info.sources_missing:
-        yield "missing", missing
+        yield "missing", str(missing)
     for skipped in info.skipped:
         yield "skipped", f"{skipped.path}: {skipped.reason}"
+
+
+def _period(span: Window, zone: tzinfo | None) -> str:
+    """Begin and end, with the date once where it is one."""
+    days = [format_day(moment, zone) for moment in (span.since, span.until)]
+    begin, end = (format_clock(moment, zone) for moment in (span.since, span.until))
+    later = "" if days[0] == days[1] else f"{days[1]} "
+    return f"{days[0]} {begin} to {later}{end} {format_offset(span.since, zone)}"
 
 
 def _state(live: bool, sealed: bool) -> str:

@@ -2,60 +2,23 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import tzinfo
 from typing import Any
 
 from exhume.collect.containers.identity import identify
 from exhume.collect.containers.names import ContainerName
-from exhume.diagnose.facts.leaks import Leaker, LeakReport
+from exhume.diagnose.facts.leaks import Leaker
 from exhume.diagnose.facts.lifetimes import path_pattern
-from exhume.diagnose.zombies import Growth, Verdict
+from exhume.diagnose.zombie_report import Explanation, ZombieReport
+from exhume.diagnose.zombies import Growth
 from exhume.model.times import format_moment
-from exhume.model.window import Window
-from exhume.model.zombies import Census, HierarchyCensus, ParentResidual, PinKind, PinnedFile, PinReport
+from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind, PinnedFile
 
 JSON_VERSION = 1
 FILES_IN_JSON = 100
 CONTAINERS_SHOWN = 5
 FILES_OF_A_DIRECTORY = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Creator:
-    """The process that made a leaker's last zombie, as the recording knows it."""
-
-    pid: int
-    comm: str | None
-    cmdline: str | None
-    parent_comm: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why the zombies are there. `leaks` is None without a recording of this boot; `recorded` is the part of it
-    that was read."""
-
-    parents: list[ParentResidual]
-    pins: PinReport
-    leaks: LeakReport | None = None
-    recorded: Window | None = None
-    names: Mapping[str, ContainerName] = field(default_factory=dict)
-    creators: Mapping[str, Creator] = field(default_factory=dict)
-    blind_spots: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class ZombieReport:
-    """A census at a wall time, with its verdict. Growth is by (hierarchy, controller)."""
-
-    node: str
-    wall: int
-    census: Census
-    verdict: Verdict
-    growth: Mapping[tuple[str, str], Growth] = field(default_factory=dict)
-    blind_spots: list[str] = field(default_factory=list)
-    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True)

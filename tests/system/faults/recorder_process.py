@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from exhume.cli import exit_codes
 from exhume.model.clock import NANOS
 from exhume.store.read.recording import Recording
 
 PROGRAM = str(Path(sysconfig.get_path("scripts")) / "exhume")
 # For what happens within a second or two where nobody else has the cores.
 PATIENCE_S = 60.0
+# How the recorder begins the line of a source that it can't use.
+MISSING = "source unavailable: "
 
 
 def until(what: str, happened: Callable[[], bool], patience: float = PATIENCE_S, every: float = 0.02) -> None:
@@ -54,7 +57,7 @@ class RecorderProcess:
     @property
     def missing(self) -> list[str]:
         """What it said it has to do without, a line each."""
-        return [line.removeprefix("missing: ") for line in self.err.splitlines() if line.startswith("missing: ")]
+        return [line.removeprefix(MISSING) for line in self.err.splitlines() if line.startswith(MISSING)]
 
     def recording(self) -> "RecorderProcess":
         """Wait until it records."""
@@ -150,6 +153,7 @@ def share_sums(directory: Path) -> set[int]:
 def exhume(*words: str | Path) -> dict[str, Any]:
     """What another command of the program says, as JSON."""
     command = [PROGRAM, *map(str, words), "--json"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
-    found: dict[str, Any] = json.loads(told.stdout)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode in (exit_codes.OK, exit_codes.FINDINGS), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
     return found

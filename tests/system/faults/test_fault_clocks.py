@@ -22,7 +22,7 @@ from tests.system.faults.recorder_process import (
     until,
 )
 
-from exhume.cli.wiring import facts_of
+from exhume.cli.recorder import facts_of
 from exhume.collect.assemble import open_sources
 from exhume.collect.loop import Recorder, RecorderOptions
 from exhume.model.clock import MILLIS, NANOS, SystemClock, read_boot_id

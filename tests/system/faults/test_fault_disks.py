@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.on_time import on_time
 from tests.system.faults.recorder_process import (
+    MISSING,
     PATIENCE_S,
     PROGRAM,
     RecorderProcess,
@@ -50,7 +51,7 @@ def refused(recorder: RecorderProcess) -> str:
     """The one sentence of a recorder that could not run."""
     assert recorder.wait() == 2
     clean_words(recorder)
-    said = [line for line in recorder.err.splitlines() if not line.startswith("missing: ")]
+    said = [line for line in recorder.err.splitlines() if not line.startswith(MISSING)]
     assert len(said) == 1
     assert said[0].startswith("exhume: ")
     return said[0]

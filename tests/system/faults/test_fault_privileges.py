@@ -48,7 +48,8 @@ def record_under(start: Start, directory: Path, under: list[str]) -> dict[str, l
     assert rows(directory, "cpu", "cpu")
     assert rows(directory, "node", "mem_total")
     assert all(990 <= total <= 1010 for total in share_sums(directory))
-    assert Recording.open(directory).facts.sources_missing == recorder.missing
+    stored = Recording.open(directory).facts.sources_missing
+    assert [str(missing) for missing in stored] == recorder.missing
     return missing_by_source(recorder)
 
 

@@ -38,7 +38,7 @@ from exhume.collect.symbols.file_worker import owner_of
 from exhume.collect.symbols.mappings import strip_tags, user_va_bits
 from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.model.clock import MILLIS, Tick
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
 from exhume.procfs.host import Host
 
@@ -139,7 +139,7 @@ class Sampler:
         return "cycles" if self._rings.hardware else "cpu-clock"
 
     @property
-    def missing(self) -> list[Missing]:
+    def missing(self) -> list[MissingSource]:
         return list(self._symbolizer.missing)
 
     def set_rate(self, rate_hz: int) -> None:

@@ -13,7 +13,8 @@ from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchie
 from exhume.collect.cgroup.tree import CgroupTree
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
-from exhume.model.errors import Missing, SourceUnavailable
+from exhume.model.errors import SourceUnavailable
+from exhume.model.facts import MissingSource
 from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
@@ -47,7 +48,7 @@ class CgroupSource:
         self.v1 = MemoryHierarchy(host, memory) if memory else None
         self._v2 = UnifiedHierarchy(unified) if unified else None
         self.missing = tuple(
-            Missing(
+            MissingSource(
                 self.name,
                 f"{each.path} shows only a part of its hierarchy, so dying cgroups of the node can't be counted",
                 "run in the node's cgroup namespace (cgroupns=host) with its /sys/fs/cgroup",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import Tick
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.procfs.counters import steps_of_u32
 from exhume.procfs.host import Host, ProcFile
 from exhume.procfs.stat import StatFile
@@ -172,12 +172,12 @@ class RunQueueCounts:
         self._file = ProcFile(host.proc / "schedstat")
         self._before: dict[int, tuple[int, int]] = {}
         self._there = self._file.read_or_none() is not None
-        self.missing: tuple[Missing, ...] = ()
+        self.missing: tuple[MissingSource, ...] = ()
         if not self._there:
             self.missing = (
-                Missing(
-                    "cpu",
-                    "no run-queue wait per core (there is no /proc/schedstat)",
+                MissingSource(
+                    "run-queue wait",
+                    "there is no /proc/schedstat, which counts it for each core",
                     "run a kernel built with CONFIG_SCHEDSTATS",
                 ),
             )

@@ -2,7 +2,7 @@
 
 from exhume.collect.source import Pace, TickRows
 from exhume.model.clock import Tick
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.procfs.counters import Differences, NamedCounters
 from exhume.procfs.host import Host, ProcFile
 from exhume.procfs.stat import StatFile
@@ -19,11 +19,11 @@ class Pressure:
 
     def __init__(self, host: Host) -> None:
         self._files = {resource: ProcFile(host.proc / "pressure" / resource) for resource in _COLUMNS}
-        self.missing: tuple[Missing, ...] = ()
+        self.missing: tuple[MissingSource, ...] = ()
         # A kernel that has it compiled in but switched off shows the files and fails the read.
         if all(file.read_or_none() is None for file in self._files.values()):
             self.missing = (
-                Missing("node", "no pressure stall information", "boot with psi=1 (needs a kernel with CONFIG_PSI)"),
+                MissingSource("node", "no pressure stall information", "boot with psi=1 (needs CONFIG_PSI)"),
             )
             self._files = {}
 
@@ -190,10 +190,10 @@ class SlowCounts:
         self._slabs = ProcFile(host.proc / "slabinfo")
         self._conntrack_max = ProcFile(host.proc / "sys/net/netfilter/nf_conntrack_max")
         self._mounts_pace, self._slabs_pace = Pace(), Pace()
-        self.missing: tuple[Missing, ...] = ()
+        self.missing: tuple[MissingSource, ...] = ()
         if self._slabs.read_or_none() is None:
             self.missing = (
-                Missing(
+                MissingSource(
                     "node",
                     f"no count of network namespaces ({self._slabs.path} can't be read)",
                     "run as root (it needs no capability, but the file is root's alone)",

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import Tick
-from exhume.model.errors import Missing, SourceUnavailable
+from exhume.model.errors import SourceUnavailable
+from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host, subdirectories
 
 _WATCHED = frozenset({"ksoftirqd", "rcuc", "migration", "ktimers", "rcuop", "backlog_napi"})
@@ -44,7 +45,7 @@ class ThreadSource:
                 "no per-core kernel threads can be seen with their /proc/PID/schedstat",
                 "run in the node's pid namespace (hostPID), without hidepid on /proc",
             )
-        self.missing: tuple[Missing, ...] = ()
+        self.missing: tuple[MissingSource, ...] = ()
         self._look_for_waits()
 
     def read(self, tick: Tick) -> TickRows:
@@ -124,7 +125,7 @@ class ThreadSource:
             ()
             if counted
             else (
-                Missing(
+                MissingSource(
                     self.name,
                     "the kernel doesn't count how long threads wait for a core",
                     "set sysctl kernel.task_delayacct=1, or run a kernel built with CONFIG_SCHEDSTATS",

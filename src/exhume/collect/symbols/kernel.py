@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.symbols.frame import KERNEL, Frame, make_frame, readable
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.model.memory import give_back
 from exhume.procfs.host import Host
 
@@ -226,7 +226,7 @@ class KernelSymbols:
         self._frames: dict[int, Frame] = {}
         self._unknown: set[int] = set()
         self.generation = 0
-        self.missing: Missing | None = self._look_for_names()
+        self.missing: MissingSource | None = self._look_for_names()
 
     @property
     def nbytes(self) -> int:
@@ -296,14 +296,14 @@ class KernelSymbols:
         self._loaded_at = self._clock()
         return table
 
-    def _look_for_names(self) -> Missing | None:
+    def _look_for_names(self) -> MissingSource | None:
         """What is missing for names: a look at the first symbols, so that it can be told before any is needed."""
         try:
             hidden = kallsyms_hidden(f"{self._host.proc}/kallsyms")
         except OSError as error:
             reason = f"kallsyms can't be read ({error.strerror})"
-            return Missing("kernel symbols", reason, "needs a kernel with CONFIG_KALLSYMS")
-        return Missing("kernel symbols", "the kernel hides its addresses", self._remedy()) if hidden else None
+            return MissingSource("kernel symbols", reason, "needs a kernel with CONFIG_KALLSYMS")
+        return MissingSource("kernel symbols", "the kernel hides its addresses", self._remedy()) if hidden else None
 
     def _remedy(self) -> str:
         try:

@@ -16,7 +16,7 @@ from exhume.collect.symbols.kernel import KernelSymbols
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
 from exhume.collect.symbols.perf_map import JitSymbols
 from exhume.collect.symbols.vdso import VDSO, VdsoSymbols
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
 
 ANONYMOUS = "[anon]"
@@ -62,7 +62,7 @@ class Symbolizer:
         self._others_hidden = _look_at_others(host)
 
     @property
-    def missing(self) -> list[Missing]:
+    def missing(self) -> list[MissingSource]:
         """What could not be used, and what would bring it back."""
         return [missing for missing in (self._kernel.missing, self._others_hidden) if missing]
 
@@ -156,7 +156,7 @@ class Symbolizer:
         return make_frame(USER, file.module, file.module)  # [vsyscall], [uprobes]
 
 
-def _look_at_others(host: Host) -> Missing | None:
+def _look_at_others(host: Host) -> MissingSource | None:
     """Whether the maps and files of everybody's processes can be read. No single process can stand for all (some are
     closed even to root), so the capability is looked at."""
     try:
@@ -166,7 +166,7 @@ def _look_at_others(host: Host) -> Missing | None:
     effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), _SYS_PTRACE)
     if effective & _SYS_PTRACE:
         return None
-    return Missing(
+    return MissingSource(
         "user symbols",
         "programs of other users can't be looked into, so their functions have no names",
         "run as root or add CAP_SYS_PTRACE",

@@ -9,11 +9,12 @@ from datetime import tzinfo
 
 from rich.console import Console
 
+from exhume.diagnose.zombie_report import ZombieReport
 from exhume.model.text import count, duration
 from exhume.model.times import format_clock
 from exhume.present.terminal.console import console
-from exhume.present.terminal.zombies import counts_lines, growth_words, verdict_line
-from exhume.present.zombies_view import ZombieReport, zombies_json
+from exhume.present.terminal.zombies import counts_lines, format_growth, verdict_line
+from exhume.present.zombies_view import zombies_json
 
 _BARS = "▁▂▃▄▅▆▇█"
 _LABEL = "  zombies "
@@ -43,7 +44,7 @@ def _line(report: ZombieReport, zone: tzinfo | None) -> str:
     when = format_clock(report.wall, zone)
     if memory is None or memory.dying is None:
         return f"{when} zombies can't be counted: {'; '.join(report.census.blind_spots)}"
-    pace = growth_words(report.growth.get((memory.name, memory.controller)))
+    pace = format_growth(report.growth.get((memory.name, memory.controller)))
     return f"{when} {count(memory.dying, 'zombie')}, {memory.visible or 0:,} visible, growth {pace}"
 
 

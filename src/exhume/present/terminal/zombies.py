@@ -1,4 +1,4 @@
-"""Zombies in the terminal: the verdict first, then the counts, then who holds and who made them."""
+"""Zombies in the terminal: the verdict, the counts, what holds them and what made them."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 
 from exhume.diagnose.facts.leaks import Leaker
+from exhume.diagnose.zombie_report import Explanation, ZombieReport
 from exhume.diagnose.zombies import GROWING, MANY, SAMPLING, UNKNOWN, WELL, Growth, hours_until
 from exhume.model.clock import NANOS
 from exhume.model.text import count, duration, listing, percent, size
@@ -15,14 +16,7 @@ from exhume.model.times import format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind
 from exhume.present.events_view import visible
 from exhume.present.terminal.console import fitted
-from exhume.present.zombies_view import (
-    Explanation,
-    PinPattern,
-    ZombieReport,
-    containers_of,
-    pin_patterns,
-    recorded_below,
-)
+from exhume.present.zombies_view import PinPattern, containers_of, pin_patterns, recorded_below
 
 _BADGES = {WELL: "#009e73", GROWING: "#e69f00", MANY: "#d55e00", UNKNOWN: "#56b4e9"}
 _BOLD, _DIM, _PLAIN = Style(bold=True), Style(dim=True), Style()
@@ -62,7 +56,7 @@ def report_lines(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
     yield from _blind_spots(report)
 
 
-def growth_words(growth: Growth | None) -> str:
+def format_growth(growth: Growth | None) -> str:
     """`+409/h`; a sampling too short to see anything slow says so by its bound."""
     if growth is None:
         return _NOTHING
@@ -109,7 +103,7 @@ def _count_row(each: HierarchyCensus, growth: Growth | None) -> Row:
         f"{name}, v{each.version}",
         *(_NOTHING if number is None else f"{number:,}" for number in (each.kernel, each.visible, each.dying)),
         held,
-        growth_words(growth),
+        format_growth(growth),
     )
 
 
@@ -150,7 +144,7 @@ def _parents(explanation: Explanation) -> Iterator[Text]:
     below = recorded_below(explanation)
     rows = [_parent_row(parent, below[parent.name]) for parent in explanation.parents[:PARENTS_SHOWN]]
     header = ("parent", "zombies", "file", "metadata", "tmpfs", "anon", "swap", "mapped", "locked")
-    # Columns of which nobody has anything are left out, but for the parent itself.
+    # Columns without a value are left out, except the parent.
     used = [0, *(i for i in range(1, len(header)) if any(row[i] != _NOTHING for row in rows))]
     yield from _table([header[i] for i in used], [tuple(row[i] for i in used) for row in rows], range(1, len(used)))
     if len(explanation.parents) > PARENTS_SHOWN:
@@ -204,23 +198,23 @@ def _pins(explanation: Explanation) -> Iterator[Text]:
 
 
 def _holders(patterns: Sequence[PinPattern]) -> Iterator[Text]:
-    """Who keeps the files in memory: locked before mapped, processes of one name together."""
+    """The processes that keep the files in memory: locked before mapped, by name."""
     processes = {pid: how for pattern in patterns for pid, how in pattern.holders.items()}
     groups: dict[tuple[str, str], list[int]] = {}
     for pid, (comm, how) in sorted(processes.items()):
         groups.setdefault((how, visible(comm)), []).append(pid)
     for manner in sorted({how for how, _ in groups}, key=lambda how: how != "mlocked"):
         named = {comm: pids for (how, comm), pids in groups.items() if how == manner}
-        words = [
+        holders = [
             f"{comm} ({pids[0] if len(pids) == 1 else count(len(pids), 'process', 'processes')})"
             for comm, pids in sorted(named.items(), key=lambda item: -len(item[1]))
         ]
-        yield Text(f"  {'locked' if manner == 'mlocked' else manner} by {listing(words, HOLDERS_SHOWN)}")
+        yield Text(f"  {'locked' if manner == 'mlocked' else manner} by {listing(holders, HOLDERS_SHOWN)}")
 
 
 def _of_each_parent(patterns: Sequence[PinPattern]) -> list[PinPattern]:
-    """The largest patterns, but some of every parent: a zombie needs one page only, and the parent with most pages need
-    not be the one with most zombies."""
+    """The largest patterns, but some of every parent: one page pins a zombie, so the parent with most pages need not be
+    the one with most zombies."""
     parents = list(dict.fromkeys(pattern.parent for pattern in patterns))
     each = max(2, PATTERNS_SHOWN // max(1, len(parents)))
     return [pattern for parent in parents for pattern in [one for one in patterns if one.parent == parent][:each]]
@@ -235,15 +229,15 @@ def _pattern_row(pattern: PinPattern, below: str) -> Row:
 def _leakers(report: ZombieReport, explanation: Explanation, zone: tzinfo | None) -> Iterator[Text]:
     if explanation.leaks is None or explanation.recorded is None:
         yield from _heading("made by", "")
-        yield Text("  not known: there is no recording of this boot to tell it (exhume record)")
+        yield Text("  not known: there is no recording of this boot (exhume record)")
         return
     recorded, dying = explanation.recorded, report.census.dying
-    told = (
+    attributed = (
         f"{explanation.leaks.zombies:,} of {dying:,} zombies" if dying is not None else f"{explanation.leaks.zombies:,}"
     )
-    yield from _heading("made by", f"{told} were removed in the {duration(recorded.nanos)} of the recording")
+    yield from _heading("made by", f"{attributed} were removed in the {duration(recorded.nanos)} of the recording")
     if not explanation.leaks.leakers:
-        yield Text("  nobody: no cgroup that was removed while it was recorded is a zombie now")
+        yield Text("  nothing: no cgroup that was removed while it was recorded is a zombie now")
     for leaker in explanation.leaks.leakers[:LEAKERS_SHOWN]:
         yield from _leaker(leaker, explanation, zone)
     if len(explanation.leaks.leakers) > LEAKERS_SHOWN:
@@ -262,15 +256,16 @@ def _leaker(leaker: Leaker, explanation: Explanation, zone: tzinfo | None) -> It
         line.append(f", {leaker.per_hour:,.0f} an hour", _DIM)
     yield line
     named = containers_of(leaker, explanation.names)
-    words = [
+    containers = [
         f"{visible(name.name)}{f' ({visible(name.image)})' if name.image else ''}, {counted:,}"
         if name
         else f"{number[:12]}, {counted:,}"
         for number, name, counted in named
     ]
-    if words:
-        what = "container" if len(words) == 1 else "containers"
-        yield Text(f"      {what}: {'; '.join(words[:3])}{f' and {len(words) - 3:,} more' if len(words) > 3 else ''}")
+    if containers:
+        what = "container" if len(containers) == 1 else "containers"
+        more = f" and {len(containers) - 3:,} more" if len(containers) > 3 else ""
+        yield Text(f"      {what}: {'; '.join(containers[:3])}{more}")
     creator = explanation.creators.get(leaker.pattern)
     makers = listing([f"{visible(comm)} ({number:,})" for comm, number in leaker.creators])
     if makers:
@@ -293,12 +288,12 @@ def _blind_spots(report: ZombieReport) -> Iterator[Text]:
         yield Text(f"  {visible(spot)}")
 
 
-def _heading(title: str, words: str) -> Iterator[Text]:
+def _heading(title: str, text: str) -> Iterator[Text]:
     yield Text()
     line = Text()
     line.append(title, _BOLD)
-    if words:
-        line.append(f"  {words}", _DIM)
+    if text:
+        line.append(f"  {text}", _DIM)
     yield line
 
 
@@ -311,7 +306,7 @@ def _table(header: Sequence[str], rows: Sequence[Row], right: Sequence[int] | ra
 
 
 def _short(text: str, width: int = 60) -> str:
-    """A text that may lose its middle."""
+    """A text cut in its middle."""
     shown = visible(text)
     if len(shown) <= width:
         return shown

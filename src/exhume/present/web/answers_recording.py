@@ -52,7 +52,7 @@ def about(here: Opened) -> RecordingShape:
         lost=sum(loss.count for loss in losses.values()),
         losses=list(losses.values()),
         gaps=[(ms(gap.since), ms(gap.until)) for gap in found.gaps(span)],
-        missing=list(facts.sources_missing),
+        missing=[str(missing) for missing in facts.sources_missing],
         skipped=[f"{skipped.path.relative_to(found.directory)}: {skipped.reason}" for skipped in found.skipped][
             :_NO_LIMIT
         ],

@@ -47,7 +47,7 @@ class Recorded:
 
     def did_without(self, source: str) -> bool:
         """Whether the recorder said that it had to do without a source."""
-        return any(line.partition(":")[0] == source for line in self._recording.facts.sources_missing)
+        return bool(self._recording.facts.missing(source))
 
     def ticks(self) -> tuple[Ints, Floats]:
         """When each recorded second began (wall nanoseconds), and its length in seconds."""

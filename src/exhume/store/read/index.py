@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.model.clock import MILLIS, NANOS
-from exhume.model.errors import RecordingError
+from exhume.model.errors import NoRecording, RecordingError
 from exhume.model.window import Window
 from exhume.store.format.names import SegmentName
 from exhume.store.write.live import (
@@ -112,7 +112,7 @@ def list_recording(directory: Path) -> Listing:
         live = _live(directory / LIVE_DIRECTORY, skipped)
         sealed = _sealed(directory, skipped)
     except FileNotFoundError:
-        raise RecordingError(f"{directory} does not exist; record with exhume record --dir {directory}") from None
+        raise NoRecording(f"{directory} does not exist; record with exhume record --dir {directory}") from None
     except NotADirectoryError:
         raise RecordingError(f"{directory} is a file; a recording is a directory") from None
     except OSError as error:
@@ -122,8 +122,8 @@ def list_recording(directory: Path) -> Listing:
     segments = sealed + [segment for segment in live if segment.name.key not in done]
     if not segments and not (directory / LOCK_NAME).exists():
         if skipped:
-            raise RecordingError(f"{directory} holds no recording; name the directory of one with --dir")
-        raise RecordingError(f"{directory} is not a recording; record with exhume record --dir {directory}")
+            raise NoRecording(f"{directory} holds no recording; name the directory of one with --dir")
+        raise NoRecording(f"{directory} is not a recording; record with exhume record --dir {directory}")
     aside = [Skipped(segment.path, SET_ASIDE) for segment in damaged_segments(directory)]
     return Listing(in_recorded_order(segments), skipped, aside)
 

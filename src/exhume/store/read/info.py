@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from exhume.model.facts import RecordingFacts
+from exhume.model.facts import MissingSource, RecordingFacts
 from exhume.model.window import Window
 from exhume.store.read.index import Skipped
 
@@ -37,7 +37,7 @@ class RecordingInfo:
     event_source: str
     losses: dict[str, int]
     cost: SelfCost
-    sources_missing: list[str]
+    sources_missing: list[MissingSource]
     skipped: list[Skipped]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from exhume.model.errors import RecordingError, UsageError
+from exhume.model.errors import NoRecording, RecordingError, UsageError
 from exhume.model.events import loss_total
 from exhume.model.facts import RecordingFacts
 from exhume.model.tables import TABLES, columns_of
@@ -109,7 +109,7 @@ class Recording:
         if self._damaged:
             file = next(iter(self._damaged.values()))
             raise RecordingError(f"{self.directory} holds nothing that can be read; {file.path}: {file.reason}")
-        raise RecordingError(f"{self.directory} holds nothing that can be read yet; let the recorder run for a second")
+        raise NoRecording(f"{self.directory} holds nothing that can be read yet; let the recorder run for a second")
 
     def span(self) -> Window | None:
         """The wall time from the first to the last recorded moment; None where nothing is recorded yet."""

@@ -1,0 +1,217 @@
+"""The argument parser, and options that several commands share.
+
+argparse, because the recorder keeps its parser in memory: typer costs 15 MB, and every command 0.1 s.
+"""
+
+import argparse
+import datetime
+import difflib
+import re
+import shutil
+import textwrap
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, TypeVar
+
+from exhume.cli.exit_codes import SUMMARY
+from exhume.model.errors import UsageError
+from exhume.model.settings import (
+    COLOR,
+    CPU_BUDGET,
+    DIR,
+    FOR,
+    GROUP,
+    KEEP_SECRETS,
+    LOG,
+    MAX_AGE,
+    MAX_SIZE,
+    MEMORY_BUDGET,
+    NICE,
+    RATE,
+    UTC,
+    LogTarget,
+    RecorderSettings,
+    Setting,
+)
+
+T = TypeVar("T")
+
+RECORDER = (DIR, FOR, RATE, MAX_SIZE, MAX_AGE, CPU_BUDGET, MEMORY_BUDGET, NICE, GROUP, KEEP_SECRETS)
+TIME_FORMS = "RFC 3339, HH:MM:SS, '10m ago', @unix or now"
+MAX_WIDTH = 100
+
+
+class Parser(ArgumentParser):
+    """A parser whose errors are one sentence, which never completes abbreviated flags, and which every command has with
+    the common options."""
+
+    def __init__(self, *, examples: Iterable[str] = (), **options: Any) -> None:
+        options.setdefault("epilog", _epilog(examples))
+        super().__init__(allow_abbrev=False, formatter_class=_Formatter, **options)
+        # `--for -5s` is a bad value, not an unknown flag.
+        self._negative_number_matcher = re.compile(r"-\d")
+        common = self.add_argument_group("common options")
+        # SUPPRESS: a flag before the command must not be reset by the command's own default.
+        add_setting(common, COLOR, default=argparse.SUPPRESS)
+        for flags, level in ((("-v", "--verbose"), "info"), (("--debug",), "debug")):
+            common.add_argument(
+                *flags,
+                dest="log_level",
+                action="store_const",
+                const=level,
+                default=argparse.SUPPRESS,
+                help=f"Log at level {level} [{LOG.variable}].",
+            )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Report unknown arguments here, where the command's name is known, and not in the parser above it."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            hint = _did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return options, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = (action.metavar if isinstance(action.metavar, str) else action.dest).lower()
+            hint = _did_you_mean(str(value), action.choices) or f"; choose from {', '.join(map(str, action.choices))}"
+            self.error(f"{value!r} is not a known {what}{hint}")
+
+    def error(self, message: str) -> NoReturn:
+        see = " See" if message.endswith("?") else "; see"
+        raise UsageError(f"{message}{see} {self.prog} --help")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Help that fits the terminal. Paragraphs are filled; indented lines keep their line breaks."""
+
+    def __init__(self, prog: str) -> None:
+        width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
+        super().__init__(prog, max_help_position=min(26, width // 3), width=width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = []
+        for block in textwrap.dedent(text).strip().split("\n\n"):
+            if re.search(r"^ ", block, re.MULTILINE):
+                blocks.append("\n".join(_wrapped_line(line, width) for line in block.splitlines()))
+            else:
+                blocks.append(textwrap.fill(" ".join(block.split()), width, break_on_hyphens=False))
+        return textwrap.indent("\n\n".join(blocks), indent)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+def _wrapped_line(line: str, width: int) -> str:
+    """A line of a table or an example; what follows hangs below its second column."""
+    columns = re.match(r"( +\S+ {2,})", line)
+    hang = len(columns[0]) if columns else len(line) - len(line.lstrip()) + 2
+    return textwrap.fill(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
+
+
+def _epilog(examples: Iterable[str]) -> str:
+    shown = "\n".join(f"  {example}" for example in examples)
+    return f"examples:\n{shown}\n\n{SUMMARY}." if shown else f"{SUMMARY}."
+
+
+def _did_you_mean(given: str, known: Iterable[Any]) -> str:
+    found = difflib.get_close_matches(given, [str(each) for each in known], n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def add_setting(
+    parser: argparse._ActionsContainer, setting: Setting[Any], *short: str, default: str | None = None
+) -> None:
+    """Add the flag of a setting; its name, variable, help and default come from the registry."""
+    if not setting.metavar:
+        parser.add_argument(
+            setting.flag,
+            *short,
+            dest=setting.name,
+            action="store_true",
+            default=setting.from_environment(),
+            help=_escaped(f"{setting.help} [{setting.variable}]"),
+        )
+        return
+    shown = setting.shown_default or setting.default
+    parser.add_argument(
+        setting.flag,
+        *short,
+        dest=setting.name,
+        metavar=setting.metavar,
+        default=setting.text() if default is None else default,
+        help=_escaped(f"{setting.help} [{setting.variable}; default: {shown}]"),
+    )
+
+
+def value_of(options: Namespace, setting: Setting[T]) -> T:
+    """The value of a setting: the flag's, else the variable's, else the default."""
+    given = getattr(options, setting.name, None)
+    if given is None:
+        return setting.from_environment()
+    return setting.read("1" if given else "0") if isinstance(given, bool) else setting.read(given)
+
+
+def zone_of(options: Namespace) -> datetime.tzinfo | None:
+    """The zone in which times are read and shown; None is the local one."""
+    return datetime.UTC if value_of(options, UTC) else None
+
+
+def log_target(options: Namespace) -> LogTarget:
+    """Where to log, and what: -v and --debug change the level alone."""
+    target = LOG.from_environment()
+    return LogTarget(getattr(options, "log_level", target.level), target.file)
+
+
+def add_recorder_options(parser: ArgumentParser) -> None:
+    """Add the flags of RecorderSettings."""
+    for setting in RECORDER:
+        add_setting(parser, setting, *(["-d"] if setting is DIR else []))
+
+
+def recorder_settings(options: Namespace) -> RecorderSettings:
+    """The settings of a recorder; those without a flag come from the environment."""
+    return RecorderSettings(
+        directory=value_of(options, DIR),
+        duration_ns=value_of(options, FOR),
+        rate_hz=value_of(options, RATE),
+        max_bytes=value_of(options, MAX_SIZE),
+        max_age_ns=value_of(options, MAX_AGE),
+        cpu_budget=value_of(options, CPU_BUDGET),
+        memory_budget=value_of(options, MEMORY_BUDGET),
+        nice=value_of(options, NICE),
+        group=value_of(options, GROUP),
+        keep_secrets=value_of(options, KEEP_SECRETS),
+    )
+
+
+def add_recording_options(parser: ArgumentParser, *, window: bool = True, json: bool = True) -> None:
+    """Add the options of commands that read a recording."""
+    add_setting(parser, DIR, "-d")
+    if window:
+        parser.add_argument("--last", metavar="DURATION", help="The last part of the recording, for example 10m.")
+        parser.add_argument("--since", metavar="TIME", help=f"Begin of the window: {TIME_FORMS}.")
+        parser.add_argument("--until", metavar="TIME", help="End of the window (not inside it); same forms.")
+    if json:
+        add_json(parser)
+    add_setting(parser, UTC)
+
+
+def add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="Print JSON (versioned, documented) instead of text.")
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """A parser of whole numbers between two bounds."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or len(text) > 18 or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number between {least} and {most}")
+        return int(text)
+
+    return read
+
+
+def _escaped(text: str) -> str:
+    # argparse formats help with %.
+    return text.replace("%", "%%")

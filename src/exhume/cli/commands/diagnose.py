@@ -1,0 +1,135 @@
+"""Find what starved this node: the cause, the evidence for it, and what to do.
+
+Without a time it looks at the newest moment that the recorder marked, or else at the last ten minutes.
+"""
+
+import json
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from exhume.cli import exit_codes
+from exhume.cli.args import add_recording_options, value_of
+from exhume.cli.recording_args import EMPTY, RecordingView, refuse_two_windows
+from exhume.cli.terminal import ProgressBar, activity, say, suggest
+from exhume.diagnose.engine import diagnose
+from exhume.model.clock import NANOS
+from exhume.model.errors import ExhumeError
+from exhume.model.events import INCIDENT
+from exhume.model.finding import Action, Diagnosis, Severity, Verdict
+from exhume.model.settings import COLOR
+from exhume.model.times import parse_moment
+from exhume.model.window import Window
+from exhume.present.diagnosis_json import diagnosis_json
+from exhume.present.terminal.console import console
+from exhume.present.terminal.diagnosis import print_diagnosis
+from exhume.store.read.cached import Remembered
+
+AROUND_NS = 20 * NANOS
+LAST_NS = 600 * NANOS
+# Windows to search for the newest mark, which is most likely in the last minutes.
+SEARCHED = (600 * NANOS, 7200 * NANOS, 2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to diagnose: a window, or the trouble nearest to a moment in it."""
+
+    window: Window
+    at: int | None = None
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--at", metavar="TIME", help="The trouble nearest to this moment, within 20 seconds of it.")
+    add_recording_options(parser)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="Also write a self-contained page with pictures.")
+
+
+def run(options: Namespace) -> int:
+    refuse_two_windows(options)
+    view = RecordingView.open(options)
+    view = replace(view, recording=Remembered(view.recording))
+    target = find_target(view, options)
+    if target.window.empty:
+        return _nothing(view, options)
+    with ProgressBar("diagnosing") as bar:
+        found = diagnose(view.recording, target.window, at=target.at, progress=bar)
+    if options.json:
+        print(json.dumps(diagnosis_json(found, view.zone)))
+    else:
+        print_diagnosis(console(value_of(options, COLOR)), found, view.zone)
+    if options.html is not None:
+        _write_page(view, found, options.html)
+    suggest(_next(view, found))
+    return exit_code(found)
+
+
+def exit_code(found: Diagnosis) -> int:
+    """1 for a finding above `info`, or trouble without a known cause; 3 where nothing could be judged."""
+    above_info = any(finding.severity is not Severity.INFO for finding in found.findings)
+    if above_info or found.verdict in (Verdict.STARVED, Verdict.DEGRADED):
+        return exit_codes.FINDINGS
+    return exit_codes.NO_DATA if found.verdict is Verdict.UNKNOWN else exit_codes.OK
+
+
+def find_target(view: RecordingView, options: Namespace) -> Target:
+    """The window that the options name; without any, the newest mark, else the last ten minutes."""
+    if options.at is not None:
+        moment = parse_moment(options.at, view.reference)
+        return around(view, moment) if view.span.contains(moment) else Target(EMPTY)
+    if not (options.last is options.since is options.until is None):
+        return Target(view.window(options))
+    newest = newest_mark(view)
+    return Target(view.last(LAST_NS)) if newest is None else around(view, newest)
+
+
+def around(view: RecordingView, moment: int) -> Target:
+    """The seconds about a moment."""
+    return Target(Window(moment - AROUND_NS, moment + AROUND_NS).clamp(view.span), moment)
+
+
+def newest_mark(view: RecordingView) -> int | None:
+    """When the recorder last marked an incident (wall nanoseconds)."""
+    with activity("looking for marks"):
+        for length in SEARCHED:
+            window = view.last(length)
+            marks = view.recording.events(window, [INCIDENT])
+            if marks:
+                return marks[-1].wall
+            if window.since == view.span.since:
+                break
+    return None
+
+
+def _nothing(view: RecordingView, options: Namespace) -> int:
+    if options.at is None or view.span.empty:
+        return view.no_data(EMPTY, "seconds")
+    say(f"exhume: nothing was recorded at {options.at}; the recording holds {view.format(view.span)}")
+    return exit_codes.NO_DATA
+
+
+def _write_page(view: RecordingView, found: Diagnosis, target: Path) -> None:
+    # Only here: drawing takes as long to import as the rest of the command.
+    from exhume.present.diagnosis_html import render_page
+    from exhume.present.diagnosis_page import read_page
+
+    with activity("drawing the page"):
+        content = render_page(read_page(view.recording, found, view.zone)).encode("utf-8", "replace")
+    try:
+        target.write_bytes(content)
+    except OSError as error:
+        raise ExhumeError(f"can't write {target}: {error.strerror}; choose another file with --html") from error
+    say(f"{target}: {len(content) / 1e6:.1f} MB, self-contained")
+
+
+def _next(view: RecordingView, found: Diagnosis) -> str:
+    for finding in found.findings:
+        for remedy in finding.remedies:
+            if remedy.fix_target is not None:
+                # Look first.
+                return replace(remedy, action=Action.PLAN).command
+    if not found.findings:
+        return f"exhume cores{view.dir_args}"
+    cpu = found.findings[0].culprit.cpu
+    core = "" if cpu is None else f" --cpu {cpu}"
+    return f"exhume flame{view.window_args(found.focus[0], found.focus[1] + NANOS)}{core} -o culprit.html"

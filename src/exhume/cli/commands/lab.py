@@ -1,0 +1,354 @@
+"""Make pathologies and recordings on purpose: to try the tools, and to measure them."""
+
+import json
+import os
+import random
+import shlex
+import shutil
+import sys
+import textwrap
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from time import monotonic_ns
+
+from exhume.cli import exit_codes
+from exhume.cli.args import Parser, add_json, add_setting, whole_number, zone_of
+from exhume.cli.stopping import ended_by_signals
+from exhume.cli.terminal import ProgressBar, StagedProgress, activity, dir_args, say, suggest
+from exhume.lab.clean import clean
+from exhume.lab.leftovers import left_in
+from exhume.lab.perform import perform, scenario_named
+from exhume.lab.pins import PINS as PIN_KINDS
+from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.score import document
+from exhume.lab.score.judge import judge, judge_again, kept_runs
+from exhume.lab.score.plan import QUIET, Outcome, draw
+from exhume.lab.score.tally import Tally
+from exhume.lab.storm import raise_storm
+from exhume.lab.synth import write_synthetic
+from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in
+from exhume.lab.zombies import make_zombies
+from exhume.model.clock import NANOS
+from exhume.model.errors import LabError, UsageError
+from exhume.model.settings import UTC
+from exhume.model.text import count, duration, listed, percent, size
+from exhume.model.times import format_moment, parse_duration
+
+# Made by other means than a scenario, with options of their own.
+ZOMBIES, STORM = "zombies", "zombie-storm"
+OTHERS = {
+    ZOMBIES: "removed memory cgroups that the kernel keeps, by the kind of page that pins them; they stay",
+    STORM: "one core spinning in the kernel over those zombies",
+}
+ACTIONS = {
+    "list": "List what the lab can make, and what it left here.",
+    "run": "Make a pathology on this machine. `exhume lab list` shows the names. Needs root.",
+    "clean": "Remove all that the lab made on this machine: zombies, cgroups, mounts, swapfile, processes and files.",
+    "score": "Run randomised scenarios, diagnose each without hints, and report the accuracy. Needs root.",
+    "synth": "Write a synthetic recording in the real format: the stacks of a busy node, and an incident to find.",
+}
+EXAMPLES = {
+    "list": ("exhume lab list",),
+    "run": ("exhume lab run softirq-storm --core 3 --for 20s", "exhume lab run zombies --count 5000 --pin tmpfs"),
+    "clean": ("exhume lab clean",),
+    "score": ("exhume lab score --runs 1 --quiet-runs 2", "exhume lab score --only fork-storm quiet --seed 7"),
+    "synth": ("exhume lab synth --cores 96 --hours 1 --dir /tmp/recording",),
+}
+MAX_ZOMBIES = 1_000_000
+MAX_CORE = 8191
+MAX_RUNS = 1000
+MAX_SEED = 2**63 - 1
+
+
+def add_options(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(
+        title="actions", dest="action", metavar="ACTION", required=True, parser_class=Parser
+    )
+    add = {"run": _add_run, "score": _add_score, "synth": _add_synth}
+    for action, summary in ACTIONS.items():
+        added = actions.add_parser(action, help=summary, description=summary, examples=EXAMPLES[action])
+        add.get(action, _add_work)(added)
+
+
+def _add_work(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help=f"Directory for the lab's files and the list of its traces [default: {DEFAULT_WORK}].",
+    )
+
+
+def _add_run(parser: ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="NAME", help="The pathology.")
+    parser.add_argument(
+        "--core", type=whole_number(0, MAX_CORE), metavar="N", help="Core [default: random; zombie-storm: the last]."
+    )
+    parser.add_argument("--for", dest="seconds", metavar="DURATION", help="How long [default: 10s for most].")
+    parser.add_argument(
+        "--seed", type=whole_number(0, MAX_SEED), metavar="N", help="Seed of all that is random [default: random]."
+    )
+    parser.add_argument("--name", metavar="COMM", help="Name of its processes [default: random].")
+    parser.add_argument(
+        "--count", type=whole_number(1, MAX_ZOMBIES), metavar="N", help="zombies: how many [default: 1000]."
+    )
+    parser.add_argument(
+        "--pin",
+        choices=tuple(PIN_KINDS),
+        metavar="KIND",
+        help=f"zombies: the pages that pin them: {listed(list(PIN_KINDS), 9)} [default: tmpfs].",
+    )
+    parser.add_argument(
+        "--parent",
+        metavar="NAME",
+        help="zombies: name of the cgroup to make them in [default: exhume-lab]; zombie-storm: the cgroup of the "
+        "zombies to spin over [default: the newest].",
+    )
+    _add_work(parser)
+
+
+def _add_score(parser: ArgumentParser) -> None:
+    number = whole_number(0, MAX_RUNS)
+    parser.add_argument("--runs", type=number, metavar="N", default=5, help="Runs of each scenario [default: 5].")
+    parser.add_argument(
+        "--quiet-runs", type=number, metavar="N", default=20, help="Runs of a healthy machine [default: 20]."
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", default=[], help="Only these scenarios (quiet is one of them)."
+    )
+    parser.add_argument(
+        "--seed", type=whole_number(0, MAX_SEED), metavar="N", help="Seed of all that is random [default: random]."
+    )
+    add_json(parser)
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="FILE", help="Also write the tables to this Markdown file, run by run."
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="Keep the recordings there, next to the truth.")
+    parser.add_argument(
+        "--again", type=Path, metavar="DIR", help="Run nothing: diagnose the recordings kept there. Needs no root."
+    )
+    _add_work(parser)
+
+
+def _add_synth(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir",
+        "-d",
+        type=Path,
+        metavar="DIR",
+        default=Path("exhume-synth"),
+        help="Directory to write to; it must be new or empty [default: exhume-synth].",
+    )
+    parser.add_argument(
+        "--cores", type=whole_number(1, 4096), metavar="N", default=96, help="Cores of the node [default: 96]."
+    )
+    parser.add_argument("--hours", metavar="H", default="12", help="Hours to write [default: 12].")
+    parser.add_argument(
+        "--seed", type=whole_number(0, MAX_SEED), metavar="N", default=1, help="Seed of the rows [default: 1]."
+    )
+    add_setting(parser, UTC)
+
+
+def run(options: Namespace) -> int:
+    actions = {"list": _list, "run": _run, "clean": _clean, "score": _score, "synth": _synth}
+    return actions[options.action](options)
+
+
+def _list(options: Namespace) -> int:
+    rows = [("name", "to be found", "what happens")]
+    rows += [(each.name, each.cause or "nothing", each.summary) for each in SCENARIOS.values()]
+    rows += [(name, "", summary) for name, summary in OTHERS.items()]
+    rows.append(("synth", "", "(exhume lab synth) a synthetic recording of a large node, with an incident in it"))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lead = sum(widths) + 4
+    # A pipe gets one line for each.
+    room = max(30, shutil.get_terminal_size().columns - lead) if sys.stdout.isatty() else 1000
+    for name, cause, summary in rows:
+        lines = textwrap.wrap(summary, room, break_on_hyphens=False)
+        print(f"{name:<{widths[0]}}  {cause:<{widths[1]}}  {lines[0]}", *lines[1:], sep="\n" + " " * lead)
+    work = options.work or DEFAULT_WORK
+    for traces in filter(None, map(Traces.read, labs_in(work))):
+        if traces.of_this_boot:
+            state = f"{count(traces.zombies, 'zombie')}, {traces.pin}" if traces.finished else "unfinished"
+            print(f"left here: {traces.cgroup}: {state}; remove it with exhume lab clean")
+    for directory in left_in(work):
+        print(f"left here: {directory}; if it is not running any more, remove it with exhume lab clean")
+    return exit_codes.OK
+
+
+def _run(options: Namespace) -> int:
+    for_zombies, for_storm, for_others = {"count", "pin", "parent"}, {"core", "seconds", "parent"}, {"seed", "name"}
+    allowed = {ZOMBIES: for_zombies, STORM: for_storm}.get(options.scenario, {"core", "seconds"} | for_others)
+    for name in sorted((for_zombies | for_storm | for_others) - allowed):
+        if getattr(options, name) is not None:
+            flag = "--for" if name == "seconds" else f"--{name}"
+            raise UsageError(f"{flag} is not for {options.scenario}; see exhume lab run --help")
+    return {ZOMBIES: _make_zombies, STORM: _raise_storm}.get(options.scenario, _perform)(options)
+
+
+def _perform(options: Namespace) -> int:
+    scenario = scenario_named(options.scenario)
+    seconds = None if options.seconds is None else parse_duration(options.seconds) / NANOS
+    try:
+        with ended_by_signals(), StagedProgress() as progress:
+            stage = perform(
+                scenario,
+                seconds=seconds,
+                core=options.core,
+                name=options.name,
+                seed=options.seed,
+                work=options.work,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        say(f"{scenario.name} was stopped, and all that it made is removed")
+        return exit_codes.INTERRUPTED
+    where = f"on core {stage.core}" if scenario.on_core else "on this machine"
+    print(f"{scenario.name}: {stage.seconds:g} s {where}, by {stage.name}; all that it made is removed")
+    suggest(f"exhume diagnose --last {shlex.quote(f'{round(stage.seconds) + 30}s')}, where a recorder ran meanwhile")
+    return exit_codes.OK
+
+
+def _make_zombies(options: Namespace) -> int:
+    began = monotonic_ns()
+    with ProgressBar("making zombies") as bar:
+        lab = make_zombies(
+            options.count or 1000,
+            options.pin or "tmpfs",
+            work=options.work,
+            parent=options.parent,
+            progress=lambda done, total: bar(done / total),
+        )
+    lab.keep()
+    pin, took = PIN_KINDS[lab.pin].description, duration(monotonic_ns() - began)
+    print(f"{count(lab.made, 'zombie')} below {lab.parent}, each pinned by {pin}; took {took}")
+    if lab.holder_pid is not None:
+        say(f"process {lab.holder_pid} holds {lab.files[0]}")
+    suggest(f"exhume lab run zombie-storm{_work_args(options)}, or exhume lab clean{_work_args(options)}")
+    return exit_codes.OK
+
+
+def _raise_storm(options: Namespace) -> int:
+    with ProgressBar("storm") as bar:
+        storm = raise_storm(
+            options.core,
+            parse_duration(options.seconds or "10s") / NANOS,
+            work=options.work,
+            parent=options.parent,
+            progress=lambda done, total: bar(done / total),
+        )
+    print(
+        f"core {storm.core}: {storm.system_s:.1f} s of system time in {storm.elapsed_s:.1f} s "
+        f"({percent(storm.system_s / storm.elapsed_s)}), {count(storm.passes, 'whole pass', 'whole passes')} over "
+        f"{count(storm.zombies, 'zombie')} through {storm.file.name}, the longest {storm.longest_s * 1000:,.1f} ms"
+    )
+    if storm.left < storm.zombies:
+        say(f"{count(storm.zombies - storm.left, 'zombie')} went meanwhile")
+    suggest(f"exhume lab clean{_work_args(options)}")
+    return exit_codes.OK
+
+
+def _work_args(options: Namespace) -> str:
+    return f" --work {shlex.quote(str(options.work))}" if options.work else ""
+
+
+def _clean(options: Namespace) -> int:
+    with activity("removing what the lab made"):
+        cleaned = clean(options.work or DEFAULT_WORK)
+    for directory in cleaned.runs:
+        print(f"removed what {directory.name} left, and {directory}")
+    for traces in cleaned.removed:
+        print(f"removed {traces.cgroup} and {traces.directory}")
+    if cleaned.zombies:
+        print(f"{count(cleaned.zombies[0], 'zombie')} on this machine before, {cleaned.zombies[1]:,} now")
+    for mount in cleaned.used:
+        say(f"{mount} is in use; what it pins is freed when the process that uses it releases it")
+    if cleaned.busy:
+        cleaned.failed.insert(0, f"a process still works on {', '.join(map(str, cleaned.busy))}; end it first")
+    if cleaned.failed:
+        raise LabError("; ".join(cleaned.failed))
+    if not cleaned.removed and not cleaned.runs:
+        print("nothing to remove")
+    return exit_codes.OK
+
+
+def _score(options: Namespace) -> int:
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    if options.again is None:
+        plans = draw(_runs(options), sorted(os.sched_getaffinity(0)), seed)
+        if not plans:
+            raise UsageError("nothing to run; request at least one run")
+        planned = len(plans)
+        judged = judge(plans, options.work, options.keep)
+        say(f"{planned} runs of about 22 s each; seed {seed}")
+    else:
+        planned = len(kept_runs(options.again))
+        if not planned:
+            raise UsageError(f"{options.again} holds no kept recordings; make some with exhume lab score --keep")
+        judged = judge_again(options.again)
+    outcomes: list[Outcome] = []
+    interrupted = False
+    try:
+        with ended_by_signals():
+            for outcome in judged:
+                outcomes.append(outcome)
+                say(f"{len(outcomes):>3}/{planned} {document.in_a_line(outcome)}")
+                _write_document(options.output, document.as_document(Tally(outcomes), planned, seed))
+    except KeyboardInterrupt:
+        interrupted = True
+        say(f"stopped after {len(outcomes)} of {planned} runs")
+    tally = Tally(outcomes)
+    print(json.dumps(document.as_json(tally, planned, seed)) if options.json else document.as_text(tally))
+    for line in tally.missed():
+        say(f"MISSED: {line}")
+    return exit_codes.INTERRUPTED if interrupted else exit_codes.FINDINGS if tally.missed() else exit_codes.OK
+
+
+def _runs(options: Namespace) -> dict[str, int]:
+    """How many runs of each scenario."""
+    chosen = [scenario_named(name).name for name in options.only] or list(SCENARIOS)
+    return {name: options.quiet_runs if name == QUIET else options.runs for name in chosen}
+
+
+def _write_document(path: Path | None, text: str) -> None:
+    """Replace the file atomically: an interrupted run leaves a complete page."""
+    if path is None:
+        return
+    temporary = path.with_name(f".{path.name}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.rename(path)
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {(error.strerror or '').lower()}") from None
+
+
+def _synth(options: Namespace) -> int:
+    with ProgressBar("writing") as bar:
+        written = write_synthetic(
+            options.dir,
+            cores=options.cores,
+            hours=_hours(options.hours),
+            seed=options.seed,
+            progress=lambda done, total: bar(done / total),
+        )
+    zone, incident = zone_of(options), written.incident
+    begin, end = (format_moment(moment, zone, digits=0) for moment in (incident.since, incident.until + NANOS))
+    print(
+        f"{options.dir}: {count(written.cores, 'core')}, {count(written.seconds, 'second')}, "
+        f"{count(written.samples, 'sample')}, {size(written.bytes)}"
+    )
+    say(f"the incident: core {incident.cpu}, {incident.comm}, {incident.function}, from {begin}")
+    where = dir_args(options.dir)
+    suggest(f"exhume flame{where} --since {begin} --until {end} --cpu {incident.cpu} -o incident.html")
+    return exit_codes.OK
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    # 0.0005 hours are the shortest recording there is: two seconds.
+    if not 0.0005 <= hours <= 10_000:
+        raise UsageError(f"{text!r} is not a number of hours: write one above 0, for example 12 or 0.5")
+    return hours

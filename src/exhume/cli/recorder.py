@@ -1,0 +1,114 @@
+"""The recorder's wiring: sources on one side, the store on the other."""
+
+import gc
+import mmap
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from exhume import __version__
+from exhume.collect.assemble import Sources, open_sources
+from exhume.collect.loop import Recorder, RecorderOptions
+from exhume.collect.sources.kmsg import LogPosition
+from exhume.model.clock import NANOS, SystemClock, read_boot_id
+from exhume.model.facts import MissingSource, RecordingFacts
+from exhume.model.ownership import Access
+from exhume.model.priority import raised_priority
+from exhume.model.progress import RecordingSummary, TickSummary
+from exhume.model.settings import RecorderSettings
+from exhume.model.stop import Stop
+from exhume.procfs.host import Host
+from exhume.store.read.events import last_log_sequence
+from exhume.store.write.writer import SegmentWriter
+
+# Every segment holds the names of its own stacks. On a small node a minute has too few samples to share that cost: with
+# five minutes a sample takes half the bytes, and the live segment is still quick to read.
+SMALL_NODE = 1000
+SMALL_SEGMENT_S, SEGMENT_S = 300, 60
+
+
+class NodeRecorder:
+    """A recorder of this node, ready to run, with the sources that are missing."""
+
+    def __init__(self, sources: Sources, store: SegmentWriter, settings: RecorderSettings) -> None:
+        self._sources = sources
+        self._store = store
+        self._settings = settings
+
+    @property
+    def tightened(self) -> bool:
+        """Whether the directory could be read by more users than it should until now."""
+        return self._store.tightened
+
+    @property
+    def missing(self) -> list[MissingSource]:
+        return self._sources.missing
+
+    def run(self, stop: Stop, on_tick: Callable[[TickSummary], None]) -> RecordingSummary:
+        """Record until the stop is set or the time is over."""
+        settings = self._settings
+        options = RecorderOptions(settings.rate_hz, settings.cpu_budget, settings.memory_budget)
+        duration = settings.duration_ns
+        until = None if duration is None else SystemClock().monotonic_ns() + duration
+        # What is loaded by now lives to the end: keep the garbage collector from scanning it.
+        gc.freeze()
+        return Recorder(self._sources, options).run(self._store, stop, until, on_tick)
+
+
+@contextmanager
+def node_recorder(settings: RecorderSettings) -> Iterator[NodeRecorder]:
+    """Open the sources and the store; at the end, what was recorded is sealed."""
+    host = Host()
+    boot_id = read_boot_id(host.proc)
+    sequence = last_log_sequence(settings.directory, boot_id)
+    position = None if sequence is None else LogPosition(boot_id, sequence)
+    with (
+        raised_priority(settings.nice) as nice,
+        closing(open_sources(host, settings.rate_hz, position, keep_secrets=settings.keep_secrets)) as sources,
+    ):
+        facts = facts_of(boot_id, sources, settings.rate_hz, nice)
+        with closing(_open_store(settings, facts)) as store:
+            yield NodeRecorder(sources, store, settings)
+
+
+def _open_store(settings: RecorderSettings, facts: RecordingFacts) -> SegmentWriter:
+    age = settings.max_age_ns
+    return SegmentWriter(
+        settings.directory,
+        facts,
+        max_bytes=settings.max_bytes,
+        max_age_s=None if age is None else age / NANOS,
+        access=Access(settings.group),
+        segment_s=SMALL_SEGMENT_S if facts.cores * facts.rate_hz < SMALL_NODE else SEGMENT_S,
+    )
+
+
+def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = None) -> RecordingFacts:
+    """The facts of a recording that begins now."""
+    sampler = sources.sampler
+    return RecordingFacts(
+        node=platform.node(),
+        boot_id=boot_id,
+        cores=os.cpu_count() or 0,
+        kernel=platform.release(),
+        arch=platform.machine(),
+        event_source=sampler.event_source if sampler else "none",
+        rate_hz=rate_hz if sampler else 0,
+        sources_missing=list(sources.missing),
+        exhume_version=__version__,
+        timezone=_timezone(),
+        page_bytes=mmap.PAGESIZE,
+        nice=nice,
+    )
+
+
+def _timezone() -> str:
+    """The node's time zone by name, else its offset."""
+    try:
+        target = str(Path("/etc/localtime").readlink())
+    except OSError:
+        return time.strftime("%z")
+    return target.partition("zoneinfo/")[2] or time.strftime("%z")

@@ -1,0 +1,176 @@
+"""What commands that read a recording share: opening it, and turning their options into a window."""
+
+from argparse import Namespace
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from exhume.cli import exit_codes
+from exhume.cli.args import value_of, zone_of
+from exhume.cli.terminal import dir_args, say
+from exhume.model.clock import NANOS, SystemClock
+from exhume.model.errors import UsageError
+from exhume.model.settings import DIR
+from exhume.model.times import (
+    Reference,
+    format_clock,
+    format_day,
+    format_moment,
+    format_offset,
+    parse_duration,
+    parse_range,
+    parse_window,
+)
+from exhume.model.window import Window
+from exhume.present.events_view import visible
+from exhume.store.read.recording import Recording
+
+EMPTY = Window(0, 0)
+ALWAYS = Window(0, 2**63 - 1)
+# Damaged files that are listed one by one.
+MAX_LISTED = 10
+
+
+def parse_last(text: str) -> int:
+    """The value of --last in nanoseconds."""
+    length = parse_duration(text)
+    if length <= 0:
+        raise UsageError(f"--last {text}: must be greater than 0, for example 10m")
+    return length
+
+
+def refuse_two_windows(options: Namespace) -> None:
+    """Raise UsageError where two options name a window."""
+    ways = {
+        "--at": getattr(options, "at", None),
+        "--last": options.last,
+        "--since and --until": options.since or options.until,
+    }
+    given = [way for way, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} can't be combined; give one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingView:
+    """An open recording, and how its times are read and shown. `newest` is its end in the order of recording, which
+    need not be its latest wall time."""
+
+    recording: Recording
+    span: Window
+    newest: int
+    reference: Reference
+
+    @classmethod
+    def open(cls, options: Namespace) -> "RecordingView":
+        """Open the recording that the options name."""
+        recording = Recording.open(value_of(options, DIR))
+        now = SystemClock().wall_ns()
+        span = recording.span()
+        newest = recording.newest() or now
+        reference = Reference(now, span.since if span else now, newest, zone_of(options))
+        return cls(recording, span or EMPTY, newest, reference)
+
+    @property
+    def zone(self) -> tzinfo | None:
+        return self.reference.zone
+
+    @property
+    def dir_args(self) -> str:
+        """` --dir D` for a suggested command."""
+        return dir_args(self.recording.directory)
+
+    def window(self, options: Namespace, *, default_ns: int | None = None) -> Window:
+        """The window of --last, --since and --until, clamped to the recording. Without a begin it is that of the
+        recording, or `default_ns` before the end."""
+        if options.last is not None:
+            refuse_two_windows(options)
+            return self.last(parse_last(options.last))
+        begin, end = self._ends(options)
+        if begin is None and end is None and default_ns is not None:
+            return self.last(default_ns)
+        until = self.span.until if end is None else end
+        if begin is None:
+            begin = self.span.since if default_ns is None else min(until, self.span.until) - default_ns
+        return Window(begin, until).clamp(self.span)
+
+    def event_window(self, options: Namespace) -> Window:
+        """The same window without clamping: the kernel log reaches back to before the recording began."""
+        begin, end = self._ends(options)
+        return Window(ALWAYS.since if begin is None else begin, ALWAYS.until if end is None else end)
+
+    def last(self, nanos: int) -> Window:
+        """The last part of the recording."""
+        return Window(self.newest - nanos, self.newest).clamp(self.span)
+
+    def range(self, text: str) -> Window:
+        """A window written as S..U, clamped to the recording."""
+        begin, end = parse_range(text, self.reference)
+        window = Window(self.span.since if begin is None else begin, self.span.until if end is None else end)
+        return window.clamp(self.span)
+
+    def _ends(self, options: Namespace) -> tuple[int | None, int | None]:
+        refuse_two_windows(options)
+        if options.last is not None:
+            return self.newest - parse_last(options.last), None
+        return parse_window(options.since, options.until, self.reference)
+
+    def format(self, window: Window) -> str:
+        """A window for messages and headings."""
+        if window.empty:
+            return "an empty window"
+        zone = self.zone
+        digits = 0 if window.since % NANOS == 0 and window.until % NANOS == 0 else 3
+        begin, end = (format_clock(moment, zone, digits=digits) for moment in (window.since, window.until))
+        days = [format_day(moment, zone) for moment in (window.since, window.until)]
+        end = end if days[0] == days[1] else f"{days[1]} {end}"
+        return f"{days[0]} {begin} – {end} {format_offset(window.since, zone)}"
+
+    def window_args(self, since: int, until: int, *, digits: int = 0) -> str:
+        """` --dir D --since S --until U` for a suggested command."""
+        begin, end = (format_moment(moment, self.zone, digits=digits) for moment in (since, until))
+        return f"{self.dir_args} --since {begin} --until {end}"
+
+    def no_data(self, window: Window, what: str, *, sources: Collection[str] = (), named: str = "that window") -> int:
+        """Say why a window has nothing of a kind. `sources` are those that it comes from: one that was missing is the
+        likeliest reason. Returns the exit code."""
+        say(f"exhume: {self.why_nothing(window, what, sources=sources, named=named)}")
+        return exit_codes.NO_DATA
+
+    def why_nothing(
+        self, window: Window, what: str, *, sources: Collection[str] = (), named: str = "that window"
+    ) -> str:
+        """The sentence of `no_data`."""
+        if self.span.empty:
+            return f"{self.recording.directory} holds no {what} yet; let the recorder run for a few seconds"
+        where = "outside the recording" if window.empty else self.format(window)
+        named = "the recording" if window == self.span else named
+        missing = [str(each) for each in self.recording.facts.missing(*sources)]
+        if missing and not window.empty:
+            return f"no {what} in {named} ({where}); source unavailable: {'; and '.join(missing)}"
+        if window == self.span:
+            return f"no {what} in {named} ({where})"
+        return f"no {what} in {named} ({where}); the recording holds {self.format(self.span)}"
+
+
+def report_damaged(recording: Recording) -> None:
+    """List the files that could not be read, on stderr: every answer states its blind spots."""
+    damaged = recording.damaged
+    for file in damaged[:MAX_LISTED]:
+        say(visible(f"unreadable: {file.path}: {file.reason}"))
+    if len(damaged) > MAX_LISTED:
+        say(f"unreadable: {len(damaged) - MAX_LISTED} more files; see exhume info")
+
+
+def parse_cpus(texts: list[str]) -> set[int] | None:
+    """Cores as users list them: `39`, `0-3`, `0,2,4-7`; None for no list."""
+    found: set[int] = set()
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not all(number.isascii() and number.isdigit() and len(number) <= 5 for number in (first, last)):
+            raise UsageError(f"{part!r} is not a core: write a number, a range (0-3) or a list (0,2,4-7)")
+        if int(last) < int(first):
+            raise UsageError(f"{part!r} is a range without cores: write the smaller number first, {last}-{first}")
+        found.update(range(int(first), int(last) + 1))
+    return found or None

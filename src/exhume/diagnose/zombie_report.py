@@ -1,0 +1,253 @@
+"""The report on dying cgroups (zombies): a census of the node now, and what was recorded of it."""
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exhume.collect.cgroup.census import take_census
+from exhume.collect.cgroup.pins import likely_pins, with_metadata
+from exhume.collect.cgroup.residuals import find_residuals
+from exhume.collect.containers.docker import docker_socket
+from exhume.collect.containers.names import ContainerName, container_names
+from exhume.diagnose.facts.leaks import COLUMNS, Leaker, LeakReport, find_leakers
+from exhume.diagnose.zombies import RECORDING, SAMPLING, WATCHING, Growth, Verdict, growth_between, judge
+from exhume.model.clock import NANOS, SystemClock, read_boot_id
+from exhume.model.errors import RecordingError
+from exhume.model.stop import Stop
+from exhume.model.window import Window
+from exhume.model.zombies import Census, ParentResidual, PinReport
+from exhume.procfs.host import Host
+
+if TYPE_CHECKING:
+    # Importing pyarrow takes 0.2 s, and a node without a recording needs none of it.
+    from exhume.store.read.recording import Recording
+
+# With the start of the program well under a second.
+SAMPLE_S = 0.4
+RESIDUAL_S, PINS_S = 2.5, 5.0
+GROWTH_NS, LONGEST_GROWTH_NS = 3600 * NANOS, 24 * 3600 * NANOS
+CREATORS_LOOKED_UP = 8
+LIVES_LOOKED_UP = 5
+# Two hours, looked at every two seconds.
+WATCHED_AT_MOST = 3600
+
+Points = dict[str, list[tuple[int, int]]]
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Creator:
+    """The process that made one of a leaker's last zombies, as it was recorded."""
+
+    pid: int
+    comm: str | None
+    cmdline: str | None
+    parent_comm: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why the zombies exist. `leaks` is None without a recording of this boot; `recorded` is the window of it that was
+    read."""
+
+    parents: list[ParentResidual]
+    pins: PinReport
+    leaks: LeakReport | None = None
+    recorded: Window | None = None
+    names: Mapping[str, ContainerName] = field(default_factory=dict)
+    creators: Mapping[str, Creator] = field(default_factory=dict)
+    blind_spots: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ZombieReport:
+    """A census at a wall time, with its verdict. Growth is by (hierarchy, controller)."""
+
+    node: str
+    wall: int
+    census: Census
+    verdict: Verdict
+    growth: Mapping[tuple[str, str], Growth] = field(default_factory=dict)
+    blind_spots: list[str] = field(default_factory=list)
+    explanation: Explanation | None = None
+
+
+class RecordedBoot:
+    """The recording of this node's current boot, if there is one; else `note` is the reason."""
+
+    def __init__(self, host: Host, directory: Path) -> None:
+        self.recording, self.note = _recording_of_this_boot(host, directory)
+        self.now = SystemClock().wall_ns()
+        self._booted = self.now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    def window(self, nanos: int) -> Window:
+        """The last nanoseconds, clamped to this boot."""
+        return Window(max(self.now - nanos, self._booted), self.now + NANOS)
+
+    def counts(self) -> Points:
+        """Recorded counts of dying cgroups by hierarchy: of the last hour, or else of the last day."""
+        if self.recording is None:
+            return {}
+        for nanos in (GROWTH_NS, LONGEST_GROWTH_NS):
+            rows = self.recording.read("cgroups", self.window(nanos), ["wall", "hierarchy", "parent", "dying"])
+            found: Points = {}
+            columns = (rows.column(name).to_pylist() for name in ("wall", "hierarchy", "parent", "dying"))
+            for wall, hierarchy, parent, dying in sorted(zip(*columns, strict=True), key=lambda row: row[0]):
+                if parent == "" and dying is not None:
+                    found.setdefault(hierarchy, []).append((wall, dying))
+            if found:
+                return found
+        return {}
+
+
+def _recording_of_this_boot(host: Host, directory: Path) -> "tuple[Recording | None, str]":
+    """The recording, or the reason why there is none."""
+    if not directory.is_dir():
+        return None, f"there is no recording in {directory}"
+    from exhume.store.read.recording import Recording
+
+    try:
+        recording = Recording.open(directory)
+        boot = recording.facts.boot_id
+    except RecordingError as error:
+        return None, str(error)
+    if boot != read_boot_id(host.proc):
+        return None, f"the recording in {directory} is of another boot or node; it is not used"
+    return recording, ""
+
+
+def zombie_report(host: Host, boot: RecordedBoot) -> ZombieReport:
+    """Count the zombies of the node and judge their number and growth."""
+    recorded = boot.counts()
+    enough = any(points[-1][0] - points[0][0] > GROWTH_NS // 60 for points in recorded.values())
+    census = take_census(host, 0.0 if enough else SAMPLE_S)
+    wall = SystemClock().wall_ns()
+    growth = _growth(census, recorded, wall)
+    notes = [boot.note] if boot.note else []
+    return ZombieReport(platform.node(), wall, census, judge(census, growth), growth, notes)
+
+
+def watched_reports(host: Host, every_s: float, stop: Stop) -> Iterator[ZombieReport]:
+    """A report every few seconds until the stop is set; growth is over the time watched."""
+    points: Points = {}
+    while not stop.is_set():
+        began = time.monotonic()
+        census = take_census(host)
+        wall = SystemClock().wall_ns()
+        growth: dict[tuple[str, str], Growth] = {}
+        for each in census.hierarchies:
+            if each.dying is None:
+                continue
+            seen = points.setdefault(f"{each.name} {each.controller}", [])
+            seen.append((wall, each.dying))
+            del seen[: max(0, len(seen) - WATCHED_AT_MOST)]
+            change = growth_between(seen, WATCHING, every_s / 2)
+            if change is not None:
+                growth[each.name, each.controller] = change
+        yield ZombieReport(platform.node(), wall, census, judge(census, growth), growth)
+        stop.wait(every_s - (time.monotonic() - began))
+
+
+def explain(
+    report: ZombieReport, host: Host, boot: RecordedBoot, *, since: int, socket: Path | None, progress: Progress
+) -> ZombieReport:
+    """The report with its explanation; the recording is read from the wall time `since` on."""
+    residuals = find_residuals(host, lambda share: progress("reading cgroups", share), RESIDUAL_S)
+    pins = likely_pins(
+        host, residuals.parents, progress=lambda share: progress("looking for pins", share), seconds=PINS_S
+    )
+    explanation = Explanation(with_metadata(residuals.parents, pins), pins, blind_spots=list(residuals.blind_spots))
+    if boot.recording is not None:
+        progress("reading the recording", 0.0)
+        explanation = _with_leakers(explanation, report.census, boot.recording, since, socket)
+    return replace(report, explanation=explanation)
+
+
+def _growth(census: Census, recorded: Points, wall: int) -> dict[tuple[str, str], Growth]:
+    found: dict[tuple[str, str], Growth] = {}
+    for each in census.hierarchies:
+        if each.dying is None:
+            continue
+        # The recorder counts memory cgroups; on v2, where controllers are not counted apart, all.
+        points = recorded.get(each.name, []) if each.controller in ("memory", "all") else []
+        growth = growth_between([*points, (wall, each.dying)], RECORDING)
+        if growth is None and each.growth_per_hour is not None and each.sampled_s:
+            gained = round(each.growth_per_hour * each.sampled_s / 3600)
+            since = wall - int(each.sampled_s * NANOS)
+            growth = Growth(each.growth_per_hour, each.sampled_s, each.dying - gained, each.dying, since, SAMPLING)
+        if growth is not None:
+            found[each.name, each.controller] = growth
+    return found
+
+
+def _with_leakers(
+    explanation: Explanation, census: Census, recording: "Recording", since: int, socket: Path | None
+) -> Explanation:
+    import pyarrow.compute as pc
+
+    span, memory = recording.span(), census.memory
+    if span is None or memory is None or memory.number is None:
+        return explanation
+    window = Window(since, span.until).clamp(span)
+    rows = recording.read("cgroup_events", window, [*COLUMNS, "hierarchy"])
+    rows = rows.filter(pc.equal(rows.column("hierarchy"), memory.number)).sort_by("wall")
+    leaks = find_leakers({name: rows.column(name).to_pylist() for name in COLUMNS}, span.until)
+    names = container_names(docker_socket(socket), since // NANOS)
+    spots = [*explanation.blind_spots, *names.blind_spots, *_gaps(recording, window, rows.num_rows)]
+    return replace(
+        explanation,
+        leaks=leaks,
+        recorded=window,
+        names=names.names,
+        creators=_creators(recording, leaks.leakers[:CREATORS_LOOKED_UP]),
+        blind_spots=spots,
+    )
+
+
+def _gaps(recording: "Recording", window: Window, events: int) -> list[str]:
+    """Why the recorded lives of cgroups may be incomplete."""
+    found = []
+    lost = sum(loss.count for loss in recording.losses(window) if loss.kind == "lost-task-records")
+    if lost:
+        found.append(f"{lost:,} task records were lost, maybe removals of cgroups: some leakers may have fewer zombies")
+    missing = sum(gap.seconds for gap in recording.gaps(window))
+    if missing >= 1:
+        found.append(f"nothing was recorded in {missing:,.0f} of the {window.seconds:,.0f} seconds that were read")
+    if not events:
+        found.append("the recording has no cgroup events: tracefs was not readable, or no cgroup was made")
+    behind = (SystemClock().wall_ns() - window.until) / NANOS
+    if behind > 10:
+        found.append(f"the recording ended {behind:,.0f} s ago; zombies created since are not attributed")
+    return found
+
+
+def _creators(recording: "Recording", leakers: list[Leaker]) -> Mapping[str, Creator]:
+    """A process that made one of the last zombies of each leaker: the last of which most is known."""
+    found = {}
+    for leaker in leakers:
+        made = [(life.pid, life.comm, life.born) for life in reversed(leaker.lives)]
+        known = [(pid, comm, born) for pid, comm, born in made if pid and born][:LIVES_LOOKED_UP]
+        creators = [_creator(recording, pid, comm, born) for pid, comm, born in known]
+        if creators:
+            found[leaker.pattern] = max(creators, key=lambda each: (bool(each.cmdline), bool(each.parent_comm)))
+    return found
+
+
+def _creator(recording: "Recording", pid: int, comm: str | None, born: int) -> Creator:
+    """The recorded process that made a cgroup. A short-lived one may exit before its command line is read."""
+    around = Window(born - 60 * NANOS, born + 2 * NANOS)
+    rows = recording.read("processes", around, ["wall", "pid", "ppid", "comm", "cmdline"]).to_pylist()
+    process = last_seen(rows, pid, around.until)
+    parent = last_seen(rows, process["ppid"], around.until) if process and process["ppid"] else None
+    return Creator(pid, comm, process["cmdline"] if process else None, parent["comm"] if parent else None)
+
+
+def last_seen(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any] | None:
+    """The last row of a pid before a moment. One taken while it exits has no name any more, and is left out."""
+    from exhume.collect.perf.tasks import EXITING
+
+    known = [row for row in rows if row["pid"] == pid and row["wall"] <= until and row["comm"] != EXITING]
+    return max(known, key=lambda row: row["wall"], default=None)
