@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.store.store_rows import cpu_rows, record_noise, recorded_ticks, recorder, tick_at
 
+from exhume.store.format.names import RESERVE_NAME
 from exhume.store.read.recording import Recording
-from exhume.store.write.live import RESERVE_NAME
 from exhume.store.write.reserve import RESERVE_BYTES, Reserve
 
 

@@ -10,10 +10,10 @@ from tests.store.store_rows import cpu_rows, recorder, sample_rows, tick_at
 
 from exhume.model import isolation
 from exhume.model.window import Window
+from exhume.store.format.names import DAMAGED_SUFFIX
 from exhume.store.format.schema import DAMAGED
 from exhume.store.read.index import SET_ASIDE
 from exhume.store.read.recording import Recording
-from exhume.store.write.live import DAMAGED_SUFFIX
 from exhume.store.write.writer import SegmentWriter
 
 ALWAYS = Window(0, 2**62)

@@ -16,8 +16,8 @@ from exhume.lab.synth.minute import minute_tables
 from exhume.lab.synth.world import NOTICED_NS, QUEUE, TRACKED, VISIBLE, Incident, World, build_world
 from exhume.model.clock import MILLIS
 from exhume.model.errors import RecordingError, UsageError
-from exhume.store.format.names import SegmentName, boot_part
-from exhume.store.write.live import LIVE_DIRECTORY, LiveTable
+from exhume.store.format.names import LIVE_DIRECTORY, SegmentName, boot_part
+from exhume.store.write.live import LiveTable
 from exhume.store.write.lock import DirectoryLock, cannot_write
 from exhume.store.write.seal import seal
 from exhume.store.write.writer import to_batch

@@ -17,6 +17,18 @@ from datetime import UTC, datetime, timedelta
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
 
+LIVE_DIRECTORY = "live"
+LIVE_SUFFIX = ".arrows"
+# Names inside the live directory of segments on their way in and out. Two levels below the recording, so that a
+# pattern such as D/*/cpu.parquet never sees them.
+SEALING_SUFFIX = ".sealing"
+DROPPING_SUFFIX = ".dropping"
+# Room that the recorder holds for a full disk.
+RESERVE_NAME = "reserve"
+# A segment that can't be sealed; it is kept for people, and goes when its time comes.
+DAMAGED_SUFFIX = ".damaged"
+PARQUET_SUFFIX = ".parquet"
+
 _PATTERN = re.compile(
     r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?", re.ASCII
 )

@@ -14,17 +14,17 @@ import numpy.typing as npt
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import NoRecording, RecordingError
 from exhume.model.window import Window
-from exhume.store.format.names import SegmentName
-from exhume.store.write.live import (
+from exhume.store.format.names import (
     DAMAGED_SUFFIX,
     DROPPING_SUFFIX,
     LIVE_DIRECTORY,
     LIVE_SUFFIX,
+    PARQUET_SUFFIX,
     RESERVE_NAME,
     SEALING_SUFFIX,
+    SegmentName,
 )
 from exhume.store.write.lock import LOCK_NAME
-from exhume.store.write.seal import PARQUET_SUFFIX
 
 FOREIGN = "not part of a recording"
 SET_ASIDE = "damaged: it could not be sealed, and was set aside"

@@ -17,7 +17,7 @@ from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES
 from exhume.model.window import Window
 from exhume.store.format.files import FORBIDDEN, map_regular, open_regular, read_regular
-from exhume.store.format.names import SegmentName
+from exhume.store.format.names import PARQUET_SUFFIX, SegmentName
 from exhume.store.format.overview import FILE as OVERVIEW_FILE
 from exhume.store.format.overview import MOST_BYTES as MOST_OVERVIEW_BYTES
 from exhume.store.format.overview import is_whole
@@ -37,7 +37,6 @@ from exhume.store.format.schema import (
 from exhume.store.read.index import FOREIGN, Segment, Skipped
 from exhume.store.read.progress import check_wanted
 from exhume.store.write.live import LiveStream
-from exhume.store.write.seal import PARQUET_SUFFIX
 
 # A minute of a thousand cores is a tenth of it.
 MOST_LIVE_BYTES = 1 << 30

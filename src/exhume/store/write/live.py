@@ -14,18 +14,9 @@ import pyarrow.ipc
 
 from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import Access, open_own
+from exhume.store.format.names import LIVE_SUFFIX
 from exhume.store.format.schema import DECODING_ERRORS, UnreadableFile, check_required, check_schema, with_facts
 
-LIVE_DIRECTORY = "live"
-LIVE_SUFFIX = ".arrows"
-# Names inside the live directory of segments on their way in and out. Two levels below the recording, so that a
-# pattern such as D/*/cpu.parquet never sees them.
-SEALING_SUFFIX = ".sealing"
-DROPPING_SUFFIX = ".dropping"
-# Room that the recorder holds for a full disk.
-RESERVE_NAME = "reserve"
-# A segment that can't be sealed; it is kept for people, and goes when its time comes.
-DAMAGED_SUFFIX = ".damaged"
 # What every message begins with (Arrow's columnar format, encapsulated messages).
 _CONTINUATION = b"\xff\xff\xff\xff"
 

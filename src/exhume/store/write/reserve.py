@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from exhume.model.ownership import PRIVATE_FILE, open_own
-from exhume.store.write.live import RESERVE_NAME
+from exhume.store.format.names import RESERVE_NAME
 
 RESERVE_BYTES = 4 << 20
 # Never more than this part of what is free: on a small disk the rows need it more.

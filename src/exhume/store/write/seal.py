@@ -19,20 +19,18 @@ from exhume.model.clock import MILLIS
 from exhume.model.ownership import PRIVATE_DIRECTORY, Access, trusted_users
 from exhume.store.format.files import check_regular
 from exhume.store.format.layout import ROW_GROUP_ROWS, arrange, layout_of
-from exhume.store.format.names import SegmentName
-from exhume.store.format.overview import FILE, OverviewRows
-from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, known_table, time_column
-from exhume.store.write.live import (
+from exhume.store.format.names import (
     DAMAGED_SUFFIX,
     DROPPING_SUFFIX,
     LIVE_DIRECTORY,
     LIVE_SUFFIX,
+    PARQUET_SUFFIX,
     SEALING_SUFFIX,
-    LiveStream,
-    live_tables,
+    SegmentName,
 )
-
-PARQUET_SUFFIX = ".parquet"
+from exhume.store.format.overview import FILE, OverviewRows
+from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, known_table, time_column
+from exhume.store.write.live import LiveStream, live_tables
 
 
 @dataclass(frozen=True, slots=True)

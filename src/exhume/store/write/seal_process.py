@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.model.ownership import Access
-from exhume.store.format.names import SegmentName
+from exhume.store.format.names import LIVE_DIRECTORY, SegmentName
 from exhume.store.format.schema import DECODING_ERRORS
-from exhume.store.write.live import LIVE_DIRECTORY
 from exhume.store.write.seal import DamagedSegment, Sealed, SealProcessFailed, seal
 
 # No segment takes this long, on no machine: a process that does follows damaged bytes in circles.

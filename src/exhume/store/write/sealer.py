@@ -13,10 +13,9 @@ from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
 from exhume.model.memory import give_back
 from exhume.model.ownership import Access
-from exhume.store.format.names import SegmentName
+from exhume.store.format.names import LIVE_DIRECTORY, LIVE_SUFFIX, SegmentName
 from exhume.store.format.schema import DISK_FULL
 from exhume.store.read.index import Segment
-from exhume.store.write.live import LIVE_DIRECTORY, LIVE_SUFFIX
 from exhume.store.write.lock import FULL, cannot_write
 from exhume.store.write.reserve import Reserve
 from exhume.store.write.retention import Retention

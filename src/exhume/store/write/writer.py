@@ -17,9 +17,9 @@ from exhume.model.facts import RecordingFacts
 from exhume.model.memory import use_one_arena
 from exhume.model.ownership import Access
 from exhume.model.tables import TABLES, Columns
-from exhume.store.format.names import SegmentName, boot_part
+from exhume.store.format.names import LIVE_DIRECTORY, SegmentName, boot_part
 from exhume.store.format.schema import DIMENSIONS, DISK_FULL, schema_of
-from exhume.store.write.live import LIVE_DIRECTORY, LiveTable
+from exhume.store.write.live import LiveTable
 from exhume.store.write.lock import FULL, DirectoryLock, cannot_write
 from exhume.store.write.retention import Retention
 from exhume.store.write.seal import leftovers, sweep
