@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.store_rows import loss_row, recorder, sample_rows, seconds, tick_at
 
+from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS
 from exhume.model.errors import UsageError
 from exhume.model.window import Window
+from exhume.store.read import profile
 from exhume.store.read.index import gaps_between
 from exhume.store.read.profile import ProfileFilter, StackProfile
 from exhume.store.read.recording import Recording
@@ -89,6 +91,20 @@ def test_segments_add_up(tmp_path: Path) -> None:
     assert len(recording.segments) == 3
     assert folded(recording.profile(ALWAYS)) == {line: count * 150 for line, count in WHOLE.items()}
     assert folded(recording.profile(Window(*seconds(58, 63)))) == {line: count * 5 for line, count in WHOLE.items()}
+
+
+@pytest.mark.parametrize("fold_rows", [1, 3, 500_000])
+def test_sums_are_the_same_however_often_they_are_folded(tmp_path: Path, monkeypatch, fold_rows: int) -> None:
+    monkeypatch.setattr(profile, "_FOLD_ROWS", fold_rows)
+    write_synthetic(tmp_path / "r", cores=2, hours=12 / 60, seed=3)
+    recording = Recording.open(tmp_path / "r")
+    # More segments than are read at once.
+    assert len(recording.segments) >= 2 * profile._AHEAD
+    whole = recording.profile(recording.span() or Window(0, 0))
+    parts = [recording.profile(segment.name.span) for segment in recording.segments]
+    assert (whole.samples, whole.weight_us) == (sum(p.samples for p in parts), sum(p.weight_us for p in parts))
+    pairs = list(zip(whole.comm_index.tolist(), whole.stack_index.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
 
 
 @pytest.mark.parametrize(

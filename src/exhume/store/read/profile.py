@@ -4,6 +4,7 @@ This is the path that has to be quick, so it decodes only the row groups and col
 numbers (stack hashes, dictionary codes) until the names of the few frames that are left are wanted.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -33,8 +34,11 @@ from exhume.store.read.stacks import (
     names_with,
 )
 
-# Segments from which on it pays to read them side by side.
+# Segments from which on it pays to read them side by side, and how many are read before they are summed.
 _MANY = 8
+_AHEAD = 4
+# Rows of segments that are kept before equal ones are summed: memory follows the distinct stacks, not the time.
+_FOLD_ROWS = 500_000
 
 Noter = Callable[[Segment, str, UnreadableFile], None]
 
@@ -142,7 +146,12 @@ def _parts(readings: "list[_Reading]", wanted: ProfileFilter) -> "Iterator[_Part
         yield from (_part(reading, wanted) for reading in readings)
         return
     with ThreadPoolExecutor(2) as threads:
-        yield from threads.map(lambda reading: _part(reading, wanted), readings)
+        # A few at a time: sums of thousands of segments that wait for their names would take gigabytes.
+        coming = deque(threads.submit(_part, reading, wanted) for reading in readings[:_AHEAD])
+        for reading in [*readings[_AHEAD:], *[None] * len(coming)]:
+            yield coming.popleft().result()
+            if reading is not None:
+                coming.append(threads.submit(_part, reading, wanted))
 
 
 def _part(reading: "_Reading", wanted: ProfileFilter) -> "_Part | None":
@@ -253,12 +262,20 @@ class _Sums:
     def __init__(self) -> None:
         self._comms: dict[str, int] = {}
         self._parts: list[tuple[Ints, Ids, Ints, Ints]] = []
+        self._rows = 0
+        self._fold_at = _FOLD_ROWS
 
     def add(self, part: _Part) -> Ids:
         """Add a segment; returns the stacks that it shows."""
         if len(part.comm):
             known = np.array([self._comms.setdefault(name, len(self._comms)) for name in part.comms])
             self._parts.append((known[part.comm], part.stacks[part.stack], part.counts, part.weights_us))
+            self._rows += len(part.comm)
+            if self._rows > self._fold_at:
+                comm, stacks, index, counts, weights = self.total()
+                self._parts = [(comm, stacks[index], counts, weights)]
+                self._rows = len(comm)
+                self._fold_at = max(_FOLD_ROWS, 2 * self._rows)
         return part.stacks
 
     @property
