@@ -1,6 +1,7 @@
-"""The page's server beside a recorder: waits for the recording, serves it, and ends when the recorder does."""
+"""The page's server next to a recorder: waits for the recording, serves it, and ends when the recorder does."""
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from exhume.cli import exit_codes
 from exhume.cli.log import configure_logging
-from exhume.cli.serving import Serving, serve
+from exhume.cli.server import ServerOptions, serve
 from exhume.cli.terminal import say
 from exhume.model.errors import ExhumeError
 from exhume.model.settings import LOG, TOKEN
@@ -19,12 +20,15 @@ WAIT_S = 30.0
 
 def main(directory: Path, listen: str, *, open_browser: bool) -> int:
     """Serve a recording that is about to begin."""
-    threading.Thread(target=_end_with_the_recorder, daemon=True).start()
     until = time.monotonic() + WAIT_S
     while not (directory / "recorder.lock").exists() and time.monotonic() < until:
-        time.sleep(0.05)
+        # Readable only at its end: nothing is written to it.
+        if select.select([0], [], [], 0.05)[0]:
+            return exit_codes.OK
+    watch = threading.Thread(target=_end_with_the_recorder, daemon=True)
     try:
-        serve(directory, Serving.of(listen, TOKEN.text(), (), None, None), open_browser=open_browser)
+        options = ServerOptions.of(listen, TOKEN.text(), (), None, None)
+        serve(directory, options, open_browser=open_browser, after_fork=watch.start)
     except ExhumeError as error:
         say(f"exhume: the page is not served: {error}")
         return exit_codes.ERROR
@@ -32,7 +36,7 @@ def main(directory: Path, listen: str, *, open_browser: bool) -> int:
 
 
 def _end_with_the_recorder() -> None:
-    """Standard input is a pipe of the recorder's: it ends with it, however that ends."""
+    """Standard input is a pipe from the recorder, which the kernel closes however the recorder ends."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

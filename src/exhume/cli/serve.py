@@ -1,6 +1,6 @@
 """Show a recording in the browser: the second, the core and the stack, also while it is being recorded.
 
-The page is on this machine alone unless --listen says otherwise; then a token is needed to open it.
+The page is on loopback unless --listen says otherwise; then a token is required to open it.
 """
 
 import sys
@@ -21,7 +21,7 @@ def add_options(parser: ArgumentParser) -> None:
         action="append",
         metavar="HOST",
         default=[],
-        help="A name that this machine is reached by, beside its addresses; may be repeated.",
+        help="Another host name of this machine, such as a proxy's; may be repeated.",
     )
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="Serve by TLS with this certificate (PEM).")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="The certificate's key (PEM).")
@@ -29,12 +29,12 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.serving import Serving, serve
+    from exhume.cli.server import ServerOptions, serve
     from exhume.store.read.index import list_recording
 
     directory = value_of(options, DIR)
-    # A directory without a recording is told now, not on an empty page.
+    # A directory without a recording is reported now, not on an empty page.
     list_recording(directory)
-    serving = Serving.of(options.listen, options.token, options.name, options.tls_cert, options.tls_key)
-    serve(directory, serving, open_browser=not options.no_open and sys.stdout.isatty())
+    server = ServerOptions.of(options.listen, options.token, options.name, options.tls_cert, options.tls_key)
+    serve(directory, server, open_browser=not options.no_open and sys.stdout.isatty())
     return exit_codes.OK

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.store.store_rows import cpu_rows, loss_row, recorder, sample_rows, tick_at
 
 from exhume.model.clock import MILLIS
-from exhume.present.web.opened import Opened
+from exhume.present.web.core_grid import pool_measure
+from exhume.present.web.handle import RecordingHandle
 from exhume.store.format.overview import FILE, MEASURE, Piece, read_overview, seconds_of
 from exhume.store.read.core_grid import STATES, columns_for
 from exhume.store.read.index import Segment
@@ -39,11 +40,8 @@ def assert_alike(told: Piece | None, wanted: Piece) -> None:
 
 def heatmap(directory: Path) -> tuple[list[int], list[list[int]], list[list[int]]]:
     """All of a recording as the page draws it."""
-    opened = Opened(directory)
-    try:
-        pooled = opened.seconds.measured(opened.recording(), opened.span(), CELLS, MEASURE)
-    finally:
-        opened.readers.stop()
+    handle = RecordingHandle(directory)
+    pooled = pool_measure(handle, handle.span(), CELLS, MEASURE)
     return pooled.cpus, pooled.values.tolist(), pooled.states.tolist()
 
 

@@ -1,1 +1,1 @@
-"""The page in the browser: a server that only reads a recording, and the page's built files beside it."""
+"""The page in the browser: a server that only reads a recording, its workers, and the page's built files."""

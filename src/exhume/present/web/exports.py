@@ -2,8 +2,6 @@
 
 from datetime import UTC
 
-from starlette.responses import Response
-
 from exhume.model.times import format_moment
 from exhume.model.window import Window
 from exhume.present.flame import FlameTree
@@ -13,11 +11,13 @@ from exhume.present.flame_svg import render_svg
 from exhume.present.folded import render_folded
 from exhume.present.pprof import render_pprof
 from exhume.present.speedscope import render_speedscope
-from exhume.present.web.asked import Asked
+from exhume.present.web.params import Format
+from exhume.present.web.query import BoundQuery
+from exhume.present.web.reply import Reply
 from exhume.store.read.profile import StackProfile
 
-# The ending and the kind of each.
-FORMATS = {
+# The suffix and the media type of each.
+FORMATS: dict[Format, tuple[str, str]] = {
     "folded": ("folded.txt", "text/plain; charset=utf-8"),
     "pprof": ("pb.gz", "application/gzip"),
     "speedscope": ("speedscope.json", "application/json"),
@@ -26,11 +26,11 @@ FORMATS = {
 }
 
 
-def render(form: str, question: Asked, tree: FlameTree, base: Window | None, profile: StackProfile) -> Response:
+def render(form: Format, query: BoundQuery, tree: FlameTree, base: Window | None, profile: StackProfile) -> Reply:
     """The file, named after node and time."""
-    node = question.recording.facts.node
+    node = query.recording.facts.node
     ending, media = FORMATS[form]
-    window = question.window
+    window = query.window
     if form == "pprof":
         content = render_pprof(tree, window)
     elif form == "speedscope":
@@ -42,23 +42,23 @@ def render(form: str, question: Asked, tree: FlameTree, base: Window | None, pro
             title=f"{node} · CPU flame graph",
             window=_shown(window),
             baseline=_shown(base) if base else "",
-            filters=_filters(question),
+            filters=_filters(query),
             blind_spots=profile.blind_spots,
         )
         content = (render_svg if form == "svg" else render_html)(tree, page).encode("utf-8", "replace")
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in node) or "node"
     name = f"exhume-{safe}-{format_moment(window.since, UTC, digits=0).replace(':', '')}.{ending}"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return Response(content, media_type=media, headers=headers)
+    return Reply(content, media, headers=headers)
 
 
 def _shown(window: Window) -> str:
     return f"{format_moment(window.since, UTC)} to {format_moment(window.until, UTC)}"
 
 
-def _filters(question: Asked) -> list[str]:
-    wanted = question.wanted
-    cores = ",".join(map(str, sorted(question.cpus))) if question.cpus is not None else None
+def _filters(query: BoundQuery) -> list[str]:
+    wanted = query.filter
+    cores = ",".join(map(str, sorted(query.cpus))) if query.cpus is not None else None
     named = [
         ("core", cores),
         ("thread", wanted.comm),
@@ -68,4 +68,4 @@ def _filters(question: Asked) -> list[str]:
         ("stacks matching", wanted.stack_regex),
         ("in", wanted.leaf),
     ]
-    return [f"{word} {value}" for word, value in named if value is not None]
+    return [f"{label} {value}" for label, value in named if value is not None]

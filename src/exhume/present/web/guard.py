@@ -1,7 +1,7 @@
-"""Who may ask: this machine alone unless a token is shown; and what a browser may do with the answers.
+"""Access control: loopback without a token, anything else with one; and what a browser may do with the answers.
 
-A page from elsewhere must not read a recording through the browser of somebody who may: names that are not ours are
-refused (DNS rebinding), and so are requests that another site sends.
+Another site must not read a recording through the browser of a user who may: requests for other host names are refused
+(DNS rebinding), and so are requests that another site sends.
 """
 
 import hmac
@@ -16,11 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "exhume-token"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-READING = ("GET", "HEAD")
+METHODS = ("GET", "HEAD")
 STREAM = "/api/live"
-# Browsers keep strict cookies back when a link on another site is followed (in a chat, in a ticket). The page that asks
-# for itself again, with what stands after #, is this site's own, and then they show them.
-AGAIN, AGAIN_SCRIPT = "/again.js", 'location.replace(location.pathname + "?" + location.hash);'
+# Browsers do not send SameSite=Strict cookies when a link on another site is followed (in a chat, in a ticket). A page
+# that reloads itself, with its fragment, is this site's own request, and gets them.
+RELOAD, RELOAD_SCRIPT = "/again.js", 'location.replace(location.pathname + "?" + location.hash);'
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -37,8 +37,8 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`hosts` are the names (without port) that requests may be for; empty: any. `token` has to be shown where it is
-    set; `secure` says that the page is reached by TLS."""
+    """`hosts` are the names (without port) that requests may be for; empty: any. `token` is required where it is set;
+    `secure` means that the page is served by TLS."""
 
     hosts: Collection[str] = LOOPBACK_NAMES
     token: str | None = None
@@ -46,7 +46,7 @@ class Rules:
 
 
 class Guard:
-    """Stands before everything."""
+    """ASGI middleware in front of everything."""
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self._app = app
@@ -61,19 +61,19 @@ class Guard:
         if refusal is not None:
             await JSONResponse({"detail": refusal}, 403, headers=HEADERS)(scope, receive, send)
             return
-        if scope["method"] not in READING:
-            sentence = "this server only reads: GET is all it answers"
-            await JSONResponse({"detail": sentence}, 405, headers={**HEADERS, "allow": ", ".join(READING)})(
+        if scope["method"] not in METHODS:
+            detail = "this server only reads: send GET or HEAD"
+            await JSONResponse({"detail": detail}, 405, headers={**HEADERS, "allow": ", ".join(METHODS)})(
                 scope, receive, send
             )
             return
-        if self._rules.token is not None and scope["path"] == AGAIN:
-            await Response(AGAIN_SCRIPT, media_type="text/javascript", headers=HEADERS)(scope, receive, send)
+        if self._rules.token is not None and scope["path"] == RELOAD:
+            await Response(RELOAD_SCRIPT, media_type="text/javascript", headers=HEADERS)(scope, receive, send)
             return
-        if self._rules.token is not None and (not self._shown_in_cookie(headers) or _token_in(scope)):
-            await self._ask_for_token(scope, receive, send)
+        if self._rules.token is not None and (not self._has_token(headers) or _token_in(scope)):
+            await self._require_token(scope, receive, send)
             return
-        # Who asks for the head gets that of GET's answer, whose body the server leaves out. A stream has no end.
+        # HEAD is answered as GET, and uvicorn drops the body. A stream has no end.
         if scope["method"] == "HEAD" and scope["path"] != STREAM:
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, _with_headers(send))
@@ -87,17 +87,17 @@ class Guard:
         )
 
     def _site(self, headers: Headers) -> str | None:
-        """Browsers say where a request comes from; programs say nothing, and may ask."""
+        """Browsers send where a request comes from; other programs send nothing, and may ask."""
         site = headers.get("sec-fetch-site")
         origin = headers.get("origin")
         navigating = headers.get("sec-fetch-mode") == "navigate"
         if site in ("cross-site", "same-site") and not navigating:
             return "another site asked: only this page may"
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _netloc(origin) != headers.get("host"):
             return "another site asked: only this page may"
         return None
 
-    def _shown_in_cookie(self, headers: Headers) -> bool:
+    def _has_token(self, headers: Headers) -> bool:
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
@@ -108,19 +108,19 @@ class Guard:
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), (self._rules.token or "").encode())
 
-    async def _ask_for_token(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The link with the token is opened once; from then on a cookie shows it, and the address bar does not."""
-        shown = _token_in(scope)
-        if not self._is_token(shown):
-            if not shown and _arrived_by_link(Headers(scope=scope)):
-                page = f'<!doctype html><title>exhume</title><script src="{AGAIN}"></script>opening the page ...'
+    async def _require_token(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The link with the token is opened once; from then on a cookie has it, and the address bar does not."""
+        given = _token_in(scope)
+        if not self._is_token(given):
+            if not given and _arrived_by_link(Headers(scope=scope)):
+                page = f'<!doctype html><title>exhume</title><script src="{RELOAD}"></script>opening the page ...'
                 await HTMLResponse(page, 401, headers=HEADERS)(scope, receive, send)
                 return
-            sentence = "a token is needed: open the link that exhume serve printed, which has it at its end"
-            await JSONResponse({"detail": sentence}, 401, headers=HEADERS)(scope, receive, send)
+            detail = "a token is needed: open the link that exhume serve printed, which has it at its end"
+            await JSONResponse({"detail": detail}, 401, headers=HEADERS)(scope, receive, send)
             return
         answer = RedirectResponse("/" + scope["path"].lstrip("/"), 303, headers=HEADERS)
-        answer.set_cookie(COOKIE, shown, httponly=True, samesite="strict", secure=self._rules.secure)
+        answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", secure=self._rules.secure)
         await answer(scope, receive, send)
 
 
@@ -135,6 +135,14 @@ def _token_in(scope: Scope) -> str:
     return dict(parse_qsl(query.decode(errors="replace"))).get("token", "")
 
 
+def _netloc(origin: str) -> str | None:
+    """The host and port of an Origin header; None where it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
 def _name(host: str) -> str:
     """The name in a Host header, without its port."""
     if host.startswith("["):
@@ -143,7 +151,7 @@ def _name(host: str) -> str:
 
 
 def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             found = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
@@ -151,4 +159,4 @@ def _with_headers(send: Send) -> Send:
             found.setdefault("cache-control", "no-store")
         await send(message)
 
-    return sending
+    return send_with_headers

@@ -1,0 +1,187 @@
+"""The page's server: its address, who may open it, and the privileges it drops. Used by `exhume serve` and `exhume`
+without a command."""
+
+import contextlib
+import errno
+import ipaddress
+import os
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from exhume.cli.privileges import become, become_reader
+from exhume.cli.terminal import say
+from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.settings import LISTEN, TOKEN
+
+if TYPE_CHECKING:
+    from exhume.present.web.guard import Rules
+
+NOBODY = 65534
+# (uid_t) -1, which setresuid(2) takes for no change.
+NO_ID = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where to serve, and who may open it."""
+
+    host: str
+    port: int
+    token: str | None
+    names: tuple[str, ...]
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @classmethod
+    def of(
+        cls, listen: str, token: str | None, names: Sequence[str], tls_cert: Path | None, tls_key: Path | None
+    ) -> Self:
+        """Raises UsageError for an address that makes no sense."""
+        host, port = LISTEN.read(listen)
+        if (tls_cert is None) != (tls_key is None):
+            raise UsageError("--tls-cert and --tls-key go together: give both")
+        for file in (tls_cert, tls_key):
+            if file is not None and not os.access(file, os.R_OK):
+                raise UsageError(f"{file} can't be read; --tls-cert and --tls-key take PEM files")
+        given = TOKEN.read(token or "")
+        if given is None and not _is_loopback(host):
+            given = secrets.token_urlsafe(24)
+        return cls(host, port, given, tuple(name.lower() for name in names), tls_cert, tls_key)
+
+    @property
+    def secure(self) -> bool:
+        return self.tls_cert is not None
+
+    def link(self, port: int) -> str:
+        """The URL to open; the token is in it where one is required."""
+        shown = "localhost" if self.host == "127.0.0.1" else f"[{self.host}]" if ":" in self.host else self.host
+        if self.host in ("0.0.0.0", "::"):
+            shown = socket.gethostname()
+        token = f"/?token={self.token}" if self.token else "/"
+        return f"{'https' if self.secure else 'http'}://{shown}:{port}{token}"
+
+    def rules(self) -> "Rules":
+        """What the guard lets in: requests for this machine's own names and addresses."""
+        from exhume.present.web.guard import LOOPBACK_NAMES, Rules
+
+        own = [f"[{self.host}]" if ":" in self.host else self.host.lower(), *self.names]
+        if self.host in ("0.0.0.0", "::"):
+            own += [socket.gethostname().lower(), *_addresses()]
+        return Rules(hosts=frozenset([*LOOPBACK_NAMES, *own]), token=self.token, secure=self.secure)
+
+
+def serve(
+    directory: Path, options: ServerOptions, *, open_browser: bool, after_fork: Callable[[], None] | None = None
+) -> None:
+    """Serve until a signal comes; `after_fork` may start threads."""
+    from exhume.present.web.peer import ROOT, starter
+
+    listener = _listen(options.host, options.port)
+    users = (ROOT, starter())
+    # Before anything is forked: workers get the privileges that are left.
+    drop_root(directory, [file for file in (options.tls_cert, options.tls_key) if file is not None])
+    from exhume.present.web.worker import Template
+
+    # Forked before the server's own libraries are loaded: the workers load theirs at the same time.
+    template = Template.fork(directory, close=listener)
+    try:
+        if after_fork is not None:
+            after_fork()
+        from exhume.present.web.app import create_app
+        from exhume.present.web.http_server import run_server
+        from exhume.present.web.workers import WorkerPool
+
+        pool = WorkerPool(template)
+        app = create_app(directory, options.rules(), pool=pool, users=None if options.token else users)
+        link = options.link(listener.getsockname()[1])
+        print(f"exhume: {link}", flush=True)
+        if options.token and not options.secure:
+            say("exhume: without TLS the token can be read on the way; see --tls-cert, or go through an SSH tunnel")
+        if open_browser and _has_screen():
+            _open_browser(link)
+        run_server(app, pool, listener, options.tls_cert, options.tls_key)
+    finally:
+        template.stop()
+
+
+def drop_root(directory: Path, files: Sequence[Path]) -> None:
+    """A server needs no root: it goes on as the user who called sudo, else as nobody, if they may read the recording
+    and the program itself (parts of which are loaded on demand). If they may not, it keeps one capability, to read.
+    Raises UsageError where the environment names no user."""
+    if os.geteuid() != 0:
+        return
+    user, group = _user_id("SUDO_UID"), _user_id("SUDO_GID")
+    hidden = _hidden_from(user, group, directory, files) if user else directory
+    if hidden is None:
+        become(user, group)
+    elif not user or not become_reader(user, group):
+        say(f"exhume: the page is served as root, since user {user} may not read {hidden}")
+
+
+def _user_id(name: str) -> int:
+    text = os.environ.get(name, str(NOBODY))
+    if not text.isascii() or not text.isdigit() or int(text) >= NO_ID:
+        raise UsageError(f"{name}={text!r} is not a user id: unset it, or start the server with sudo")
+    return int(text)
+
+
+def _hidden_from(user: int, group: int, directory: Path, files: Sequence[Path]) -> Path | None:
+    """The first path that the server reads and the user may not; None where they may read all."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(group)
+    os.seteuid(user)
+    try:
+        needed = [Path(os.__file__), Path(__file__), *files, directory]
+        with contextlib.suppress(OSError):
+            needed += directory.iterdir()
+        return next((path for path in needed if not os.access(path, os.R_OK, effective_ids=True)), None)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ExhumeError(f"port {port} is taken; choose another with --listen {host}:PORT (0 for any)") from None
+        raise ExhumeError(f"can't listen on {host}:{port}: {(error.strerror or str(error)).lower()}") from None
+    return listener
+
+
+def _addresses() -> list[str]:
+    """This machine's addresses, as requests name them."""
+    with contextlib.suppress(OSError):
+        found = {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
+        return sorted(f"[{each}]" if ":" in each else each for each in found)
+    return []
+
+
+def _open_browser(link: str) -> None:
+    import webbrowser
+
+    with contextlib.suppress(webbrowser.Error):
+        webbrowser.open(link)
+
+
+def _has_screen() -> bool:
+    """Whether a browser can be shown to the user."""
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,124 @@
+"""The diagnosis of a window or an incident, and the incidents that the recorder marked."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.finding import Diagnosis, Link
+from exhume.model.window import Window
+from exhume.present.diagnosis_json import diagnosis_json
+from exhume.present.incidents_view import Moment, moments_of
+from exhume.present.web.handle import RecordingHandle
+from exhume.present.web.params import DiagnosisParams, MomentParams, NoParams
+from exhume.present.web.query import ms, window_of
+from exhume.present.web.reply import Explanation, Incident, Refusal, Reply
+from exhume.present.web.schemas import IncidentShape
+from exhume.store.read.cached import Remembered
+
+AROUND_MS = 120_000
+LONGEST_MS = 24 * 3_600_000
+NOTHING_RECORDED = "nothing was recorded in that time: choose another"
+
+
+def diagnosis(handle: RecordingHandle, params: DiagnosisParams) -> Reply:
+    """What starved the node in a window, or nearest to a moment."""
+    at, since, until = params.at, params.since, params.until
+    if at is not None and since is None and until is None:
+        since, until = max(0, at - AROUND_MS), at + AROUND_MS
+    # Raises RecordingError where there is none.
+    handle.recording()
+    window = window_of(handle, since, until)
+    if window.nanos > LONGEST_MS * MILLIS:
+        raise Refusal(413, "a diagnosis covers a day at most: choose a shorter time")
+    if window.empty:
+        raise Refusal(404, NOTHING_RECORDED)
+    return Reply(_json(_diagnose(handle, window, None if at is None else at * MILLIS)))
+
+
+def explain(handle: RecordingHandle, params: MomentParams) -> Explanation | None:
+    """The diagnosis of one incident; None where nothing of it is left."""
+    window = Window(params.since, params.until).clamp(handle.span())
+    if window.empty:
+        return None
+    found = _diagnose(handle, window, params.at)
+    if not found.findings:
+        return Explanation({}, _json(found))
+    finding = found.findings[0]
+    fields = {
+        "cause": finding.cause,
+        "title": finding.title,
+        "severity": str(finding.severity),
+        "confidence": finding.confidence,
+        "summary": finding.summary,
+    }
+    return Explanation(fields, _json(found))
+
+
+def incident(handle: RecordingHandle, params: MomentParams) -> Reply:
+    """The diagnosis of one incident, as an answer."""
+    found = explain(handle, params)
+    if found is None:
+        raise Refusal(404, NOTHING_RECORDED)
+    return Reply(found.body)
+
+
+def incidents(handle: RecordingHandle, params: NoParams) -> list[Incident]:
+    """The incidents that the recorder marked, in order."""
+    return [_incident(moment) for moment in moments_of(handle.marks())]
+
+
+def _incident(moment: Moment) -> Incident:
+    first, last = moment.marks[0], moment.marks[-1]
+    ends = [mark.wall + int((mark.value or 0) * NANOS) for mark in moment.marks if mark.cpu is not None]
+    shape = IncidentShape(
+        id=f"{ms(first.wall)}-{first.cpu if first.cpu is not None else 'x'}",
+        since=ms(first.wall),
+        until=ms(max([last.wall + NANOS, *ends])),
+        at=ms(moment.at),
+        text=first.text,
+        marks=len(moment.marks),
+        cpus=sorted({mark.cpu for mark in moment.marks if mark.cpu is not None}),
+        state="waiting",
+        cause=None,
+        title=None,
+        severity=None,
+        confidence=None,
+        summary=None,
+    )
+    return Incident(shape, MomentParams(since=moment.window.since, until=moment.window.until, at=moment.at))
+
+
+def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagnosis:
+    # Loaded with the first diagnosis: the first view does not wait for it.
+    from exhume.diagnose.engine import diagnose
+
+    return diagnose(Remembered(handle.recording()), window, at=at)
+
+
+def _json(found: Diagnosis) -> bytes:
+    return json.dumps(_with_numbers(found), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _with_numbers(found: Diagnosis) -> dict[str, Any]:
+    """The JSON of `exhume diagnose` with its times as numbers too."""
+    shape = diagnosis_json(found, UTC)
+    for name, span in (("window", found.window), ("focus", found.focus), ("baseline", found.baseline)):
+        if shape[name] is not None:
+            shape[name] |= _span(Window(*span))
+    for finding, each in zip(found.findings, shape["findings"], strict=True):
+        _number_links(finding.chain, each["chain"])
+    _number_links(found.symptoms, shape["symptoms"])
+    return shape
+
+
+def _number_links(links: Sequence[Link], shapes: list[dict[str, Any]]) -> None:
+    for link, shape in zip(links, shapes, strict=True):
+        shape["at_ms"] = link.at // MILLIS
+        for evidence, each in zip(link.evidence, shape["evidence"], strict=True):
+            each.update(_span(Window(evidence.since, evidence.until)))
+
+
+def _span(window: Window) -> dict[str, int]:
+    return {"since_ms": window.since // MILLIS, "until_ms": window.until // MILLIS}

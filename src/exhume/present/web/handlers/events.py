@@ -1,0 +1,140 @@
+"""Events one by one, and pooled into marks; losses and steps of the clock are among them."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.text import duration
+from exhume.model.window import Window
+from exhume.present.web.handle import RecordingHandle
+from exhume.present.web.params import EventsParams, MarksParams
+from exhume.present.web.query import BoundQuery, ms
+from exhume.present.web.reply import Reply, json_reply
+from exhume.present.web.schemas import EventShape, EventsShape, KindCount, Mark, MarksShape
+from exhume.store.read.profile import ProfileFilter, meant_by
+
+LONGEST_MARK, LONGEST_EVENT = 300, 1000
+LOST = "lost"
+CLOCK = "clock-set"
+# Less is the clock being slewed, which cuts segments too.
+MIN_STEP_NS = NANOS
+_SEVERITIES = ("info", "warning", "critical")
+_EVENT_COLUMNS = [
+    *("wall", "kind", "severity", "source", "text", "cpu", "device", "value", "pid", "comm", "container"),
+    "container_name",
+]
+
+
+def events(handle: RecordingHandle, params: EventsParams) -> Reply:
+    """Events in order of time, the first `limit` of them. A filter drops those that name another core, process or
+    container; those that name none concern all."""
+    query = BoundQuery.of(handle, params)
+    kinds, text, limit = params.kinds, params.text, params.limit
+    logged = query.recording.read("events", query.window, _EVENT_COLUMNS)
+    own = pa.Table.from_pylist(_recorder_events(handle, query.window), schema=logged.schema)
+    every_row = pa.concat_tables([logged, own])
+    rows = _concerning(every_row, query.filter)
+    elsewhere = every_row.num_rows - rows.num_rows
+    if text:
+        rows = rows.filter(pc.match_substring(rows.column("text"), text, ignore_case=True))
+    every = sorted(Counter(rows.column("kind").to_pylist()).items())
+    if kinds:
+        rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
+    rows = rows.sort_by("wall")
+    shown = [_event(row) for row in rows.slice(0, limit).to_pylist()]
+    return json_reply(
+        EventsShape(
+            events=shown,
+            total=rows.num_rows,
+            truncated=rows.num_rows > limit,
+            kinds=[KindCount(kind=kind, count=count) for kind, count in every],
+            elsewhere=elsewhere,
+        )
+    )
+
+
+def _event(row: dict[str, Any]) -> EventShape:
+    return EventShape(at=ms(row.pop("wall")), **row | {"text": _short(row["text"], LONGEST_EVENT)})
+
+
+def _short(text: str, most: int = LONGEST_MARK) -> str:
+    """The text, cut where it is too long to be read."""
+    return text if len(text) <= most else f"{text[:most]} …"
+
+
+def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
+    """The events that name what the filter selects, or nothing of that kind."""
+    kept = pa.array(np.ones(rows.num_rows, np.bool_))
+    column = rows.column
+    matches = {
+        "cpu": wanted.cpus is not None and pc.is_in(column("cpu").cast(pa.int64()), _numbers(wanted.cpus)),
+        "comm": wanted.comm is not None and pc.equal(column("comm"), wanted.comm),
+        "pid": wanted.pid is not None and pc.equal(column("pid"), wanted.pid),
+        "container": wanted.container is not None
+        and meant_by(column("container"), wanted.container, wanted.container_ids),
+    }
+    for name, matching in matches.items():
+        if matching is not False:
+            names_none = pc.is_null(column(name)) if name in {"cpu", "pid"} else pc.equal(column(name), "")
+            kept = pc.and_(kept, pc.or_(pc.fill_null(names_none, True), pc.fill_null(matching, False)))
+    return rows.filter(kept)
+
+
+def _numbers(cpus: Collection[int]) -> pa.Array:
+    return pa.array(sorted(cpus), pa.int64())
+
+
+def marks(handle: RecordingHandle, params: MarksParams) -> Reply:
+    """Events of a kind that fall into the same cell as one mark."""
+    query = BoundQuery.of(handle, params)
+    window, cells = query.window, params.cells
+    columns = ["wall", "kind", "severity", "text", "cpu", "comm", "pid", "container"]
+    rows = _concerning(query.recording.read("events", window, columns), query.filter)
+    own = _recorder_events(handle, window)
+    found: dict[tuple[int, str], Mark] = {}
+    for row in sorted([*rows.to_pylist(), *own], key=lambda row: row["wall"]):
+        at, place = row["wall"], (row["wall"] - window.since) * cells // max(1, window.nanos)
+        mark = found.get((place, row["kind"]))
+        if mark is None:
+            found[place, row["kind"]] = Mark(
+                at=ms(at), until=ms(at), kind=row["kind"], severity=row["severity"], count=1, text=_short(row["text"])
+            )
+            continue
+        mark.until, mark.count = ms(at), mark.count + 1
+        if _gravity(row["severity"]) > _gravity(mark.severity):
+            mark.severity, mark.text = row["severity"], _short(row["text"])
+    return json_reply(MarksShape(marks=list(found.values())))
+
+
+def _gravity(severity: str) -> int:
+    return _SEVERITIES.index(severity) if severity in _SEVERITIES else 0
+
+
+def _recorder_events(handle: RecordingHandle, window: Window) -> list[dict[str, Any]]:
+    """What the recorder lost, and when the wall clock was set, as rows of events."""
+    losses = (
+        (loss.wall, LOST, f"{loss.source}: {loss.count} {loss.kind}{loss.text and f', {loss.text}'}")
+        for loss in handle.losses()
+    )
+    return [
+        {"wall": wall, "kind": kind, "severity": "warning", "source": "recorder", "text": text}
+        for wall, kind, text in (*losses, *_clock_sets(handle))
+        if window.since <= wall < window.until
+    ]
+
+
+def _clock_sets(handle: RecordingHandle) -> Iterator[tuple[int, str, str]]:
+    """Segments are cut where wall time moves against the recorder's clock: their names hold both."""
+    for before, after in pairwise(handle.recording().segments):
+        step = after.name.offset - before.name.offset
+        if before.name.boot != after.name.boot or abs(step) < MIN_STEP_NS:
+            continue
+        step_text = f"forward by {duration(step)}, or the node slept" if step > 0 else f"back by {duration(-step)}"
+        what = "nothing is missing between" if step > 0 else "what was recorded at the same times lies on each other"
+        yield after.name.wall_ms * MILLIS, CLOCK, f"the clock was set {step_text}: {what}"

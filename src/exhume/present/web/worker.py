@@ -1,0 +1,221 @@
+"""The worker side of the pool: a template process that loads the handlers once, and the workers it forks.
+
+Workers share the template's pages. A worker that ends, whatever the reason, is replaced by a fork of the template,
+which has a single thread and opened nothing.
+"""
+
+import ctypes
+import gc
+import mmap
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+#: One per worker in shared memory: whether its job is cancelled, segments read, segments to read.
+STATE = struct.Struct("=III")
+LENGTH = struct.Struct("=Q")
+# What a job may allocate on top of the loaded program (RLIMIT_DATA counts private writable memory, mm/mmap.c,
+# may_expand_vm, since Linux 4.7). A larger one is refused with 413.
+JOB_BYTES = 1 << 30
+# Anonymous memory from which on a worker returns free pages after each job; and from which on it is replaced.
+TRIM_BYTES, RECYCLE_BYTES = 80 << 20, 256 << 20
+IDLE_S = 0.3
+MAX_WORKERS = 4
+_PR_SET_PDEATHSIG = 1
+# A worker that ends sooner than this after its start is replaced no faster.
+_MIN_LIFE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The template process, as the server sees it: `control` receives the channel of each worker that is forked."""
+
+    pid: int
+    control: socket.socket
+    states: mmap.mmap
+
+    @classmethod
+    def fork(cls, directory: Path, close: socket.socket | None = None) -> Self:
+        """To be called while the process has a single thread; `close` is a socket that the template must not keep."""
+        count = min(MAX_WORKERS, max(2, len(os.sched_getaffinity(0))))
+        states = mmap.mmap(-1, count * STATE.size)
+        ours, theirs = socket.socketpair()
+        server = os.getpid()
+        pid = os.fork()
+        if pid:
+            theirs.close()
+            return cls(pid, ours, states)
+        try:
+            ours.close()
+            if close is not None:
+                close.close()
+            _end_with_parent(server)
+            _run_template(theirs, directory, states, count)
+        finally:
+            _exit_child()
+
+    def stop(self) -> None:
+        """End the template and its workers: they only read."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        self.control.close()
+
+
+def _run_template(control: socket.socket, directory: Path, states: mmap.mmap, count: int) -> None:
+    """Load what handlers need, fork the workers, and replace those that end; never returns."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    from exhume.present.web.handlers import load, load_deferred
+
+    load()
+    started: dict[int, tuple[int, float]] = {}
+    # The first worker begins at once; the others, which also take long jobs, once the diagnosis is loaded too.
+    for number in range(count):
+        if number == 1:
+            load_deferred()
+        # Objects loaded so far stay: no collection looks through them, nor copies their pages by doing so.
+        gc.freeze()
+        started[_fork_worker(control, directory, states, number)] = number, time.monotonic()
+    while True:
+        pid, _ = os.wait()
+        number, since = started.pop(pid)
+        time.sleep(max(0.0, _MIN_LIFE_S - (time.monotonic() - since)))
+        started[_fork_worker(control, directory, states, number)] = number, time.monotonic()
+
+
+def _fork_worker(control: socket.socket, directory: Path, states: mmap.mmap, number: int) -> int:
+    template = os.getpid()
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid:
+        ours.close()
+        socket.send_fds(control, [bytes([number])], [theirs.fileno()])
+        theirs.close()
+        return pid
+    theirs.close()
+    control.close()
+    try:
+        _end_with_parent(template)
+        _run_worker(ours, directory, states, number * STATE.size)
+    finally:
+        _exit_child()
+
+
+def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offset: int) -> None:
+    """Answer one job after the other until the server closes the channel."""
+    from exhume.present.web.handle import RecordingHandle
+    from exhume.present.web.handlers import TOO_LARGE, execute
+    from exhume.store.read.progress import ask_before_each_file, tell_reading
+
+    def is_cancelled() -> bool:
+        return bool(STATE.unpack_from(states, offset)[0])
+
+    def progress(done: int, total: int) -> None:
+        cancelled, *before = STATE.unpack_from(states, offset)
+        STATE.pack_into(states, offset, cancelled, before[0] + done, before[1] + total)
+
+    _bound_memory()
+    handle = RecordingHandle(directory)
+    warm = False
+    while (message := receive(channel)) is not None:
+        name, params, damaged = message
+        handle.note_damaged(damaged)
+        before = len(handle.damaged())
+        ask_before_each_file(is_cancelled)
+        tell_reading(progress)
+        exhausted = False
+        try:
+            result = execute(handle, name, params)
+        except MemoryError:
+            # Answered after the handler's frames, and what they hold, are gone.
+            result, exhausted = TOO_LARGE, True
+        send(channel, (result, handle.damaged()[before:]))
+        if exhausted:
+            os._exit(0)
+        anonymous = _anonymous_bytes()
+        if anonymous > TRIM_BYTES:
+            _return_free_pages()
+            anonymous = _anonymous_bytes()
+        if anonymous > RECYCLE_BYTES:
+            os._exit(0)
+        if not select.select([channel], [], [], IDLE_S)[0]:
+            if not warm:
+                ask_before_each_file(None)
+                tell_reading(None)
+                handle.warm_up()
+                warm = True
+            _return_free_pages()
+    os._exit(0)
+
+
+def send(channel: socket.socket, message: Any) -> None:
+    """Write one message."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    channel.sendall(LENGTH.pack(len(data)))
+    channel.sendall(data)
+
+
+def receive(channel: socket.socket) -> Any | None:
+    """Read one message; None at the end."""
+    head = _read(channel, LENGTH.size)
+    return pickle.loads(_read(channel, *LENGTH.unpack(head))) if head else None
+
+
+def _read(channel: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = channel.recv(min(size - len(data), 1 << 20))
+        if not part:
+            return b""
+        data += part
+    return bytes(data)
+
+
+def _exit_child() -> NoReturn:
+    """End a forked process without running what its parent registered; an error is printed."""
+    error = sys.exception()
+    if error is not None:
+        traceback.print_exception(error)
+        sys.stderr.flush()
+    os._exit(1)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Be killed when the parent ends, also where it was killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _bound_memory() -> None:
+    data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    limit = data + JOB_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _anonymous_bytes() -> int:
+    resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+    return (resident - shared) * resource.getpagesize()
+
+
+def _return_free_pages() -> None:
+    """Give the free memory of both allocators back to the kernel."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,170 @@
+"""Jobs run in worker processes: cancelled with their last client, in two queues, within bounds."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from mmap import mmap
+from pathlib import Path
+
+import pytest
+
+from exhume.present.web.cache import SegmentCache
+from exhume.present.web.params import NoParams
+from exhume.present.web.reply import Reply
+from exhume.present.web.worker import STATE, Template, receive, send
+from exhume.present.web.workers import WorkerPool
+from exhume.store.read.progress import tell_reading
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def reported(written, tmp_path_factory):
+    work = tmp_path_factory.mktemp("pool")
+    args = [sys.executable, "-m", "tests.present.web.pool_program", str(written[0]), str(work)]
+    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_job_ends_with_its_last_client(reported):
+    assert reported["statuses"] == [499, 499, 499]
+    # It would have read for a minute.
+    assert 0.9 < reported["left_after"] < reported["freed_after"] < 30
+    assert reported["answered_by"] == reported["workers"] >= 2
+    assert reported["never_begun"]
+
+
+def test_progress_is_reported_until_the_answer(reported):
+    assert reported["progress"] == [{"mine": [3, 5]}, "to the end", {}]
+
+
+def test_neither_short_nor_long_jobs_hold_up_the_others(reported):
+    assert reported["short_passed"]
+    assert 12 <= reported["last_long"] < 100
+
+
+def test_a_job_that_needs_too_much_memory_is_refused(reported):
+    assert reported["too_large"] == 413
+
+
+def test_workers_that_end_are_replaced(reported):
+    assert reported["crashed"] == 500
+    assert reported["after_kill"] == [200] * 4
+
+
+def in_thread(work):
+    """A coroutine in a thread of its own: a browser of other tests keeps a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(work())).result(60)
+
+
+def test_jobs_wait_until_a_worker_joins():
+    ours, theirs = socket.socketpair()
+
+    async def submit() -> tuple[bool, Reply]:
+        pool = WorkerPool(Template(0, ours, mmap(-1, STATE.size)))
+        pool.start()
+        job = pool.submit("recording.recording", NoParams())
+        await asyncio.sleep(0.1)
+        waited = not job.result.done()
+        threading.Thread(target=answer_one, args=(theirs,)).start()
+        return waited, await job.result
+
+    with ours, theirs:
+        waited, reply = in_thread(submit)
+    assert waited
+    assert reply.body == b"recording.recording"
+
+
+def answer_one(control: socket.socket) -> None:
+    """A worker that answers one job with its name."""
+    channel, server_end = socket.socketpair()
+    with channel:
+        socket.send_fds(control, [b"\0"], [server_end.fileno()])
+        server_end.close()
+        name, _, damaged = receive(channel)
+        assert damaged == []
+        send(channel, (Reply(name.encode()), []))
+
+
+def test_the_end_of_the_template_is_reported():
+    ours, theirs = socket.socketpair()
+
+    async def wait() -> bool:
+        pool = WorkerPool(Template(0, ours, mmap(-1, STATE.size)))
+        ended = asyncio.Event()
+        pool.on_failure = ended.set
+        pool.start()
+        theirs.close()
+        await asyncio.wait_for(ended.wait(), 30)
+        return pool.failed
+
+    with ours:
+        assert in_thread(wait)
+
+
+def test_a_sealed_segment_is_read_once_for_a_query(recording):
+    cache = SegmentCache()
+    read: list[str] = []
+
+    def load(segment):
+        read.append(str(segment.name))
+        return str(segment.name)
+
+    names = [str(segment.name) for segment in recording.segments]
+    assert cache.get(recording.segments, "names", load) == names
+    assert cache.get(recording.segments[1:], "names", load) == names[1:]
+    assert sorted(read) == sorted(names)
+    cache.get(recording.segments, "other", load)
+    assert len(read) == 2 * len(names)
+
+
+def test_the_cache_is_bounded_and_keeps_what_was_used_last(recording):
+    class Value:
+        nbytes = 1000
+
+    size = 3 * (Value.nbytes + 500)
+    cache = SegmentCache(max_bytes=size)
+    first, *others = recording.segments[:4]
+    reads: list[object] = []
+
+    def load(segment):
+        reads.append(segment)
+        return Value()
+
+    for segment in (first, *others[:2]):
+        cache.get([segment], "q", load)
+    cache.get([first], "q", load)
+    cache.get([others[2]], "q", load)
+    assert cache.nbytes == size
+    assert len(reads) == 4
+    cache.get([first], "q", load)
+    assert len(reads) == 4
+    cache.get([others[0]], "q", load)
+    assert len(reads) == 5
+
+
+def test_segments_that_are_read_are_counted(recording):
+    counts = [0, 0]
+
+    def progress(done: int, total: int) -> None:
+        counts[0] += done
+        counts[1] += total
+
+    cache = SegmentCache()
+    many = [*recording.segments] * 3
+    tell_reading(progress)
+    try:
+        cache.get(many, "progress", lambda segment: time.sleep(0.001))
+        assert counts == [len(many), len(many)]
+        # What is cached has not to be read.
+        cache.get(recording.segments, "progress", lambda segment: 1)
+        assert counts == [len(many), len(many)]
+    finally:
+        tell_reading(None)
