@@ -70,13 +70,14 @@ def ask(address: str, path: str, timeout: float = 60.0) -> Answer:
 def highest_memory(pid: int) -> float:
     """The most resident memory that a process and its children ever had, in MB."""
     kilobytes = 0
-    for one in _with_children(pid):
+    for one in with_descendants(pid):
         status = Path(f"/proc/{one}/status").read_text()
         kilobytes += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
     return kilobytes * 1024 / MEBI
 
 
-def _with_children(pid: int) -> list[int]:
+def with_descendants(pid: int) -> list[int]:
+    """A process and all that it started, directly or not."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     children = [int(child) for task in tasks for child in task.read_text().split()]
-    return [pid, *(one for child in children for one in _with_children(child))]
+    return [pid, *(one for child in children for one in with_descendants(child))]
