@@ -52,6 +52,7 @@ lint-python: $(VENV)/.installed-dev ## ruff, mypy and the direction of imports
 	@$(BIN)/lint-imports
 
 lint-page: web ## the types and rules of the page
+	@$(BIN)/python tools/page_types.py --check
 	@$(BIN)/python tools/page.py lint
 
 test-page: lint-page ## the same, then the unit tests of the page
@@ -81,7 +82,7 @@ lock: ## renew requirements.lock and requirements-dev.lock from pyproject.toml
 
 clean: ## remove what was made here (recordings stay)
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-		web/node_modules src/exhume/present/web/static
+		web/node_modules src/exhume/present/web/static src/exhume/present/web/report
 	@find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps make setting up free when nothing changed. The program is installed as a link to src/.

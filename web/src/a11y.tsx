@@ -1,47 +1,49 @@
-/** What people hear instead of see: one live region, and tables in the place of drawings. */
+/** Accessibility: one live region, and tables in place of drawings. */
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 
-const spoken = signal("");
+const announcement = signal("");
 
-/** Say it once, politely. The same sentence twice in a row is said twice. */
-export function announce(sentence: string): void {
-  spoken.value = spoken.peek() === sentence ? `${sentence}\u00a0` : sentence;
+/** Announce a message politely. The same message twice in a row is read twice. */
+export function announce(message: string): void {
+  announcement.value = announcement.peek() === message ? `${message}\u00a0` : message;
 }
 
 export function LiveRegion(): JSX.Element {
   return (
-    <div class="unseen" role="status" aria-live="polite" data-testid="spoken">
-      {spoken}
+    <div class="visually-hidden" role="status" aria-live="polite" data-testid="message">
+      {announcement}
     </div>
   );
 }
 
-export function Unseen({ children }: { children: ComponentChildren }): JSX.Element {
-  return <span class="unseen">{children}</span>;
+export function VisuallyHidden({ children }: { children: ComponentChildren }): JSX.Element {
+  return <span class="visually-hidden">{children}</span>;
 }
 
 export interface Column<Row> {
   title: string;
-  /** Numbers stand right. */
+  /** Aligned right. */
   numeric?: boolean;
   cell: (row: Row) => ComponentChildren;
 }
 
-/** A drawing as a table: folded away for those who see it, one key away for those who don't. */
+/** A drawing as a table, folded at first. */
 export function TableInstead<Row>(props: {
   summary: string;
-  /** What has to be known to read it. */
+  /** Shown above the table. */
   note?: string;
   caption: string;
   columns: Column<Row>[];
   rows: Row[];
   keyOf: (row: Row) => string;
-  /** Said where there are no rows. */
+  /** Shown where there are no rows. */
   empty: string;
+  /** Unfolded at first. */
+  open?: boolean;
 }): JSX.Element {
   return (
-    <details class="table-instead">
+    <details class="table-instead" open={props.open}>
       <summary>{props.summary}</summary>
       {props.rows.length === 0 ? (
         <p class="muted">{props.empty}</p>
@@ -55,7 +57,7 @@ export function TableInstead<Row>(props: {
   );
 }
 
-/** Roles are said, though the elements have them: on a phone rows are laid out in another way, and stay rows. */
+/** Roles are explicit: on a phone the rows are not displayed as table rows, which would drop the implicit ones. */
 export function DataTable<Row>(props: {
   caption: string;
   columns: Column<Row>[];
@@ -65,7 +67,7 @@ export function DataTable<Row>(props: {
   return (
     <div class="table-scroll">
       <table role="table">
-        <caption class="unseen">{props.caption}</caption>
+        <caption class="visually-hidden">{props.caption}</caption>
         <thead role="rowgroup">
           <tr role="row">
             {props.columns.map((column) => (

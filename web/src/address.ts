@@ -4,7 +4,7 @@ import { parseCpus, printCpus } from "./cpulist";
 
 export const MEASURES = ["busy", "system", "softirq", "user", "steal", "iowait", "wait"] as const;
 export type Measure = (typeof MEASURES)[number];
-/** What samples tell, too; nobody is sampled while a core is taken away, waits for a disk, or a task waits for it. */
+/** Measures that samples have too: nothing is sampled in stolen or idle time, or while a task waits for the core. */
 export const SAMPLED_MEASURES: readonly Measure[] = ["busy", "system", "softirq", "user"];
 export const TABS = ["flame", "difference", "subsecond", "processes", "events", "diagnosis"] as const;
 export type Tab = (typeof TABS)[number];
@@ -44,7 +44,7 @@ export interface PageState {
   /** Of the sub-second view. */
   column: number;
   rows: number;
-  /** Of the events: words in their text, and their kinds (none is every kind). */
+  /** Events: a search in their text, and their kinds (none is every kind). */
   find: string;
   kinds: string[];
   /** "When did this run?": the frame whose seconds are painted on the heatmap. */
@@ -55,41 +55,41 @@ export interface PageState {
 }
 
 interface Field<Value> {
-  rest: Value;
-  /** Undefined where the text makes no sense: then the field keeps its rest value. */
+  fallback: Value;
+  /** Undefined where the text is invalid: the field keeps its default. */
   parse: (text: string) => Value | undefined;
   print: (value: Value) => string;
 }
 
 const moment: Field<number | null> = {
-  rest: null,
+  fallback: null,
   parse: (text) => (/^\d{1,15}$/.test(text) ? Number(text) : undefined),
   print: (value) => String(Math.round(value ?? 0)),
 };
 
 const cpuList: Field<number[] | null> = {
-  rest: null,
+  fallback: null,
   parse: (text) => parseCpus(text) ?? undefined,
   print: (value) => printCpus(value ?? []),
 };
 
-const text: Field<string> = { rest: "", parse: (value) => value, print: (value) => value };
+const text: Field<string> = { fallback: "", parse: (value) => value, print: (value) => value };
 
-function choice<Value extends string>(rest: Value, all: readonly Value[]): Field<Value> {
-  return { rest, parse: (value) => all.find((each) => each === value), print: (value) => value };
+function choice<Value extends string>(fallback: Value, all: readonly Value[]): Field<Value> {
+  return { fallback, parse: (value) => all.find((each) => each === value), print: (value) => value };
 }
 
-function flag(rest: boolean): Field<boolean> {
+function flag(fallback: boolean): Field<boolean> {
   return {
-    rest,
+    fallback,
     parse: (value) => (value === "1" ? true : value === "0" ? false : undefined),
     print: (value) => (value ? "1" : "0"),
   };
 }
 
-function whole(rest: number, least: number, most: number): Field<number> {
+function whole(fallback: number, least: number, most: number): Field<number> {
   return {
-    rest,
+    fallback,
     parse: (value) => {
       const number = /^\d{1,9}$/.test(value) ? Number(value) : NaN;
       return number >= least && number <= most ? number : undefined;
@@ -99,9 +99,9 @@ function whole(rest: number, least: number, most: number): Field<number> {
 }
 
 /** A list of texts that may hold anything: parts are escaped, then joined by `;`. */
-function list(rest: string[]): Field<string[]> {
+function list(fallback: string[]): Field<string[]> {
   return {
-    rest,
+    fallback,
     parse: (value) => (value === "" ? [] : value.split(";").map((part) => unescapePart(part))),
     print: (value) => value.map((part) => part.replaceAll("%", "%25").replaceAll(";", "%3B")).join(";"),
   };
@@ -113,7 +113,7 @@ function unescapePart(part: string): string {
 
 const parts = list([]);
 const frame: Field<FrameName | null> = {
-  rest: null,
+  fallback: null,
   parse: (value) => {
     const [name, module, kind] = parts.parse(value) ?? [];
     return name ? { name, module: module ?? "", kind: kind ?? "" } : undefined;
@@ -157,33 +157,33 @@ const FIELDS: { [Key in keyof PageState]: Field<PageState[Key]> } = {
 
 const KEYS = Object.keys(FIELDS) as (keyof PageState)[];
 
-export function restState(): PageState {
-  return Object.fromEntries(KEYS.map((key) => [key, FIELDS[key].rest])) as unknown as PageState;
+export function defaultState(): PageState {
+  return Object.fromEntries(KEYS.map((key) => [key, FIELDS[key].fallback])) as unknown as PageState;
 }
 
-/** The state that a link describes; what it doesn't say, or says wrongly, is at rest. */
+/** The state of a link; missing and invalid fields have their default. */
 export function parseAddress(hash: string): PageState {
-  const state = restState() as unknown as Record<string, unknown>;
-  const words = new URLSearchParams(hash.replace(/^#/, ""));
+  const state = defaultState() as unknown as Record<string, unknown>;
+  const params = new URLSearchParams(hash.replace(/^#/, ""));
   for (const key of KEYS) {
-    const said = words.get(key);
-    const value = said === null ? undefined : FIELDS[key].parse(said);
+    const text = params.get(key);
+    const value = text === null ? undefined : FIELDS[key].parse(text);
     if (value !== undefined) state[key] = value;
   }
   return consistent(state as unknown as PageState);
 }
 
-/** `#since=...&until=...`: only what differs from rest, in a fixed order. */
+/** `#since=...&until=...`: only what differs from the defaults, in a fixed order. */
 export function printAddress(state: PageState): string {
-  const words = new URLSearchParams();
+  const params = new URLSearchParams();
   for (const key of KEYS) {
-    const { rest, print } = FIELDS[key] as Field<unknown>;
-    if (state[key] !== null && print(state[key]) !== (rest === null ? null : print(rest))) {
-      words.set(key, print(state[key]));
+    const { fallback, print } = FIELDS[key] as Field<unknown>;
+    if (state[key] !== null && print(state[key]) !== (fallback === null ? null : print(fallback))) {
+      params.set(key, print(state[key]));
     }
   }
-  const said = words.toString().replaceAll("%2C", ",").replaceAll("%3B", ";").replaceAll("%3A", ":");
-  return said ? `#${said}` : "";
+  const text = params.toString().replaceAll("%2C", ",").replaceAll("%3B", ";").replaceAll("%3A", ":");
+  return text ? `#${text}` : "";
 }
 
 /** Half a range is no range, and a range has a length. */
@@ -206,7 +206,7 @@ export function filtersOf(state: PageState): Filters {
   return { ...NO_FILTERS, comm, pid, container, pod, stack, kind };
 }
 
-/** With a filter the heatmap is made of samples: what those don't tell is not shown, the whole of what matches is. */
+/** With a filter the heatmap is made of samples: a measure that they do not have is replaced by busy time. */
 export function measureOf(state: PageState): Measure {
   return isFiltered(filtersOf(state)) && !SAMPLED_MEASURES.includes(state.measure) ? "busy" : state.measure;
 }

@@ -1,7 +1,7 @@
-/** The typed client of the server: one function per endpoint, every one can be aborted, every error is a sentence. */
-import { readCores, readSubsecond } from "./framed";
-import { nameQuestion } from "./progress";
-import { Shared } from "./shared";
+/** The typed client of the server: one function per endpoint; each can be aborted, each error has a message. */
+import { readCores, readSubsecond } from "./binary";
+import { requestId } from "./progress";
+import { RequestCache } from "./request-cache";
 import type {
   CellInfo,
   CoreGrid,
@@ -15,7 +15,7 @@ import type {
   RecordingInfo,
   Span,
   Subsecond,
-} from "./wire";
+} from "./types";
 
 export interface Filters {
   comm: string;
@@ -30,7 +30,7 @@ export const NO_FILTERS: Filters = { comm: "", pid: "", container: "", pod: "", 
 
 export type Baseline = "none" | "before" | "others" | "window";
 
-/** What an analysing endpoint looks at. An empty `cpus` is every core. */
+/** Time, cores and filters of a request. An empty `cpus` is every core. */
 export interface Scope extends Span {
   cpus: string;
   filters: Filters;
@@ -42,11 +42,13 @@ export interface FlameScope extends Scope {
   least?: number;
 }
 
-/** What of a flame graph is seen: the frames that it is zoomed into, those that are hidden. */
-export interface Seen {
+/** What a flame graph shows: the frames that it is zoomed into, and those that are hidden. */
+export interface FlameView {
   root: string[];
   hide: string[];
 }
+
+export type ExportFormat = "folded" | "pprof" | "speedscope" | "svg" | "html";
 
 export interface FrameName {
   name: string;
@@ -54,7 +56,7 @@ export interface FrameName {
   kind: string;
 }
 
-/** The server's answer was no: `status` 0 means that it didn't answer at all. */
+/** The server refused the request; `status` 0: it did not respond. */
 export class ServerError extends Error {
   constructor(
     readonly status: number,
@@ -66,44 +68,44 @@ export class ServerError extends Error {
 
 type Value = string | number | null | undefined;
 
-/** The words of a question, without those that say nothing. */
-export function question(parameters: Record<string, Value>): string {
-  const words = new URLSearchParams();
+/** A query string without empty parameters. */
+export function queryString(parameters: Record<string, Value>): string {
+  const params = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    if (value !== null && value !== undefined && value !== "") words.set(name, String(value));
+    if (value !== null && value !== undefined && value !== "") params.set(name, String(value));
   }
-  const text = words.toString();
+  const text = params.toString();
   return text ? `?${text}` : "";
 }
 
-async function ask(path: string, signal?: AbortSignal): Promise<Response> {
+async function request(path: string, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
-    const headers = { Accept: "application/json", "X-Exhume-Ask": nameQuestion(path, signal) };
+    const headers = { Accept: "application/json", "X-Exhume-Ask": requestId(path, signal) };
     response = await fetch(`./api/${path}`, { signal, headers });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ServerError(0, "The server doesn't answer. Is “exhume serve” still running?");
+    throw new ServerError(0, "The server does not respond. Is “exhume serve” still running?");
   }
-  if (!response.ok) throw new ServerError(response.status, await sentenceOf(response));
+  if (!response.ok) throw new ServerError(response.status, await errorDetail(response));
   return response;
 }
 
-async function sentenceOf(response: Response): Promise<string> {
+async function errorDetail(response: Response): Promise<string> {
   const text = await response.text();
   try {
     const { detail } = JSON.parse(text) as { detail?: unknown };
     if (typeof detail === "string") return detail;
     if (Array.isArray(detail)) return detail.map((each: { msg?: string }) => each.msg ?? "").join("; ");
   } catch {
-    // Not JSON: the status has to say it.
+    // Not JSON: the status is the message.
   }
-  if (response.status === 401) return "This page needs its token: open the whole address that exhume printed.";
+  if (response.status === 401) return "The token is missing: open the whole address that exhume printed.";
   return `The server answered ${response.status} ${response.statusText}.`;
 }
 
 async function json<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
-  return (await (await ask(path, signal)).json()) as Answer;
+  return (await (await request(path, signal)).json()) as Answer;
 }
 
 function span({ since, until }: Span): Record<string, Value> {
@@ -114,9 +116,9 @@ function scoped(scope: Scope): Record<string, Value> {
   return { ...span(scope), cpus: scope.cpus, ...scope.filters };
 }
 
-export function flameQuestion(scope: FlameScope): string {
+export function flameQuery(scope: FlameScope): string {
   const base = scope.baseline === "window" ? scope.base : null;
-  return question({
+  return queryString({
     ...scoped(scope),
     baseline: scope.baseline,
     base_since: base && Math.round(base.since),
@@ -125,67 +127,67 @@ export function flameQuestion(scope: FlameScope): string {
   });
 }
 
-const grids = new Shared<CoreGrid>(12);
+const grids = new RequestCache<CoreGrid>(12);
 
-/** Overview and heatmap often want the same, and undo wants what was just there. */
+/** Cached: overview and heatmap often need the same grid, and undo the previous one. */
 function grid(path: string, signal?: AbortSignal): Promise<CoreGrid> {
-  nameQuestion(path, signal);
-  return grids.read(path, async (whole) => readCores(await (await ask(path, whole)).arrayBuffer()), signal);
+  requestId(path, signal);
+  return grids.read(path, async (whole) => readCores(await (await request(path, whole)).arrayBuffer()), signal);
 }
 
 export const api = {
   recording: (signal?: AbortSignal): Promise<RecordingInfo> => json("recording", signal),
 
   cores: (scope: Scope, cells: number, measure: string, signal?: AbortSignal): Promise<CoreGrid> =>
-    grid(`cores${question({ ...scoped(scope), cells, measure })}`, signal),
+    grid(`cores${queryString({ ...scoped(scope), cells, measure })}`, signal),
 
   frameTimes(scope: Scope, cells: number, frame: FrameName, signal?: AbortSignal): Promise<CoreGrid> {
-    const words = { ...scoped(scope), cells, name: frame.name, module: frame.module, kind_of_frame: frame.kind };
-    return grid(`frame-times${question(words)}`, signal);
+    const params = { ...scoped(scope), cells, name: frame.name, module: frame.module, kind_of_frame: frame.kind };
+    return grid(`frame-times${queryString(params)}`, signal);
   },
 
   cell: (at: number, cpu: number, spanMs: number, measure: string, signal?: AbortSignal): Promise<CellInfo> =>
-    json(`cell${question({ at: Math.round(at), cpu, span: Math.round(spanMs), measure })}`, signal),
+    json(`cell${queryString({ at: Math.round(at), cpu, span: Math.round(spanMs), measure })}`, signal),
 
   lanes: (window: Span, cells: number, names: readonly string[], signal?: AbortSignal): Promise<Lanes> =>
-    json(`lanes${question({ ...span(window), cells, names: names.join(",") })}`, signal),
+    json(`lanes${queryString({ ...span(window), cells, names: names.join(",") })}`, signal),
 
   events: (
     scope: Scope,
     options: { kinds?: string; text?: string; limit?: number },
     signal?: AbortSignal,
-  ): Promise<Events> => json(`events${question({ ...scoped(scope), ...options })}`, signal),
+  ): Promise<Events> => json(`events${queryString({ ...scoped(scope), ...options })}`, signal),
 
   async marks(scope: Scope, cells: number, signal?: AbortSignal): Promise<Mark[]> {
-    return (await json<{ marks: Mark[] }>(`marks${question({ ...scoped(scope), cells })}`, signal)).marks;
+    return (await json<{ marks: Mark[] }>(`marks${queryString({ ...scoped(scope), cells })}`, signal)).marks;
   },
 
   async incidents(signal?: AbortSignal): Promise<Incident[]> {
     return (await json<{ incidents: Incident[] }>("incidents", signal)).incidents;
   },
 
-  flame: (scope: FlameScope, signal?: AbortSignal): Promise<Flame> => json(`flame${flameQuestion(scope)}`, signal),
+  flame: (scope: FlameScope, signal?: AbortSignal): Promise<Flame> => json(`flame${flameQuery(scope)}`, signal),
 
   async subsecond(scope: Scope, columnMs: number, rows: number, signal?: AbortSignal): Promise<Subsecond> {
-    const answer = await ask(`subsecond${question({ ...scoped(scope), column_ms: columnMs, rows })}`, signal);
+    const answer = await request(`subsecond${queryString({ ...scoped(scope), column_ms: columnMs, rows })}`, signal);
     return readSubsecond(await answer.arrayBuffer());
   },
 
   processes: (scope: Scope, limit: number, signal?: AbortSignal): Promise<Processes> =>
-    json(`processes${question({ ...scoped(scope), limit })}`, signal),
+    json(`processes${queryString({ ...scoped(scope), limit })}`, signal),
 
   diagnosis: (window: Span, signal?: AbortSignal): Promise<Diagnosis> =>
-    json(`diagnosis${question(span(window))}`, signal),
+    json(`diagnosis${queryString(span(window))}`, signal),
 
-  /** Of an incident, as its mark on the timeline tells it. */
+  /** Of an incident: the diagnosis of its mark on the timeline. */
   diagnosisOf: (incident: string, signal?: AbortSignal): Promise<Diagnosis> =>
-    json(`diagnosis${question({ incident })}`, signal),
+    json(`diagnosis${queryString({ incident })}`, signal),
 
   /** The address of a file to save: a plain link, so that the browser streams it to disk. */
-  exportAddress(format: "folded" | "pprof" | "speedscope" | "svg" | "html", scope: FlameScope, seen: Seen): string {
-    const words = new URLSearchParams(flameQuestion(scope));
-    for (const name of seen.root) words.append("root", name);
-    for (const name of seen.hide) words.append("hide", name);
-    return `./api/export/${format}?${words}`;
+  exportAddress(format: ExportFormat, scope: FlameScope, view: FlameView): string {
+    const params = new URLSearchParams(flameQuery(scope));
+    for (const name of view.root) params.append("root", name);
+    for (const name of view.hide) params.append("hide", name);
+    return `./api/export/${format}?${params}`;
   },
 };

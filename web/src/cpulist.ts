@@ -29,7 +29,7 @@ export function parseCpus(text: string): number[] | null {
 }
 
 /** `core 39`, `cores 0-3,7`, or `all cores`. */
-export function coresInWords(cpus: readonly number[] | null, all?: number): string {
+export function formatCores(cpus: readonly number[] | null, all?: number): string {
   if (cpus === null || (all !== undefined && cpus.length === all && all > 1)) return "all cores";
   if (cpus.length === 1) return `core ${cpus[0]}`;
   return `cores ${printCpus(cpus)}`;

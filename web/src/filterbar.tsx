@@ -1,32 +1,32 @@
-/** The filter: one line of words that acts on everything. */
+/** The filter: one line that applies to timeline and panels. */
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { announce } from "./a11y";
 import { useShortcuts } from "./keyboard";
-import { FILTER_WORDS, parseQuery, printQuery } from "./query";
+import { FILTER_KEYS, parseQuery, printQuery } from "./query";
 import { change, filters, state } from "./state";
 
 export function FilterBar(): JSX.Element {
   const field = useRef<HTMLInputElement>(null);
   const now = printQuery({ filters: filters.value, cores: state.value.cores });
   const [line, setLine] = useState(now);
-  const [complaint, setComplaint] = useState<string | null>(null);
+  const [error, setError] = useState<string | null>(null);
   useEffect(() => {
     setLine(now);
-    setComplaint(null);
+    setError(null);
   }, [now]);
   useShortcuts(() => [
     { keys: ["f"], group: "Page", title: "filter", run: () => field.current?.select() },
   ]);
-  const apply = (wanted: string): void => {
-    const query = parseQuery(wanted);
+  const apply = (text: string): void => {
+    const query = parseQuery(text);
     if (typeof query === "string") {
-      setComplaint(query);
+      setError(query);
       return;
     }
-    setComplaint(null);
+    setError(null);
     change({ ...query.filters, cores: query.cores });
-    announce(wanted.trim() ? `filtered by ${printQuery(query)}` : "no filter");
+    announce(text.trim() ? `filtered by ${printQuery(query)}` : "no filter");
   };
   return (
     <form
@@ -45,10 +45,10 @@ export function FilterBar(): JSX.Element {
           value={line}
           spellcheck={false}
           autocomplete="off"
-          list="filter-words"
+          list="filter-keys"
           placeholder="comm:kubelet cpu:39 stack:lru"
-          aria-describedby="filter-complaint"
-          aria-invalid={complaint !== null}
+          aria-describedby="filter-error"
+          aria-invalid={error !== null}
           onInput={(event) => setLine(event.currentTarget.value)}
           onKeyDown={(event) => {
             if (event.key === "Escape") {
@@ -59,9 +59,9 @@ export function FilterBar(): JSX.Element {
           onBlur={() => line !== now && apply(line)}
         />
       </label>
-      <datalist id="filter-words">
-        {Object.entries(FILTER_WORDS).map(([word, meaning]) => (
-          <option key={word} value={`${line.replace(/\S*$/, "")}${word}:`}>
+      <datalist id="filter-keys">
+        {Object.entries(FILTER_KEYS).map(([key, meaning]) => (
+          <option key={key} value={`${line.replace(/\S*$/, "")}${key}:`}>
             {meaning}
           </option>
         ))}
@@ -71,8 +71,8 @@ export function FilterBar(): JSX.Element {
           ✕
         </button>
       )}
-      <span id="filter-complaint" class="complaint" role="alert">
-        {complaint}
+      <span id="filter-error" class="filter-error" role="alert">
+        {error}
       </span>
     </form>
   );

@@ -13,26 +13,16 @@ interface Clock {
 }
 
 function clockOf(at: number, utc: boolean): Clock {
-  const date = new Date(at);
-  return utc
-    ? {
-        year: date.getUTCFullYear(),
-        month: date.getUTCMonth() + 1,
-        day: date.getUTCDate(),
-        hour: date.getUTCHours(),
-        minute: date.getUTCMinutes(),
-        second: date.getUTCSeconds(),
-        ms: date.getUTCMilliseconds(),
-      }
-    : {
-        year: date.getFullYear(),
-        month: date.getMonth() + 1,
-        day: date.getDate(),
-        hour: date.getHours(),
-        minute: date.getMinutes(),
-        second: date.getSeconds(),
-        ms: date.getMilliseconds(),
-      };
+  const date = new Date(at + offset(at, utc));
+  return {
+    year: date.getUTCFullYear(),
+    month: date.getUTCMonth() + 1,
+    day: date.getUTCDate(),
+    hour: date.getUTCHours(),
+    minute: date.getUTCMinutes(),
+    second: date.getUTCSeconds(),
+    ms: date.getUTCMilliseconds(),
+  };
 }
 
 /** `03:14:07`, with milliseconds where the moment is not a whole second and `fine` asks for them. */
@@ -55,20 +45,27 @@ export function moment(at: number, utc: boolean, fine = false): string {
 export function range(since: number, until: number, utc: boolean): string {
   const fine = since % 1000 !== 0 || until % 1000 !== 0;
   const fineEnough = fine && until - since < 10_000;
-  const said =
+  const times =
     day(since, utc) === day(until, utc)
       ? [time(since, utc, fineEnough), time(until, utc, fineEnough)]
       : [moment(since, utc), moment(until, utc)];
   const zones = [zone(since, utc), zone(until, utc)];
-  return zones[0] === zones[1] ? said.join(" – ") : said.map((each, i) => `${each} ${zones[i]}`).join(" – ");
+  return zones[0] === zones[1] ? times.join(" – ") : times.map((each, i) => `${each} ${zones[i]}`).join(" – ");
 }
 
-/** What the clock on the page is off from UTC at a moment, in milliseconds. */
+let fixedOffset: number | null = null;
+
+/** Shows times at a fixed distance from UTC instead of in the viewer's zone: a report has the zone of its node. */
+export function fixOffset(ms: number): void {
+  fixedOffset = ms;
+}
+
+/** How far the shown clock is ahead of UTC at a moment, in milliseconds. */
 export function offset(at: number, utc: boolean): number {
-  return utc ? 0 : -new Date(at).getTimezoneOffset() * 60_000;
+  return utc ? 0 : (fixedOffset ?? -new Date(at).getTimezoneOffset() * 60_000);
 }
 
-/** `UTC+02:00`: the offset in words. */
+/** `UTC+02:00`. */
 export function zone(at: number, utc: boolean): string {
   const minutes = offset(at, utc) / 60_000;
   if (minutes === 0) return "UTC";
@@ -109,6 +106,19 @@ export function percent(share: number): string {
   const decimals = value >= 10 || value === 0 ? 0 : value >= 1 ? 1 : 2;
   return `${number(value, decimals)} %`;
 }
+
+/** `93 % sure, almost certain`: a confidence and its name. */
+export function confidence(value: number): string {
+  const name = CONFIDENCE.find(([least]) => value >= least)?.[1] ?? "";
+  return `${percent(value)} sure, ${name}`;
+}
+
+const CONFIDENCE: [number, string][] = [
+  [0.9, "almost certain"],
+  [0.75, "likely"],
+  [0.5, "plausible"],
+  [0, "possible"],
+];
 
 export function bytes(value: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];

@@ -1,4 +1,4 @@
-/** The line at the top: which node, how much is recorded, what was lost, and whether it is live. */
+/** The header: node, recorded time, losses, and whether the recording is live. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { announce } from "./a11y";
@@ -6,7 +6,7 @@ import { count, duration, number, plural, range, zone } from "./format";
 import { helpOpen, useShortcuts } from "./keyboard";
 import { FilterBar } from "./filterbar";
 import { analysed, change, extent, following, recording, shareLink, state } from "./state";
-import type { RecordingInfo, Span } from "./wire";
+import type { RecordingInfo, Span } from "./types";
 
 export function Header(): JSX.Element {
   useShortcuts(() => [
@@ -41,7 +41,7 @@ function Facts({ of }: { of: RecordingInfo }): JSX.Element {
       )}
       {of.cores > 0 && <li>{plural(of.cores, "core")}</li>}
       {of.kernel && <li class="less">Linux {of.kernel}</li>}
-      <li>{whole ? recordedInWords(whole, of.gaps) : "nothing recorded yet"}</li>
+      <li>{whole ? recordedLabel(whole, of.gaps) : "nothing recorded yet"}</li>
       {whole && (
         <li>
           <Losses of={of} />
@@ -54,8 +54,8 @@ function Facts({ of }: { of: RecordingInfo }): JSX.Element {
   );
 }
 
-/** How much is recorded, and where it has gaps, of how long a time. */
-function recordedInWords(whole: Span, gaps: [number, number][]): string {
+/** The recorded time; with gaps, of the whole time. */
+function recordedLabel(whole: Span, gaps: [number, number][]): string {
   const long = whole.until - whole.since;
   const missing = gaps.reduce((sum, [since, until]) => sum + until - since, 0);
   const recorded = `${duration(long - missing)} recorded`;
@@ -78,7 +78,7 @@ function LiveSign({ of }: { of: RecordingInfo }): JSX.Element {
   );
 }
 
-/** What was lost and where the recording is blind, behind one figure. */
+/** Losses, gaps and missing sources, behind one figure. */
 function Losses({ of }: { of: RecordingInfo }): JSX.Element {
   const { utc } = state.value;
   const clean = of.lost === 0 && of.gaps.length === 0 && of.losses.length + of.skipped.length === 0;
@@ -89,7 +89,7 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
         {of.skipped.length > 0 && ` · ${plural(of.skipped.length, "file")} not read`}
       </summary>
       <div class="popover-body">
-        <h2>What this recording holds</h2>
+        <h2>This recording</h2>
         <p>
           Stacks at {number(of.rate_hz)} Hz ({of.event_source}), in {plural(of.segments, "segment")}
           {of.cost &&
@@ -142,7 +142,7 @@ function toggleUtc(): void {
 
 function ZoneButton(): JSX.Element {
   const { utc } = state.value;
-  // Of what is looked at: clocks may have been changed before or since.
+  // At the selected time: daylight saving may have changed before or since.
   const { since, until } = analysed.value ?? { since: Date.now(), until: Date.now() };
   const zones = new Set([zone(since, utc), zone(until, utc)]);
   return (
@@ -153,24 +153,24 @@ function ZoneButton(): JSX.Element {
 }
 
 function ShareButton(): JSX.Element {
-  const [said, setSaid] = useState("");
+  const [status, setStatus] = useState("");
   const share = async (): Promise<void> => {
     const link = shareLink();
     try {
       await navigator.clipboard.writeText(link);
-      setSaid("copied");
+      setStatus("copied");
       announce("the link to this view is copied");
     } catch {
-      // No clipboard here (plain http on another address): the address bar has the same link.
+      // No clipboard in an insecure context (plain http, not localhost): the address bar has the same link.
       window.history.replaceState(window.history.state, "", link);
-      setSaid("it is in the address bar");
+      setStatus("in the address bar");
       announce("the link to this view is in the address bar");
     }
-    window.setTimeout(() => setSaid(""), 2000);
+    window.setTimeout(() => setStatus(""), 2000);
   };
   return (
     <button type="button" onClick={() => void share()} title="copy a link that shows this view">
-      {said || "share"}
+      {status || "share"}
     </button>
   );
 }

@@ -1,20 +1,20 @@
-/** Keys: who wants one registers it with its meaning; `?` shows them all. */
+/** Keyboard shortcuts: registered with their meaning; `?` lists them. */
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 export interface Shortcut {
-  /** As `KeyboardEvent.key` says it; several do the same. `Shift+` before a named key. */
+  /** Values of `KeyboardEvent.key`, with `Shift+` before a named key; any of them works. */
   keys: string[];
   group: "Timeline" | "Selection" | "Panels" | "Page";
   title: string;
-  /** False hands the key back to the browser. */
+  /** False leaves the key to the browser. */
   run: (event: KeyboardEvent) => void | boolean;
 }
 
 const shortcuts = signal<Shortcut[]>([]);
 export const helpOpen = signal(false);
 
-/** Returns what takes the keys back. */
+/** Returns a function that removes them. */
 export function registerShortcuts(...added: Shortcut[]): () => void {
   shortcuts.value = [...shortcuts.peek(), ...added];
   return () => {
@@ -22,7 +22,7 @@ export function registerShortcuts(...added: Shortcut[]): () => void {
   };
 }
 
-/** Keys that live as long as a component. */
+/** Shortcuts for the lifetime of a component. */
 export function useShortcuts(make: () => Shortcut[]): void {
   useEffect(() => registerShortcuts(...make()), []);
 }
@@ -31,7 +31,7 @@ export function keyName(event: Pick<KeyboardEvent, "key" | "shiftKey">): string 
   return event.shiftKey && event.key.length > 1 ? `Shift+${event.key}` : event.key;
 }
 
-/** Keys belong to a text field, a list or an open dialog while it has the focus. */
+/** Text fields, lists and open dialogs keep their keys. */
 function isTaken(target: EventTarget | null): boolean {
   return (
     target instanceof HTMLElement &&
@@ -44,17 +44,17 @@ function isTaken(target: EventTarget | null): boolean {
 export function startKeyboard(): void {
   window.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTaken(event.target)) return;
-    if (event.key === "Escape" && foldUp(null)) return;
+    if (event.key === "Escape" && closePopovers(null)) return;
     const name = keyName(event);
     // The latest registration wins: a panel may take a key over while it is shown.
     const found = shortcuts.peek().findLast((each) => each.keys.includes(name));
     if (found && found.run(event) !== false) event.preventDefault();
   });
-  window.addEventListener("pointerdown", (event) => foldUp(event.target));
+  window.addEventListener("pointerdown", (event) => closePopovers(event.target));
 }
 
-/** Closes what hangs open over the page, but for what holds this. False where nothing did. */
-function foldUp(within: EventTarget | null): boolean {
+/** Closes all open popovers but the one that contains this. False where none was open. */
+function closePopovers(within: EventTarget | null): boolean {
   const open = [...document.querySelectorAll("details.popover[open], details.export[open]")];
   const others = open.filter((each) => !(within instanceof Node && each.contains(within)));
   for (const each of others) {
@@ -92,7 +92,7 @@ export function KeyboardHelp(): preact.JSX.Element {
     <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={close}>
       <header>
         <h2 id="help-title">Keys</h2>
-        <button type="button" class="quiet" onClick={close} aria-label="close the help">
+        <button type="button" class="quiet" onClick={close} aria-label="close">
           ✕
         </button>
       </header>
@@ -120,8 +120,7 @@ export function KeyboardHelp(): preact.JSX.Element {
       <p class="muted">
         In the heatmap and the sub-second view (Tab to them): arrows move a cell, Shift and arrows widen, Enter selects,
         Escape leaves. In the flame graph: arrows go along the stack and the row, Enter zooms, Backspace zooms out, m
-        opens the menu; f focuses a frame, h hides it, w paints when it ran, c copies its stack, o leaves only stacks
-        with it.
+        opens the menu; f zooms to a frame, h hides it, w paints when it ran, c copies its stack, o filters by it.
       </p>
       <p class="muted">
         With the mouse: drag selects time × cores, click selects one cell, the wheel zooms, Shift and drag pans.

@@ -1,20 +1,20 @@
-/** Keeps what the page knows about the recording fresh: read once, then along with the server's pulse. */
+/** Keeps the recording and its incidents up to date: read once, then refreshed by the server's updates. */
 import { effect, signal } from "@preact/signals";
 import { api } from "./api";
-import { sentence } from "./resource";
+import { errorMessage } from "./resource";
 import { extent, recording, warm } from "./state";
-import type { Incident, Pulse } from "./wire";
+import type { Incident, LiveUpdate } from "./types";
 
-/** Why the recording could not be read; null while all is well. */
+/** Why the recording could not be read; null without an error. */
 export const trouble = signal<string | null>(null);
 export const incidents = signal<Incident[]>([]);
-/** The incidents were asked for, and an answer came. */
+/** The incidents were read. */
 export const incidentsKnown = signal(false);
 
 const RETRY_MS = 3_000;
 /** Gaps, losses and costs change slowly: they are read again this often while a recording grows. */
 const REREAD_MS = 30_000;
-/** Causes come as the diagnosis in the background gets to them. */
+/** Causes arrive as the background diagnosis finds them. */
 const WAITING_MS = 2_000;
 
 async function readRecording(): Promise<void> {
@@ -22,7 +22,7 @@ async function readRecording(): Promise<void> {
     recording.value = await api.recording();
     trouble.value = null;
   } catch (error) {
-    trouble.value = sentence(error);
+    trouble.value = errorMessage(error);
     window.setTimeout(() => void readRecording(), RETRY_MS);
   }
 }
@@ -36,7 +36,7 @@ export async function readIncidents(): Promise<void> {
     incidents.value = await api.incidents();
     incidentsKnown.value = true;
   } catch (error) {
-    trouble.value = sentence(error);
+    trouble.value = errorMessage(error);
     waiting = window.setTimeout(() => void readIncidents(), RETRY_MS);
     return;
   }
@@ -45,17 +45,17 @@ export async function readIncidents(): Promise<void> {
   }
 }
 
-function onPulse(pulse: Pulse): void {
+function onUpdate(update: LiveUpdate): void {
   const known = recording.peek();
   if (!known) return;
   trouble.value = null;
-  const { since, until, live, lost, skipped } = pulse;
+  const { since, until, live, lost, skipped } = update;
   if (since !== known.since || until !== known.until || live !== known.live || lost !== known.lost) {
     const begins = known.state === "empty" && until > since;
     recording.value = { ...known, since, until, live, lost };
     if (begins || live !== known.live || lost !== known.lost) void readRecording();
   } else if (skipped !== known.skipped.length) void readRecording();
-  if (pulse.incidents !== incidents.peek().length && waiting === null) void readIncidents();
+  if (update.incidents !== incidents.peek().length && waiting === null) void readIncidents();
 }
 
 export function startLive(): void {
@@ -65,21 +65,20 @@ export function startLive(): void {
     if (recording.value === null) return;
     stop?.();
     void readIncidents();
-    listenToPulse();
+    listen();
   });
   window.setInterval(() => {
     if (recording.peek()?.live && !document.hidden) void readRecording();
   }, REREAD_MS);
 }
 
-function listenToPulse(): void {
+function listen(): void {
   const source = new EventSource("./api/live");
-  source.onmessage = (event: MessageEvent<string>) => onPulse(JSON.parse(event.data) as Pulse);
+  source.onmessage = (event: MessageEvent<string>) => onUpdate(JSON.parse(event.data) as LiveUpdate);
   source.onerror = () => {
-    // The browser connects again by itself; people are told what is going on meanwhile.
-    if (recording.peek()?.live) trouble.value = "The server doesn't answer any more; trying again …";
-    // But not after an answer that was an error.
-    if (source.readyState === EventSource.CLOSED) window.setTimeout(listenToPulse, RETRY_MS);
+    // The browser reconnects by itself, but not after an error response.
+    if (recording.peek()?.live) trouble.value = "The server does not respond; retrying …";
+    if (source.readyState === EventSource.CLOSED) window.setTimeout(listen, RETRY_MS);
   };
   source.onopen = () => {
     if (trouble.peek() !== null) void readRecording();

@@ -6,9 +6,11 @@ import "./styles/timeline.css";
 import "./styles/lines.css";
 import "./styles/panels.css";
 import "./styles/diagnosis.css";
+import "./styles/print.css";
 import { App } from "./app";
 import { startKeyboard } from "./keyboard";
 import { startLive } from "./live";
+import { startPrint } from "./print";
 import { startAddress } from "./state";
 import { startTheme } from "./theme";
 
@@ -16,6 +18,7 @@ startTheme();
 startAddress();
 startKeyboard();
 startLive();
+startPrint();
 
 const place = document.getElementById("page");
 if (!place) throw new Error("the page has no place to draw in");

@@ -1,4 +1,4 @@
-/** What a person should know before looking: trouble, sources that are off, a recording that is young or empty. */
+/** Notices above the timeline: errors, missing sources, an empty or young recording. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { duration } from "./format";
@@ -6,8 +6,8 @@ import { trouble } from "./live";
 import { extent, recording } from "./state";
 
 const YOUNG_MS = 180_000;
-/** What is off is told once a visit. */
-const DISMISSED = "told-what-is-off";
+/** Missing sources are shown until they are dismissed in this session. */
+const DISMISSED = "dismissed-missing";
 
 export function Notices(): JSX.Element {
   const known = recording.value;
@@ -31,7 +31,7 @@ export function Notices(): JSX.Element {
               <li key={what}>{what}</li>
             ))}
           </ul>
-          <button type="button" class="quiet" onClick={dismiss} aria-label="hide what is off">
+          <button type="button" class="quiet" onClick={dismiss} aria-label="dismiss">
             ✕
           </button>
         </div>
@@ -50,19 +50,19 @@ function Young(): JSX.Element | null {
   if (!whole) {
     return (
       <section class="welcome">
-        <h2>{known.live ? "Recording has just begun" : "Nothing is recorded here yet"}</h2>
+        <h2>{known.live ? "The recording has just started" : "Nothing is recorded yet"}</h2>
         <p>
           {known.live ? (
             "The first second appears in a moment."
           ) : (
             <>
-              Start the recorder: <code>sudo exhume record</code>. This page shows the first second as soon as it is
-              there.
+              Start the recorder: <code>sudo exhume record</code>. The page updates as soon as the first second is
+              recorded.
             </>
           )}
         </p>
         <Coming />
-        <TryTheLab />
+        <LabHint />
       </section>
     );
   }
@@ -70,36 +70,36 @@ function Young(): JSX.Element | null {
   return (
     <section class="welcome" data-testid="young">
       <p>
-        Recording since {duration(age)}; each second appears as it is recorded. Incidents are marked by themselves;
-        until then every cell below can be clicked.
+        Recording for {duration(age)}; each second appears as it is recorded. Incidents are marked automatically; any
+        cell below can be selected.
       </p>
-      <TryTheLab />
+      <LabHint />
     </section>
   );
 }
 
-/** What the page will show, in the order in which it comes. */
+/** What the page will show. */
 function Coming(): JSX.Element {
   return (
     <ul class="coming" aria-label="what the page will show">
-      <li>first, each second: every core as a row of the timeline, with the state that took most of it</li>
-      <li>with it, what ran there: drag over some of it, and its stacks are a flame graph</li>
-      <li>beside it: what the kernel logged, memory cgroups, pressure, reclaim, waiting, throttling</li>
-      <li>when a core is starved: a marked incident, with its cause and what to do about it</li>
+      <li>each second: every core as a row of the timeline, coloured by its dominant state</li>
+      <li>stacks: drag over the timeline for a flame graph of that time</li>
+      <li>kernel log events, memory cgroups, pressure, reclaim, run-queue wait, throttling</li>
+      <li>when a core is starved: an incident with its cause and remedies</li>
     </ul>
   );
 }
 
-function TryTheLab(): JSX.Element {
+function LabHint(): JSX.Element {
   return (
     <p class="muted">
-      Nothing wrong on this node? Let the lab starve a core for real, in another terminal:{" "}
-      <code>sudo exhume lab run zombie-memcgs</code> (<code>exhume lab list</code> shows the rest).
+      To try it, starve a core in another terminal: <code>sudo exhume lab run zombie-memcgs</code> (
+      <code>exhume lab list</code> lists all scenarios).
     </p>
   );
 }
 
-/** Lanes without content while the first answer is on its way. */
+/** Empty lanes while the recording is read. */
 function Skeleton(): JSX.Element {
   return (
     <div class="skeleton" aria-busy="true" aria-label="reading the recording">

@@ -1,80 +1,79 @@
-/** How far a question is that takes long: the server counts the segments that it reads for it. */
+/** Progress of slow requests: the server counts the segments that it has read. */
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { count } from "./format";
+import type { Progress, ProgressAnswer } from "./types";
 
-/** Who reads something, by the signal that can abort it, and the name that its question has on the server. */
-const names = new WeakMap<AbortSignal, string>();
+/** The id of each request on the server, by the signal that aborts it. */
+const ids = new WeakMap<AbortSignal, string>();
 const PAGE = Math.random().toString(36).slice(2, 10);
 const POLL_MS = 400;
-/** What is there sooner needs no number. */
-const PATIENCE_MS = 600;
+/** Faster requests show no progress. */
+const FIRST_POLL_MS = 600;
 const UNKNOWN = { done: 0, of: 0 };
 
-export interface Reading {
-  done: number;
-  of: number;
-}
-
-/** The name of a question; whoever waits for it finds it by the signal. Equal questions have the same name. */
-export function nameQuestion(path: string, signal?: AbortSignal): string {
+/** The id of a request, remembered for its signal. Equal requests have the same id. */
+export function requestId(path: string, signal?: AbortSignal): string {
   let hash = 0x811c9dc5;
   for (let i = 0; i < path.length; i++) hash = Math.imul(hash ^ path.charCodeAt(i), 0x01000193);
-  const name = `${PAGE}-${(hash >>> 0).toString(36)}-${path.length}`;
-  if (signal) names.set(signal, name);
-  return name;
+  const id = `${PAGE}-${(hash >>> 0).toString(36)}-${path.length}`;
+  if (signal) ids.set(signal, id);
+  return id;
 }
 
-/** How far what this signal aborts is (of 0 segments where that is not known); null while it need not be told. */
-export function useReading(signal: AbortSignal | null): Reading | null {
-  const [reading, setReading] = useState<Reading | null>(null);
+/** The progress of the request of a signal (of 0 segments where it is unknown); null while none is shown. */
+export function useProgress(signal: AbortSignal | null): Progress | null {
+  const [progress, setProgress] = useState<Progress | null>(null);
   useEffect(() => {
-    setReading(null);
+    setProgress(null);
     if (signal === null) return undefined;
-    let timer = window.setTimeout(look, PATIENCE_MS);
-    async function look(): Promise<void> {
-      const name = signal && names.get(signal);
-      const found = name ? await ask(name) : null;
+    let timer = window.setTimeout(poll, FIRST_POLL_MS);
+    async function poll(): Promise<void> {
+      const id = signal && ids.get(signal);
+      const found = id ? await fetchProgress(id) : null;
       if (signal?.aborted || timer === 0) return;
-      setReading((old) => found ?? old ?? UNKNOWN);
-      timer = window.setTimeout(() => void look(), POLL_MS);
+      setProgress((old) => found ?? old ?? UNKNOWN);
+      timer = window.setTimeout(() => void poll(), POLL_MS);
     }
     return () => {
       window.clearTimeout(timer);
       timer = 0;
     };
   }, [signal]);
-  return reading;
+  return progress;
 }
 
-async function ask(name: string): Promise<Reading | null> {
+async function fetchProgress(id: string): Promise<Progress | null> {
   try {
-    const answer = await fetch(`./api/progress?asks=${name}`);
-    const told = answer.ok ? ((await answer.json()) as { asks: Record<string, Reading> }) : null;
-    return told?.asks[name] ?? null;
+    const answer = await fetch(`./api/progress?asks=${id}`);
+    return answer.ok ? (((await answer.json()) as ProgressAnswer).asks[id] ?? null) : null;
   } catch {
-    // What is waited for tells that the server is gone.
+    // The request itself reports that the server is gone.
     return null;
   }
 }
 
-export function readingWords({ done, of }: Reading): string {
+export function progressLabel({ done, of }: Progress): string {
   return of > 0 ? ` ${count(done)} of ${count(of)} segments` : "";
 }
 
-/** Being read: what, how far it is, and a way to stop it. */
-export function BeingRead(props: { what: string; signal: AbortSignal | null; onStop?: () => void }): JSX.Element {
-  const reading = useReading(props.signal);
+/** A slow request: what is read, its progress, and a button that stops it. */
+export function LoadingIndicator(props: {
+  what: string;
+  signal: AbortSignal | null;
+  onStop?: () => void;
+}): JSX.Element {
+  const progress = useProgress(props.signal);
   return (
-    <div class="standby reading" data-testid="being-read">
+    <div class="placeholder reading" data-testid="loading">
       <p>
         reading {props.what} …
-        {reading && <span>{readingWords(reading)}</span>}
+        {progress && <span>{progressLabel(progress)}</span>}
       </p>
-      {reading && reading.of > 0 && (
-        <progress max={reading.of} value={reading.done} aria-label={`reading ${props.what}`} />
+      {progress && progress.of > 0 && (
+        <progress max={progress.of} value={progress.done} aria-label={`reading ${props.what}`} />
       )}
-      {reading && props.onStop && (
+      {progress && props.onStop && (
         <button type="button" onClick={props.onStop}>
           stop
         </button>

@@ -1,4 +1,4 @@
-/** The filter as a line of words: `comm:kubelet cpu:39 stack:"lru.*pages"`. Pure. */
+/** The filter as one line: `comm:kubelet cpu:39 stack:"lru.*pages"`. Pure. */
 import { NO_FILTERS, type Filters } from "./api";
 import { parseCpus, printCpus } from "./cpulist";
 
@@ -7,9 +7,9 @@ export interface Query {
   cores: number[] | null;
 }
 
-export const FILTER_WORDS: Record<string, string> = {
+export const FILTER_KEYS: Record<string, string> = {
   comm: "process name",
-  pid: "process number",
+  pid: "process id",
   container: "container, by the start of its id or name",
   pod: "pod, by the start of its id, namespace/name or name",
   cpu: "cores, such as 0,3-7",
@@ -17,26 +17,26 @@ export const FILTER_WORDS: Record<string, string> = {
   kind: "kernel or user",
 };
 
-const WORD = /(\w+):(?:"((?:[^"\\]|\\.)*)"|(\S*))|(\S+)/g;
+const TERM = /(\w+):(?:"((?:[^"\\]|\\.)*)"|(\S*))|(\S+)/g;
 
-/** The query, or a sentence that says what is wrong with the line. */
+/** The query, or a message that says what is wrong with the line. */
 export function parseQuery(line: string): Query | string {
   const filters: Filters = { ...NO_FILTERS };
   let cores: number[] | null = null;
-  for (const [whole, key, quoted, bare, loose] of line.matchAll(WORD)) {
+  for (const [whole, key, quoted, bare, loose] of line.matchAll(TERM)) {
     if (loose !== undefined) {
-      // A word alone is a process name: the most common wish.
-      if (filters.comm) return `“${loose}”: say which it is, such as stack:${loose}`;
+      // A term without a key is a process name, the most common filter.
+      if (filters.comm) return `“${loose}” needs a key, for example stack:${loose}`;
       filters.comm = loose;
       continue;
     }
     const value = quoted !== undefined ? quoted.replace(/\\(["\\])/g, "$1") : bare;
-    if (!value) return `“${whole}”: say what to look for after the colon`;
-    const complaint = assign(filters, key, value);
-    if (complaint) return complaint;
+    if (!value) return `“${whole}” needs a value after the colon`;
+    const error = assign(filters, key, value);
+    if (error) return error;
     if (key === "cpu") {
       cores = parseCpus(value);
-      if (!cores) return `cpu:${value}: cores are written like 0,3-7`;
+      if (!cores) return `cpu:${value}: not a list of cores, for example 0,3-7`;
     }
   }
   return { filters, cores };
@@ -47,18 +47,18 @@ function assign(filters: Filters, key: string, value: string): string | null {
     case "cpu":
       return null;
     case "pid":
-      if (!/^\d+$/.test(value)) return `pid:${value}: a process number is digits`;
+      if (!/^\d+$/.test(value)) return `pid:${value}: not a process id`;
       filters.pid = value;
       return null;
     case "kind":
-      if (value !== "kernel" && value !== "user") return `kind:${value}: it is kernel or user`;
+      if (value !== "kernel" && value !== "user") return `kind:${value}: must be kernel or user`;
       filters.kind = value;
       return null;
     case "stack":
       try {
         new RegExp(value);
       } catch {
-        return `stack:${value} is no regular expression`;
+        return `stack:${value} is not a regular expression`;
       }
       filters.stack = value;
       return null;
@@ -68,17 +68,17 @@ function assign(filters: Filters, key: string, value: string): string | null {
       filters[key] = value;
       return null;
     default:
-      return `${key}: is no filter; there are ${Object.keys(FILTER_WORDS).join(", ")}`;
+      return `${key}: is not a filter; use ${Object.keys(FILTER_KEYS).join(", ")}`;
   }
 }
 
 export function printQuery({ filters, cores }: Query): string {
-  const words: string[] = [];
+  const terms: string[] = [];
   for (const key of ["comm", "pid", "container", "pod", "stack", "kind"] as const) {
-    if (filters[key]) words.push(`${key}:${quote(filters[key])}`);
+    if (filters[key]) terms.push(`${key}:${quote(filters[key])}`);
   }
-  if (cores) words.push(`cpu:${printCpus(cores)}`);
-  return words.join(" ");
+  if (cores) terms.push(`cpu:${printCpus(cores)}`);
+  return terms.join(" ");
 }
 
 function quote(value: string): string {

@@ -1,22 +1,22 @@
 /**
- * The one place that knows the page's state. All of it stands in the address bar: whatever shows something reads these
- * signals, whatever a person does goes through `change`.
+ * The state of the page. All of it is in the address bar: components read these signals, and every action of the user
+ * goes through `change`.
  */
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { consistent, filtersOf, measureOf, parseAddress, printAddress, type PageState } from "./address";
 import type { Filters, FlameScope, FrameName, Scope } from "./api";
 import { printCpus } from "./cpulist";
 import { stepFor } from "./timeline/axis";
-import type { RecordingInfo, Span } from "./wire";
+import type { RecordingInfo, Span } from "./types";
 
 export type { PageState } from "./address";
 
 export const state = signal<PageState>(parseAddress(""));
 
-/** What the server says about the recording; null until it has. Live ones grow. */
+/** The recording; null until it is read. A live one grows. */
 export const recording = signal<RecordingInfo | null>(null);
 
-/** The first picture is drawn (or failed): what is smaller asks only then, so that it comes soon. */
+/** The first drawing is done (or failed): less important requests wait for it. */
 export const warm = signal(false);
 
 /** The moment under the pointer, on any lane. */
@@ -38,7 +38,7 @@ export const extent = computed<Span | null>(() => {
 /** What the timeline shows. */
 export const view = stable(computed<Span | null>(() => viewOf(state.value, extent.value)));
 
-/** The view moves along with a live recording until somebody touches it. */
+/** The view follows a live recording until the user changes it. */
 export const following = computed(() => state.value.since === null && recording.value?.live === true);
 
 export const filters = stable(computed<Filters>(() => filtersOf(state.value)));
@@ -46,8 +46,8 @@ export const filters = stable(computed<Filters>(() => filtersOf(state.value)));
 /** What the heatmap shows: the chosen measure, as far as the filter allows it. */
 export const measured = computed(() => measureOf(state.value));
 
-/** While the view follows a recording, what is analysed moves in larger steps: a flame graph each second is no help. */
-function restful(shown: Span | null): Span | null {
+/** While the view follows a recording, the analysed time moves in larger steps: not a new flame graph each second. */
+function stepped(shown: Span | null): Span | null {
   if (!shown || !following.value) return shown;
   const step = stepFor(shown.until - shown.since, 10, 5000);
   const until = Math.floor(shown.until / step) * step;
@@ -57,7 +57,7 @@ function restful(shown: Span | null): Span | null {
 export interface Analysed extends Scope {
   /** The cores as a list; null is every core. */
   list: number[] | null;
-  /** Somebody selected it; else it is what the timeline shows. */
+  /** It was selected; else it is what the timeline shows. */
   selected: boolean;
 }
 
@@ -66,14 +66,14 @@ export const analysed = stable(
   computed<Analysed | null>(() => {
     const { s0, s1, cpus, cores } = state.value;
     const selected = s0 !== null && s1 !== null;
-    const span = selected ? { since: s0, until: s1 } : restful(view.value);
+    const span = selected ? { since: s0, until: s1 } : stepped(view.value);
     if (!span) return null;
     const list = cpus ?? cores;
     return { ...span, list, cpus: list ? printCpus(list) : "", filters: filters.value, selected };
   }),
 );
 
-/** The question for a flame graph of what is analysed, with the baseline of the state (or none). */
+/** The request for a flame graph of what is analysed, with the baseline of the state (or none). */
 export function flameScope(of: Analysed, baseline: FlameScope["baseline"]): FlameScope {
   const { b0, b1 } = state.value;
   const base = b0 !== null && b1 !== null ? { since: b0, until: b1 } : null;
@@ -87,7 +87,7 @@ export function viewOf(of: PageState, whole: Span | null): Span | null {
   return whole;
 }
 
-/** A signal that keeps its object until the content differs, so that readers don't ask the server again for nothing. */
+/** A signal that keeps its object while the content is equal, so that readers do not repeat their requests. */
 export function stable<Value>(source: ReadonlySignal<Value>): ReadonlySignal<Value> {
   let kept: { text: string; value: Value } | null = null;
   return computed(() => {
@@ -105,7 +105,8 @@ export function stable<Value>(source: ReadonlySignal<Value>): ReadonlySignal<Val
 export function change(patch: Partial<PageState>, how: "push" | "replace" = "push"): void {
   const next = consistent({ ...state.peek(), ...patch });
   if (printAddress(next) === printAddress(state.peek())) return;
-  if (how === "push") {
+  if (!linked) state.value = next;
+  else if (how === "push") {
     writeAddress();
     state.value = next;
     window.history.pushState({ depth: depth() + 1 }, "", address(next));
@@ -115,7 +116,7 @@ export function change(patch: Partial<PageState>, how: "push" | "replace" = "pus
   }
 }
 
-/** Take back the last step of this visit. False where there is none. */
+/** Undo the last step of this visit. False where there is none. */
 export function undo(): boolean {
   if (depth() === 0) return false;
   window.history.back();
@@ -127,13 +128,13 @@ export function select(span: Span | null, cpus: number[] | null): void {
     change({ s0: null, s1: null, cpus: null, root: [] });
     return;
   }
-  // Whoever selects has touched the view: it follows no longer, and what is selected stays where it is.
+  // Selecting stops following: what is selected stays where it is.
   const shown = following.peek() ? view.peek() : null;
   const held = shown && { since: shown.since, until: shown.until, last: null };
   change({ ...held, s0: Math.round(span.since), s1: Math.round(span.until), cpus, root: [] });
 }
 
-/** Hold what is selected against this time. */
+/** Compare the selection with this time. */
 export function takeBase(span: Span): void {
   pickingBase.value = false;
   change({ baseline: "window", b0: Math.round(span.since), b1: Math.round(span.until) });
@@ -152,6 +153,7 @@ export function shareLink(): string {
 
 /** Read the address bar now and whenever it changes (back, forward, a pasted link). */
 export function startAddress(): void {
+  linked = true;
   const read = (): void => {
     state.value = parseAddress(window.location.hash);
   };
@@ -161,6 +163,8 @@ export function startAddress(): void {
 }
 
 let writing: number | null = null;
+/** The address bar follows the state. In a report it does not: a file may be shown where its address is fixed. */
+let linked = false;
 
 function writeAddress(): void {
   if (writing === null) return;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { MEASURES, measureOf, parseAddress, printAddress, restState, type PageState } from "../src/address";
+import { MEASURES, measureOf, parseAddress, printAddress, defaultState, type PageState } from "../src/address";
 
 const full: PageState = {
   since: 1_700_000_000_000,
@@ -35,9 +35,9 @@ const full: PageState = {
 };
 
 describe("the address", () => {
-  it("says nothing about a page at rest", () => {
-    expect(printAddress(restState())).toBe("");
-    expect(parseAddress("")).toEqual(restState());
+  it("is empty for the defaults", () => {
+    expect(printAddress(defaultState())).toBe("");
+    expect(parseAddress("")).toEqual(defaultState());
   });
 
   it("holds the whole state", () => {
@@ -49,14 +49,14 @@ describe("the address", () => {
     }
   });
 
-  it("can say that no lane is open", () => {
-    const none = { ...restState(), lanes: [] };
+  it("can have no open lane", () => {
+    const none = { ...defaultState(), lanes: [] };
     expect(parseAddress(printAddress(none)).lanes).toEqual([]);
   });
 
   it("ignores what makes no sense", () => {
     const state = parseAddress("#since=5&until=3&measure=heat&cpus=x&s0=1&tab=nope&column=0&last=60000&more=1");
-    expect(state).toEqual({ ...restState(), last: 60_000 });
+    expect(state).toEqual({ ...defaultState(), last: 60_000 });
   });
 
   it("lets a fixed view win over one that follows", () => {
@@ -65,10 +65,11 @@ describe("the address", () => {
 });
 
 describe("the measure of the heatmap", () => {
-  it("is the one that was chosen, and with a filter only where samples tell it", () => {
-    const shown = (comm: string): string[] => MEASURES.map((measure) => measureOf({ ...restState(), measure, comm }));
+  it("is the chosen one, and with a filter only where samples have it", () => {
+    const shown = (comm: string): string[] =>
+      MEASURES.map((measure) => measureOf({ ...defaultState(), measure, comm }));
     expect(shown("")).toEqual([...MEASURES]);
     expect(shown("kubelet")).toEqual(["busy", "system", "softirq", "user", "busy", "busy", "busy"]);
-    expect(measureOf({ ...restState(), measure: "wait", cores: [3] })).toBe("wait");
+    expect(measureOf({ ...defaultState(), measure: "wait", cores: [3] })).toBe("wait");
   });
 });

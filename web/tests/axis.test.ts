@@ -121,7 +121,7 @@ describe("ticks", () => {
     }
   };
 
-  it("stay round, and say so, when clocks are changed", () => {
+  it("stay round, with the offset, when clocks are changed", () => {
     // Berlin: 2026-03-29 from 02:00 to 03:00, 2026-10-25 from 03:00 to 02:00.
     const spring = shownIn("Europe/Berlin", Date.UTC(2026, 2, 28, 20, 30), 32, 1440);
     expect(spring).toEqual([

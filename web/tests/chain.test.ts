@@ -1,12 +1,25 @@
 import { describe, expect, it } from "vitest";
-import { chainOf, placeInWords, placeOf, shownValue, toldBy } from "../src/panels/chain";
-import type { ChainLink, Evidence, Finding } from "../src/wire";
+import { chainOf, culpritFacts, evidencePlace, isQuoted, placeOf, shownValue } from "../src/diagnosis/chain";
+import type { ChainLink, Culprit, Evidence, Finding } from "../src/types";
+
+const UNKNOWN: Culprit = {
+  cpu: null,
+  pid: null,
+  comm: null,
+  cmdline: null,
+  cgroup: null,
+  container: null,
+  pod: null,
+  function: null,
+  container_name: null,
+  pod_name: null,
+};
 
 function link(role: ChainLink["role"], at_ms: number): ChainLink {
   return { role, at: "", at_ms, text: role, evidence: [] };
 }
 
-function finding(chain: ChainLink[], culprit: Finding["culprit"]): Finding {
+function finding(chain: ChainLink[], culprit: Partial<Culprit>): Finding {
   return {
     cause: "zombie-memcgs",
     title: "Zombie memory cgroups",
@@ -15,7 +28,7 @@ function finding(chain: ChainLink[], culprit: Finding["culprit"]): Finding {
     why_not_sure: [],
     summary: "",
     chain,
-    culprit,
+    culprit: { ...UNKNOWN, ...culprit },
     remedies: [],
   };
 }
@@ -26,26 +39,26 @@ function evidence(value: Evidence["value"], how: string, unit: string): Evidence
 }
 
 describe("the chain", () => {
-  it("does not tell a line of the log twice", () => {
-    const said = { ...link("symptom", 1), text: "the kernel log says: eth0 reset" };
-    expect(toldBy(said, evidence("eth0 reset", "first", ""))).toBe(true);
-    expect(toldBy(said, evidence("eth1 reset", "first", ""))).toBe(false);
-    expect(toldBy({ ...said, text: "100 of them" }, evidence(100, "sum", ""))).toBe(false);
+  it("does not repeat a line of the log", () => {
+    const quoting = { ...link("symptom", 1), text: "the kernel log says: eth0 reset" };
+    expect(isQuoted(quoting, evidence("eth0 reset", "first", ""))).toBe(true);
+    expect(isQuoted(quoting, evidence("eth1 reset", "first", ""))).toBe(false);
+    expect(isQuoted({ ...quoting, text: "100 of them" }, evidence(100, "sum", ""))).toBe(false);
   });
 
-  it("is told from symptom to root cause, in whatever order it came", () => {
-    const told = chainOf(finding([link("root_cause", 3), link("symptom", 1), link("mechanism", 2)], {}));
-    expect(told.map((each) => each.role)).toEqual(["symptom", "mechanism", "root_cause"]);
+  it("goes from symptom to root cause, in whatever order it came", () => {
+    const chain = chainOf(finding([link("root_cause", 3), link("symptom", 1), link("mechanism", 2)], {}));
+    expect(chain.map((each) => each.role)).toEqual(["symptom", "mechanism", "root_cause"]);
   });
 
   it("names the culprit before the root cause where no link does", () => {
     const culprit = { comm: "kubelet", pid: 812, function: "lru_pages", cpu: 0 };
-    const told = chainOf(finding([link("symptom", 1), link("mechanism", 2), link("root_cause", 3)], culprit));
-    expect(told.map((each) => each.role)).toEqual(["symptom", "mechanism", "culprit", "root_cause"]);
-    expect(told[2]).toMatchObject({ text: "kubelet (pid 812) in lru_pages on core 0", at_ms: 2 });
+    const chain = chainOf(finding([link("symptom", 1), link("mechanism", 2), link("root_cause", 3)], culprit));
+    expect(chain.map((each) => each.role)).toEqual(["symptom", "mechanism", "culprit", "root_cause"]);
+    expect(chain[2]).toMatchObject({ text: "kubelet (pid 812) in lru_pages on core 0", at_ms: 2 });
   });
 
-  it("names no culprit twice, and none that nobody knows", () => {
+  it("names no culprit twice, and no unknown one", () => {
     const named = finding([link("culprit", 2), link("symptom", 1)], { comm: "kubelet" });
     expect(chainOf(named).map((each) => each.role)).toEqual(["symptom", "culprit"]);
     expect(chainOf(finding([link("symptom", 1)], { comm: null, cpu: null }))).toHaveLength(1);
@@ -53,24 +66,24 @@ describe("the chain", () => {
   });
 
   it("ends with the culprit where no root cause is known", () => {
-    const told = chainOf(finding([link("symptom", 1), link("mechanism", 2)], { comm: "stress" }));
-    expect(told.map((each) => each.role)).toEqual(["symptom", "mechanism", "culprit"]);
+    const chain = chainOf(finding([link("symptom", 1), link("mechanism", 2)], { comm: "stress" }));
+    expect(chain.map((each) => each.role)).toEqual(["symptom", "mechanism", "culprit"]);
   });
 });
 
 describe("a piece of evidence", () => {
-  it("is told with its unit, a share as a percentage", () => {
+  it("has its unit, a share as a percentage", () => {
     expect(shownValue(evidence(0.97, "share", ""))).toBe("97 %");
     expect(shownValue(evidence(68_680, "max", "groups"))).toBe("68,680 groups");
     expect(shownValue(evidence("eth0", "first", ""))).toBe("eth0");
     expect(shownValue(evidence(null, "first", ""))).toBe("");
   });
 
-  it("says when and where it was taken", () => {
+  it("names its time and core", () => {
     const at = Date.UTC(2026, 10, 15, 3, 14, 7);
     const of = { ...evidence(1, "max", ""), since_ms: at, until_ms: at + 60_000, cpu: 0 };
-    expect(placeInWords(of, true)).toBe("03:14:07 – 03:15:07, core 0");
-    expect(placeInWords({ ...of, until_ms: at + 447, cpu: null }, true)).toBe("03:14:07");
+    expect(evidencePlace(of, true)).toBe("03:14:07 – 03:15:07, core 0");
+    expect(evidencePlace({ ...of, until_ms: at + 447, cpu: null }, true)).toBe("03:14:07");
   });
 
   it("is a second at least, with half a minute around it", () => {
@@ -85,5 +98,17 @@ describe("a piece of evidence", () => {
     const long = placeOf({ since: 100_000, until: 220_000 }, { since: 0, until: 250_000 });
     expect(long.shown).toEqual({ since: 0, until: 250_000 });
     expect(placeOf({ since: 100_000, until: 220_000 }, null).shown).toEqual({ since: -20_000, until: 340_000 });
+  });
+});
+
+describe("the culprit", () => {
+  it("has the facts that are known, names with their ids", () => {
+    const culprit = { ...UNKNOWN, cpu: 0, comm: "kubelet", pid: 812, pod: "0f1e", pod_name: "shop/cart-0" };
+    expect(culpritFacts(culprit)).toEqual([
+      ["core", "0"],
+      ["process", "kubelet (812)"],
+      ["pod", "shop/cart-0 (0f1e)"],
+    ]);
+    expect(culpritFacts(UNKNOWN)).toEqual([]);
   });
 });

@@ -72,7 +72,7 @@ describe("what is under the pointer", () => {
     expect(nameAt(layout, hit(layout, 650, 2))).toBe("y");
   });
 
-  it("is nothing beside the frames", () => {
+  it("is nothing next to the frames", () => {
     expect(hit(layout, 650, 3)).toBe(-1);
     expect(hit(layout, 10, 9)).toBe(-1);
     expect(hit(layout, -1, 1)).toBe(-1);

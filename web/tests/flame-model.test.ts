@@ -108,7 +108,7 @@ describe("the path of a zoom", () => {
   it("leads as far as it can where the rest is not there", () => {
     const model = modelOf(flameOf(STACKS));
     expect(nameOf(model, nodeAt(model, ["kubelet", "main", "elsewhere", "deeper"]))).toBe("main");
-    expect(nodeAt(model, ["nobody"])).toBe(0);
+    expect(nodeAt(model, ["no-such-frame"])).toBe(0);
   });
 });
 
@@ -119,7 +119,7 @@ describe("searching", () => {
     expect(found.share).toBeCloseTo(0.7);
   });
 
-  it("tells the share of what is zoomed into", () => {
+  it("has the share of what is zoomed into", () => {
     const model = modelOf(flameOf(STACKS));
     const main = nodeAt(model, ["kubelet", "main"]);
     expect(search(model, "lru|write", main)!.zoomed).toBeCloseTo(60 / 80);
@@ -127,7 +127,7 @@ describe("searching", () => {
     expect(search(model, "write", main)).toMatchObject({ nodes: 1, share: 0.2, zoomed: 0, before: null });
   });
 
-  it("adds up matches beside each other", () => {
+  it("adds up matches next to each other", () => {
     expect(search(modelOf(flameOf(STACKS)), "lru_pages|write")!.share).toBeCloseTo(0.8);
     expect(search(modelOf(flameOf(STACKS)), "MAIN")!.share).toBeCloseTo(1);
   });
@@ -149,7 +149,7 @@ describe("a difference", () => {
     expect(widthOf(model, "a") + widthOf(model, "gone")).toBeCloseTo(1);
   });
 
-  it("tells growth in shares of each side", () => {
+  it("has growth in shares of each side", () => {
     expect(growth(model, nodeAt(model, ["a", "x"]))).toBeCloseTo(0.8);
     expect(growth(model, nodeAt(model, ["gone", "z"]))).toBeCloseTo(-0.6);
     expect(growth(modelOf(flameOf(STACKS)), 1)).toBe(0);

@@ -1,5 +1,5 @@
 /** Flame graphs for tests, from folded stacks as people write them: `app;read;vfs_read` and a weight. */
-import type { Flame } from "../src/wire";
+import type { Flame } from "../src/types";
 
 /** Kernel frames end with `_k`, as the kernel's own list does it; a stack begins with the thread's name. */
 export function flameOf(stacks: Record<string, number>, base?: Record<string, number>): Flame {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { clusters, gravest, type Placed } from "../src/timeline/clusters";
+import { clusters, mostSevere, type Placed } from "../src/timeline/clusters";
 import {
   cellOf,
   heatPixels,
@@ -14,7 +14,7 @@ import { cpusOf, rowAt, snapped } from "../src/timeline/heatpointer";
 import { runsOf } from "../src/timeline/boxes";
 import { greatest, lastAt, linesOf } from "../src/timeline/lines";
 import type { Theme } from "../src/theme";
-import type { CoreGrid, LaneSeries } from "../src/wire";
+import type { CoreGrid, LaneSeries } from "../src/types";
 
 const theme: Theme = {
   dark: false,
@@ -69,7 +69,7 @@ describe("rows", () => {
     expect(rows.cpus[Math.floor(marked[0] / 3)]).toContain(777);
   });
 
-  it("have round numbers beside them, apart from each other", () => {
+  it("have round numbers, apart from each other", () => {
     const labels = (cpus: number[]): number[] => labelledRows(rowsFor(cpus)).map(({ cpu }) => cpu);
     expect(labels(many.slice(0, 96))).toEqual([0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
     expect(labels([0, 1])).toEqual([0, 1]);
@@ -150,7 +150,7 @@ describe("cells", () => {
 });
 
 describe("marks", () => {
-  it("that would lie on each other become one, the gravest in front", () => {
+  it("that would lie on each other become one, the mostSevere in front", () => {
     const placed: Placed<{ severity: string | null }>[] = [
       { x: 5, item: { severity: "info" } },
       { x: 9, item: { severity: "critical" } },
@@ -161,7 +161,7 @@ describe("marks", () => {
       [5, 2, 55],
       [60, 1, 40],
     ]);
-    expect(gravest(found[0].items).severity).toBe("critical");
+    expect(mostSevere(found[0].items).severity).toBe("critical");
   });
 
   it("near the end of the lane have their label at the left, where that is free", () => {

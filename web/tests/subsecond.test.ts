@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import {
-  asked,
+  requested,
   busiest,
   cellAt,
   countOf,
@@ -13,7 +13,7 @@ import {
   startOf,
   stepped,
 } from "../src/panels/offsets";
-import type { Subsecond } from "../src/wire";
+import type { Subsecond } from "../src/types";
 
 /** Four seconds from 10,000 ms in columns of a second, ten rows each. */
 function grid(filled: Record<string, number> = {}): Subsecond {
@@ -23,11 +23,12 @@ function grid(filled: Record<string, number> = {}): Subsecond {
     counts[column * 10 + row] = count;
   }
   const size = { since: 10_000, from: 10_000, until: 14_000, column_ms: 1000, rows: 10, columns: 4 };
-  return { ...size, most: Math.max(...counts), counts };
+  const samples = counts.reduce((sum, each) => sum + each, 0);
+  return { ...size, most: Math.max(...counts), samples, counts };
 }
 
 describe("the width of a column", () => {
-  it("is what was asked for, while there is room", () => {
+  it("is what was requested for, while there is room", () => {
     expect(fitting({ since: 0, until: 60_000 }, 1000)).toBe(1000);
     expect(fitting({ since: 0, until: 60_000 }, 100)).toBe(100);
   });
@@ -118,13 +119,13 @@ describe("what is marked", () => {
     expect(until - since).toBe(cells * 100);
   });
 
-  it("tells what was not recorded from what idled", () => {
+  it("distinguishes what was not recorded from idle time", () => {
     expect(isMissing(grid(), { column: 1, row: 5 }, [[11_500, 12_000]])).toBe(true);
     expect(isMissing(grid(), { column: 2, row: 0 }, [[11_500, 12_000]])).toBe(false);
   });
 });
 
-describe("the offsets beside a column", () => {
+describe("the offsets next to a column", () => {
   it("are round, few, and reach its end", () => {
     expect(offsetTicks(1000)).toEqual([0, 200, 400, 600, 800, 1000]);
     expect(offsetTicks(100)).toEqual([0, 20, 40, 60, 80, 100]);
@@ -138,11 +139,11 @@ describe("a time that begins within a second", () => {
   const inside = { ...grid(), from: 10_250, until: 13_500 };
 
   it("leaves out what is before and after it", () => {
-    expect(asked(grid())).toEqual([
+    expect(requested(grid())).toEqual([
       { column: 0, row: 0 },
       { column: 3, row: 9 },
     ]);
-    expect(asked(inside)).toEqual([
+    expect(requested(inside)).toEqual([
       { column: 0, row: 2 },
       { column: 3, row: 4 },
     ]);

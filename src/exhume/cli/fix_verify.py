@@ -146,9 +146,9 @@ def _print(proof: "Proof", options: Namespace, zone: "tzinfo | None") -> None:
 
 def _write_page(proof: "Proof", target: Path, zone: "tzinfo | None") -> None:
     from exhume.cli.terminal import say
-    from exhume.present.verify_html import render_proof
+    from exhume.present.html.verify import verify_report
 
-    content = render_proof(proof, zone).encode("utf-8", "replace")
+    content = verify_report(proof, zone).encode("utf-8", "replace")
     try:
         target.write_bytes(content)
     except OSError as error:

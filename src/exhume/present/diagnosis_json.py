@@ -1,9 +1,11 @@
 """A diagnosis as JSON: the documented, versioned shape of `exhume diagnose --json`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import tzinfo
 from typing import Any
 
+from exhume.model.clock import MILLIS
 from exhume.model.finding import DIAGNOSIS_VERSION, Diagnosis, Evidence, Finding, Link, Remedy
 from exhume.model.times import format_moment
 from exhume.present.diagnosis_view import verdict_text, where_text
@@ -24,6 +26,30 @@ def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
         "ruled_out": [{**asdict(reason), "values": dict(reason.values)} for reason in diagnosis.ruled_out],
         "blind_spots": [spot.text for spot in diagnosis.blind_spots],
     }
+
+
+def diagnosis_page_json(diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
+    """The same for the page and the HTML report: every time is there as milliseconds too."""
+    data = diagnosis_json(diagnosis, zone)
+    windows = {"window": diagnosis.window, "focus": diagnosis.focus, "baseline": diagnosis.baseline}
+    for name, (since, until) in windows.items():
+        if data[name] is not None:
+            data[name] |= _span_ms(since, until)
+    for finding, each in zip(diagnosis.findings, data["findings"], strict=True):
+        _add_ms(finding.chain, each["chain"])
+    _add_ms(diagnosis.symptoms, data["symptoms"])
+    return data
+
+
+def _add_ms(links: Sequence[Link], data: list[dict[str, Any]]) -> None:
+    for link, each in zip(links, data, strict=True):
+        each["at_ms"] = link.at // MILLIS
+        for evidence, quoted in zip(link.evidence, each["evidence"], strict=True):
+            quoted.update(_span_ms(evidence.since, evidence.until))
+
+
+def _span_ms(since: int, until: int) -> dict[str, int]:
+    return {"since_ms": since // MILLIS, "until_ms": until // MILLIS}
 
 
 def finding_json(finding: Finding, zone: tzinfo | None) -> dict[str, Any]:

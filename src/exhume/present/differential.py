@@ -3,8 +3,7 @@
 import numpy as np
 
 from exhume.model.text import percent, points
-from exhume.present.flame import NODE_STATES, FlameTree, Floats, Ints
-from exhume.present.flame_page import shown_name
+from exhume.present.flame import NODE_STATES, FlameTree, Floats, Ints, shown_name
 
 
 def largest_changes(tree: FlameTree, most: int = 3) -> list[str]:

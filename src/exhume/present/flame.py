@@ -5,7 +5,7 @@ tree is kept as arrays and grown a level at a time, because an hour of a large n
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from exhume.model.text import count
 from exhume.store.read.profile import StackProfile
 from exhume.store.read.stacks import SOFTIRQ_ENTRIES
 
@@ -148,6 +149,37 @@ class FlameTree:
             found.append(node)
             node = int(self.parent[node])
         return found[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class FlameCaption:
+    """The text around a flame graph: title, window, filters, blind spots."""
+
+    title: str
+    window: str
+    baseline: str = ""
+    filters: list[str] = field(default_factory=list)
+    blind_spots: list[str] = field(default_factory=list)
+
+    def subtitle(self, tree: FlameTree) -> str:
+        parts = [self.window, *self.filters, count(int(tree.samples[0]), "sample"), cpu_time(int(tree.weight[0]))]
+        if tree.differential:
+            parts.append(f"against {self.baseline} ({count(int(tree.base_samples[0]), 'sample')})")
+        return " · ".join(parts)
+
+
+def cpu_time(weight_us: int) -> str:
+    """CPU time in the unit that suits it."""
+    if weight_us < 10_000:
+        return f"{weight_us:,} us CPU"
+    if weight_us < 10_000_000:
+        return f"{weight_us / 1e3:,.0f} ms CPU"
+    return f"{weight_us / 1e6:,.1f} s CPU"
+
+
+def shown_name(raw: str) -> str:
+    """A name on one line, whatever is in it."""
+    return " ".join(raw.split()) or "(no name)"
 
 
 def build_tree(current: StackProfile, baseline: StackProfile | None = None) -> FlameTree:

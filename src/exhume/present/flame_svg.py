@@ -1,26 +1,40 @@
-"""A flame graph as one self-contained SVG file: search, zoom and reset work in any browser, without a network."""
+"""A flame graph as one SVG file without scripts: a picture for documents, with a tooltip on every frame."""
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from html import escape
-from importlib.resources import files
 
 import numpy as np
 
-from exhume.model.text import count
-from exhume.present.flame import FlameTree, Ints
-from exhume.present.flame_page import SHADES, FlamePage, describe, fills, shown_name
-from exhume.present.palette import BY_NAME, GREW, SHRANK
+from exhume.model.text import count, percent, points
+from exhume.present.flame import COMM_KIND, NODE_STATES, ROOT_KIND, FlameCaption, FlameTree, Ints, cpu_time, shown_name
+from exhume.present.palette import BY_NAME, GREW, SHRANK, STATES, UNCHANGED, blend
 
-WIDTH, MARGIN, ROW, HEADER, FOOTER = 1200, 10, 17, 78, 40
+WIDTH, MARGIN, ROW, HEADER, FOOTER = 1200, 10, 17, 78, 28
 CHARACTER = 6.65  # advance of the 11 px monospace face
 # Thinner than this can't be seen nor hit; the file says how many were left out.
 THINNEST = 0.1
+SHADES = {state.name: state.hue for state in STATES if state.name in ("system", "softirq", "user")}
+GROUND = "#b9bcc0"  # the whole and the processes, which are neither kernel nor user code
+STYLE = """
+.page { fill: #ffffff; }
+text { fill: #16181d; }
+.quiet { fill: #5b616b; }
+.title { font: 600 17px system-ui, sans-serif; }
+.strong { font-weight: 600; }
+.f text { fill: #101216; pointer-events: none; }
+@media (prefers-color-scheme: dark) {
+  .page { fill: #14161a; }
+  text { fill: #e8eaed; }
+  .quiet { fill: #a3aab5; }
+}
+"""
 # Characters that XML 1.0 does not allow at all, not even as references.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render_svg(tree: FlameTree, page: FlamePage) -> str:
+def render_svg(tree: FlameTree, caption: FlameCaption) -> str:
     """The picture of a tree."""
     inner = WIDTH - 2 * MARGIN
     drawn = np.flatnonzero(tree.width * inner >= THINNEST)
@@ -31,23 +45,22 @@ def render_svg(tree: FlameTree, page: FlamePage) -> str:
             '<?xml version="1.0" encoding="UTF-8"?>',
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
             f'font-family="ui-monospace, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="11">',
-            f"<style>{_asset('flame_svg.css')}</style>",
+            f"<style>{STYLE}</style>",
             f'<rect class="page" width="{WIDTH}" height="{height}"/>',
-            *_header(tree, page),
+            *_header(tree, caption),
             *_nothing(tree),
             '<g id="frames">',
             *_frames(tree, drawn, inner),
             "</g>",
-            *_footer(tree, page, len(drawn), height),
-            f"<script><![CDATA[\n{_asset('flame_svg.js')}]]></script>",
+            *_footer(tree, caption, len(drawn), height),
             "</svg>\n",
         ]
     )
 
 
-def _header(tree: FlameTree, page: FlamePage) -> Iterator[str]:
-    yield f'<text class="title" x="{MARGIN}" y="24">{text(page.title)}</text>'
-    yield f'<text class="quiet" x="{MARGIN}" y="42">{text(page.subtitle(tree))}</text>'
+def _header(tree: FlameTree, caption: FlameCaption) -> Iterator[str]:
+    yield f'<text class="title" x="{MARGIN}" y="24">{text(caption.title)}</text>'
+    yield f'<text class="quiet" x="{MARGIN}" y="42">{text(caption.subtitle(tree))}</text>'
     entries = [("grew", GREW), ("shrank", SHRANK)] if tree.differential else list(SHADES.items())
     x = MARGIN
     for name, hue in entries:
@@ -55,13 +68,6 @@ def _header(tree: FlameTree, page: FlamePage) -> Iterator[str]:
         yield f'<rect x="{x}" y="55" width="10" height="10" rx="2" fill="{hue}"/>'
         yield f'<text class="quiet" x="{x + 15}" y="64">{meaning}</text>'
         x += round(len(meaning) * CHARACTER) + 36
-    yield f'<text id="matched" class="strong" x="{WIDTH - 330}" y="64" text-anchor="end"></text>'
-    yield (
-        f'<foreignObject id="controls" x="{WIDTH - 320}" y="48" width="310" height="28" visibility="hidden">'
-        '<div xmlns="http://www.w3.org/1999/xhtml" class="controls">'
-        '<input id="search" type="search" placeholder="search (regular expression)  /" aria-label="search frames"/>'
-        '<button id="reset" type="button">reset</button></div></foreignObject>'
-    )
 
 
 def _nothing(tree: FlameTree) -> Iterator[str]:
@@ -80,18 +86,17 @@ def _frames(tree: FlameTree, drawn: Ints, inner: int) -> Iterator[str]:
         name = shown_name(tree.name(node))
         shown = "" if room < 3 else name if len(name) <= room else name[: room - 1] + "…"
         yield (
-            f'<g class="f" data-x="{left:.8g}" data-w="{share:.8g}">'
+            '<g class="f">'
             f"<title>{text(name)}\n{text(describe(tree, node))}</title>"
             f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{ROW - 1}" rx="1" fill="{colour}"/>'
             f'<text x="{x + 3:.2f}" y="{y + 12}">{text(shown)}</text></g>'
         )
 
 
-def _footer(tree: FlameTree, page: FlamePage, drawn: int, height: int) -> Iterator[str]:
-    notes = list(page.blind_spots)
+def _footer(tree: FlameTree, caption: FlameCaption, drawn: int, height: int) -> Iterator[str]:
+    notes = list(caption.blind_spots)
     if not tree.empty and drawn < len(tree):
         notes.append(f"{count(len(tree) - drawn, 'frame')} too thin to draw")
-    yield f'<text id="details" class="strong" x="{MARGIN}" y="{height - 24}"></text>'
     yield f'<text class="quiet" x="{MARGIN}" y="{height - 8}">{text(" · ".join(notes))}</text>'
 
 
@@ -100,5 +105,36 @@ def text(raw: str) -> str:
     return escape(_FORBIDDEN.sub("\ufffd", raw), quote=True)
 
 
-def _asset(name: str) -> str:
-    return files("exhume.present").joinpath("assets", name).read_text(encoding="utf-8")
+def describe(tree: FlameTree, node: int) -> str:
+    """One frame in words: where it is from and what it weighs on either side."""
+    label = int(tree.label[node])
+    module, kind = tree.labels.modules[label], tree.labels.kinds[label]
+    where = f"{shown_name(module or kind)}, " if kind not in (ROOT_KIND, COMM_KIND) else ""
+    said = (
+        f"{where}{percent(tree.share[node], 2)}, "
+        f"{count(int(tree.samples[node]), 'sample')}, {cpu_time(int(tree.weight[node]))}"
+    )
+    if tree.differential:
+        said += f"; baseline {percent(tree.base_share[node], 2)}, {points(tree.delta[node])}"
+    return said
+
+
+def fills(tree: FlameTree, nodes: Ints) -> list[str]:
+    """The colours of nodes: by state, or by how much each grew or shrank when there is a baseline."""
+    if tree.differential:
+        largest = max(float(np.abs(tree.delta).max()), 1e-9)
+        # The square root keeps small changes visible beside a large one.
+        return [
+            blend(UNCHANGED, GREW if delta > 0 else SHRANK, (abs(delta) / largest) ** 0.5)
+            for delta in tree.delta[nodes].tolist()
+        ]
+    return [
+        _shade(state, label % 7)
+        for state, label in zip(tree.state[nodes].tolist(), tree.label[nodes].tolist(), strict=True)
+    ]
+
+
+@cache
+def _shade(state: int, variant: int) -> str:
+    """The state's hue, a little lighter or darker by label, so that neighbours can be told apart."""
+    return blend(SHADES.get(NODE_STATES[state], GROUND), "#ffffff", 0.18 + variant * 0.055)

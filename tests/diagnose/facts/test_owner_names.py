@@ -6,8 +6,7 @@ from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene
 
 from exhume.model.finding import Diagnosis, Finding
-from exhume.present.diagnosis_html import render_page
-from exhume.present.diagnosis_page import read_page
+from exhume.present.html.diagnosis import diagnosis_data
 
 UID, ID = "0f1e2d3c-0000-4000-8000-0123456789ab", "5a" * 32
 POD_GROUP = f"/kubepods/burstable/pod{UID}"
@@ -46,9 +45,11 @@ def test_a_throttled_container_of_a_pod(tmp_path: Path) -> None:
     assert (culprit.container_name, culprit.pod_name) == ("shop/cart-0/web", "shop/cart-0")
     (raising,) = [each for each in top.remedies if each.id == "raise-pod-limit"]
     assert raising.target == "shop/cart-0" and "pod shop/cart-0" in raising.text
-    assert not [link for link in top.chain if link.code == "owner.runs-in"], "it is told already"
-    page = render_page(read_page(recording, found, None))
-    assert f"shop/cart-0 ({UID})" in page and f"shop/cart-0/web ({ID})" in page
+    assert not [link for link in top.chain if link.code == "owner.runs-in"], "it is named already"
+    reported = diagnosis_data(recording, found, None)["diagnosis"]["findings"]
+    (shown,) = [each["culprit"] for each in reported if each["cause"] == "cfs-throttling"]
+    assert (shown["pod_name"], shown["pod"]) == ("shop/cart-0", UID)
+    assert (shown["container_name"], shown["container"]) == ("shop/cart-0/web", ID)
 
 
 def test_a_throttled_pod(tmp_path: Path) -> None:

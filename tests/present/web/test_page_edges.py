@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 from starlette.testclient import TestClient
 from tests.diagnose.scenes import Scene
-from tests.page.odd_recordings import few_seconds_of_long
+from tests.system.browser.odd_recordings import few_seconds_of_long
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.present.web import live, params

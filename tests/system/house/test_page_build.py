@@ -38,10 +38,10 @@ def no_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def built(tree: Path) -> None:
     """As if the page had been built from the sources that are there."""
-    static = tree / page.STATIC
-    static.mkdir(parents=True, exist_ok=True)
-    (static / "index.html").write_text("<!doctype html>")
-    (static / page.STAMP).write_text(page.content_hash(tree))
+    for file in (page.STATIC / "index.html", page.REPORT / "report.html"):
+        (tree / file).parent.mkdir(parents=True, exist_ok=True)
+        (tree / file).write_text("<!doctype html>")
+    (tree / page.STATIC / page.STAMP).write_text(page.content_hash(tree))
 
 
 def test_the_lock_says_what_to_install_never_from_where():
@@ -76,9 +76,10 @@ def test_a_page_is_stale_once_a_source_changed_was_added_or_renamed(tree: Path):
     assert not page.is_fresh(tree)
 
 
-def test_a_page_whose_files_are_gone_is_stale(tree: Path):
+@pytest.mark.parametrize("file", [page.STATIC / "index.html", page.REPORT / "report.html"])
+def test_a_page_whose_files_are_gone_is_stale(tree: Path, file: Path):
     built(tree)
-    (tree / page.STATIC / "index.html").unlink()
+    (tree / file).unlink()
     assert not page.is_fresh(tree)
 
 

@@ -1,42 +1,35 @@
-/** What starved the node: the chain from what was felt to what has to change, each piece a link to its evidence. */
+/** The diagnosis panel: verdict, findings with their chains, and what was ruled out. */
 import type { JSX } from "preact";
 import { isFiltered } from "../address";
 import { api } from "../api";
-import { duration, number, range, time } from "../format";
+import { FindingCard } from "../diagnosis/finding";
+import { placeOf } from "../diagnosis/chain";
+import { duration, range } from "../format";
 import { incidents, incidentsKnown } from "../live";
-import { Standby, useResource } from "../resource";
+import { Placeholder, useResource } from "../resource";
 import { change, extent, filters, state, type Analysed } from "../state";
-import { endOf } from "../timeline/moves";
-import type { ChainLink, Diagnosis, Evidence, Finding, Incident, Span } from "../wire";
-import { chainOf, placeInWords, placeOf, shownValue, toldBy } from "./chain";
+import { endOf } from "../timeline/navigation";
+import type { Diagnosis, Incident, Span } from "../types";
 import type { Panel, PanelProps } from "./panel";
-import { unrecordedWords } from "./unasked";
+import { unrecordedReason } from "./empty-states";
 
-const ROLES: Record<string, string> = {
-  symptom: "symptom",
-  mechanism: "mechanism",
-  culprit: "culprit",
-  root_cause: "root cause",
-  remedy: "remedy",
-};
-/** A longer look is asked for, not begun by looking at the whole recording. */
-const LONGEST_MS = 3_600_000;
-/** Beside another panel nobody asked for it: a view that is only passed through is not diagnosed by the hour. */
-const LONGEST_UNASKED_MS = 600_000;
-const SHOWN_EVIDENCE = 3;
+/** A longer window is not diagnosed; one has to be selected. */
+const MAX_MS = 3_600_000;
+/** Next to another panel only a shorter view is diagnosed: one that is only passed through costs too much. */
+const MAX_AUTOMATIC_MS = 600_000;
 
-export function useDiagnosis(of: Analysed, longest = LONGEST_MS): ReturnType<typeof useResource<Diagnosis>> {
-  // Nor is a time asked for that is not recorded; and which of them are incidents has to be known first.
-  const unasked = of.until - of.since > longest || unrecordedWords(of) !== null || !incidentsKnown.value;
+export function useDiagnosis(of: Analysed, longest = MAX_MS): ReturnType<typeof useResource<Diagnosis>> {
+  // The incidents have to be known first: the diagnosis of one is that of its mark.
+  const idle = of.until - of.since > longest || unrecordedReason(of) !== null || !incidentsKnown.value;
   const incident = incidentSelected(of);
   return useResource(
-    unasked ? null : `${of.since} ${of.until} ${incident?.id ?? ""}`,
+    idle ? null : `${of.since} ${of.until} ${incident?.id ?? ""}`,
     (signal) => (incident ? api.diagnosisOf(incident.id, signal) : api.diagnosis(of, signal)),
     { delayMs: incident ? 0 : 150 },
   );
 }
 
-/** The incident that is selected as a whole: what its mark says, the panel says, too. */
+/** The incident that is selected as a whole: the panel then shows the diagnosis of its mark. */
 function incidentSelected(of: Analysed): Incident | null {
   if (!of.selected) return null;
   return incidents.value.find((each) => each.since === of.since && endOf(each) === of.until) ?? null;
@@ -45,15 +38,15 @@ function incidentSelected(of: Analysed): Incident | null {
 function DiagnosisBody({ of }: PanelProps): JSX.Element {
   const read = useDiagnosis(of);
   const found = read.value;
-  if (of.until - of.since > LONGEST_MS) return <TooLong />;
+  if (of.until - of.since > MAX_MS) return <TooLong />;
   return (
     <div class="diagnosis" data-testid="diagnosis" aria-busy={read.loading}>
-      <Standby of={read} what="the evidence" empty={unrecordedWords(of) ?? false} />
+      <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
       {found && (
         <>
           <Verdict of={found} />
           {found.findings.map((finding) => (
-            <FindingCard key={finding.cause} finding={finding} said={found.sentence} open />
+            <FindingCard key={finding.cause} finding={finding} headline={found.sentence} goTo={goTo} />
           ))}
           <RuledOut of={found} />
         </>
@@ -62,9 +55,9 @@ function DiagnosisBody({ of }: PanelProps): JSX.Element {
   );
 }
 
-/** Beside the other panels: the first finding, short. */
+/** Next to the other panels: the first finding, short. */
 export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
-  const longest = of.selected ? LONGEST_MS : LONGEST_UNASKED_MS;
+  const longest = of.selected ? MAX_MS : MAX_AUTOMATIC_MS;
   const read = useDiagnosis(of, longest);
   const found = read.value;
   return (
@@ -73,9 +66,11 @@ export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
         <TooLong />
       ) : (
         <>
-          <Standby of={read} what="the evidence" empty={unrecordedWords(of) ?? false} />
+          <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
           {found && <Verdict of={found} />}
-          {found?.findings[0] && <FindingCard finding={found.findings[0]} said={found.sentence} open={false} />}
+          {found?.findings[0] && (
+            <FindingCard finding={found.findings[0]} headline={found.sentence} goTo={goTo} compact />
+          )}
           {found && found.findings.length > 1 && (
             <button type="button" class="link" onClick={() => change({ tab: "diagnosis" })}>
               {found.findings.length - 1} more
@@ -90,8 +85,8 @@ export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
 function TooLong(): JSX.Element {
   return (
     <p class="muted">
-      Select an incident, or up to {duration(LONGEST_MS)}, and its cause is looked for: drag in the heatmap, click an
-      incident, or press n.
+      Select an incident, or up to {duration(MAX_MS)}, to diagnose it: drag in the heatmap, click an incident, or press
+      n.
     </p>
   );
 }
@@ -99,89 +94,11 @@ function TooLong(): JSX.Element {
 function Verdict({ of }: { of: Diagnosis }): JSX.Element {
   return (
     <>
-      <p class={`verdict verdict-${of.verdict}`} data-testid="verdict">
-        <strong>{of.verdict}</strong> {of.sentence}
+      <p class="verdict" data-testid="verdict">
+        <span class={`badge badge-${of.verdict}`}>{of.verdict}</span> {of.sentence}
       </p>
-      {isFiltered(filters.value) && <p class="muted">The diagnosis looks at the whole node, whatever is filtered.</p>}
+      {isFiltered(filters.value) && <p class="muted">The diagnosis looks at the whole node; filters do not apply.</p>}
     </>
-  );
-}
-
-/** `said` stands above it already: no sentence is told twice. */
-function FindingCard({ finding, said, open }: { finding: Finding; said: string; open: boolean }): JSX.Element {
-  return (
-    <article class={`finding finding-${finding.severity}`} data-testid="finding" data-cause={finding.cause}>
-      <header>
-        <h3>{finding.title}</h3>
-        <span class="badge">{finding.severity}</span>
-        <span title="how often findings told like this are right">{number(finding.confidence, 2)} sure</span>
-      </header>
-      {finding.summary !== said && <p>{finding.summary}</p>}
-      <ol class="chain" aria-label="from symptom to remedy">
-        {chainOf(finding).map((link, index) => (
-          <Link key={`${link.role} ${index}`} link={link} open={open} />
-        ))}
-        {finding.remedies.map((remedy) => (
-          <li key={remedy.id} class="chain-remedy">
-            <span class="role">remedy</span>
-            <div>
-              <span>{remedy.text || remedy.id}</span>
-              {remedy.command && <code class="command">{remedy.command}</code>}
-              {open && (
-                <span class="muted">
-                  risk {remedy.risk}
-                  {remedy.reversible ? ", can be undone" : ", can't be undone"}
-                </span>
-              )}
-            </div>
-          </li>
-        ))}
-      </ol>
-      {open && finding.why_not_sure.length > 0 && (
-        <p class="muted">Not surer because {finding.why_not_sure.join("; ")}.</p>
-      )}
-    </article>
-  );
-}
-
-function Link({ link, open }: { link: ChainLink; open: boolean }): JSX.Element {
-  const shown = open ? link.evidence : link.evidence.slice(0, 1);
-  return (
-    <li class={`chain-${link.role}`}>
-      <span class="role">{ROLES[link.role] ?? link.role}</span>
-      <div>
-        <button type="button" class="link" onClick={() => goTo({ since: link.at_ms, until: link.at_ms + 1000 }, null)}>
-          {time(link.at_ms, state.value.utc)}
-        </button>{" "}
-        <span>{link.text}</span>
-        {shown.length > 0 && (
-          <ul class="evidence">
-            {shown.slice(0, open ? undefined : SHOWN_EVIDENCE).map((each, index) => (
-              <li key={index}>
-                <EvidenceLink of={each} open={open} repeats={toldBy(link, each)} />
-              </li>
-            ))}
-          </ul>
-        )}
-      </div>
-    </li>
-  );
-}
-
-/** A value with, where there is room, the time and the core that it was taken from: where the link leads. */
-function EvidenceLink({ of, open, repeats }: { of: Evidence; open: boolean; repeats: boolean }): JSX.Element {
-  return (
-    <button
-      type="button"
-      class="link"
-      data-testid="evidence"
-      title={`${of.how} of ${of.column} in ${of.table}: ${of.where}`}
-      onClick={() => goTo({ since: of.since_ms, until: of.until_ms }, of.cpu)}
-    >
-      {of.table}.{of.column}
-      {!repeats && `: ${shownValue(of)}`}
-      {open && <span class="muted"> ({placeInWords(of, state.value.utc)})</span>}
-    </button>
   );
 }
 

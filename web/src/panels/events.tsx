@@ -1,32 +1,32 @@
-/** What the kernel, the units and the containers said in the window: searched by words, chosen by kind. */
+/** Events of the kernel log, units and containers: searched by text, filtered by kind. */
 import type { JSX } from "preact";
 import { DataTable } from "../a11y";
-import { api, question } from "../api";
+import { api, queryString } from "../api";
 import { count, moment, plural } from "../format";
-import { Standby, useResource } from "../resource";
+import { Placeholder, useResource } from "../resource";
 import { change, moveView, state } from "../state";
-import type { Events, NodeEvent } from "../wire";
+import type { Events, NodeEvent } from "../types";
 import type { Panel, PanelProps } from "./panel";
-import { unrecordedWords } from "./unasked";
+import { unrecordedReason } from "./empty-states";
 
 const LIMIT = 500;
 const AROUND_MS = 30_000;
-/** Who types is not asked after at every letter. */
+/** Not every letter that is typed is a request. */
 const TYPING_MS = 120;
 
 function EventsBody({ of }: PanelProps): JSX.Element {
   const { find, kinds } = state.value;
   const chosen = { text: find.trim(), kinds: kinds.join(",") };
-  const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters, ...chosen });
+  const key = queryString({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters, ...chosen });
   const read = useResource(key, (signal) => api.events(of, { ...chosen, limit: LIMIT }, signal), {
     delayMs: find ? TYPING_MS : 0,
   });
   const events = read.value?.events ?? [];
-  const empty = events.length === 0 && (unrecordedWords(of) ?? emptyWords(read.value));
+  const empty = events.length === 0 && (unrecordedReason(of) ?? emptyReason(read.value));
   return (
     <div data-testid="events" aria-busy={read.loading}>
-      {read.value !== null && <Kinds told={read.value} />}
-      <Standby of={read} what="the events" empty={empty} />
+      {read.value !== null && <Kinds events={read.value} />}
+      <Placeholder of={read} what="the events" empty={empty} />
       {read.value !== null && read.value.elsewhere > 0 && (
         <p class="muted" data-testid="elsewhere">
           {plural(read.value.elsewhere, "event")} that {read.value.elsewhere === 1 ? "names" : "name"} another core,
@@ -35,8 +35,7 @@ function EventsBody({ of }: PanelProps): JSX.Element {
       )}
       {read.value?.truncated && (
         <p class="muted">
-          The first {count(events.length)} of {count(read.value.total)}: search, choose a kind, or select a shorter time
-          to see the rest.
+          The first {count(events.length)} of {count(read.value.total)}: search, choose a kind, or select less time.
         </p>
       )}
       {events.length > 0 && <EventTable events={events} />}
@@ -72,22 +71,22 @@ function EventTable({ events }: { events: NodeEvent[] }): JSX.Element {
   );
 }
 
-function emptyWords(told: Events | null): string {
+function emptyReason(events: Events | null): string {
   const { find, kinds } = state.value;
-  if (find.trim() === "" && kinds.length === 0) return "Nothing was logged in this window.";
-  const others = (told?.kinds ?? []).reduce((sum, each) => sum + each.count, 0);
+  if (find.trim() === "" && kinds.length === 0) return "No events in this time.";
+  const others = (events?.kinds ?? []).reduce((sum, each) => sum + each.count, 0);
   const sought = find.trim() === "" ? "" : ` with “${find.trim()}”`;
-  if (others > 0) return `No event of this kind${sought} here; of other kinds there are ${count(others)}.`;
-  return `No event${sought} here.`;
+  if (others > 0) return `No event of this kind${sought}; ${count(others)} of other kinds.`;
+  return `No event${sought}.`;
 }
 
-/** The kinds that are there, each with how many; a chosen one stays, so that it can be left again. */
-function Kinds({ told }: { told: Events }): JSX.Element | null {
+/** The kinds with their counts; a chosen one stays listed, so that it can be unchosen. */
+function Kinds({ events }: { events: Events }): JSX.Element | null {
   const { kinds } = state.value;
-  const gone = kinds.filter((kind) => !told.kinds.some((each) => each.kind === kind));
-  const all = [...told.kinds, ...gone.map((kind) => ({ kind, count: 0 }))];
+  const gone = kinds.filter((kind) => !events.kinds.some((each) => each.kind === kind));
+  const all = [...events.kinds, ...gone.map((kind) => ({ kind, count: 0 }))];
   if (all.length === 0) return null;
-  const sum = told.kinds.reduce((total, each) => total + each.count, 0);
+  const sum = events.kinds.reduce((total, each) => total + each.count, 0);
   const choose = (next: string[]): void => change({ kinds: next });
   return (
     <div class="kinds" role="group" aria-label="kinds of events" data-testid="kinds">
@@ -116,7 +115,7 @@ function EventsTools(): JSX.Element {
     <input
       type="search"
       placeholder="search events ( / )"
-      aria-label="search events: words in their text"
+      aria-label="search the text of events"
       value={state.value.find}
       data-testid="events-search"
       onInput={(event) => change({ find: event.currentTarget.value }, "replace")}

@@ -6,8 +6,8 @@ import { api, type FlameScope } from "../api";
 import { recording, state } from "../state";
 
 const FILES = [
-  { format: "svg", title: "SVG, a picture that zooms" },
-  { format: "html", title: "HTML, a page of its own" },
+  { format: "svg", title: "SVG, a picture" },
+  { format: "html", title: "HTML, a self-contained report" },
   { format: "folded", title: "folded stacks" },
   { format: "pprof", title: "pprof" },
   { format: "speedscope", title: "speedscope" },
@@ -28,7 +28,7 @@ export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
             close();
           }}
         >
-          PNG, what is drawn here
+          PNG, this drawing
         </button>
         {FILES.map(({ format, title }) => (
           <a key={format} href={api.exportAddress(format, scope, { root, hide })} download onClick={close}>
@@ -40,10 +40,10 @@ export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
   );
 }
 
-/** The drawing on the page's ground, so that it can be read wherever it is pasted. */
+/** Saves a drawing with the background of the page, so that it is legible wherever it is pasted. */
 export function savePicture(canvas: HTMLCanvasElement | null, of = ""): void {
   if (!canvas) {
-    announce("there is no drawing to save");
+    announce("no drawing to save");
     return;
   }
   const whole = document.createElement("canvas");

@@ -1,16 +1,16 @@
-/** The panels below the timeline: one line that says what is looked at, the tabs, and the open panel. */
+/** The panels below the timeline: the selected scope, the tabs, and the open panel. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { coresInWords } from "../cpulist";
+import { formatCores } from "../cpulist";
 import { duration, range } from "../format";
 import { registerShortcuts } from "../keyboard";
 import { analysed, change, recording, select, state, warm } from "../state";
-import { useSettled } from "../settled";
+import { useDebounced } from "../debounce";
 import { PANELS } from "./all";
-import { Aside } from "./aside";
+import { DiagnosisAside } from "./diagnosis";
 import { focusSearch } from "./flame/panel";
 
-const SETTLED_MS = 250;
+const DEBOUNCE_MS = 250;
 
 export function PanelHost(): JSX.Element {
   const list = useRef<HTMLDivElement>(null);
@@ -28,15 +28,15 @@ export function PanelHost(): JSX.Element {
     [],
   );
   const now = analysed.value;
-  const rested = useSettled(now, SETTLED_MS);
-  // A selection is wanted at once; a view when it stands still, and after the timeline itself.
+  const rested = useDebounced(now, DEBOUNCE_MS);
+  // A selection is analysed at once; a view when it stops moving, and after the timeline.
   const of = now === null || now.selected ? now : (rested ?? now);
   const ready = of !== null && (of.selected || warm.value);
   const open = PANELS.find((panel) => panel.tab === state.value.tab) ?? PANELS[0];
-  // Made anew only when there is something else to show: the timeline moves without them.
+  // Not rendered again while only the timeline moves.
   const tools = useMemo(() => of && open.Tools && <open.Tools of={of} />, [of, open]);
   const body = useMemo(() => ready && <open.Body of={of} key={open.tab} />, [of, open, ready]);
-  const aside = useMemo(() => ready && open.tab !== "diagnosis" && <Aside of={of} />, [of, open, ready]);
+  const aside = useMemo(() => ready && open.tab !== "diagnosis" && <DiagnosisAside of={of} />, [of, open, ready]);
   const onKeys = (event: KeyboardEvent): void => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (step === 0) return;
@@ -46,7 +46,7 @@ export function PanelHost(): JSX.Element {
     list.current?.querySelector<HTMLElement>(`#tab-${next.tab}`)?.focus();
   };
   return (
-    <section class="panels" aria-label="what happened there">
+    <section class="panels" aria-label="analysis">
       <ScopeLine />
       <div class="tabs-line">
         <div class="tabs" role="tablist" aria-label="panels" ref={list} onKeyDown={onKeys}>
@@ -85,7 +85,7 @@ function ScopeLine(): JSX.Element | null {
     <p class="scope" data-testid="scope">
       <strong>{of.selected ? "Selected" : "In view"}</strong> <span>{range(of.since, of.until, utc)}</span>
       <span class="muted">({duration(of.until - of.since)})</span>
-      <span>{coresInWords(of.list, recording.value?.cores)}</span>
+      <span>{formatCores(of.list, recording.value?.cores)}</span>
       {of.selected && (
         <button type="button" class="quiet" onClick={() => select(null, null)}>
           clear

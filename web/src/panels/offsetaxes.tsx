@@ -1,13 +1,13 @@
-/** What the sub-second view is read by: the offset at its left, the time below it, what the colours mean. */
+/** Axes and legend of the sub-second view. */
 import type { JSX } from "preact";
 import { count, duration, zone } from "../format";
 import { state } from "../state";
 import { ticks } from "../timeline/axis";
 import { Ticks } from "../timeline/ruler";
-import type { Subsecond } from "../wire";
+import type { Subsecond } from "../types";
 import { offsetTicks } from "./offsets";
 
-/** From this length on, offsets are told in seconds. */
+/** From this length on, offsets are in seconds. */
 const LONG_COLUMN_MS = 10_000;
 function inSeconds(grid: Subsecond): boolean {
   return grid.column_ms >= LONG_COLUMN_MS;

@@ -1,8 +1,8 @@
 /** Painting the sub-second view: its cells once, what moves over them on a copy. */
 import { blend, css, type Theme } from "../theme";
 import { hatching } from "../timeline/hatch";
-import type { Subsecond } from "../wire";
-import { asked, countOf, covered, isMissing, type Cell } from "./offsets";
+import type { Subsecond } from "../types";
+import { requested, countOf, covered, isMissing, type Cell } from "./offsets";
 
 const HEIGHT = 300;
 const FAINTEST = 0.15;
@@ -23,13 +23,13 @@ export function drawCells(width: number, grid: Subsecond, missing: readonly Gap[
   const [wide, high] = [canvas.width / grid.columns, canvas.height / grid.rows];
   const bottom = (row: number): number => canvas.height - (row + 1) * high;
   const hatches = missing.length > 0 ? hatching(pen, look, ratio) : null;
-  for (const { column, firstRow, lastRow } of covered(grid, ...asked(grid))) {
+  for (const { column, firstRow, lastRow } of covered(grid, ...requested(grid))) {
     pen.fillStyle = css(look.ground);
     pen.fillRect(column * wide, bottom(lastRow), wide, (lastRow - firstRow + 1) * high);
     for (let row = firstRow; row <= lastRow; row++) {
       const found = countOf(grid, { column, row });
       if (found > 0) {
-        // By the root, so that few samples beside many are still seen.
+        // By the square root, so that few samples next to many are still visible.
         const strength = FAINTEST + (STRONGEST - FAINTEST) * Math.sqrt(found / grid.most);
         pen.fillStyle = css(blend(look.ground, look.ink, strength));
         pen.fillRect(column * wide, bottom(row), Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));

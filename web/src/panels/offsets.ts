@@ -1,7 +1,7 @@
-/** The grid of the sub-second view: which time a cell is, what it holds, what two cells span. Pure. */
-import type { Span, Subsecond } from "../wire";
+/** The grid of the sub-second view: times, counts and ranges of its cells. Pure. */
+import type { Span, Subsecond } from "../types";
 
-/** More columns than this are neither drawn nor asked for. */
+/** More columns than this are neither requested nor drawn. */
 export const MOST_COLUMNS = 1800;
 const LEAST_COLUMN_MS = 100;
 const MOST_COLUMN_MS = 60_000;
@@ -12,7 +12,7 @@ export interface Cell {
   row: number;
 }
 
-/** The column that was asked for, or one wide enough that there is room for all. */
+/** The requested column width, or one that is wide enough to show all columns. */
 export function fitting(of: Span, column: number): number {
   const least = (of.until - of.since) / MOST_COLUMNS;
   let wide = Math.max(LEAST_COLUMN_MS, column);
@@ -60,8 +60,8 @@ export function covered(
   });
 }
 
-/** The first and the last cell that were asked for: their columns may reach beyond. */
-export function asked(grid: Subsecond): [Cell, Cell] {
+/** The first and the last requested cell: their columns may reach beyond. */
+export function requested(grid: Subsecond): [Cell, Cell] {
   const long = grid.column_ms / grid.rows;
   const [first, last] = [Math.floor((grid.from - grid.since) / long), Math.ceil((grid.until - grid.since) / long) - 1];
   const cell = (at: number): Cell => ({ column: Math.floor(at / grid.rows), row: at % grid.rows });

@@ -1,10 +1,10 @@
-/** What a panel below the timeline is. */
+/** The interface of a panel below the timeline. */
 import type { ComponentType } from "preact";
 import type { Tab } from "../address";
 import type { Analysed } from "../state";
 
 export interface PanelProps {
-  /** What to look at: the selection, else what the timeline shows. The same object while it is equal. */
+  /** The selection, else what the timeline shows. The same object while it is equal. */
   of: Analysed;
 }
 
@@ -14,6 +14,6 @@ export interface Panel {
   /** The key that opens it. */
   key: string;
   Body: ComponentType<PanelProps>;
-  /** What stands at the right of the tabs while it is open (export, options). */
+  /** Controls at the right of the tabs while it is open. */
   Tools?: ComponentType<PanelProps>;
 }

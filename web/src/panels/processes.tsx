@@ -1,28 +1,29 @@
-/** Who ran: processes and containers, ranked, with their cores. */
+/** Processes and containers by CPU time, with their cores. */
 import type { JSX } from "preact";
 import { DataTable } from "../a11y";
-import { api, question } from "../api";
+import { api, queryString } from "../api";
 import { count, number, percent } from "../format";
-import { Standby, useResource } from "../resource";
+import { Placeholder, useResource } from "../resource";
 import { change } from "../state";
-import type { ProcessUse } from "../wire";
+import type { ProcessUse } from "../types";
 import type { Panel, PanelProps } from "./panel";
-import { blindWords, Unasked, useUnasked } from "./unasked";
+import { noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
 
 const LIMIT = 100;
 const SHOWN_CORES = 6;
 const LONGEST_TITLE = 2000;
-const NOBODY = "Nobody was seen running here: the cores idled or were offline, or a filter leaves nobody.";
+const NO_SAMPLES = "No samples here: the cores were idle or offline, or the filter matches nothing.";
 
 function ProcessesBody({ of }: PanelProps): JSX.Element {
-  const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters });
-  const [long, ask] = useUnasked(of);
+  const key = queryString({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters });
+  const [long, confirm] = useLongRange(of);
   const read = useResource(long ? null : key, (signal) => api.processes(of, LIMIT, signal));
   const found = read.value;
-  if (long) return <Unasked of={of} onAsk={ask} />;
+  const empty = found?.processes.length === 0 && (noStacksReason(of) ?? NO_SAMPLES);
+  if (long) return <ConfirmLongRange of={of} onConfirm={confirm} />;
   return (
-    <div class="who-ran" data-testid="processes" aria-busy={read.loading}>
-      <Standby of={read} what="who ran" empty={found?.processes.length === 0 && (blindWords(of) ?? NOBODY)} />
+    <div class="processes" data-testid="processes" aria-busy={read.loading}>
+      <Placeholder of={read} what="processes" empty={empty} />
       {found && found.containers.length > 0 && (
         <>
           <h3>Containers</h3>
@@ -33,7 +34,7 @@ function ProcessesBody({ of }: PanelProps): JSX.Element {
         <>
           <h3>Processes</h3>
           <Ranked rows={found.processes} caption="processes by CPU time" />
-          {found.left_out > 0 && <p class="muted">… and {count(found.left_out)} more that ran less</p>}
+          {found.left_out > 0 && <p class="muted">… and {count(found.left_out)} more with less CPU time</p>}
         </>
       )}
     </div>
@@ -41,7 +42,6 @@ function ProcessesBody({ of }: PanelProps): JSX.Element {
 }
 
 function Ranked(props: { rows: ProcessUse[]; caption: string; containers?: boolean }): JSX.Element {
-  const most = Math.max(...props.rows.map((row) => row.share), 1e-9);
   return (
     <DataTable<ProcessUse>
       caption={props.caption}
@@ -54,7 +54,7 @@ function Ranked(props: { rows: ProcessUse[]; caption: string; containers?: boole
             <button
               type="button"
               class="link"
-              title="show only this, everywhere"
+              title="filter by this process or container"
               onClick={() => change(props.containers ? { container: row.container ?? "" } : narrowed(row))}
             >
               <bdi>{row.comm}</bdi>
@@ -63,16 +63,16 @@ function Ranked(props: { rows: ProcessUse[]; caption: string; containers?: boole
           ),
         },
         { title: "share", numeric: true, cell: (row) => percent(row.share) },
-        { title: "", cell: (row) => <Bar share={row.share / most} /> },
+        { title: "", cell: (row) => <Bar share={row.share} /> },
         { title: "CPU seconds", numeric: true, cell: (row) => number(row.seconds, 2) },
         { title: "cores", cell: (row) => <Cores of={row} /> },
-        { title: props.containers ? "pod or group" : "command line, container", cell: (row) => <Where of={row} /> },
+        { title: props.containers ? "pod or cgroup" : "command line, container", cell: (row) => <Where of={row} /> },
       ]}
     />
   );
 }
 
-/** How long it ran beside the one that ran longest. The colours of states are for states. */
+/** The share as a bar. */
 function Bar({ share }: { share: number }): JSX.Element {
   return (
     <i class="bar" aria-hidden="true">
@@ -116,7 +116,7 @@ function Where({ of }: { of: ProcessUse }): JSX.Element {
           <button
             type="button"
             class="link"
-            title="show only this pod, everywhere"
+            title="filter by this pod"
             onClick={() => change({ pod: of.pod ?? "" })}
           >
             <bdi>{of.pod_name ?? of.pod}</bdi>
@@ -128,15 +128,15 @@ function Where({ of }: { of: ProcessUse }): JSX.Element {
   );
 }
 
-/** What a pod calls its container: the pod's own name stands beside it. */
+/** The name of a container within its pod, whose name is shown next to it. */
 function inPod({ pod_name, container_name }: ProcessUse): string | null {
   return pod_name && container_name?.startsWith(`${pod_name}/`) ? container_name.slice(pod_name.length + 1) : null;
 }
 
-/** Of those without a command line: threads of the kernel have none, and stand in no group of their own. */
+/** Shown without a command line, which kernel threads do not have. */
 function unnamed({ cgroup }: ProcessUse): string {
-  if (cgroup === "/") return "no command line and no group, as threads of the kernel";
-  return cgroup ? `group ${cgroup}` : "";
+  if (cgroup === "/") return "no command line, root cgroup: probably a kernel thread";
+  return cgroup ? `cgroup ${cgroup}` : "";
 }
 
 export const processesPanel: Panel = { tab: "processes", title: "Processes", key: "4", Body: ProcessesBody };

@@ -1,25 +1,25 @@
-/** Samples by when in their second they were taken: what repeats, and what stood still, shows as a pattern. */
+/** Samples by their offset within the second: periodic work and stalls show as patterns. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { announce, TableInstead } from "../a11y";
-import { api, question } from "../api";
+import { api, queryString } from "../api";
 import { count, duration, plural, range, time } from "../format";
-import { Standby, useResource } from "../resource";
+import { Placeholder, useResource } from "../resource";
 import { select, state, change, recording, type Analysed } from "../state";
 import { theme } from "../theme";
 import { overviewGrid } from "../timeline/overview";
 import { partPicture } from "../timeline/picture";
-import type { Subsecond } from "../wire";
+import type { Subsecond } from "../types";
 import { savePicture } from "./export";
 import { ColumnAxis, OffsetAxis, OffsetLegend, offsetTitle } from "./offsetaxes";
 import { drawCells, drawChosen } from "./offsetdraw";
 import { busiest, cellAt, countOf, fitting, spanOf, startOf, stepped, type Cell } from "./offsets";
 import type { Panel, PanelProps } from "./panel";
-import { blindWords, Unasked, useUnasked } from "./unasked";
+import { noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
 import { useWidth } from "./width";
 
 const BUSIEST = 12;
-const NOTHING = "No stack was sampled here.";
+const NO_SAMPLES = "No samples here: the cores were idle or offline, or the filter matches nothing.";
 /** Columns and rows: time runs up in a column. */
 const STEPS: Record<string, [number, number]> = {
   ArrowLeft: [-1, 0],
@@ -31,11 +31,11 @@ const STEPS: Record<string, [number, number]> = {
 function SubsecondBody({ of }: PanelProps): JSX.Element {
   const { column, rows } = state.value;
   const columnMs = fitting(of, column);
-  const key = question({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters, columnMs, rows });
-  const [long, ask] = useUnasked(of);
+  const key = queryString({ since: of.since, until: of.until, cpus: of.cpus, ...of.filters, columnMs, rows });
+  const [long, confirm] = useLongRange(of);
   const read = useResource(long ? null : key, (signal) => api.subsecond(of, columnMs, rows, signal));
   const grid = read.value;
-  if (long) return <Unasked of={of} onAsk={ask} />;
+  if (long) return <ConfirmLongRange of={of} onConfirm={confirm} />;
   return (
     <div data-testid="subsecond" aria-busy={read.loading}>
       <p class="muted">
@@ -43,7 +43,7 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
         to its end (top). Drag over it to select that time.
         {columnMs !== column && ` Columns of ${duration(column)} would be too many here.`}
       </p>
-      <Standby of={read} what="the samples" empty={grid?.most === 0 && (blindWords(of) ?? NOTHING)} />
+      <Placeholder of={read} what="the samples" empty={grid?.most === 0 && (noStacksReason(of) ?? NO_SAMPLES)} />
       {grid && grid.most > 0 && <Offsets grid={grid} of={of} />}
     </div>
   );
@@ -95,10 +95,10 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const step = STEPS[event.key];
     if (step) {
-      // The first key goes to what matters: the busiest cell.
+      // The first key goes to the busiest cell.
       const to = cursor ? stepped(grid, cursor.to, ...step) : busiest(grid, 1)[0];
       setCursor({ from: cursor && event.shiftKey ? cursor.from : to, to });
-      announce(words(grid, to));
+      announce(cellLabel(grid, to));
     } else if (event.key === "Enter" && cursor) take(grid, of, cursor.from, cursor.to);
     else if (event.key === "Escape" && cursor) setCursor(null);
     else return;
@@ -116,7 +116,7 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
           role="application"
           aria-roledescription="heatmap"
           tabIndex={0}
-          aria-label={`${spoken(grid)}. Arrows move a cell, Shift and arrows widen, Enter selects that time.`}
+          aria-label={`${gridLabel(grid)}. Arrows move a cell, Shift and arrows widen, Enter selects that time.`}
           onKeyDown={onKeys}
           onBlur={() => setCursor(null)}
           data-testid="offsets"
@@ -129,11 +129,11 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
         <ColumnAxis grid={grid} width={width} />
         <OffsetLegend grid={grid} gaps={gaps.length > 0} />
       </div>
-      <p class="offsets-words" data-testid="offsets-words">
-        {shown ? words(grid, shown) : "\u00a0"}
+      <p class="offsets-label" data-testid="offsets-label">
+        {shown ? cellLabel(grid, shown) : "\u00a0"}
       </p>
       <TableInstead
-        summary="The busiest cells, as a table"
+        summary="Busiest cells as a table"
         caption="cells with the most samples"
         rows={top}
         keyOf={(cell) => `${cell.column} ${cell.row}`}
@@ -154,7 +154,7 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
   );
 }
 
-function spoken(grid: Subsecond): string {
+function gridLabel(grid: Subsecond): string {
   const columns = `${plural(grid.columns, "column")} of ${duration(grid.column_ms)}`;
   const rows = `${plural(grid.rows, "row")} by ${offsetTitle(grid)}`;
   return `sub-second heatmap: ${columns}, ${rows}, at most ${plural(grid.most, "sample")} in a cell`;
@@ -167,21 +167,21 @@ function take(grid: Subsecond, of: Analysed, one: Cell, other: Cell): void {
   announce(`selected ${range(span.since, span.until, state.peek().utc)}`);
 }
 
-function words(grid: Subsecond, cell: Cell): string {
+function cellLabel(grid: Subsecond, cell: Cell): string {
   const at = startOf(grid, cell);
   const found = plural(countOf(grid, cell), "sample");
   const offset = `${duration(at - grid.since - cell.column * grid.column_ms)} into the column`;
   return `${time(at, state.peek().utc, true)} (${offset}): ${found} in ${duration(grid.column_ms / grid.rows)}`;
 }
 
-/** All of the cores that are looked at, or one: what one core does every second drowns in the sum of many. */
+/** All cores or one: what one core does every second is hidden in the sum of many. */
 function CoreChoice({ of }: PanelProps): JSX.Element {
   const filtered = state.value.cores;
   const all = filtered ?? overviewGrid.value?.cpus ?? of.list ?? [];
   const one = of.list?.length === 1 ? String(of.list[0]) : "";
   const some = of.list !== null && of.list.length > 1 && of.list.length < all.length;
-  const choose = (said: string): void =>
-    change({ s0: of.since, s1: of.until, cpus: said === "" ? null : [Number(said)] });
+  const choose = (value: string): void =>
+    change({ s0: of.since, s1: of.until, cpus: value === "" ? null : [Number(value)] });
   return (
     <label class="inline">
       cores{" "}

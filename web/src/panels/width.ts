@@ -1,5 +1,6 @@
-/** How wide a drawing is, also when the window changes. */
+/** The width of a drawing: on the screen, also when the window changes, and on paper. */
 import { useEffect, useState } from "preact/hooks";
+import { isPrinting, onPrint } from "../print";
 
 const FIRST_PX = 1000;
 const LEAST_PX = 200;
@@ -9,11 +10,17 @@ export function useWidth(of: { current: HTMLElement | null }): number {
   useEffect(() => {
     const element = of.current;
     if (!element) return undefined;
-    const measure = (): void => setWidth(Math.max(LEAST_PX, element.clientWidth));
+    const measure = (): void => {
+      if (!isPrinting()) setWidth(Math.max(LEAST_PX, element.clientWidth));
+    };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
-    return () => observer.disconnect();
+    const stop = onPrint((paper) => (paper === null ? measure() : setWidth(paper)));
+    return () => {
+      observer.disconnect();
+      stop();
+    };
   }, []);
   return width;
 }

@@ -1,6 +1,6 @@
-/** The time axis: where a moment stands, which ticks it has, how time is pooled for the screen. Pure. */
+/** The time axis: positions, ticks, and cells of the screen. Pure. */
 import { day, offset, time, zone } from "../format";
-import type { Span } from "../wire";
+import type { Span } from "../types";
 
 const S = 1000;
 const M = 60 * S;
@@ -15,7 +15,7 @@ export const STEPS: readonly number[] = [
 
 export const SHORTEST_VIEW_MS = 2 * S;
 const MOST_CELLS = 4000;
-/** A live view of hours is drawn anew this often; one of minutes every second. */
+/** A live view of hours is redrawn this often; one of minutes every second. */
 const LAG_MS = 5 * S;
 
 export function position(at: number, view: Span, width: number): number {
@@ -42,7 +42,7 @@ export interface Tick {
 
 /**
  * Ticks at round moments of the shown zone, not nearer than `least`; also after its clocks were changed: the first tick
- * then says so.
+ * then has the offset.
  */
 export function ticks(view: Span, width: number, utc: boolean, least = 100): Tick[] {
   const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), least);
@@ -72,15 +72,15 @@ function later(at: number, step: number, utc: boolean): number {
   return next > at ? next : at + step;
 }
 
-/** What to ask the server for: a window a little larger than the view, in cells of a round width. */
+/** A request: a window a little larger than the view, in cells of a round width. */
 export interface Plan extends Span {
   cells: number;
   step: number;
 }
 
 /**
- * Keeps the plan before as long as it still covers the view at the right width, so that panning asks for nothing new.
- * `least` is the shortest cell that says anything (counters are read each second, samples more often).
+ * Keeps the previous plan while it covers the view at the right width, so that panning sends no request.
+ * `least` is the shortest useful cell (counters are read each second, samples more often).
  */
 export function planCells(view: Span, whole: Span, width: number, before: Plan | null, least: number): Plan {
   const step = stepFor(view.until - view.since, Math.max(50, width), least);

@@ -1,10 +1,10 @@
-/** Marks on a lane that would lie on each other become one; labels stand where there is room. Pure. */
+/** Clusters marks that would overlap; labels are placed where there is room. Pure. */
 
 /** A mark is at least this wide, so that it can be hit; nearer ones are one mark. */
 export const MARK_PX = 24;
 
 /** Where the middle of a mark stands, for its style. */
-export function standing(of: { x: number; room: number; left: boolean }, width: number): Record<string, string> {
+export function markStyle(of: { x: number; room: number; left: boolean }, width: number): Record<string, string> {
   const side: Record<string, string> = of.left ? { right: `${width - of.x}px` } : { left: `${of.x}px` };
   return { ...side, maxWidth: `${Math.max(MARK_PX, of.room)}px` };
 }
@@ -49,13 +49,13 @@ export function clusters<Item>(placed: Placed<Item>[], width: number, apart: num
   return found;
 }
 
-const GRAVITY: Record<string, number> = { critical: 3, warning: 2, info: 1 };
+const SEVERITY_RANK: Record<string, number> = { critical: 3, warning: 2, info: 1 };
 
 /** The item that matters most. */
-export function gravest<Item extends { severity: string | null }>(items: Item[]): Item {
-  return items.reduce((worst, each) => (gravity(each.severity) > gravity(worst.severity) ? each : worst));
+export function mostSevere<Item extends { severity: string | null }>(items: Item[]): Item {
+  return items.reduce((worst, each) => (severityRank(each.severity) > severityRank(worst.severity) ? each : worst));
 }
 
-function gravity(severity: string | null): number {
-  return GRAVITY[severity ?? ""] ?? 0;
+function severityRank(severity: string | null): number {
+  return SEVERITY_RANK[severity ?? ""] ?? 0;
 }

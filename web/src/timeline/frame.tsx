@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { range } from "../format";
 import { following, moveView, state } from "../state";
-import type { Span } from "../wire";
+import type { Span } from "../types";
 import { position, SHORTEST_VIEW_MS, within } from "./axis";
 import { plotWidth } from "./plot";
 
@@ -27,14 +27,14 @@ export function WindowFrame({ whole, shown }: { whole: Span; shown: Span }): JSX
       once: true,
     });
   };
-  const words = range(shown.since, shown.until, state.value.utc);
+  const label = range(shown.since, shown.until, state.value.utc);
   const isAll = right - left >= width - 1;
   return (
     <div
       class={`frame ${isAll ? "whole" : ""}`}
       style={{ left: `${left}px`, width: `${Math.max(6, right - left)}px` }}
       onPointerDown={grab("both")}
-      title={following.value ? "follows the recording" : words}
+      title={following.value ? "follows the recording" : label}
       data-testid="frame"
     >
       <i class="grip left" onPointerDown={grab("since")} />

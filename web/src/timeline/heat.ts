@@ -1,6 +1,6 @@
 /** The heatmap's numbers: rows, pooled rows, colours. Pure, so that it can be tested without a browser. */
 import { blend, hueOf, rgb, type Rgb, type Theme } from "../theme";
-import type { CoreGrid, Span } from "../wire";
+import type { CoreGrid, Span } from "../types";
 
 /** Rows on the screen: one core each, or several where there are more cores than pixels. */
 export interface Rows {
@@ -23,7 +23,7 @@ export function rowsFor(cpus: readonly number[], tallest = TALLEST): Rows {
 
 const ROUND = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
-/** The rows that have their core's number beside them: round ones, as many as there is room for. */
+/** The rows that are labelled with their core: round numbers, as many as there is room for. */
 export function labelledRows(rows: Rows, apart = 18): { cpu: number; row: number }[] {
   const each = rows.cpus[0]?.length ?? 1;
   const every = ROUND.find((step) => (step / each) * rows.height >= apart) ?? 1000;
@@ -62,7 +62,7 @@ export function pooledHeat(grid: CoreGrid, rows: Rows): Heat {
 
 const STEPS = 251;
 
-/** Low values stay visible: the ramp rises fast, and what is there at all is never the colour of nothing. */
+/** Low values stay visible: the ramp rises fast, and a value above zero never has the colour of zero. */
 export function strength(value: number, full: number): number {
   return value === 0 ? 0 : 0.1 + 0.9 * Math.pow(Math.min(1, value / full), 0.8);
 }
@@ -90,7 +90,7 @@ export interface Hue {
   most: number;
 }
 
-/** Programs are what cores are for: beside the kernel's states theirs stays in the background. */
+/** User time is what cores are for: it is drawn fainter than the states of the kernel. */
 const CALM = { light: 0.55, dark: 0.38 };
 
 /** Which hue a grid's cells have: by the state that rules them, or one for all where a measure or filter is shown. */

@@ -1,7 +1,7 @@
 /** Puts the heatmap on a canvas: pictures of cells, stretched to the view. No library draws cores x time by maxima. */
 import type { Theme } from "../theme";
 import { css } from "../theme";
-import type { CoreGrid, Span } from "../wire";
+import type { CoreGrid, Span } from "../types";
 import { position } from "./axis";
 import { hatching } from "./hatch";
 import { heatPixels, paintPixels, pooledHeat, type Rows } from "./heat";
@@ -57,7 +57,7 @@ export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
     cover(context, picture, scene, width, height);
     stretch(context, picture, scene, width, height);
   }
-  // For whoever waits for it (tests, measurements): cores are drawn, not only the ground they stand on.
+  // For tests and benchmarks: cores are drawn, not only the background.
   canvas.dataset.drawn = String(scene.pictures.length > 0);
   if (scene.paint) {
     context.fillStyle = css(scene.look.ground, 0.72);

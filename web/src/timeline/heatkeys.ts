@@ -1,12 +1,12 @@
 /** The heatmap by keyboard: a cell that arrows move, Shift and arrows widen, Enter takes. */
 import { announce } from "../a11y";
 import { extent, moveView, pickingBase, select, undo, view } from "../state";
-import type { CoreGrid } from "../wire";
+import type { CoreGrid } from "../types";
 import { panned } from "./axis";
 import { cellIndex, cellSpan, worstCells, type Rows } from "./heat";
 import { takeBox, type Box } from "./heatpointer";
-import { sayBox } from "./heatwords";
-import { panBy, zoomBy } from "./moves";
+import { announceBox } from "./heat-label";
+import { panBy, zoomBy } from "./navigation";
 
 /** Where the cursor stands and where the widening began: rows and cells. */
 let cursor: { row: number; cell: number; fromRow: number; fromCell: number; grid: CoreGrid } | null = null;
@@ -44,7 +44,7 @@ export function heatKeys(
   const box = boxOf(grid, rows);
   keepInView(box);
   show(box);
-  sayBox(box, rows, grid);
+  announceBox(box, rows, grid);
 }
 
 const ARROWS: Record<string, [number, number]> = {

@@ -1,20 +1,20 @@
-/** Cores x time: every cell its worst second. Drawn by hand on a canvas, with a table for those who don't see it. */
+/** Cores x time, the worst second of each cell: drawn on a canvas, with a table for screen readers. */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isFiltered } from "../address";
 import { api } from "../api";
-import { coresInWords } from "../cpulist";
-import { Standby } from "../resource";
-import { useSettled } from "../settled";
+import { formatCores } from "../cpulist";
+import { Placeholder } from "../resource";
+import { useDebounced } from "../debounce";
 import { extent, filters, measured, recording, state, view } from "../state";
 import { theme } from "../theme";
-import type { CoreGrid } from "../wire";
+import type { CoreGrid } from "../types";
 import { BaseBox, BoxFrame, SelectionBox } from "./boxes";
 import { cellOf, labelledRows, rowsFor, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
 import { listen, type Box } from "./heatpointer";
-import { describeHeat } from "./heatwords";
+import { describeHeat } from "./heat-label";
 import { Lane } from "./lane";
 import { Legend } from "./legend";
 import { overviewGrid } from "./overview";
@@ -23,8 +23,8 @@ import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, tallest, useCells } from 
 import { CellTooltip, type Pointed } from "./tooltip";
 import { WorstCells } from "./worst";
 
-/** Words and tables follow when the view stands still. */
-const SETTLED_MS = 250;
+/** Labels and tables are updated when the view stops moving. */
+const DEBOUNCE_MS = 250;
 
 export function Heatmap(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -51,8 +51,8 @@ export function Heatmap(): JSX.Element | null {
   const painted = useMemo(() => paint.grid && pictureOf(paint.grid, rows, look, "paint"), [paint.grid, rows, look]);
   const [shown, whole, width] = [view.value, extent.value, plotWidth.value];
   const height = rows.cpus.length * rows.height;
-  const settled = useSettled(shown, SETTLED_MS);
-  const words = useMemo(() => describeHeat(grid, rows, settled), [grid, rows, settled, state.value.utc]);
+  const debounced = useDebounced(shown, DEBOUNCE_MS);
+  const label = useMemo(() => describeHeat(grid, rows, debounced), [grid, rows, debounced, state.value.utc]);
 
   useEffect(() => {
     if (!canvas.current || !shown || !whole) return;
@@ -79,7 +79,7 @@ export function Heatmap(): JSX.Element | null {
   if (!shown) return null;
   const count = recording.value?.cores ?? rows.cpus.length;
   return (
-    <Lane name="cores" title="cores" aside={cores ? coresInWords(cores, count) : `${count}`}>
+    <Lane name="cores" title="cores" aside={cores ? formatCores(cores, count) : `${count}`}>
       <RowLabels rows={rows} />
       <canvas
         ref={canvas}
@@ -89,7 +89,7 @@ export function Heatmap(): JSX.Element | null {
         data-testid="heatmap"
         role="application"
         aria-roledescription="heatmap"
-        aria-label={words}
+        aria-label={label}
         onKeyDown={(event) => heatKeys(event, latest.current.grid, latest.current.rows, setBox)}
         onBlur={() => setBox(null)}
       />
@@ -100,20 +100,20 @@ export function Heatmap(): JSX.Element | null {
       {paint.label}
       {(grid === null || read.error !== null || read.slow) && (
         <div class="over-heat">
-          <Standby of={read} what={filtered ? "every sample that matches the filter" : "the cores"} />
+          <Placeholder of={read} what={filtered ? "every sample that matches the filter" : "the cores"} />
         </div>
       )}
       <div class="under-heat">
         <Legend />
-        <WorstCells grid={grid} shown={settled} />
+        <WorstCells grid={grid} shown={debounced} />
       </div>
     </Lane>
   );
 }
 
 /**
- * The cores that were seen; before anything is, or where this was not measured, as many as the node says it has: so
- * that nothing jumps, or goes away.
+ * The recorded cores; before any are known, or where this was not measured, as many as the node has, so that the
+ * layout is stable.
  */
 function shownCpus(grid: CoreGrid | null, coarse: CoreGrid | null, cores: number[] | null): number[] {
   const all = [...new Set([...(grid?.cpus ?? []), ...(coarse?.cpus ?? [])])].sort((a, b) => a - b);

@@ -1,9 +1,9 @@
 /** The pointer on the heatmap: drag selects time x cores, click one cell, the wheel zooms, Shift and drag pans. */
 import { pickingBase, pointedAt, extent, moveView, select, takeBase, view } from "../state";
-import type { CoreGrid, Span } from "../wire";
+import type { CoreGrid, Span } from "../types";
 import { momentAt, panned, SHORTEST_VIEW_MS, within } from "./axis";
 import { cellIndex, cellSpan, type Rows } from "./heat";
-import { zoomBy } from "./moves";
+import { zoomBy } from "./navigation";
 
 /** A rectangle of cells: rows and times. */
 export interface Box extends Span {

@@ -1,14 +1,14 @@
-/** The moments that the recorder marked by itself, with their causes as they become known. */
+/** The incidents that the recorder marked, with their causes as they become known. */
 import type { JSX } from "preact";
-import { Unseen } from "../a11y";
-import { coresInWords } from "../cpulist";
-import { number, plural, time } from "../format";
+import { VisuallyHidden } from "../a11y";
+import { formatCores } from "../cpulist";
+import { percent, plural, time } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { recording, state, view } from "../state";
-import type { Incident } from "../wire";
-import { clusters, gravest, MARK_PX, standing } from "./clusters";
+import type { Incident } from "../types";
+import { clusters, mostSevere, MARK_PX, markStyle } from "./clusters";
 import { Lane } from "./lane";
-import { incidentWords, openIncident } from "./moves";
+import { incidentLabel, openIncident } from "./navigation";
 import { placeOf, plotWidth } from "./plot";
 
 /** With less room there is no label. */
@@ -35,25 +35,25 @@ export function IncidentLane(): JSX.Element | null {
         )}
         {clusters(placed, plotWidth.value, MARK_PX).map((cluster) => {
           const { items, room, left } = cluster;
-          const worst = gravest(items);
-          const words = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
+          const worst = mostSevere(items);
+          const prefix = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
           const open = s0 !== null && items.some((each) => each.since === s0);
           return (
             <button
               type="button"
               key={worst.id}
               class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
-              style={standing(cluster, plotWidth.value)}
-              title={`${words}${incidentWords(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
+              style={markStyle(cluster, plotWidth.value)}
+              title={`${prefix}${incidentLabel(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
               onClick={() => openIncident(worst)}
             >
               <i aria-hidden="true">▲</i>
               {room > LABEL_PX && <span class="label">{label(worst, items.length, utc)}</span>}
-              <Unseen>
+              <VisuallyHidden>
                 {" "}
-                {words}
-                {incidentWords(worst)}
-              </Unseen>
+                {prefix}
+                {incidentLabel(worst)}
+              </VisuallyHidden>
             </button>
           );
         })}
@@ -64,12 +64,12 @@ export function IncidentLane(): JSX.Element | null {
 
 function label(incident: Incident, among: number, utc: boolean): string {
   const parts = [time(incident.since, utc), short(incident)];
-  if (incident.cpus.length > 0) parts.push(coresInWords(incident.cpus, recording.value?.cores));
-  if (incident.confidence !== null) parts.push(number(incident.confidence, 2));
+  if (incident.cpus.length > 0) parts.push(formatCores(incident.cpus, recording.value?.cores));
+  if (incident.confidence !== null) parts.push(percent(incident.confidence));
   return `${among > 1 ? `${among}× ` : ""}${parts.join(" · ")}`;
 }
 
 function short(incident: Incident): string {
   if (incident.cause) return incident.cause.replaceAll("-", " ");
-  return incident.state === "waiting" ? `${incident.text} (being looked at)` : incident.text;
+  return incident.state === "waiting" ? `${incident.text} (diagnosing)` : incident.text;
 }

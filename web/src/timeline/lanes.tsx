@@ -3,9 +3,9 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { api } from "../api";
 import { number, quantity, time } from "../format";
-import { Standby } from "../resource";
+import { Placeholder } from "../resource";
 import { change, pointedAt, recording, state, view, warm } from "../state";
-import type { Lane as LaneData, Lanes as LanesData } from "../wire";
+import type { Lane as LaneData, Lanes as LanesData } from "../types";
 import { Lane } from "./lane";
 import { greatest, lastAt, linesOf, type Lines } from "./lines";
 import { LineChart } from "./linechart";
@@ -29,7 +29,7 @@ export function LineLanes(): JSX.Element {
   );
   return (
     <>
-      {read.error !== null && <Standby of={read} what="the lanes" />}
+      {read.error !== null && <Placeholder of={read} what="the lanes" />}
       {open.map((name) => (
         <LineLane key={name} name={name} answer={read.value} />
       ))}
@@ -54,7 +54,7 @@ function LineLane({ name, answer }: { name: string; answer: LanesData | null }):
         </>
       )}
       {!data && <div class="lane-blank" />}
-      {empty && <span class="lane-empty">nothing was measured in view</span>}
+      {empty && <span class="lane-empty">no measurements in view</span>}
     </Lane>
   );
 }
@@ -104,12 +104,12 @@ export function LaneSwitch(): JSX.Element {
   );
 }
 
-/** A lane told in a sentence, for those who don't see it. */
-export function laneWords(data: LaneData, lines: Lines): string {
+/** A lane as text, for screen readers. */
+export function laneLabel(data: LaneData, lines: Lines): string {
   const shown = view.value;
-  const told = data.series.map((series, i) => {
+  const values = data.series.map((series, i) => {
     const most = shown && greatest(lines, i, shown);
     return `${series.title}: ${most === null ? "nothing" : `at most ${number(most, 2)}`}`;
   });
-  return `${data.title}, ${data.unit}; ${told.join("; ")}`;
+  return `${data.title}, ${data.unit}; ${values.join("; ")}`;
 }

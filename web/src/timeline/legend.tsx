@@ -1,4 +1,4 @@
-/** What the colours mean: always there. And the switch between the measures of the heatmap. */
+/** The legend, and the switch between the measures of the heatmap. */
 import type { JSX } from "preact";
 import { announce } from "../a11y";
 import { isFiltered, MEASURES, SAMPLED_MEASURES, type Measure } from "../address";
@@ -15,7 +15,7 @@ const NAMES: Record<Measure, string> = {
   wait: "run-queue wait",
 };
 
-const UNSAMPLED = "steal, iowait and waiting have no samples that a filter could look at";
+const UNSAMPLED = "steal, iowait and run-queue wait have no samples to filter";
 
 export function MeasureSwitch(): JSX.Element {
   const measure = measured.value;
@@ -23,16 +23,16 @@ export function MeasureSwitch(): JSX.Element {
   return (
     <div class="measures" role="group" aria-label="what the heatmap shows">
       {MEASURES.map((each) => {
-        const untold = filtered && !SAMPLED_MEASURES.includes(each);
+        const unavailable = filtered && !SAMPLED_MEASURES.includes(each);
         return (
           <button
             type="button"
             key={each}
             aria-pressed={each === measure}
-            // Still in the order of Tab: who hears the page has to meet the reason.
-            aria-disabled={untold}
-            aria-describedby={untold ? "unsampled" : undefined}
-            onClick={() => (untold ? announce(UNSAMPLED) : change({ measure: each }, "replace"))}
+            // Stays focusable, so that a screen reader gets the reason.
+            aria-disabled={unavailable}
+            aria-describedby={unavailable ? "unsampled" : undefined}
+            onClick={() => (unavailable ? announce(UNSAMPLED) : change({ measure: each }, "replace"))}
           >
             {NAMES[each]}
           </button>
@@ -53,7 +53,7 @@ export function Legend(): JSX.Element {
   const states = measure === "busy" ? STATES.filter((each) => each.name !== "wait") : [];
   const one = STATES.find((each) => each.name === measure);
   return (
-    <ul class="legend" aria-label="what the colours mean">
+    <ul class="legend" aria-label="colours">
       {filtered && measure === "busy" && (
         <li title="the part of each core's time in samples that match the filter">
           <i class="swatch ramp ink" />
@@ -75,7 +75,7 @@ export function Legend(): JSX.Element {
         </li>
       )}
       {!filtered && measure === "busy" && (
-        <li class="less">the stronger, the more of the worst second (0 to 100 %)</li>
+        <li class="less">strength: share of the worst second</li>
       )}
       <li>
         <i class="swatch hatched" />

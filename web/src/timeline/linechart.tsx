@@ -4,8 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { pointedAt, view } from "../state";
 import { css, theme, type Theme } from "../theme";
-import type { Lane } from "../wire";
-import { laneWords } from "./lanes";
+import type { Lane } from "../types";
+import { laneLabel } from "./lanes";
 import type { Lines } from "./lines";
 import { plotWidth } from "./plot";
 import { momentAt } from "./axis";
@@ -67,7 +67,7 @@ export function LineChart({ data, lines }: { data: Lane; lines: Lines }): JSX.El
       ref={place}
       class="line-chart"
       role="img"
-      aria-label={laneWords(data, lines)}
+      aria-label={laneLabel(data, lines)}
       onPointerMove={(event) => {
         const box = event.currentTarget.getBoundingClientRect();
         if (shown) pointedAt.value = momentAt(event.clientX - box.left, shown, box.width);

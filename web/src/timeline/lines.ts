@@ -1,5 +1,5 @@
 /** Lines of a lane, ready for drawing: points where something was measured, breaks where nothing was recorded. Pure. */
-import type { Lane, Span } from "../wire";
+import type { Lane, Span } from "../types";
 
 export interface Lines {
   /** Moments, rising. */
@@ -31,8 +31,8 @@ export function linesOf(
   }
   // Between what was measured before and after, a view that holds no point is crossed by the line.
   lane.series.forEach((series, i) => {
-    for (const beside of [series.before, series.after]) {
-      if (beside) points.push({ at: beside[0], values: lane.series.map((_, j) => (j === i ? beside[1] : null)) });
+    for (const outer of [series.before, series.after]) {
+      if (outer) points.push({ at: outer[0], values: lane.series.map((_, j) => (j === i ? outer[1] : null)) });
     }
   });
   const drawn = joined(points);

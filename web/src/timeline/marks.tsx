@@ -1,34 +1,34 @@
 /** The lane of events: NIC resets, lockups, OOM, restarts, boots, failed jobs; and where nothing was recorded. */
 import type { JSX } from "preact";
-import { Unseen } from "../a11y";
+import { VisuallyHidden } from "../a11y";
 import { api } from "../api";
 import { printCpus } from "../cpulist";
 import { duration, moment, plural } from "../format";
 import { change, extent, filters, recording, state, view, warm } from "../state";
-import type { Mark } from "../wire";
+import type { Mark } from "../types";
 import { centred } from "./axis";
-import { clusters, gravest, MARK_PX, standing } from "./clusters";
+import { clusters, mostSevere, MARK_PX, markStyle } from "./clusters";
 import { Lane } from "./lane";
 import { placeOf, plotWidth, useCells } from "./plot";
 
 const GLYPHS: Record<string, string> = { critical: "◆", warning: "▲", info: "○" };
 /** What the recorder lost is drawn as such. */
 const LOST = { kind: "lost", glyph: "▒" };
-/** How finely marks are asked for; those that can't be hit alone are drawn as one. */
-const ASKED_PX = 12;
+/** The resolution of the request for marks; those that are too close to be hit alone are drawn as one. */
+const REQUEST_PX = 12;
 /** With less room there is no label. */
 const LABEL_PX = 90;
 /** One click on an event selects a little around it. */
 const AROUND_MS = 5_000;
 /** A longer view comes closer. */
-const LONGEST_MS = 600_000;
+const MAX_MS = 600_000;
 
 export function EventLane(): JSX.Element | null {
   const wanted = { cpus: state.value.cores ? printCpus(state.value.cores) : "", filters: filters.value };
   const read = useCells(
     warm.value ? JSON.stringify(["marks", wanted]) : null,
     (plan, signal) => api.marks({ ...plan, ...wanted }, plan.cells, signal),
-    { perPixel: 1 / ASKED_PX },
+    { perPixel: 1 / REQUEST_PX },
   );
   const shown = view.value;
   if (!shown) return null;
@@ -46,21 +46,21 @@ export function EventLane(): JSX.Element | null {
         {read.value && seen.length === 0 && <span class="lane-empty">nothing was logged in view</span>}
         {clusters(placed, plotWidth.value, MARK_PX).map((cluster) => {
           const { items, room, left } = cluster;
-          const worst = gravest(items);
+          const worst = mostSevere(items);
           const text = `${worst.text}${total(items) > 1 ? ` ×${total(items)}` : ""}`;
           return (
             <button
               type="button"
               key={`${worst.at} ${worst.kind}`}
               class={`mark event ${worst.severity} ${left ? "left" : ""}`}
-              style={standing(cluster, plotWidth.value)}
+              style={markStyle(cluster, plotWidth.value)}
               title={`${moment(worst.at, utc)} ${worst.kind}: ${worst.text}${more(items)}`}
               onClick={() => openEvents(worst)}
             >
               <i aria-hidden="true">{worst.kind === LOST.kind ? LOST.glyph : (GLYPHS[worst.severity] ?? "○")}</i>
-              <Unseen>{worst.kind}: </Unseen>
-              {room > LABEL_PX ? <span class="label">{text}</span> : <Unseen>{text}</Unseen>}
-              <Unseen>, {moment(worst.at, utc)}</Unseen>
+              <VisuallyHidden>{worst.kind}: </VisuallyHidden>
+              {room > LABEL_PX ? <span class="label">{text}</span> : <VisuallyHidden>{text}</VisuallyHidden>}
+              <VisuallyHidden>, {moment(worst.at, utc)}</VisuallyHidden>
             </button>
           );
         })}
@@ -81,7 +81,7 @@ function more(items: Mark[]): string {
 function openEvents(mark: Mark): void {
   const [shown, whole] = [view.peek(), extent.peek()];
   if (!shown || !whole) return;
-  const moved = shown.until - shown.since > LONGEST_MS ? centred(mark.at, LONGEST_MS, whole) : null;
+  const moved = shown.until - shown.since > MAX_MS ? centred(mark.at, MAX_MS, whole) : null;
   change({
     ...(moved && { since: Math.round(moved.since), until: Math.round(moved.until), last: null }),
     s0: mark.at - AROUND_MS,

@@ -1,22 +1,22 @@
-/** The whole recording in one strip: the busiest core of each moment (of what a filter leaves), and what is shown. */
+/** The whole recording in one strip: the busiest core of each moment, and the part in view. */
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { isFiltered } from "../address";
 import { api, NO_FILTERS } from "../api";
 import { duration } from "../format";
-import { Standby } from "../resource";
+import { Placeholder } from "../resource";
 import { change, extent, filters, following, measured, moveView, state, view, warm } from "../state";
 import { blend, css, theme } from "../theme";
-import type { CoreGrid, Span } from "../wire";
+import type { CoreGrid, Span } from "../types";
 import { centred, momentAt, position } from "./axis";
 import { WindowFrame } from "./frame";
 import { huesOf, worstByState } from "./heat";
 import { Lane } from "./lane";
-import { showWidth, WIDTHS } from "./moves";
+import { showWidth, WIDTHS } from "./navigation";
 import { plotWidth, useCells } from "./plot";
 
-/** Everything at a glance; the heatmap shows it until it has something finer. */
+/** The grid of the whole recording; the heatmap shows it until it has a finer one. */
 export const overviewGrid = signal<CoreGrid | null>(null);
 
 const HEIGHT = 34;
@@ -38,14 +38,14 @@ export function Overview(): JSX.Element | null {
   }, [read.value, read.error]);
   const wanted = filters.value;
   const filtered = isFiltered(wanted);
-  // Every sample of the recording has to be looked at: that comes last, and the heatmap of the view goes first.
+  // This reads every sample of the recording, so the heatmap of the view goes first.
   const match = useCells(
     filtered && warm.value ? JSON.stringify(["overview", measure, wanted]) : null,
     (plan, signal) => api.cores({ ...plan, cpus: "", filters: wanted }, plan.cells, measure, signal),
     { over: whole, delayMs: AFTER_THE_HEATMAP_MS },
   );
-  const question = match.key?.startsWith(JSON.stringify(["overview", measure, wanted]));
-  const matching = filtered && question ? match.value : null;
+  const current = match.key?.startsWith(JSON.stringify(["overview", measure, wanted]));
+  const matching = filtered && current ? match.value : null;
   const width = plotWidth.value;
   const { cores } = state.value;
   useEffect(() => {
@@ -76,7 +76,7 @@ export function Overview(): JSX.Element | null {
       <WindowFrame whole={whole} shown={shown} />
       {missed && match.error === null && shown.until - shown.since < whole.until - whole.since && (
         <div class="over-strip">
-          <Standby of={match} what="what matches in the whole recording" />
+          <Placeholder of={match} what="what matches in the whole recording" />
         </div>
       )}
     </Lane>
@@ -135,7 +135,7 @@ export function WidthButtons(): JSX.Element | null {
   const length = shown.until - shown.since;
   return (
     <div class="widths" role="group" aria-label="how much time is shown">
-      {WIDTHS.map(({ label, ms, words }) => {
+      {WIDTHS.map(({ label, ms, title }) => {
         const all = whole.until - whole.since;
         const target = ms ?? all;
         const pressed = Math.abs(length - target) < 0.02 * target && (ms === null || length < all);
@@ -144,7 +144,7 @@ export function WidthButtons(): JSX.Element | null {
             type="button"
             key={label}
             aria-pressed={pressed}
-            title={`show ${words}`}
+            title={`show ${title}`}
             disabled={ms !== null && ms >= all}
             onClick={() => showWidth(ms)}
           >

@@ -1,9 +1,9 @@
 /** "When did this run?": the seconds and cores of a frame, over the heatmap. */
 import type { JSX } from "preact";
 import { api } from "../api";
-import { readingWords, useReading } from "../progress";
+import { progressLabel, useProgress } from "../progress";
 import { analysed, change, filters, hoveredFrame, state, view } from "../state";
-import type { CoreGrid, Span } from "../wire";
+import type { CoreGrid, Span } from "../types";
 import { LEAST_SAMPLE_MS, useCells } from "./plot";
 
 /** A frame under the pointer is looked up only where that is quick. */
@@ -20,7 +20,7 @@ export function usePaint(): { grid: CoreGrid | null; label: JSX.Element | null }
     (plan, signal) => api.frameTimes({ ...plan, cpus: "", filters: wanted }, plan.cells, frame ?? NOTHING, signal),
     { least: LEAST_SAMPLE_MS, delayMs: hovered ? HOVER_REST_MS : 0, over },
   );
-  const reading = useReading(read.slow && !hovered ? read.signal : null);
+  const progress = useProgress(read.slow && !hovered ? read.signal : null);
   const grid = frame && read.key ? read.value : null;
   const { paint } = state.value;
   const label = paint && !hovered && (
@@ -30,7 +30,7 @@ export function usePaint(): { grid: CoreGrid | null; label: JSX.Element | null }
       {read.slow && (
         <span class="muted">
           {" "}
-          (looking through the samples …{reading && readingWords(reading)})
+          (reading samples …{progress && progressLabel(progress)})
         </span>
       )}
       {read.error !== null && <span class="trouble"> {read.error}</span>}

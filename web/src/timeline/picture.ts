@@ -1,12 +1,12 @@
-/** A part of the page as one picture: its drawings and its words, where they stand on the screen. */
+/** A part of the page as one picture: its drawings and its text, placed as on the screen. */
 import { moment, zone } from "../format";
 import { recording, state, view } from "../state";
-import type { Span } from "../wire";
+import type { Span } from "../types";
 
 const HEAD = 34;
 const MARGIN = 12;
-/** What is there to be used, not to be looked at. */
-const TOOLS = ".timeline-tools, .lane-switch, details, .unseen, .standby, [role=tooltip]";
+/** Controls, which are not part of a picture. */
+const TOOLS = ".timeline-tools, .lane-switch, details, .visually-hidden, .placeholder, [role=tooltip]";
 
 export function timelinePicture(): HTMLCanvasElement | null {
   return partPicture(document.querySelector<HTMLElement>("section.timeline"), view.peek());
@@ -32,11 +32,11 @@ export function partPicture(section: HTMLElement | null, shown: Span | null): HT
   pen.fillText(heading(shown), MARGIN, HEAD / 2);
   pen.translate(MARGIN - frame.left, HEAD - frame.top);
   for (const each of section.querySelectorAll<HTMLElement>("canvas, i, .box, .lane-plot")) drawElement(pen, each);
-  drawWords(pen, section);
+  drawText(pen, section);
   return canvas;
 }
 
-/** Which node and which time: a picture is looked at far from the page. */
+/** Node and time: a picture is read without the page. */
 function heading(shown: Span | null): string {
   const { utc } = state.peek();
   const node = recording.peek()?.node ?? "";
@@ -84,7 +84,7 @@ function drawBorders(pen: CanvasRenderingContext2D, place: DOMRect, style: CSSSt
 }
 
 /** Word by word, so that lines break where they do on the screen. */
-function drawWords(pen: CanvasRenderingContext2D, section: HTMLElement): void {
+function drawText(pen: CanvasRenderingContext2D, section: HTMLElement): void {
   const walker = document.createTreeWalker(section, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {

@@ -1,9 +1,10 @@
-/** What all lanes share: how wide they are, and how they ask for their content. */
+/** Shared by all lanes: their width, and how they request their content. */
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { isPrinting } from "../print";
 import { useResource, type Resource } from "../resource";
 import { extent, view } from "../state";
-import type { Span } from "../wire";
+import type { Span } from "../types";
 import { planCells, position, type Plan } from "./axis";
 
 const LOW_SCREEN_PX = 1000;
@@ -13,7 +14,7 @@ const LOW_PX = 200;
 /** Of the part of a lane that has the time axis, in CSS pixels. */
 export const plotWidth = signal(0);
 
-/** How tall the heatmap may get: on a lower screen the panels need their part, too. */
+/** The greatest height of the heatmap: smaller on low screens, which also show the panels. */
 export const tallest = signal(TALL_PX);
 
 /** Measures the element whose width is that of the time axis. */
@@ -23,8 +24,9 @@ export function useMeasuredWidth(): { current: HTMLDivElement | null } {
     const element = place.current;
     if (!element) return undefined;
     const measure = (): void => {
+      if (isPrinting()) return;
       const wide = Math.floor(element.getBoundingClientRect().width);
-      // While the page is not shown it has no width: what was drawn stays for when it is.
+      // A hidden page has no width: the drawing stays.
       if (wide > 0) plotWidth.value = wide;
       tallest.value = window.innerHeight < LOW_SCREEN_PX ? LOW_PX : TALL_PX;
     };
@@ -45,29 +47,29 @@ export const LEAST_SAMPLE_MS = 100;
 const MOVING_MS = 60;
 
 /**
- * Something in cells over the time of the view. Answers stay while the view moves inside of them; `question` says what
- * else makes it another answer.
+ * Values in cells over the time of the view. An answer is kept while the view moves inside of it; `request` identifies
+ * everything else that the answer depends on.
  */
 export function useCells<Value>(
-  question: string | null,
+  request: string | null,
   read: (plan: Plan, signal: AbortSignal) => Promise<Value>,
   options: { least?: number; perPixel?: number; delayMs?: number; over?: Span | null } = {},
 ): Resource<Value> {
   const before = useRef<Plan | null>(null);
   const answered = useRef(false);
-  const asked = useRef(question);
+  const latest = useRef(request);
   const span = options.over === undefined ? view.value : options.over;
   const whole = extent.value;
   let plan: Plan | null = null;
-  if (span && whole && plotWidth.value > 0 && question !== null) {
+  if (span && whole && plotWidth.value > 0 && request !== null) {
     const width = Math.floor(plotWidth.value * (options.perPixel ?? 1));
-    const kept = asked.current === question ? before.current : null;
+    const kept = latest.current === request ? before.current : null;
     plan = planCells(span, whole, width, kept, options.least ?? LEAST_COUNTER_MS);
   }
   before.current = plan;
-  asked.current = question;
-  const key = plan && `${question} ${plan.since} ${plan.until} ${plan.cells}`;
-  // The first answer is wanted at once; while the view moves, only the question that it stops at is asked.
+  latest.current = request;
+  const key = plan && `${request} ${plan.since} ${plan.until} ${plan.cells}`;
+  // The first request is sent at once; while the view moves, only the one that it stops at.
   const delayMs = options.delayMs ?? (answered.current ? MOVING_MS : 0);
   const found = useResource(key, (signal) => read(plan as Plan, signal), { delayMs });
   answered.current = found.value !== null;

@@ -1,8 +1,8 @@
-/** The time axis in words. */
+/** The labels of the time axis. */
 import type { JSX } from "preact";
 import { day, range } from "../format";
 import { state, view } from "../state";
-import type { Span } from "../wire";
+import type { Span } from "../types";
 import { position, ticks, type Tick } from "./axis";
 import { Lane } from "./lane";
 import { plotWidth } from "./plot";
@@ -29,7 +29,7 @@ export function Ticks(props: { ticks: Tick[]; shown: Span; width: number }): JSX
       {props.ticks.map(({ at, day, label }) => {
         const x = position(at, props.shown, props.width);
         return (
-          <span key={at} class={day ? "tick day" : "tick"} style={{ left: `${x}px` }}>
+          <span key={at} class={day ? "tick day" : "tick"} style={{ left: `${(x / props.width) * 100}%` }}>
             {x + 4 + label.length * LETTER_PX <= props.width ? label : "\u00a0"}
           </span>
         );

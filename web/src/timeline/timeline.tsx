@@ -9,7 +9,7 @@ import { IncidentLane } from "./incidents";
 import { LaneSwitch, LineLanes } from "./lanes";
 import { MeasureSwitch } from "./legend";
 import { EventLane } from "./marks";
-import { panBy, showWidth, stepIncident, timeWords, WIDTHS, zoomBy, zoomToSelection } from "./moves";
+import { panBy, showWidth, stepIncident, timeLabel, WIDTHS, zoomBy, zoomToSelection } from "./navigation";
 import { Overview, WidthButtons } from "./overview";
 import { timelinePicture } from "./picture";
 import { placeOf, plotWidth, useMeasuredWidth } from "./plot";
@@ -20,17 +20,17 @@ export function Timeline(): JSX.Element {
   useShortcuts(() => [
     { keys: ["ArrowLeft", "h"], group: "Timeline", title: "earlier", run: () => panBy(-0.2) },
     { keys: ["ArrowRight", "l"], group: "Timeline", title: "later", run: () => panBy(0.2) },
-    { keys: ["+", "="], group: "Timeline", title: "closer", run: () => zoomBy(0.5) },
-    { keys: ["-"], group: "Timeline", title: "farther", run: () => zoomBy(2) },
-    { keys: ["0"], group: "Timeline", title: "everything", run: () => showWidth(WIDTHS[WIDTHS.length - 1].ms) },
+    { keys: ["+", "="], group: "Timeline", title: "zoom in", run: () => zoomBy(0.5) },
+    { keys: ["-"], group: "Timeline", title: "zoom out", run: () => zoomBy(2) },
+    { keys: ["0"], group: "Timeline", title: "whole recording", run: () => showWidth(WIDTHS[WIDTHS.length - 1].ms) },
     { keys: ["n"], group: "Timeline", title: "next incident", run: () => stepIncident(1) },
     { keys: ["p"], group: "Timeline", title: "previous incident", run: () => stepIncident(-1) },
     { keys: ["z"], group: "Selection", title: "zoom to the selection", run: zoomToSelection },
     {
       keys: ["Backspace"],
       group: "Selection",
-      title: "take the last step back",
-      run: () => void (undo() || announce("nothing to take back")),
+      title: "undo the last step",
+      run: () => void (undo() || announce("nothing to undo")),
     },
     {
       keys: ["Escape"],
@@ -91,7 +91,7 @@ function Cursor(): JSX.Element | null {
       )}
       {at !== null && at >= shown.since && at <= shown.until && (
         <i class="cursor" style={{ left: `${placeOf(at, shown)}px` }}>
-          <span>{timeWords(at)}</span>
+          <span>{timeLabel(at)}</span>
         </i>
       )}
     </div>

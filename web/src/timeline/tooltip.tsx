@@ -1,4 +1,4 @@
-/** What a cell of the heatmap says when the pointer rests on it. */
+/** The tooltip of a cell of the heatmap. */
 import type { JSX } from "preact";
 import { isFiltered } from "../address";
 import { api } from "../api";
@@ -6,7 +6,7 @@ import { duration, percent, range, time } from "../format";
 import { useResource } from "../resource";
 import { filters, measured, state } from "../state";
 import type { Cell } from "./heat";
-import { stateWords } from "./heatwords";
+import { stateLabel } from "./heat-label";
 
 export interface Pointed {
   cell: Cell;
@@ -39,7 +39,7 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       {!recorded && <p>not recorded</p>}
       {recorded && cell.share !== null && (
         <p>
-          {measure === "busy" && !filtered ? "busy" : stateWords(cell.state, filtered)}{" "}
+          {measure === "busy" && !filtered ? "busy" : stateLabel(cell.state, filtered)}{" "}
           <strong>{cell.state === "wait" ? `${Math.round(cell.share * 1000)} ms/s` : percent(cell.share)}</strong>
           {cell.until - cell.since > 1500 && " in the worst second"}
         </p>
@@ -69,40 +69,40 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       {info && info.top.length > 0 && (
         <>
           <p class="muted">on the core at {time(info.since, utc)}</p>
-          <WhoRan who={info.top} />
+          <TopProcesses processes={info.top} />
         </>
       )}
       {read.slow && <p class="muted">reading that second …</p>}
-      {recorded && filtered && <WhatMatches of={cell} />}
+      {recorded && filtered && <Matching of={cell} />}
     </div>
   );
 }
 
 const MOST = 5;
 
-/** Of what the filter leaves in a cell: who it is. */
-function WhatMatches({ of }: { of: Cell }): JSX.Element | null {
+/** The processes of a cell that match the filter. */
+function Matching({ of }: { of: Cell }): JSX.Element | null {
   const scope = { since: of.since, until: of.until, cpus: String(of.cpu), filters: filters.value };
   const read = useResource(of.share ? JSON.stringify(scope) : null, (signal) => api.processes(scope, MOST, signal), {
     delayMs: REST_MS,
     keep: false,
   });
   const found = read.value;
-  if (read.slow) return <p class="muted">reading what matches …</p>;
+  if (read.slow) return <p class="muted">reading matches …</p>;
   if (!found || found.processes.length === 0) return null;
   return (
     <>
-      <p class="muted">what matches here, {duration(found.total_seconds * 1000)} of CPU time:</p>
-      <WhoRan who={found.processes} />
+      <p class="muted">matches: {duration(found.total_seconds * 1000)} of CPU time</p>
+      <TopProcesses processes={found.processes} />
     </>
   );
 }
 
 /** Names and numbers, each with its share. */
-function WhoRan({ who }: { who: { comm: string; pid: number | null; share: number }[] }): JSX.Element {
+function TopProcesses(props: { processes: { comm: string; pid: number | null; share: number }[] }): JSX.Element {
   return (
     <dl class="states">
-      {who.map((each) => (
+      {props.processes.map((each) => (
         <div key={`${each.comm} ${each.pid}`}>
           <dt>
             <bdi>{each.comm}</bdi> <span class="muted">{each.pid}</span>

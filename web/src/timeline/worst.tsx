@@ -5,9 +5,9 @@ import { TableInstead } from "../a11y";
 import { isFiltered } from "../address";
 import { duration, moment, percent } from "../format";
 import { filters, select, state } from "../state";
-import type { CoreGrid, Span } from "../wire";
+import type { CoreGrid, Span } from "../types";
 import { worstCells, type Cell } from "./heat";
-import { stateWords } from "./heatwords";
+import { stateLabel } from "./heat-label";
 
 const MOST = 20;
 
@@ -16,7 +16,7 @@ export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span
   const { utc } = state.value;
   return (
     <TableInstead<Cell>
-      summary="the worst moments in view, as a table"
+      summary="worst moments in view, as a table"
       caption="the worst cells of the heatmap, the worst first"
       empty="Nothing ran in view."
       rows={cells}
@@ -32,7 +32,7 @@ export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span
         },
         { title: "length", numeric: true, cell: (cell) => duration(cell.until - cell.since) },
         { title: "core", numeric: true, cell: (cell) => cell.cpu },
-        { title: "state", cell: (cell) => stateWords(cell.state, isFiltered(filters.value)) },
+        { title: "state", cell: (cell) => stateLabel(cell.state, isFiltered(filters.value)) },
         { title: "share", numeric: true, cell: (cell) => percent(cell.share ?? 0) },
       ]}
     />

@@ -110,11 +110,10 @@ def _nothing(view: RecordingView, options: Namespace) -> int:
 
 def _write_page(view: RecordingView, found: Diagnosis, target: Path) -> None:
     # Only here: drawing takes as long to import as the rest of the command.
-    from exhume.present.diagnosis_html import render_page
-    from exhume.present.diagnosis_page import read_page
+    from exhume.present.html.diagnosis import diagnosis_report
 
     with activity("drawing the page"):
-        content = render_page(read_page(view.recording, found, view.zone)).encode("utf-8", "replace")
+        content = diagnosis_report(view.recording, found, view.zone).encode("utf-8", "replace")
     try:
         target.write_bytes(content)
     except OSError as error:

@@ -17,11 +17,10 @@ from exhume.model.text import listing
 from exhume.model.times import format_moment
 from exhume.model.window import Window
 from exhume.present.differential import largest_changes
-from exhume.present.flame import FlameTree, build_tree
-from exhume.present.flame_html import render_html
-from exhume.present.flame_page import FlamePage
+from exhume.present.flame import FlameCaption, FlameTree, build_tree
 from exhume.present.flame_svg import render_svg
 from exhume.present.folded import render_folded
+from exhume.present.html.flame import flame_report
 from exhume.present.pprof import render_pprof
 from exhume.present.speedscope import render_speedscope
 from exhume.store.read.profile import ProfileFilter
@@ -101,7 +100,7 @@ def run(options: Namespace) -> int:
             what = "samples that match" if filters else "samples"
             return view.no_data(side, what, sources=[STACKS], named=named)
     tree = build_tree(current, reference)
-    page = FlamePage(
+    page = FlameCaption(
         title=f"{view.recording.facts.node} · CPU flame graph",
         window=view.format(window),
         baseline=view.format(before) if before is not None else "",
@@ -144,13 +143,13 @@ def _filters(options: Namespace) -> list[str]:
     return [f"{label} {value}" for label, value in named if value not in (None, "")]
 
 
-def _render(chosen: str, tree: FlameTree, page: FlamePage, window: Window) -> bytes:
+def _render(chosen: str, tree: FlameTree, page: FlameCaption, window: Window) -> bytes:
     """Names come from other programs: bytes in them that are not Unicode are replaced."""
     if chosen == "pprof":
         return render_pprof(tree, window)
     renderers: dict[str, Callable[[], str]] = {
         "svg": lambda: render_svg(tree, page),
-        "html": lambda: render_html(tree, page),
+        "html": lambda: flame_report(tree, page),
         "speedscope": lambda: render_speedscope(tree, f"{page.title}, {page.window}"),
         "folded": lambda: render_folded(tree),
     }
@@ -167,7 +166,7 @@ def _write(output: Path, content: bytes) -> None:
         raise ExhumeError(f"can't write {output}: {error.strerror}; choose another file with -o") from error
 
 
-def _report(output: Path, tree: FlameTree, page: FlamePage) -> None:
+def _report(output: Path, tree: FlameTree, page: FlameCaption) -> None:
     """Say what was written, the largest changes, and the blind spots."""
     if str(output) != "-":
         say(f"{output}: {page.subtitle(tree)}")

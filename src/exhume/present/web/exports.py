@@ -4,11 +4,10 @@ from datetime import UTC
 
 from exhume.model.times import format_moment
 from exhume.model.window import Window
-from exhume.present.flame import FlameTree
-from exhume.present.flame_html import render_html
-from exhume.present.flame_page import FlamePage
+from exhume.present.flame import FlameCaption, FlameTree
 from exhume.present.flame_svg import render_svg
 from exhume.present.folded import render_folded
+from exhume.present.html.flame import flame_report
 from exhume.present.pprof import render_pprof
 from exhume.present.speedscope import render_speedscope
 from exhume.present.web.params import Format
@@ -38,14 +37,14 @@ def render(form: Format, query: BoundQuery, tree: FlameTree, base: Window | None
     elif form == "folded":
         content = render_folded(tree).encode("utf-8", "replace")
     else:
-        page = FlamePage(
+        caption = FlameCaption(
             title=f"{node} · CPU flame graph",
             window=_shown(window),
             baseline=_shown(base) if base else "",
             filters=_filters(query),
             blind_spots=profile.blind_spots,
         )
-        content = (render_svg if form == "svg" else render_html)(tree, page).encode("utf-8", "replace")
+        content = (render_svg if form == "svg" else flame_report)(tree, caption).encode("utf-8", "replace")
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in node) or "node"
     name = f"exhume-{safe}-{format_moment(window.since, UTC, digits=0).replace(':', '')}.{ending}"
     headers = {"content-disposition": f'attachment; filename="{name}"'}

@@ -1,6 +1,6 @@
-/** The drawing: mouse, keyboard and size. What it shows comes from the state. */
+/** The canvas of a flame graph: pointer, keyboard and size. What it shows comes from the state. */
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { announce } from "../../a11y";
 import type { FlameColour } from "../../address";
 import { percent, plural } from "../../format";
@@ -8,12 +8,12 @@ import { change, hoveredFrame, state } from "../../state";
 import { theme } from "../../theme";
 import { drawFlame, rowAt, rowTop } from "./draw";
 import { hit, indexOf, layOut, neighbour, ROW, type Layout } from "./layout";
-import { ACTIONS, focusOn, FrameMenu, type MenuAt } from "./menu";
+import { focusOn, FrameMenu, type Action, type MenuAt } from "./menu";
 import { frameOf, growth, nameOf, nodeAt, search, type FlameModel, type Matches } from "./model";
 import { useWidth } from "../width";
-import { describe, FrameTip, wholeWords } from "./tip";
+import { describe, FrameTip, wholeLabel } from "./tip";
 
-/** What measurements read off a drawing: how long the last one took, and how many there were. */
+/** For benchmarks: the time of the last drawing, and the number of drawings. */
 declare global {
   interface HTMLCanvasElement {
     exhumeDrawMs?: number;
@@ -23,8 +23,13 @@ declare global {
 
 const DIRECTIONS: Record<string, "in" | "out" | "before" | "after"> = { ArrowLeft: "before", ArrowRight: "after" };
 
-export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; label: string }): JSX.Element {
-  const { model, colour, label } = props;
+export function FlameCanvas(props: {
+  model: FlameModel;
+  colour: FlameColour;
+  label: string;
+  actions: readonly Action[];
+}): JSX.Element {
+  const { model, colour, label, actions } = props;
   const { root, search: pattern, up } = state.value;
   const canvas = useRef<HTMLCanvasElement>(null);
   const pixels = useWidth(canvas);
@@ -32,13 +37,14 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
   const layout = useMemo(() => layOut(model, node, pixels), [model, node, pixels]);
   const matches = useMemo(() => search(model, pattern, node), [model, pattern, node]);
   const [hovered, setHovered] = useState(-1);
-  // By frame, not by place: what the keyboard stands on stays under it when the graph is zoomed.
+  // By frame, not by position: the focus stays on its frame when the graph is zoomed.
   const [chosen, setChosen] = useState(-1);
   const focused = useMemo(() => placeOf(layout, chosen, node), [layout, chosen, node]);
   const [menu, setMenu] = useState<MenuAt | null>(null);
   const look = { theme: theme.value, colour, up, matches, hovered, focused };
 
-  useEffect(() => {
+  // Before the browser paints, or prints.
+  useLayoutEffect(() => {
     const began = performance.now();
     if (canvas.current) {
       drawFlame(canvas.current, model, layout, look);
@@ -46,7 +52,7 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
       canvas.current.exhumeDrawn = (canvas.current.exhumeDrawn ?? 0) + 1;
     }
   }, [model, layout, look.theme, colour, up, matches, hovered, focused]);
-  useEffect(() => setHeight(canvas.current, layout), [layout]);
+  useLayoutEffect(() => setHeight(canvas.current, layout), [layout]);
   useEffect(() => () => void (hoveredFrame.value = null), []);
   useEffect(() => {
     setHovered(-1);
@@ -80,7 +86,7 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const where = directionOf(event.key, up);
     const current = focused >= 0 ? layout.node[focused] : node;
-    const action = ACTIONS.find((each) => each.key === event.key);
+    const action = actions.find((each) => each.key === event.key);
     if (where) {
       const next = neighbour(model, layout, focused, where);
       if (next < 0) return;
@@ -99,54 +105,56 @@ export function FlameCanvas(props: { model: FlameModel; colour: FlameColour; lab
   };
 
   return (
-    <div class="flame-drawing">
-      <canvas
-        ref={canvas}
-        class="flame-canvas"
-        role="application"
-        tabIndex={0}
-        aria-roledescription="flame graph"
-        aria-label={`${label}. Arrows move between frames, Enter zooms, Backspace zooms out, m opens the menu.`}
-        data-testid="flame-canvas"
-        data-frames={layout.count}
-        data-root={nameOf(model, node)}
-        data-grown={growth(model, node)}
-        onPointerMove={point}
-        onPointerLeave={leave}
-        onClick={(event) => {
-          const at = place(event);
-          if (at >= 0) focusOn(model, layout.node[at]);
-        }}
-        onContextMenu={(event) => {
-          event.preventDefault();
-          openMenu(place(event), event.clientX, event.clientY);
-        }}
-        onKeyDown={onKeys}
-        onBlur={() => setChosen(-1)}
-        onFocus={() => setChosen((old) => (old < 0 ? node : old))}
-      />
-      {layout.unseen > 0 && (
-        <p class="muted" data-testid="unseen">
-          {plural(layout.unseen, "row")} more {up ? "above" : "below"} hold only frames too thin to see: click a frame
-          to zoom in.
-        </p>
-      )}
-      {hovered >= 0 && hovered < layout.count && !menu && (
-        <FrameTip model={model} root={node} layout={layout} index={hovered} up={up} />
-      )}
-      {menu && <FrameMenu model={model} at={menu} onClose={closeMenu} />}
+    <>
       {matches && (
         <p class="flame-found" role="status" data-testid="found">
-          {matches.nodes === 0 ? `nothing matches “${pattern}”` : foundWords(model, matches, node)}
+          {matches.nodes === 0 ? `no frame matches “${pattern}”` : matchSummary(model, matches, node)}
         </p>
       )}
-    </div>
+      <div class="flame-drawing">
+        <canvas
+          ref={canvas}
+          class="flame-canvas"
+          role="application"
+          tabIndex={0}
+          aria-roledescription="flame graph"
+          aria-label={`${label}. Arrows move between frames, Enter zooms, Backspace zooms out, m opens the menu.`}
+          data-testid="flame-canvas"
+          data-frames={layout.count}
+          data-root={nameOf(model, node)}
+          data-grown={growth(model, node)}
+          onPointerMove={point}
+          onPointerLeave={leave}
+          onClick={(event) => {
+            const at = place(event);
+            if (at >= 0) focusOn(model, layout.node[at]);
+          }}
+          onContextMenu={(event) => {
+            event.preventDefault();
+            openMenu(place(event), event.clientX, event.clientY);
+          }}
+          onKeyDown={onKeys}
+          onBlur={() => setChosen(-1)}
+          onFocus={() => setChosen((old) => (old < 0 ? node : old))}
+        />
+        {layout.unseen > 0 && (
+          <p class="muted" data-testid="unseen">
+            {plural(layout.unseen, "row")} more {up ? "above" : "below"} with frames too thin to see: click a frame to
+            zoom in.
+          </p>
+        )}
+        {hovered >= 0 && hovered < layout.count && !menu && (
+          <FrameTip model={model} root={node} layout={layout} index={hovered} up={up} />
+        )}
+        {menu && <FrameMenu model={model} at={menu} actions={actions} onClose={closeMenu} />}
+      </div>
+    </>
   );
 }
 
 /** How much is in frames that match, and of what that is a share. */
-function foundWords(model: FlameModel, matches: Matches, root: number): string {
-  const parts = [`${percent(matches.share)} of ${wholeWords(model)} is in frames that match`];
+function matchSummary(model: FlameModel, matches: Matches, root: number): string {
+  const parts = [`${plural(matches.nodes, "matching frame")}: ${percent(matches.share)} of ${wholeLabel(model)}`];
   if (matches.before !== null) parts.push(`${percent(matches.before)} of ${model.flame.baseline}`);
   if (root !== 0) parts.push(`${percent(matches.zoomed)} of ${nameOf(model, root)}`);
   return parts.join("; ");

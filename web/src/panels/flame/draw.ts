@@ -1,4 +1,4 @@
-/** Painting a laid-out flame graph on a canvas. */
+/** Draws a layout of a flame graph on a canvas. */
 import type { FlameColour } from "../../address";
 import { blend, css, GREW, hueOf, rgb, SHRANK, type Rgb, type Theme } from "../../theme";
 import { ROW, type Layout } from "./layout";
@@ -18,7 +18,7 @@ export interface Look {
 const FONT = "12px system-ui, sans-serif";
 const LEAST_TEXT = 28;
 const PROCESS_HUE = "#b9bcc0";
-/** Kinds of modules get hues that can be told apart from each other; which is which says the tooltip. */
+/** Modules have distinct hues; the tooltip names the module. */
 const MODULE_HUES = ["#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#f0e442", "#0072b2", "#d55e00", "#8a8f98"];
 /** A change of this much of the whole has the full colour. */
 const FULL_GROWTH = 0.25;
@@ -37,7 +37,7 @@ export function drawFlame(canvas: HTMLCanvasElement, model: FlameModel, layout: 
   const pen = canvas.getContext("2d");
   if (!pen) return;
   const ratio = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth;
+  const width = layout.pixels;
   const height = layout.rows * ROW;
   if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
   if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);

@@ -1,4 +1,4 @@
-/** Where frames stand: from a model, a node that fills the width, and a size in pixels. Pure. */
+/** The layout of a flame graph: from a model, a node that fills the width, and a size in pixels. Pure. */
 import { pathTo, type FlameModel } from "./model";
 
 export const ROW = 18;
@@ -9,6 +9,8 @@ const ROWS_ANYWAY = 40;
 const SEEN = 2;
 
 export interface Layout {
+  /** The width of the drawing in CSS pixels. */
+  pixels: number;
   /** Drawn nodes; parallel arrays, of which the first `count` places are used. */
   node: Int32Array;
   x: Float64Array;
@@ -60,7 +62,7 @@ export function layOut(model: FlameModel, root: number, pixels: number): Layout 
   // They stand row by row.
   while (row[count - 1] >= rows) count--;
   const unseen = deepest - rows;
-  return { node: node.subarray(0, count), x, width, row, count, rows, ancestors: path.length - 1, unseen };
+  return { pixels, node: node.subarray(0, count), x, width, row, count, rows, ancestors: path.length - 1, unseen };
 }
 
 /** The index into the layout of what is drawn there; -1 where nothing is. */

@@ -1,4 +1,4 @@
-/** What can be done with one frame: by right click, or by the menu key where the keyboard is. */
+/** The actions of a frame: by right click, or by the menu key. */
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { announce } from "../../a11y";
@@ -11,7 +11,7 @@ export interface MenuAt {
   y: number;
 }
 
-interface Action {
+export interface Action {
   title: string;
   key: string;
   run: (model: FlameModel, node: number) => void;
@@ -26,7 +26,7 @@ function hide(model: FlameModel, node: number): void {
   const name = nameOf(model, node);
   if (node === 0 || state.peek().hide.includes(name)) return;
   change({ hide: [...state.peek().hide, name] });
-  announce(`${name} and what it calls are hidden`);
+  announce(`${name} and its callees are hidden`);
 }
 
 function copyStack(model: FlameModel, node: number): void {
@@ -34,37 +34,47 @@ function copyStack(model: FlameModel, node: number): void {
     .map((each) => nameOf(model, each))
     .join("\n");
   navigator.clipboard.writeText(text).then(
-    () => announce("the stack is copied"),
-    () => announce("the browser did not allow copying"),
+    () => announce("stack copied"),
+    () => announce("the browser does not allow copying"),
   );
 }
 
-function whenDidItRun(model: FlameModel, node: number): void {
+function paintSeconds(model: FlameModel, node: number): void {
   change({ paint: node === 0 ? null : frameOf(model, node) });
-  announce(`the seconds of ${nameOf(model, node)} are painted on the timeline`);
+  announce(`the timeline shows when ${nameOf(model, node)} ran`);
 }
 
-function onlyThese(model: FlameModel, node: number): void {
+function filterByFrame(model: FlameModel, node: number): void {
   const frame = frameOf(model, node);
   if (frame.kind === "comm") change({ comm: frame.name, root: [] });
   else change({ stack: `^${frame.name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`, root: [] });
 }
 
-export const ACTIONS: readonly Action[] = [
-  { title: "Focus: let it fill the width", key: "f", run: focusOn },
-  { title: "Hide it and what it calls", key: "h", run: hide },
-  { title: "When did this run?", key: "w", run: whenDidItRun },
+/** What a flame graph can do without a timeline. */
+export const GRAPH_ACTIONS: readonly Action[] = [
+  { title: "Zoom to this frame", key: "f", run: focusOn },
+  { title: "Hide this frame and its callees", key: "h", run: hide },
   { title: "Copy the stack", key: "c", run: copyStack },
-  { title: "Show only stacks with it, everywhere", key: "o", run: onlyThese },
 ];
 
-export function FrameMenu(props: { model: FlameModel; at: MenuAt; onClose: () => void }): JSX.Element {
-  const { model, at, onClose } = props;
+export const ACTIONS: readonly Action[] = [
+  ...GRAPH_ACTIONS,
+  { title: "When did this run?", key: "w", run: paintSeconds },
+  { title: "Filter everything by this frame", key: "o", run: filterByFrame },
+];
+
+export function FrameMenu(props: {
+  model: FlameModel;
+  at: MenuAt;
+  actions: readonly Action[];
+  onClose: () => void;
+}): JSX.Element {
+  const { model, at, actions, onClose } = props;
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    // Positions are set through the object model: the page's policy allows no inline style.
+    // Set on the element: the Content-Security-Policy allows no inline style.
     element.style.left = `${Math.max(4, Math.min(at.x, window.innerWidth - element.offsetWidth - 8))}px`;
     element.style.top = `${Math.max(4, Math.min(at.y, window.innerHeight - element.offsetHeight - 8))}px`;
     element.querySelector<HTMLButtonElement>("button")?.focus();
@@ -93,7 +103,7 @@ export function FrameMenu(props: { model: FlameModel; at: MenuAt; onClose: () =>
       onKeyDown={onKeys}
     >
       <p class="frame-menu-name">{nameOf(model, at.node)}</p>
-      {ACTIONS.map((action) => (
+      {actions.map((action) => (
         <button
           type="button"
           role="menuitem"

@@ -1,6 +1,6 @@
-/** A flame graph as the browser works with it: widths, children in drawing order, what is hidden. Pure. */
+/** The model of a flame graph: widths, children in drawing order, hidden frames, search. Pure. */
 import type { FrameName } from "../../api";
-import type { Flame } from "../../wire";
+import type { Flame } from "../../types";
 
 export interface FlameModel {
   flame: Flame;

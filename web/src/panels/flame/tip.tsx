@@ -1,4 +1,4 @@
-/** One frame in words: beside the pointer, and for those who hear. */
+/** The description of a frame: as a tooltip, and for screen readers. */
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { count, duration, percent } from "../../format";
@@ -6,15 +6,15 @@ import { rowTop } from "./draw";
 import { ROW, type Layout } from "./layout";
 import { frameOf, growth, nameOf, shareOf, type FlameModel } from "./model";
 
-/** What shares are of: the whole that is seen. */
-export function wholeWords({ flame, now }: FlameModel): string {
-  const hidden = now[0] < flame.weight[0] ? " without what is hidden" : "";
+/** What shares refer to. */
+export function wholeLabel({ flame, now }: FlameModel): string {
+  const hidden = now[0] < flame.weight[0] ? " without hidden frames" : "";
   return `${flame.differential ? "the selected time" : "the time"}${hidden}`;
 }
 
 export function describe(model: FlameModel, node: number): string {
   const { now, samples, base } = model;
-  const share = `${percent(shareOf(now, node))} of ${wholeWords(model)}`;
+  const share = `${percent(shareOf(now, node))} of ${wholeLabel(model)}`;
   const parts = [`${nameOf(model, node)}: ${share}`, `${count(samples[node])} samples`];
   if (base) parts.push(points(growth(model, node)));
   return parts.join(", ");
@@ -64,7 +64,7 @@ export function FrameTip(props: {
       <strong>{frame.name}</strong>
       {where && <span class="muted">{where}</span>}
       <span>
-        {percent(shareOf(now, node))} of {wholeWords(model)}
+        {percent(shareOf(now, node))} of {wholeLabel(model)}
         {within && `, ${percent(shareOf(now, node, root))} of ${nameOf(model, root)}`}
       </span>
       <span>

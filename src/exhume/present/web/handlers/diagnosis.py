@@ -1,14 +1,12 @@
 """The diagnosis of a window or an incident, and the incidents that the recorder marked."""
 
 import json
-from collections.abc import Sequence
 from datetime import UTC
-from typing import Any
 
 from exhume.model.clock import MILLIS, NANOS
-from exhume.model.finding import Diagnosis, Link
+from exhume.model.finding import Diagnosis
 from exhume.model.window import Window
-from exhume.present.diagnosis_json import diagnosis_json
+from exhume.present.diagnosis_json import diagnosis_page_json
 from exhume.present.incidents_view import Moment, moments_of
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import DiagnosisParams, MomentParams, NoParams
@@ -98,27 +96,6 @@ def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagno
 
 
 def _json(found: Diagnosis) -> bytes:
-    return json.dumps(_with_numbers(found), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _with_numbers(found: Diagnosis) -> dict[str, Any]:
-    """The JSON of `exhume diagnose` with its times as numbers too."""
-    shape = diagnosis_json(found, UTC)
-    for name, span in (("window", found.window), ("focus", found.focus), ("baseline", found.baseline)):
-        if shape[name] is not None:
-            shape[name] |= _span(Window(*span))
-    for finding, each in zip(found.findings, shape["findings"], strict=True):
-        _number_links(finding.chain, each["chain"])
-    _number_links(found.symptoms, shape["symptoms"])
-    return shape
-
-
-def _number_links(links: Sequence[Link], shapes: list[dict[str, Any]]) -> None:
-    for link, shape in zip(links, shapes, strict=True):
-        shape["at_ms"] = link.at // MILLIS
-        for evidence, each in zip(link.evidence, shape["evidence"], strict=True):
-            each.update(_span(Window(evidence.since, evidence.until)))
-
-
-def _span(window: Window) -> dict[str, int]:
-    return {"since_ms": window.since // MILLIS, "until_ms": window.until // MILLIS}
+    return json.dumps(
+        diagnosis_page_json(found, UTC), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    ).encode()

@@ -1,0 +1,153 @@
+"""The report of a diagnosis: findings, the cores over time, events, and the stacks compared with the calm time."""
+
+import base64
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.events import INCIDENT
+from exhume.model.finding import Diagnosis
+from exhume.model.window import Window
+from exhume.present.cores import Axis, axis_for, grid_on
+from exhume.present.diagnosis_json import diagnosis_page_json
+from exhume.present.diagnosis_view import focus_text, span_text
+from exhume.present.events_view import visible
+from exhume.present.flame import FlameCaption, build_tree
+from exhume.present.html.flame import flame_data
+from exhume.present.html.template import render
+from exhume.store.read.core_grid import GAP, STATES, CoreGrid
+from exhume.store.read.events import EventView
+from exhume.store.read.profile import ProfileFilter
+from exhume.store.read.recording import Recording
+
+# A report shows an incident: of a longer window it draws the part around the focus.
+MAX_NS = 1800 * NANOS
+MAX_CELLS = 600
+MAX_EVENTS = 200
+KERNEL_STATES = ("system", "irq", "softirq")
+# A cell is a byte: permille in steps of four, and one value for what was not recorded.
+_STEP, _FULL, _UNRECORDED = 4, 250, 255
+
+
+def diagnosis_report(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> str:
+    """A diagnosis as one HTML file."""
+    return render("diagnosis", diagnosis_data(recording, diagnosis, zone))
+
+
+def diagnosis_data(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
+    """What the report shows: the diagnosis, and what is read from the recording around it."""
+    shown = _shown(recording, diagnosis)
+    axis = axis_for(shown, MAX_CELLS)
+    grid = grid_on(axis, "busy", recording.cores)
+    events = [event for event in recording.events(shown) if event.severity != "info" or event.kind == INCIDENT]
+    data: dict[str, Any] = {
+        "title": f"{diagnosis.node}: {diagnosis.verdict}",
+        "offset_ms": _offset_ms(shown.since, zone),
+        "diagnosis": diagnosis_page_json(diagnosis, zone),
+        "events": [_event(each) for each in events[:MAX_EVENTS]],
+    }
+    return {
+        **_printable(data),
+        "window": focus_text(diagnosis, zone),
+        "cores": _packed(grid) if grid.cpus else None,
+        "kernel": _kernel(recording, axis),
+        "events_left_out": max(0, len(events) - MAX_EVENTS),
+        **_flame(recording, diagnosis, zone),
+    }
+
+
+def _shown(recording: Recording, diagnosis: Diagnosis) -> Window:
+    """The window with what it was compared with, or as much of it as is worth drawing."""
+    since, until = diagnosis.window
+    if diagnosis.baseline[1] > diagnosis.baseline[0]:
+        since, until = min(since, diagnosis.baseline[0]), max(until, diagnosis.baseline[1])
+    if until - since > MAX_NS:
+        middle = (diagnosis.focus[0] + diagnosis.focus[1]) // 2
+        since, until = max(since, middle - MAX_NS // 2), min(until, middle + MAX_NS // 2)
+    shown = Window(since, until)
+    return shown.clamp(recording.span() or shown)
+
+
+def _event(event: EventView) -> dict[str, Any]:
+    return {"at_ms": event.wall // MILLIS, "kind": event.kind, "severity": event.severity, "text": event.text}
+
+
+def _packed(grid: CoreGrid) -> dict[str, Any]:
+    values = np.minimum(grid.values // _STEP, _FULL)
+    # What is there at all is not drawn as nothing.
+    values = np.where((grid.values > 0) & (values == 0), 1, values)
+    return {
+        "since": grid.window.since // MILLIS,
+        "until": grid.window.until // MILLIS,
+        "cells": grid.cells,
+        "cpus": grid.cpus,
+        "measure": grid.measure,
+        "full": _FULL,
+        "unrecorded": _UNRECORDED,
+        "states": list(STATES),
+        "values": _base64(np.where(grid.values == GAP, _UNRECORDED, values)),
+        "dominant": _base64(np.maximum(grid.dominant, 0)),
+    }
+
+
+def _base64(cells: npt.NDArray[Any]) -> str:
+    return base64.b64encode(cells.astype(np.uint8).tobytes()).decode()
+
+
+def _kernel(recording: Recording, axis: Axis) -> dict[str, list[int]]:
+    """The kernel's share of the worst core of each cell, and that core."""
+    rows = recording.read("cpu", axis.window, ["cpu", *KERNEL_STATES, "wall"])
+    worst = np.full(axis.cells, -1, np.int64)
+    if rows.num_rows:
+        kernel = np.sum([rows.column(state).to_numpy().astype(np.int64) for state in KERNEL_STATES], axis=0)
+        cells = np.clip((rows.column("wall").to_numpy() - axis.since) // axis.cell_nanos, 0, axis.cells - 1)
+        # The core is in the low bits, so that one maximum finds both.
+        np.maximum.at(worst, cells, (np.minimum(kernel, 1000) << 16) + rows.column("cpu").to_numpy())
+    known = worst >= 0
+    return {
+        "permille": np.where(known, worst >> 16, -1).tolist(),
+        "cpus": np.where(known, worst & 0xFFFF, 0).tolist(),
+    }
+
+
+def _flame(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
+    """The difference between focus and baseline on the core of the first finding that names one."""
+    core = next((f.culprit.cpu for f in diagnosis.findings if f.culprit.cpu is not None), None)
+    matching = ProfileFilter(cpus=None if core is None else {core})
+    focus, baseline = Window(*diagnosis.focus), Window(*diagnosis.baseline)
+    current = recording.profile(focus, matching)
+    if not current.samples:
+        return {"flame": None, "flame_core": core, "no_flame": "no stacks were sampled in this time"}
+    before = None if baseline.empty else recording.profile(baseline, matching)
+    # A side without samples cannot be compared: everything would seem to have grown.
+    if before is not None and not before.samples:
+        before = None
+    caption = FlameCaption(
+        title=diagnosis.node,
+        window=span_text(focus, zone),
+        baseline=span_text(baseline, zone),
+        blind_spots=current.blind_spots,
+    )
+    tree = build_tree(current, before)
+    data = flame_data(tree, caption, focus, None if before is None else baseline)
+    return {"flame": data, "flame_core": core, "no_flame": ""}
+
+
+def _printable(data: Any) -> Any:
+    """The data with control characters escaped in every string."""
+    if isinstance(data, str):
+        return visible(data)
+    if isinstance(data, dict):
+        return {name: _printable(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_printable(value) for value in data]
+    return data
+
+
+def _offset_ms(moment: int, zone: tzinfo | None) -> int:
+    """How far the zone is ahead of UTC."""
+    offset = datetime.fromtimestamp(moment // NANOS, UTC).astimezone(zone).utcoffset()
+    return 0 if offset is None else int(offset.total_seconds()) * 1000

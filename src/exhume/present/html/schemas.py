@@ -1,0 +1,179 @@
+"""The data of the reports and of `/api/diagnosis`; `web/src/api-schema.ts` is generated from it.
+
+Only the generator and the tests import this: the commands write plain dictionaries, and do not load pydantic.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from exhume.present.web.schemas import CoresHeader, FlameShape
+
+Severity = Literal["critical", "warning", "info"]
+
+
+class TextSpan(BaseModel):
+    """A range of time as RFC 3339 and as milliseconds since 1970."""
+
+    since: str
+    until: str
+    since_ms: int
+    until_ms: int
+
+
+class Evidence(TextSpan):
+    """A recorded value and where to find it."""
+
+    table: str
+    where: str
+    value: float | int | str | None
+    unit: str
+    column: str
+    how: str
+    cpu: int | None
+    match: dict[str, str]
+    functions: list[str]
+
+
+class ChainLink(BaseModel):
+    role: Literal["symptom", "mechanism", "culprit", "root_cause"]
+    at: str
+    at_ms: int
+    text: str
+    evidence: list[Evidence]
+
+
+class Culprit(BaseModel):
+    cpu: int | None
+    pid: int | None
+    comm: str | None
+    cmdline: str | None
+    cgroup: str | None
+    container: str | None
+    pod: str | None
+    function: str | None
+    container_name: str | None
+    pod_name: str | None
+
+
+class Remedy(BaseModel):
+    id: str
+    text: str
+    target: str
+    command: str
+    risk: str
+    reversible: bool
+
+
+class Finding(BaseModel):
+    cause: str
+    title: str
+    severity: Severity
+    confidence: float
+    why_not_sure: list[str]
+    summary: str
+    chain: list[ChainLink]
+    culprit: Culprit
+    remedies: list[Remedy]
+
+
+class RuledOut(BaseModel):
+    cause: str
+    why: str
+
+
+class Diagnosis(BaseModel):
+    """The answer of `/api/diagnosis`: the JSON of `exhume diagnose`, with every time as a number too."""
+
+    version: int
+    node: str
+    window: TextSpan
+    focus: TextSpan
+    baseline: TextSpan | None
+    verdict: Literal["starved", "degraded", "healthy", "unknown"]
+    sentence: str
+    findings: list[Finding]
+    symptoms: list[ChainLink]
+    ruled_out: list[RuledOut]
+    blind_spots: list[str]
+
+
+class PackedCores(CoresHeader):
+    """The grid of cores with its arrays of bytes in base64."""
+
+    values: str
+    dominant: str
+
+
+class KernelCurve(BaseModel):
+    """The kernel's share of the worst core of each cell (permille, -1 where none was recorded), and that core."""
+
+    permille: list[int]
+    cpus: list[int]
+
+
+class ReportEvent(BaseModel):
+    at_ms: int
+    kind: str
+    severity: str
+    text: str
+
+
+class FlameReport(BaseModel):
+    """`exhume flame -o FILE.html`."""
+
+    kind: Literal["flame"]
+    title: str
+    window: str
+    filters: list[str]
+    flame: FlameShape
+
+
+class DiagnosisReport(BaseModel):
+    """`exhume diagnose --html`. Where there is no flame graph, `no_flame` says why."""
+
+    kind: Literal["diagnosis"]
+    title: str
+    offset_ms: int
+    window: str
+    diagnosis: Diagnosis
+    cores: PackedCores | None
+    kernel: KernelCurve
+    events: list[ReportEvent]
+    events_left_out: int
+    flame: FlameShape | None
+    flame_core: int | None
+    no_flame: str
+
+
+class VerifySeries(BaseModel):
+    """One side of a measure. A point is a value and the seconds that it stands for."""
+
+    value: str
+    coverage: str
+    worst: str
+    points: list[tuple[float, float]]
+
+
+class VerifyMeasure(BaseModel):
+    title: str
+    change: Literal["improved", "unchanged", "worse", "not-enough-evidence"]
+    expected: str
+    as_expected: bool
+    why: str
+    before: VerifySeries
+    after: VerifySeries
+
+
+class VerifyReport(BaseModel):
+    """`exhume fix verify --html`."""
+
+    kind: Literal["verify"]
+    title: str
+    verdict: Literal["proved", "worse", "unproven"]
+    sentence: str
+    subtitle: str
+    interrupted: bool
+    measures: list[VerifyMeasure]
+    done: list[str]
+    blind_spots: list[str]

@@ -1,0 +1,166 @@
+"""A real browser over real servers. What the browser complains about fails the test."""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from tests.parts import missing, need
+from tests.system.browser.idle import PATIENCE_S, at_rest, watch
+
+from exhume.lab.synth import write_synthetic
+from exhume.model.clock import MILLIS
+from exhume.present.web.static import STATIC
+
+# The sandbox needs what containers of tests lack; the rest keeps the browser from calling home.
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+SIZE = {"width": 1440, "height": 1800}
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if not (STATIC / "index.html").exists():
+        missing("the built page (make web)")
+    with sync_playwright() as playwright:
+        patience = 2 * PATIENCE_S * 1000
+        opened = playwright.chromium.launch(executable_path=need("chromium"), args=ARGUMENTS, timeout=patience)
+        yield opened
+        opened.close()
+
+
+def visiting(browser: Browser, **context: object) -> BrowserContext:
+    """A visit of its own, on a machine that may take its time."""
+    made = browser.new_context(**context)  # type: ignore[arg-type]
+    watch(made)
+    return made
+
+
+@contextmanager
+def serving(directory: Path, *words: str) -> Iterator[str]:
+    """The address of a server over a recording."""
+    command = [sys.executable, "-m", "exhume.cli.main", "serve", "--dir", str(directory), "--listen", "127.0.0.1:0"]
+    server = subprocess.Popen([*command, "--no-open", *words], stdout=subprocess.PIPE, text=True, env={**os.environ})
+    assert server.stdout is not None
+    try:
+        assert select.select([server.stdout], [], [], 2 * PATIENCE_S)[0], "the server says nothing"
+        line = server.stdout.readline()
+        assert line.startswith("exhume: http"), line
+        yield line.removeprefix("exhume: ").strip()
+    finally:
+        server.terminate()
+        server.wait(PATIENCE_S)
+        server.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """Six minutes of a node with sixteen cores: (directory, what was written)."""
+    directory = tmp_path_factory.mktemp("seen") / "recording"
+    return directory, write_synthetic(directory, cores=16, hours=6 / 60, seed=11)
+
+
+@pytest.fixture(scope="session")
+def address(written) -> Iterator[str]:
+    with serving(written[0]) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def incident(written):
+    return written[1].incident
+
+
+def _is_complaint(said: ConsoleMessage) -> bool:
+    # Tests read drawings back, which pages don't: the advice about that is for them.
+    return said.type in ("error", "warning") and "willReadFrequently" not in said.text
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[[Path], str]]:
+    """Starts servers; they end after the pages that look at them."""
+    with ExitStack() as running:
+        yield lambda directory: running.enter_context(serving(directory))
+
+
+@pytest.fixture
+def new_page(browser, served) -> Iterator[Callable[..., Page]]:
+    """Opens pages; at the end nothing may have been complained about, nor anything been asked for elsewhere."""
+    complaints: list[str] = []
+    contexts = []
+
+    def opened(url: str, **context: object) -> Page:
+        made = visiting(browser, **{"viewport": SIZE, "accept_downloads": True, **context})
+        made.grant_permissions(["clipboard-read", "clipboard-write"])
+        contexts.append(made)
+        page = made.new_page()
+        home = urlsplit(url).netloc
+        page.on("console", lambda said: complaints.append(said.text) if _is_complaint(said) else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda asked: (
+                complaints.append(f"asked {asked.url}")
+                if urlsplit(asked.url).scheme in ("http", "https") and urlsplit(asked.url).netloc != home
+                else None
+            ),
+        )
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def open_report(new_page, tmp_path) -> Callable[..., Page]:
+    """Writes a report to a file and opens it from there."""
+
+    def opened(content: str, width: int = 1280) -> Page:
+        target = tmp_path / "report.html"
+        target.write_text(content)
+        page: Page = new_page(target.as_uri(), viewport={"width": width, "height": 900}, timezone_id="Asia/Tokyo")
+        return page
+
+    return opened
+
+
+@pytest.fixture
+def page(new_page, address) -> Page:
+    """The page as it is first seen, with its heatmap drawn."""
+    opened = new_page(address)
+    drawn(opened)
+    return opened
+
+
+@pytest.fixture
+def at_incident(new_page, address, incident) -> Page:
+    """The page with the incident selected on its core."""
+    since, until = incident.since // MILLIS, incident.until // MILLIS
+    link = f"{address}#since={since - 60_000}&until={until + 60_000}&s0={since}&s1={until}&cpus={incident.cpu}"
+    page = new_page(link)
+    drawn(page)
+    expect(page.get_by_test_id("flame-canvas")).to_be_visible()
+    return page
+
+
+def shown(page: Page) -> None:
+    """Wait until the heatmap shows something."""
+    page.wait_for_function("() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'")
+
+
+def drawn(page: Page) -> None:
+    """Wait until the page has drawn all that it will, as long as nobody touches it."""
+    shown(page)
+    at_rest(page)

@@ -1,0 +1,209 @@
+"""One thing after the other, as people do: keys after the mouse, a baseline beside the selection, one step back."""
+
+import base64
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+from tests.diagnose.scenes import Scene
+from tests.system.browser.axe import violations
+from tests.system.browser.canvas import CORES, box, drag, said, spot, state, until
+from tests.system.browser.idle import at_rest
+
+from exhume.model.clock import MILLIS
+
+pytestmark = pytest.mark.slow
+
+
+def test_keys_work_after_the_mouse_was_in_the_heatmap(at_incident: Page):
+    heat = box(at_incident, "heatmap")
+    at_incident.mouse.click(heat["x"] + 40, heat["y"] + 40)
+    at_incident.keyboard.press("5")
+    said(at_incident, "tab=events")
+    at_incident.keyboard.press("n")
+    said(at_incident, "cpus=")
+    at_incident.keyboard.press("/")
+    expect(at_incident.get_by_test_id("events-search")).to_be_focused()
+    at_incident.keyboard.press("Escape")
+    at_incident.keyboard.press("4")
+    at_incident.keyboard.press("/")
+    expect(at_incident.get_by_test_id("flame-search")).to_be_focused()
+
+
+def test_a_baseline_is_drawn_beside_the_selection(at_incident: Page, incident):
+    before = state(at_incident)
+    view = (int(before["since"]), int(before["until"]))
+    at_incident.keyboard.press("2")
+    at_incident.get_by_test_id("baseline").select_option("window")
+    expect(at_incident.get_by_test_id("pick-base")).to_have_attribute("aria-pressed", "true")
+    since = incident.since // MILLIS
+    drag(at_incident, spot(at_incident, view, since - 30_000, 2), spot(at_incident, view, since - 20_500, 5))
+    after = said(at_incident, "b0=", "b1=")
+    assert [after[name] for name in ("s0", "s1", "cpus")] == [before[name] for name in ("s0", "s1", "cpus")]
+    assert abs(int(after["b0"]) - (since - 30_000)) <= 1500
+    assert abs(int(after["b1"]) - (since - 20_500)) <= 1500
+    expect(at_incident.get_by_test_id("base")).to_be_visible()
+    expect(at_incident.locator(".flame-summary")).to_contain_text("picked by hand")
+    # The next box is a selection again.
+    drag(at_incident, spot(at_incident, view, since - 10_000, 2), spot(at_incident, view, since - 5_500, 2))
+    assert said(at_incident, "cpus=2")["b0"] == after["b0"]
+
+
+def test_escape_gives_up_picking_and_keeps_the_selection(at_incident: Page):
+    at_incident.keyboard.press("2")
+    at_incident.get_by_test_id("baseline").select_option("window")
+    picking = at_incident.get_by_test_id("pick-base")
+    picking.focus()
+    at_incident.keyboard.press("Escape")
+    expect(picking).to_have_attribute("aria-pressed", "false")
+    assert "s0" in state(at_incident)
+
+
+def test_one_core_of_many_in_the_sub_second_view(at_incident: Page, incident):
+    at_incident.keyboard.press("3")
+    cores = at_incident.get_by_test_id("one-core")
+    expect(cores).to_have_value(str(incident.cpu))
+    cores.select_option("")
+    said(at_incident, "!cpus=")
+    expect(at_incident.get_by_test_id("scope")).to_contain_text("all cores")
+    cores.select_option("2")
+    said(at_incident, "cpus=2")
+
+
+def test_evidence_is_left_in_one_step(at_incident: Page):
+    at_incident.keyboard.press("6")
+    before = said(at_incident, "tab=diagnosis")
+    at_incident.get_by_test_id("evidence").first.click()
+    said(at_incident, f"!s0={before['s0']}")
+    at_incident.keyboard.press("Backspace")
+    assert said(at_incident, f"s0={before['s0']}") == before
+
+
+def test_a_flame_graph_that_nobody_waits_for_is_given_up(at_incident: Page):
+    given_up: dict[str, str | None] = {}
+    at_incident.on("requestfailed", lambda request: given_up.update({request.url: request.failure}))
+    # The server's answers are held back, however long anybody waits for them.
+    at_incident.route("**/api/flame?*", lambda route: None)
+    heat = box(at_incident, "heatmap")
+    asked = []
+    for share, row in ((0.2, 2), (0.5, 5)):
+        with at_incident.expect_request("**/api/flame?*") as asking:
+            at_incident.mouse.click(heat["x"] + share * heat["width"], heat["y"] + (row + 0.5) * heat["height"] / CORES)
+        asked.append(asking.value.url)
+        assert f"cpus={row}&" in asked[-1]
+    # The first is given up for the second, the second for another panel.
+    at_incident.keyboard.press("5")
+    until(at_incident, lambda: given_up.keys() >= set(asked))
+    assert [given_up.get(url) for url in asked] == ["net::ERR_ABORTED"] * 2
+    at_incident.unroute("**/api/flame?*")
+
+
+def test_what_takes_long_tells_how_far_it_is_and_can_be_stopped(at_incident: Page):
+    asked: list[str] = []
+
+    def hold(route: Route) -> None:
+        asked.append(route.request.headers["x-exhume-ask"])
+
+    # The server's answer is held back; what it says meanwhile is put into its mouth.
+    at_incident.route("**/api/flame?*", hold)
+    at_incident.route(
+        "**/api/progress?*",
+        lambda route: route.fulfill(json={"asks": {name: {"done": 3, "of": 1200} for name in asked}}),
+    )
+    heat = box(at_incident, "heatmap")
+    at_incident.mouse.click(heat["x"] + 0.2 * heat["width"], heat["y"] + 2.5 * heat["height"] / CORES)
+    flame = at_incident.get_by_test_id("flame")
+    expect(flame).to_contain_text("reading the stacks … 3 of 1,200 segments")
+    expect(flame.get_by_role("progressbar", name="reading the stacks")).to_have_attribute("value", "3")
+    with at_incident.expect_event("requestfailed", lambda request: "/api/flame?" in request.url):
+        flame.get_by_role("button", name="stop").click()
+    # What was there before is no answer to this.
+    expect(flame).to_contain_text("Stopped before it was read.")
+    expect(at_incident.get_by_test_id("flame-canvas")).to_have_count(0)
+    at_incident.unroute("**/api/flame?*")
+    at_incident.unroute("**/api/progress?*")
+    flame.get_by_role("button", name="read the stacks").click()
+    expect(at_incident.get_by_test_id("flame-canvas")).to_be_visible()
+
+
+def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_path):
+    scene = Scene(cores=2, seconds=60)
+    for second in range(10, 40):
+        scene.event(second, "nic-reset", f"eth{second % 2}: reset")
+    scene.event(50, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
+    scene.row("losses", 55, source="perf", kind="overrun", count=31, text="the buffer was full")
+    scene.write(tmp_path / "r")
+    page = new_page(f"{served(tmp_path / 'r')}#tab=events", bypass_csp=True)
+    rows = page.get_by_role("table", name="events of the window").locator("tbody tr")
+    kinds, marks = page.get_by_test_id("kinds"), page.get_by_test_id("marks").get_by_role("button")
+    expect(rows).to_have_count(32)
+    expect(rows.last).to_contain_text("perf: 31 overrun, the buffer was full")
+    expect(kinds.get_by_role("button")).to_have_text(["every kind 32", "lost 1", "nic-reset 30", "oom 1"])
+    expect(marks.filter(has_text="lost: perf: 31 overrun")).to_contain_text("▒")
+    # Marks that stand close are wide enough to be hit, and are called what is seen.
+    at_rest(page)
+    assert marks.count() > 10
+    assert not (broken := violations(page)), "\n".join(broken)
+
+    page.keyboard.press("/")
+    expect(page.get_by_test_id("events-search")).to_be_focused()
+    page.keyboard.type("ETH1")
+    expect(rows).to_have_count(15)
+    expect(kinds.get_by_role("button", name="nic-reset")).to_have_text("nic-reset 15")
+    kinds.get_by_role("button", name="nic-reset").click()
+    said(page, "find=ETH1", "kinds=nic-reset")
+    page.get_by_test_id("events-search").fill("memory")
+    expect(page.get_by_test_id("events")).to_contain_text("of other kinds there are 1")
+    kinds.get_by_role("button", name="oom").click()
+    expect(rows).to_have_count(1)
+    # A link holds it, and one step back takes the last choice away.
+    page.reload()
+    expect(rows).to_have_count(1)
+    expect(kinds.get_by_role("button", name="oom")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_test_id("events-search")).to_have_value("memory")
+    page.keyboard.press("Backspace")
+    said(page, "!oom")
+    kinds.get_by_role("button", name="every kind").click()
+    page.get_by_test_id("events-search").fill("")
+    expect(rows).to_have_count(32)
+
+    page.keyboard.press("Escape")
+    page.keyboard.press("f")
+    expect(page.get_by_role("combobox", name="filter")).to_be_focused()
+    page.keyboard.type("comm:kubelet")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(31)
+    expect(page.get_by_test_id("elsewhere")).to_contain_text("1 event")
+    expect(marks.filter(has_text="Out of memory")).to_have_count(0)
+
+
+def test_the_timeline_is_saved_as_a_picture(at_incident: Page, incident, tmp_path):
+    with at_incident.expect_download() as saving:
+        at_incident.get_by_test_id("timeline-png").click()
+    assert saving.value.suggested_filename.endswith("-timeline.png")
+    saving.value.save_as(tmp_path / "timeline.png")
+    picture = base64.b64encode((tmp_path / "timeline.png").read_bytes()).decode()
+    heat, screen = box(at_incident, "heatmap"), at_incident.viewport_size
+    assert screen is not None
+    # The incident's core is a line of the kernel's colour in the saved picture, too.
+    seen = at_incident.evaluate(
+        """async data => {
+            const image = new Image();
+            image.src = `data:image/png;base64,${data}`;
+            await image.decode();
+            const canvas = document.createElement('canvas');
+            [canvas.width, canvas.height] = [image.width, image.height];
+            const pen = canvas.getContext('2d');
+            pen.drawImage(image, 0, 0);
+            const bytes = pen.getImageData(0, 0, image.width, image.height).data;
+            const rows = new Array(image.height).fill(0);
+            for (let i = 0; i < bytes.length; i += 4) {
+                if (bytes[i] > 180 && bytes[i + 1] < 130 && bytes[i + 2] < 60) rows[Math.floor(i / 4 / image.width)]++;
+            }
+            return [image.width, image.height, Math.max(...rows)];
+        }""",
+        picture,
+    )
+    width, height, orange_pixels = seen
+    assert heat["width"] < width <= screen["width"] + 24
+    assert height > heat["height"]
+    assert orange_pixels > heat["width"] * 0.03

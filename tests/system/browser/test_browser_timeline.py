@@ -1,0 +1,304 @@
+"""The timeline as a person uses it: looking, dragging, clicking, typing, pressing keys, pasting a link."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.system.browser.canvas import Spot, blue, box, colour, drag, orange, said, spot, state, until
+from tests.system.browser.conftest import drawn
+from tests.system.browser.idle import at_rest
+
+from exhume.model.clock import MILLIS
+from exhume.store.read.recording import Recording
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def span(written) -> tuple[int, int]:
+    whole = Recording.open(written[0]).span()
+    assert whole is not None
+    return whole.since // MILLIS, whole.until // MILLIS
+
+
+@pytest.fixture(scope="module")
+def when(incident) -> tuple[int, int]:
+    return incident.since // MILLIS, incident.until // MILLIS
+
+
+def test_the_bad_core_is_seen_among_the_others(page: Page, span, when, incident):
+    middle = (when[0] + when[1]) / 2
+    assert orange(colour(page, "heatmap", spot(page, span, middle, incident.cpu)))
+    others = [cpu for cpu in range(16) if cpu != incident.cpu]
+    calm = [colour(page, "heatmap", spot(page, span, middle, cpu)) for cpu in others]
+    assert sum(blue(each) for each in calm) > len(others) / 2
+
+
+def test_the_head_tells_the_node_and_its_losses(page: Page):
+    facts = page.get_by_role("list", name="the recording")
+    expect(facts).to_contain_text("synthetic-11")
+    expect(facts).to_contain_text("16 cores")
+    expect(facts).to_contain_text("6 m recorded")
+    expect(facts).to_contain_text("not recording")
+    facts.locator("summary").click()
+    expect(facts).to_contain_text("What this recording holds")
+
+
+def test_hovering_a_cell_tells_core_second_states_and_who_ran(page: Page, span, when, incident):
+    at = spot(page, span, (when[0] + when[1]) / 2, incident.cpu)
+    page.mouse.move(at.x, at.y)
+    tip = page.get_by_test_id("tooltip")
+    expect(tip).to_contain_text(f"core {incident.cpu}")
+    expect(tip).to_contain_text("system")
+    expect(tip).to_contain_text(incident.comm)
+
+
+def test_dragging_selects_time_and_cores_and_the_panel_follows(page: Page, span, when, incident):
+    start = spot(page, span, when[0], incident.cpu)
+    end = spot(page, span, when[1], incident.cpu)
+    drag(page, start, end)
+    chosen = said(page, "s0=", "cpus=")
+    assert chosen["cpus"] == str(incident.cpu)
+    cell = (span[1] - span[0]) / box(page, "heatmap")["width"]
+    assert abs(int(chosen["s0"]) - when[0]) <= max(2000, 2 * cell)
+    expect(page.get_by_test_id("scope")).to_contain_text(f"core {incident.cpu}")
+    expect(page.get_by_test_id("flame")).to_contain_text("samples")
+    table = page.get_by_text("The top functions, as a table")
+    table.click()
+    expect(page.get_by_test_id("flame").get_by_role("table")).to_contain_text(incident.function)
+
+
+def test_clicking_one_cell_selects_it(page: Page, span, when):
+    at = spot(page, span, when[0] - 60_000, 3)
+    page.mouse.click(at.x, at.y)
+    assert said(page, "cpus=")["cpus"] == "3"
+
+
+def test_the_measure_is_switched(page: Page, span, when, incident):
+    idle_core = (incident.cpu + 5) % 16
+    picture = "document.querySelector('[data-testid=heatmap]').toDataURL()"
+    before = page.evaluate(picture)
+    page.get_by_role("button", name="system", exact=True).click()
+    said(page, "measure=system")
+    until(page, lambda: page.evaluate(picture) != before)
+    middle = (when[0] + when[1]) / 2
+    wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
+    wait_for_colour(page, spot(page, span, middle, idle_core), lambda seen: not blue(seen))
+
+
+def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Page, when, incident):
+    expect(page.get_by_test_id("incidents")).to_contain_text(re.compile("zombie", re.IGNORECASE))
+    marked = page.request.get(page.url.partition("#")[0] + "api/incidents").json()["incidents"][0]
+    page.get_by_test_id("incidents").get_by_role("button").first.click()
+    chosen = said(page, "s0=")
+    assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
+    assert chosen["cpus"] == str(incident.cpu)
+    aside = page.get_by_test_id("aside")
+    expect(aside).to_contain_text("Zombie memory cgroups")
+    # What the mark says, the chain says, too: it is the incident's own, not that of the few seconds selected.
+    expect(aside).to_contain_text(f"{marked['confidence']:.2f} sure")
+    expect(aside).to_contain_text(marked["summary"])
+    for role in ("symptom", "mechanism", "culprit", "root cause", "remedy"):
+        expect(aside.locator(".role", has_text=role).first).to_be_visible()
+    expect(page.get_by_test_id("flame-canvas")).to_be_visible()
+
+
+def test_keys_pan_zoom_step_through_incidents_and_undo(page: Page, span, when):
+    page.keyboard.press("n")
+    first = said(page, "s0=")
+    assert int(first["s0"]) // 1000 <= when[1] // 1000
+    page.keyboard.press("+")
+    zoomed = said(page, f"!since={first['since']}")
+    assert int(zoomed["until"]) - int(zoomed["since"]) < int(first["until"]) - int(first["since"])
+    page.keyboard.press("ArrowLeft")
+    assert int(said(page, f"!since={zoomed['since']}")["since"]) < int(zoomed["since"])
+    page.keyboard.press("Escape")
+    said(page, "!s0=")
+    page.keyboard.press("u")
+    said(page, "utc=1")
+
+
+def test_the_help_lists_the_keys(page: Page):
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_be_visible()
+    for words in ("next incident", "search frames", "zoom"):
+        expect(dialog).to_contain_text(re.compile(words, re.IGNORECASE))
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+
+
+def test_a_selection_is_taken_back(page: Page, span, when):
+    at = spot(page, span, when[0], 2)
+    page.mouse.click(at.x, at.y)
+    said(page, "s0=")
+    page.keyboard.press("Backspace")
+    said(page, "!s0=")
+
+
+def test_the_wheel_zooms_where_the_pointer_is(page: Page, span, when, incident):
+    at = spot(page, span, when[0], incident.cpu)
+    page.mouse.move(at.x, at.y)
+    page.mouse.wheel(0, -600)
+    chosen = said(page, "since=")
+    assert int(chosen["until"]) - int(chosen["since"]) < span[1] - span[0]
+    assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
+
+
+def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address, incident):
+    page.keyboard.press("n")
+    said(page, "s0=")
+    page.get_by_role("tab", name="Difference").click()
+    expect(page.get_by_test_id("flame")).to_contain_text("against")
+    page.get_by_test_id("flame-search").fill("cgroup")
+    said(page, "search=cgroup")
+    page.get_by_role("button", name="share").click()
+    read = "navigator.clipboard.readText()"
+    until(page, lambda: page.evaluate(read).endswith(page.evaluate("location.hash")))
+    link = page.evaluate(read)
+    other = new_page(link)
+    drawn(other)
+    at_rest(page)
+    assert state(other) == state(page)
+    assert other.get_by_test_id("scope").inner_text() == page.get_by_test_id("scope").inner_text()
+    expect(other.get_by_role("tab", name="Difference")).to_have_attribute("aria-selected", "true")
+    expect(other.get_by_test_id("flame-search")).to_have_value("cgroup")
+    expect(other.get_by_test_id("found")).to_have_text(page.get_by_test_id("found").inner_text())
+
+
+def wait_for_colour(page: Page, at: Spot, wanted: Callable[[tuple[int, int, int]], bool]) -> None:
+    """Until the heatmap has such a colour at a place."""
+    until(page, lambda: wanted(colour(page, "heatmap", at)))
+
+
+def filled(page: Page, share: float) -> float:
+    """How much of the overview's height is drawn on, at a part of its width."""
+    found = page.evaluate(
+        """share => {
+            const drawing = document.querySelector('[data-testid=overview]');
+            const { width, height } = drawing;
+            const { data } = drawing.getContext('2d').getImageData(Math.floor(share * width), 0, 1, height);
+            const at = row => [...data.subarray(4 * row, 4 * row + 3)].join();
+            const foot = at(height - 1);
+            let top = height;
+            while (top > 0 && at(top - 1) === foot) top--;
+            // Where nothing is drawn, all of it is ground.
+            return top === 0 && data[0] > 230 ? 0 : (height - top) / height;
+        }""",
+        share,
+    )
+    return float(found)
+
+
+def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, incident):
+    field = page.get_by_role("combobox", name="filter")
+    field.fill(f"comm:{incident.comm}")
+    field.press("Enter")
+    said(page, f"comm={incident.comm}")
+    expect(page.get_by_role("list", name="what the colours mean")).to_contain_text("matches the filter")
+    middle = (when[0] + when[1]) / 2
+
+    def is_told_apart() -> bool:
+        ran = colour(page, "heatmap", spot(page, span, middle, incident.cpu))
+        calm = colour(page, "heatmap", spot(page, span, when[0] - 90_000, incident.cpu))
+        return sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
+
+    until(page, is_told_apart)
+    # The overview, too, and what hovering tells.
+    overview = page.get_by_test_id("overview")
+    expect(overview).to_have_attribute("data-filtered", "true")
+    then, before = (filled(page, (at - span[0]) / (span[1] - span[0])) for at in (middle, when[0] - 90_000))
+    assert then > 0.8
+    assert before < then - 0.2
+    page.mouse.move(*spot(page, span, middle, incident.cpu).pair)
+    tip = page.get_by_test_id("tooltip")
+    expect(tip).to_contain_text("what matches here")
+    expect(tip).to_contain_text(incident.comm)
+    measures = page.get_by_role("group", name="what the heatmap shows")
+    measures.get_by_role("button", name="system").click()
+    said(page, "measure=system")
+    expect(page.get_by_role("list", name="what the colours mean")).to_contain_text("kernel code in what matches")
+    wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
+    # What has no samples can't be filtered: the button says so, and does nothing.
+    untold = measures.get_by_role("button", name="run-queue wait")
+    expect(untold).to_have_attribute("aria-disabled", "true")
+    expect(untold).to_have_accessible_description(re.compile("have no samples"))
+    untold.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("spoken")).to_contain_text("have no samples")
+    assert state(page)["measure"] == "system"
+    expect(page.get_by_test_id("aside")).to_contain_text("The diagnosis looks at the whole node")
+    page.get_by_role("tab", name="Processes").click()
+    expect(page.get_by_test_id("processes").locator("tbody tr").first).to_contain_text(incident.comm)
+    at_rest(page)
+    names = page.get_by_test_id("processes").locator("tbody tr td:first-child").all_inner_texts()
+    assert all(incident.comm in name for name in names)
+    page.get_by_role("button", name="remove the filter").click()
+    expect(untold).to_have_attribute("aria-disabled", "false")
+    untold.click()
+    said(page, "measure=wait")
+
+
+def test_a_filter_that_makes_no_sense_is_told(page: Page):
+    field = page.get_by_role("combobox", name="filter")
+    field.fill("cpu:9-x")
+    field.press("Enter")
+    expect(page.locator("body")).to_contain_text("cores are written like 0,3-7")
+
+
+def test_lanes_open_and_tell_their_greatest_value(page: Page):
+    expect(page.locator("body")).to_contain_text(re.compile(r"68,\d\d\d"))
+    for lane in ("pressure", "reclaim", "throttling"):
+        page.get_by_role("button", name=lane, exact=True).click()
+    said(page, "pressure", "reclaim", "throttling", "memcgs")
+
+
+def test_events_are_marked(page: Page):
+    marks = page.get_by_role("group", name="events").get_by_role("button")
+    expect(marks.first).to_be_visible()
+    names = [each.get_attribute("aria-label") or each.inner_text() for each in marks.all()]
+    assert any("TX q" in name for name in names)
+
+
+def test_the_accessibility_tree_has_every_part(page: Page):
+    tree = page.locator("body").aria_snapshot()
+    for words in ('heading "exhume"', "tablist", 'tab "Flame"', 'button "share"', "application"):
+        assert words in tree
+    page.get_by_text("the worst moments in view, as a table").click()
+    expect(page.get_by_role("table").first).to_contain_text("system")
+
+
+def test_the_heatmap_is_used_by_keyboard_alone(page: Page):
+    page.get_by_test_id("heatmap").focus()
+    for key in ("ArrowRight", "ArrowDown", "Shift+ArrowRight", "Shift+ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    said(page, "s0=", "cpus=")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_by_the_systems_choice(new_page, address, scheme):
+    page = new_page(address, color_scheme=scheme)
+    drawn(page)
+    ground = page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
+    brightness = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
+    assert brightness > 200 if scheme == "light" else brightness < 60
+
+
+def test_it_can_be_read_on_a_phone(new_page, address):
+    page = new_page(address, viewport={"width": 390, "height": 844})
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_test_id("incidents").get_by_role("button").first.click()
+    for panel in ("processes", "events"):
+        page.locator(f"#tab-{panel}").click()
+        rows = page.get_by_test_id(panel).get_by_role("row")
+        expect(rows.nth(1)).to_be_visible()
+        at_rest(page)
+        # No column is squeezed to the width of a letter, and none is beside the screen.
+        heights = [row.bounding_box()["height"] for row in rows.all()[1:]]
+        assert max(heights) < 260
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(page.get_by_test_id("heatmap")).to_be_visible()
+    page.get_by_role("tab", name="Diagnosis").click()
+    expect(page.get_by_role("tabpanel")).to_be_visible()

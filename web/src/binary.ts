@@ -1,0 +1,35 @@
+/** Decoder of the server's binary answers: u32 length, JSON header padded to a multiple of 4, then plain arrays. */
+import type { CoreGrid, CoresHeader, Subsecond, SubsecondHeader } from "./types";
+
+export interface Decoded<Header> {
+  header: Header;
+  /** Where the first array begins; a multiple of 4. */
+  begin: number;
+}
+
+export function readHeader<Header>(buffer: ArrayBuffer): Decoded<Header> {
+  if (buffer.byteLength < 4) throw new Error("the answer of the server is truncated");
+  const length = new DataView(buffer).getUint32(0, true);
+  const begin = 4 + length;
+  if (begin % 4 !== 0 || begin > buffer.byteLength) throw new Error("the answer of the server is truncated");
+  const text = new TextDecoder().decode(new Uint8Array(buffer, 4, length));
+  return { header: JSON.parse(text) as Header, begin };
+}
+
+export function readCores(buffer: ArrayBuffer): CoreGrid {
+  const { header, begin } = readHeader<CoresHeader>(buffer);
+  const size = header.cpus.length * header.cells;
+  if (begin + 2 * size > buffer.byteLength) throw new Error("the answer of the server is truncated");
+  return {
+    ...header,
+    values: new Uint8Array(buffer, begin, size),
+    dominant: new Uint8Array(buffer, begin + size, size),
+  };
+}
+
+export function readSubsecond(buffer: ArrayBuffer): Subsecond {
+  const { header, begin } = readHeader<SubsecondHeader>(buffer);
+  const size = header.columns * header.rows;
+  if (begin + 4 * size > buffer.byteLength) throw new Error("the answer of the server is truncated");
+  return { ...header, counts: new Uint32Array(buffer, begin, size) };
+}

@@ -1,0 +1,43 @@
+/** What panels show instead of a drawing: long ranges to confirm, and times without a recording. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { duration, moment } from "../format";
+import { extent, recording, state, type Analysed } from "../state";
+import type { Span } from "../types";
+
+/** Hours of a large node are hundreds of millions of samples: they are read only on request. */
+const MAX_AUTOMATIC_MS = 3_600_000;
+
+/** Whether the range is too long to be read without confirmation, and a function that confirms it. */
+export function useLongRange(of: Analysed): [boolean, () => void] {
+  const [confirmed, setConfirmed] = useState(false);
+  return [!of.selected && !confirmed && of.until - of.since > MAX_AUTOMATIC_MS, () => setConfirmed(true)];
+}
+
+export function ConfirmLongRange({ of, onConfirm }: { of: Analysed; onConfirm: () => void }): JSX.Element {
+  return (
+    <div class="placeholder" data-testid="confirm-range">
+      <p>Select a time and cores in the heatmap, or click an incident, to see what ran there.</p>
+      <button type="button" onClick={onConfirm}>
+        analyse all {duration(of.until - of.since)}
+      </button>
+    </div>
+  );
+}
+
+/** Why there is no data: the time was not recorded. Null where something was. */
+export function unrecordedReason(of: Span): string | null {
+  const whole = extent.value;
+  if (whole && (of.until <= whole.since || of.since >= whole.until)) {
+    const [since, until] = [whole.since, whole.until].map((at) => moment(at, state.value.utc));
+    return `Outside of the recording, which has ${since} to ${until}.`;
+  }
+  const inside = recording.value?.gaps.some(([since, until]) => since <= of.since && until >= of.until);
+  return inside ? "Nothing was recorded in this time." : null;
+}
+
+/** Why there are no stacks: nothing was recorded, or they are not sampled. Null where there may be some. */
+export function noStacksReason(of: Span): string | null {
+  const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
+  return unrecordedReason(of) ?? (missing ? `No stacks: ${missing}` : null);
+}

@@ -1,0 +1,36 @@
+import { describe, expect, it } from "vitest";
+import { readCores, readSubsecond } from "../src/binary";
+
+const ANY = { since: 0, until: 3000, cells: 3, measure: "busy", full: 250, unrecorded: 255, states: ["user"] };
+
+function frame(header: object, arrays: Uint8Array): ArrayBuffer {
+  const plain = JSON.stringify(header);
+  const padded = new TextEncoder().encode(plain.padEnd(Math.ceil(plain.length / 4) * 4));
+  const bytes = new Uint8Array(4 + padded.length + arrays.length);
+  new DataView(bytes.buffer).setUint32(0, padded.length, true);
+  bytes.set(padded, 4);
+  bytes.set(arrays, 4 + padded.length);
+  return bytes.buffer;
+}
+
+describe("binary answers", () => {
+  it("gives cores their two arrays", () => {
+    const header = { ...ANY, cpus: [0, 7] };
+    const grid = readCores(frame(header, Uint8Array.of(1, 2, 3, 4, 5, 255, 0, 0, 1, 0, 0, 2)));
+    expect(grid.cpus).toEqual([0, 7]);
+    expect([...grid.values]).toEqual([1, 2, 3, 4, 5, 255]);
+    expect([...grid.dominant]).toEqual([0, 0, 1, 0, 0, 2]);
+  });
+
+  it("gives the sub-second view its counts", () => {
+    const header = { since: 0, until: 2000, column_ms: 1000, rows: 2, columns: 2, most: 70_000 };
+    const counts = new Uint8Array(Uint32Array.of(1, 70_000, 0, 3).buffer);
+    expect([...readSubsecond(frame(header, counts)).counts]).toEqual([1, 70_000, 0, 3]);
+  });
+
+  it("reports a truncated answer", () => {
+    const header = { ...ANY, cpus: [0] };
+    expect(() => readCores(frame(header, Uint8Array.of(1, 2, 3, 4)))).toThrow("truncated");
+    expect(() => readCores(new ArrayBuffer(2))).toThrow("truncated");
+  });
+});
