@@ -12,7 +12,7 @@ import { modelOf } from "../../web/src/panels/flame/model";
 import { LIGHT } from "../../web/src/theme";
 import { rowsFor } from "../../web/src/timeline/heat";
 import { drawHeat, pictureOf, type Picture } from "../../web/src/timeline/heatdraw";
-import type { CoreGrid, Flame } from "../../web/src/wire";
+import type { CoreGrid, Flame } from "../../web/src/types";
 import { largeFlame } from "../../web/tests/flames";
 
 const WIDTH = 1400;

@@ -11,7 +11,7 @@ export function announce(message: string): void {
 
 export function LiveRegion(): JSX.Element {
   return (
-    <div class="visually-hidden" role="status" aria-live="polite" data-testid="message">
+    <div class="visually-hidden" role="status" aria-live="polite" data-testid="announcement">
       {announcement}
     </div>
   );

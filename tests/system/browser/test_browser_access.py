@@ -81,7 +81,7 @@ def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
 
 
 def test_an_incident_from_the_first_view_to_a_saved_file_by_keyboard_alone(page: Page, incident, tmp_path: Path):
-    spoken = page.get_by_test_id("spoken")
+    spoken = page.get_by_test_id("announcement")
     page.keyboard.press("n")
     selected = said(page, "s0=", "cpus=")
     assert selected["cpus"] == str(incident.cpu)

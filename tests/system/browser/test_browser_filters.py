@@ -49,7 +49,7 @@ def test_every_word_of_the_filter_acts(new_page, address, incident):
         left = ask(page, f"flame?{scope}&{question}")["samples"]
         assert 0 < left < whole, words
         expect(page.get_by_test_id("flame-summary")).to_have_text(re.compile(rf"^{left:,} samples? · "))
-        expect(page.get_by_role("list", name="what the colours mean")).to_contain_text("matches the filter")
+        expect(page.get_by_role("list", name="colours of the heatmap")).to_contain_text("matches the filter")
     expect(page.get_by_test_id("overview")).to_have_attribute("data-filtered", "true")
     page.get_by_role("button", name="remove the filter").click()
     expect(page.get_by_test_id("flame-summary")).to_contain_text(f"{whole:,} samples")
@@ -80,6 +80,6 @@ def test_the_menu_of_a_frame_focuses_it_and_leaves_only_stacks_with_it(at_incide
     page.get_by_role("menuitem", name="Focus").click()
     expect(canvas).to_have_attribute("data-root", name)
     page.keyboard.press("m")
-    page.get_by_role("menuitem", name="Show only stacks with it").click()
+    page.get_by_role("menuitem", name="Filter everything by this frame").click()
     assert name.partition(".")[0] in said(page, "stack=")["stack"]
     expect(page.get_by_role("combobox", name="filter")).to_have_value(re.compile("^stack:"))

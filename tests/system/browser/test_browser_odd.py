@@ -67,7 +67,7 @@ def test_a_clock_that_was_set_and_what_was_not_recorded_are_told(in_berlin: Page
     facts.locator("summary").click()
     expect(facts).to_contain_text("cpu.parquet: truncated or damaged")
     in_berlin.keyboard.press("Escape")
-    expect(facts.get_by_text("What this recording holds")).not_to_be_visible()
+    expect(facts.get_by_text("This recording")).not_to_be_visible()
     # What is not known is not taken for idle.
     assert hatched(in_berlin, 320, 64)
     gap = place(in_berlin, 320, 64)
@@ -96,7 +96,7 @@ def test_cores_with_holes_in_their_numbers(in_berlin: Page):
     expect(in_berlin.get_by_role("combobox", name="filter")).to_be_focused()
     in_berlin.keyboard.type("comm:spinner")
     in_berlin.keyboard.press("Enter")
-    expect(in_berlin.get_by_role("list", name="what the colours mean")).to_contain_text("matches the filter")
+    expect(in_berlin.get_by_role("list", name="colours of the heatmap")).to_contain_text("matches the filter")
     until(in_berlin, lambda: max(colour(in_berlin, "heatmap", place(in_berlin, 505.25, 130))) < 60)
     assert not hatched(in_berlin, 505.25, 0)
     assert hatched(in_berlin, 90, 66)
@@ -115,7 +115,7 @@ def test_names_that_bite_are_only_names(in_berlin: Page):
     in_berlin.get_by_test_id("processes").get_by_role("button", name=BITE[:15]).first.click()
     said(in_berlin, "comm=")
     in_berlin.get_by_role("tab", name="Flame").click()
-    in_berlin.get_by_text("The top functions, as a table").click()
+    in_berlin.get_by_text("Top functions").click()
     in_berlin.get_by_test_id("flame").get_by_role("button", name=BITE).click()
     expect(in_berlin.get_by_test_id("painted")).to_contain_text(BITE)
     link = address_of(in_berlin)
@@ -129,10 +129,8 @@ def test_names_that_bite_are_only_names(in_berlin: Page):
 def test_a_link_to_what_is_recorded_no_longer_says_so(new_page, odd):
     page = new_page(f"{odd}#since=1600000000000&until=1600000060000&s0=1600000010000&s1=1600000020000")
     drawn(page)
-    for place_of_words in (page.get_by_role("tabpanel"), page.get_by_test_id("aside")):
-        expect(place_of_words).to_contain_text(
-            "The recording does not hold this time; it goes from 2026-10-25 00:56:00"
-        )
+    for place in (page.get_by_role("tabpanel"), page.get_by_test_id("aside")):
+        expect(place).to_contain_text("Outside of the recording, which has 2026-10-25 00:56:00")
     page.keyboard.press("0")
     page.keyboard.press("Escape")
     expect(page.get_by_test_id("scope")).to_contain_text("9 m")

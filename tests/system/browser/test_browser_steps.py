@@ -117,7 +117,7 @@ def test_what_takes_long_tells_how_far_it_is_and_can_be_stopped(at_incident: Pag
     with at_incident.expect_event("requestfailed", lambda request: "/api/flame?" in request.url):
         flame.get_by_role("button", name="stop").click()
     # What was there before is no answer to this.
-    expect(flame).to_contain_text("Stopped before it was read.")
+    expect(flame).to_contain_text("Stopped.")
     expect(at_incident.get_by_test_id("flame-canvas")).to_have_count(0)
     at_incident.unroute("**/api/flame?*")
     at_incident.unroute("**/api/progress?*")

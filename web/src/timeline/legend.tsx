@@ -53,7 +53,7 @@ export function Legend(): JSX.Element {
   const states = measure === "busy" ? STATES.filter((each) => each.name !== "wait") : [];
   const one = STATES.find((each) => each.name === measure);
   return (
-    <ul class="legend" aria-label="colours">
+    <ul class="legend" aria-label="colours of the heatmap">
       {filtered && measure === "busy" && (
         <li title="the part of each core's time in samples that match the filter">
           <i class="swatch ramp ink" />

@@ -131,7 +131,7 @@ function FlameSummary({ model }: { model: FlameModel }): JSX.Element {
 
 function StateLegend(): JSX.Element {
   return (
-    <ul class="legend" aria-label="colours">
+    <ul class="legend" aria-label="colours of the frames">
       {STATES.filter(({ name }) => FRAME_STATES.includes(name)).map(({ name, meaning }) => (
         <li key={name}>
           <i class={`swatch state-${name}`} />
