@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs/images"
 WIDTH, HEIGHT = 1440, 1080
-# Of a panel alone: from the line that says what is selected.
+# The height of a panel alone, from its scope line on.
 PANEL_HEIGHT = 620
 AROUND_MS = 45_000
 MINUTE_MS = 60_000

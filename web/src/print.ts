@@ -14,8 +14,8 @@ export function startPrint(): void {
   const measure = (): void => {
     if (isPrinting()) return;
     const { style } = document.body;
-    style.setProperty("--screen-width", `${window.innerWidth}px`);
-    style.setProperty("--print-zoom", String(Math.min(1, PAPER_PX / window.innerWidth)));
+    style.setProperty("--screen-width", `${document.documentElement.clientWidth}px`);
+    style.setProperty("--print-zoom", String(Math.min(1, PAPER_PX / document.documentElement.clientWidth)));
   };
   document.body.classList.add("fixed-width");
   measure();

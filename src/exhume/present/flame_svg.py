@@ -106,24 +106,24 @@ def text(raw: str) -> str:
 
 
 def describe(tree: FlameTree, node: int) -> str:
-    """One frame in words: where it is from and what it weighs on either side."""
+    """A frame as text: module, share, samples and CPU time, on either side."""
     label = int(tree.label[node])
     module, kind = tree.labels.modules[label], tree.labels.kinds[label]
     where = f"{shown_name(module or kind)}, " if kind not in (ROOT_KIND, COMM_KIND) else ""
-    said = (
+    description = (
         f"{where}{percent(tree.share[node], 2)}, "
         f"{count(int(tree.samples[node]), 'sample')}, {cpu_time(int(tree.weight[node]))}"
     )
     if tree.differential:
-        said += f"; baseline {percent(tree.base_share[node], 2)}, {points(tree.delta[node])}"
-    return said
+        description += f"; baseline {percent(tree.base_share[node], 2)}, {points(tree.delta[node])}"
+    return description
 
 
 def fills(tree: FlameTree, nodes: Ints) -> list[str]:
     """The colours of nodes: by state, or by how much each grew or shrank when there is a baseline."""
     if tree.differential:
         largest = max(float(np.abs(tree.delta).max()), 1e-9)
-        # The square root keeps small changes visible beside a large one.
+        # The square root keeps small changes visible next to a large one.
         return [
             blend(UNCHANGED, GREW if delta > 0 else SHRANK, (abs(delta) / largest) ** 0.5)
             for delta in tree.delta[nodes].tolist()
@@ -136,5 +136,5 @@ def fills(tree: FlameTree, nodes: Ints) -> list[str]:
 
 @cache
 def _shade(state: int, variant: int) -> str:
-    """The state's hue, a little lighter or darker by label, so that neighbours can be told apart."""
+    """The state's hue, a little lighter or darker by label, so that neighbours differ."""
     return blend(SHADES.get(NODE_STATES[state], GROUND), "#ffffff", 0.18 + variant * 0.055)

@@ -61,12 +61,12 @@ def test_a_long_time_is_drawn_with_its_worst_seconds():
 
 
 def test_json_says_all_and_agrees_with_the_words(proof):
-    told = verification_json(proof.verification, UTC)
-    assert told["verdict"] == verdict(proof.verification) == "worse"
-    assert "reclaim got worse" in told["sentence"]
-    assert [each["change"] for each in told["measures"]] == ["improved", "improved", "worse", "not-enough-evidence"]
-    assert told["measures"][3]["after"]["value"] is None
-    assert json.loads(json.dumps(told)) == told
+    data = verification_json(proof.verification, UTC)
+    assert data["verdict"] == verdict(proof.verification) == "worse"
+    assert "reclaim got worse" in data["sentence"]
+    assert [each["change"] for each in data["measures"]] == ["improved", "improved", "worse", "not-enough-evidence"]
+    assert data["measures"][3]["after"]["value"] is None
+    assert json.loads(json.dumps(data)) == data
 
 
 def test_the_words_of_the_whole_fit_what_was_found():

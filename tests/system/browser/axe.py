@@ -1,4 +1,4 @@
-"""What axe-core finds wrong on a page, in words that say where."""
+"""Violations that axe-core finds on a page, with their elements."""
 
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ def violations(page: Page, within: str = "html") -> list[str]:
         })""",
         [within, RULES, NAMED],
     )
-    asked = {rule["id"] for kind in ("passes", "violations", "incomplete", "inapplicable") for rule in found[kind]}
-    assert asked >= set(NAMED), f"axe knows {sorted(asked)} only"
+    checked = {rule["id"] for kind in ("passes", "violations", "incomplete", "inapplicable") for rule in found[kind]}
+    assert checked >= set(NAMED), f"axe knows {sorted(checked)} only"
     assert found["passes"], "axe looked at nothing"
     return [
         f"{broken['id']}: {' '.join(node['target'])}: {node['failureSummary']}"

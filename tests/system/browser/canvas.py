@@ -1,4 +1,4 @@
-"""What a person would see: places on the heatmap, colours of cells, the state in the address bar."""
+"""Reads the page: positions on the heatmap, colours of cells, the state in the address bar."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Spot:
 
 
 def state(page: Page) -> dict[str, str]:
-    """What the address bar says. The page is asked: Playwright hears of it a little later."""
+    """The state in the address bar, read from the page: Playwright notices changes a little later."""
     return {name: values[0] for name, values in parse_qs(urlsplit(address_of(page)).fragment).items()}
 
 
@@ -31,12 +31,12 @@ def address_of(page: Page) -> str:
     return str(page.evaluate("location.href"))
 
 
-def said(page: Page, *words: str) -> dict[str, str]:
-    """What the address bar says, once all of these words are in it (or, after a `!`, are not)."""
+def wait_for_state(page: Page, *texts: str) -> dict[str, str]:
+    """The state in the address bar, once it contains all of these texts (or, after a `!`, does not)."""
     page.wait_for_function(
-        """words => words.every(word => word.startsWith('!')
-            ? !location.hash.includes(word.slice(1)) : location.hash.includes(word))""",
-        arg=list(words),
+        """texts => texts.every(text => text.startsWith('!')
+            ? !location.hash.includes(text.slice(1)) : location.hash.includes(text))""",
+        arg=list(texts),
         timeout=PATIENCE_S * 1000,
     )
     return state(page)

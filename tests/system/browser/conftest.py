@@ -46,13 +46,13 @@ def visiting(browser: Browser, **context: object) -> BrowserContext:
 
 
 @contextmanager
-def serving(directory: Path, *words: str) -> Iterator[str]:
+def serving(directory: Path, *args: str) -> Iterator[str]:
     """The address of a server over a recording."""
     command = [sys.executable, "-m", "exhume.cli.main", "serve", "--dir", str(directory), "--listen", "127.0.0.1:0"]
-    server = subprocess.Popen([*command, "--no-open", *words], stdout=subprocess.PIPE, text=True, env={**os.environ})
+    server = subprocess.Popen([*command, "--no-open", *args], stdout=subprocess.PIPE, text=True, env={**os.environ})
     assert server.stdout is not None
     try:
-        assert select.select([server.stdout], [], [], 2 * PATIENCE_S)[0], "the server says nothing"
+        assert select.select([server.stdout], [], [], 2 * PATIENCE_S)[0], "the server printed nothing"
         line = server.stdout.readline()
         assert line.startswith("exhume: http"), line
         yield line.removeprefix("exhume: ").strip()
@@ -80,9 +80,9 @@ def incident(written):
     return written[1].incident
 
 
-def _is_complaint(said: ConsoleMessage) -> bool:
+def _is_complaint(message: ConsoleMessage) -> bool:
     # Tests read drawings back, which pages don't: the advice about that is for them.
-    return said.type in ("error", "warning") and "willReadFrequently" not in said.text
+    return message.type in ("error", "warning") and "willReadFrequently" not in message.text
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def served() -> Iterator[Callable[[Path], str]]:
 
 @pytest.fixture
 def new_page(browser, served) -> Iterator[Callable[..., Page]]:
-    """Opens pages; at the end nothing may have been complained about, nor anything been asked for elsewhere."""
+    """Opens pages; at the end there must be no console error, and no request to another address."""
     complaints: list[str] = []
     contexts = []
 
@@ -104,13 +104,13 @@ def new_page(browser, served) -> Iterator[Callable[..., Page]]:
         contexts.append(made)
         page = made.new_page()
         home = urlsplit(url).netloc
-        page.on("console", lambda said: complaints.append(said.text) if _is_complaint(said) else None)
+        page.on("console", lambda message: complaints.append(message.text) if _is_complaint(message) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "request",
-            lambda asked: (
-                complaints.append(f"asked {asked.url}")
-                if urlsplit(asked.url).scheme in ("http", "https") and urlsplit(asked.url).netloc != home
+            lambda request: (
+                complaints.append(f"requested {request.url}")
+                if urlsplit(request.url).scheme in ("http", "https") and urlsplit(request.url).netloc != home
                 else None
             ),
         )
@@ -161,6 +161,6 @@ def shown(page: Page) -> None:
 
 
 def drawn(page: Page) -> None:
-    """Wait until the page has drawn all that it will, as long as nobody touches it."""
+    """Wait until the page has drawn all that it will, as long as it is not used."""
     shown(page)
     at_rest(page)

@@ -1,4 +1,4 @@
-"""When a page is at rest: whatever was asked for is answered and drawn, and nothing that will soon happen is pending.
+"""Detects an idle page: every request is answered and drawn, and nothing that will soon happen is pending.
 
 A page answers a key or a click in several steps: a timer, a question to the server, an effect after the next frame. A
 test that looks, or takes the place of something to click on, in between sees what is about to change. How long the
@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page
 # For how long something may take to be seen, on a machine that is busy with other tests.
 PATIENCE_S = 90.0
 
-# Longer timers are for later, not for what was just asked: to poll, to try again, to take back a word.
+# Longer timers do not belong to the current action: polling, retries, messages that disappear.
 _WATCH = """(() => {
     const SOON_MS = 700;
     const pending = new Map();
@@ -26,7 +26,7 @@ _WATCH = """(() => {
         return promise;
     };
     const { fetch, setTimeout, clearTimeout, requestAnimationFrame, cancelAnimationFrame, EventSource } = window;
-    window.fetch = (...words) => until(fetch(...words), `the answer to ${words[0]}`);
+    window.fetch = (...args) => until(fetch(...args), `the answer to ${args[0]}`);
     for (const read of ['json', 'text', 'arrayBuffer']) {
         const original = Response.prototype[read];
         Response.prototype[read] = function () {
@@ -35,13 +35,13 @@ _WATCH = """(() => {
     }
     // By the number of the timer or frame: what ends the wait for it.
     const timers = new Map(), frames = new Map();
-    window.setTimeout = (work, ms = 0, ...words) => {
-        if (typeof work !== 'function' || ms > SOON_MS) return setTimeout(work, ms, ...words);
+    window.setTimeout = (work, ms = 0, ...args) => {
+        if (typeof work !== 'function' || ms > SOON_MS) return setTimeout(work, ms, ...args);
         const over = begin(`a timer of ${ms} ms`);
         const timer = setTimeout(() => {
             timers.delete(timer);
             over();
-            work(...words);
+            work(...args);
         }, ms);
         timers.set(timer, over);
         return timer;
@@ -67,15 +67,15 @@ _WATCH = """(() => {
         cancelAnimationFrame(frame);
     };
     window.EventSource = class extends EventSource {
-        constructor(...words) {
-            super(...words);
+        constructor(...args) {
+            super(...args);
             const over = begin('the first news of the recording');
             this.addEventListener('message', over, { once: true });
             this.addEventListener('error', over, { once: true });
         }
     };
     const next = () => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)));
-    // What is awaited in vain; nothing where it came to rest. Sizes are told after a frame, and may ask for another.
+    // What is still pending; nothing when idle. Sizes are reported after a frame, and may request another.
     window.exhumeAtRest = async patience => {
         const deadline = performance.now() + patience;
         for (let calm = 0; calm < 3; ) {

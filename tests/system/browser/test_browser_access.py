@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 from tests.system.browser.axe import violations
-from tests.system.browser.canvas import said, state, until
+from tests.system.browser.canvas import state, until, wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import at_rest
 
@@ -83,7 +83,7 @@ def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
 def test_an_incident_from_the_first_view_to_a_saved_file_by_keyboard_alone(page: Page, incident, tmp_path: Path):
     spoken = page.get_by_test_id("announcement")
     page.keyboard.press("n")
-    selected = said(page, "s0=", "cpus=")
+    selected = wait_for_state(page, "s0=", "cpus=")
     assert selected["cpus"] == str(incident.cpu)
     expect(spoken).to_contain_text("incident")
 
@@ -91,7 +91,7 @@ def test_an_incident_from_the_first_view_to_a_saved_file_by_keyboard_alone(page:
     expect(page.get_by_test_id("finding").first).to_be_visible()
     tab_to(page, "[data-testid=evidence]")
     page.keyboard.press("Enter")
-    assert said(page, f"!s0={selected['s0']}")["s0"] != selected["s0"]
+    assert wait_for_state(page, f"!s0={selected['s0']}")["s0"] != selected["s0"]
     for _ in range(5):
         if (here := state(page)).get("s0") == selected["s0"]:
             break
@@ -131,12 +131,12 @@ def test_sub_second_cells_are_selected_by_keyboard(new_page, link):
     before = state(page)
     tab_to(page, "[data-testid=offsets]")
     page.keyboard.press("ArrowRight")
-    words = page.get_by_test_id("offsets-label")
-    expect(words).to_contain_text("sample")
-    first = words.inner_text()
+    label = page.get_by_test_id("offsets-label")
+    expect(label).to_contain_text("sample")
+    first = label.inner_text()
     page.keyboard.press("Shift+ArrowUp")
-    expect(words).not_to_have_text(first)
+    expect(label).not_to_have_text(first)
     page.keyboard.press("Enter")
-    after = said(page, f"!s1={before['s1']}")
+    after = wait_for_state(page, f"!s1={before['s1']}")
     # Two rows of twenty milliseconds.
     assert 40 <= int(after["s1"]) - int(after["s0"]) <= 42

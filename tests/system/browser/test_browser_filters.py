@@ -1,10 +1,10 @@
-"""Each word of the filter, typed as a person does: the heatmap, the flame graph and who ran follow it."""
+"""Each key of the filter, as it is typed: heatmap, flame graph and processes follow it."""
 
 import re
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.system.browser.canvas import said
+from tests.system.browser.canvas import wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import at_rest
 
@@ -20,11 +20,11 @@ def ask(page: Page, question: str) -> dict:
     return answer.json()
 
 
-def filter_by(page: Page, words: str) -> None:
+def filter_by(page: Page, text: str) -> None:
     # What the filter before left to do would take the line for its own.
     at_rest(page)
     field = page.get_by_role("combobox", name="filter")
-    field.fill(words)
+    field.fill(text)
     field.press("Enter")
 
 
@@ -43,11 +43,11 @@ def test_every_word_of_the_filter_acts(new_page, address, incident):
         f'stack:"{incident.function}$"': f"stack={incident.function}%24",
         "kind:kernel": "kind=kernel",
     }
-    for words, question in wanted.items():
-        filter_by(page, words)
-        said(page, question.partition("=")[0] + "=")
+    for text, question in wanted.items():
+        filter_by(page, text)
+        wait_for_state(page, question.partition("=")[0] + "=")
         left = ask(page, f"flame?{scope}&{question}")["samples"]
-        assert 0 < left < whole, words
+        assert 0 < left < whole, text
         expect(page.get_by_test_id("flame-summary")).to_have_text(re.compile(rf"^{left:,} samples? · "))
         expect(page.get_by_role("list", name="colours of the heatmap")).to_contain_text("matches the filter")
     expect(page.get_by_test_id("overview")).to_have_attribute("data-filtered", "true")
@@ -57,7 +57,7 @@ def test_every_word_of_the_filter_acts(new_page, address, incident):
 
 def test_a_filter_of_cores_leaves_their_rows(page: Page):
     filter_by(page, "cpu:3,5-7")
-    said(page, "cores=3")
+    wait_for_state(page, "cores=3")
     expect(page.get_by_test_id("scope")).to_contain_text("cores 3,5-7")
     expect(page.get_by_test_id("heatmap")).to_have_attribute("aria-label", re.compile("^cores 3,5-7 by time"))
     page.get_by_role("tab", name="Processes").click()
@@ -69,7 +69,7 @@ def test_a_filter_of_cores_leaves_their_rows(page: Page):
     assert cores <= {"3", "5", "6", "7"}
 
 
-def test_the_menu_of_a_frame_focuses_it_and_leaves_only_stacks_with_it(at_incident: Page, incident):
+def test_the_menu_of_a_frame_zooms_and_filters(at_incident: Page, incident):
     page = at_incident
     canvas = page.get_by_test_id("flame-canvas")
     canvas.focus()
@@ -77,9 +77,9 @@ def test_the_menu_of_a_frame_focuses_it_and_leaves_only_stacks_with_it(at_incide
         page.keyboard.press("ArrowDown")
     page.keyboard.press("m")
     name = page.get_by_role("menu").locator(".frame-menu-name").inner_text()
-    page.get_by_role("menuitem", name="Focus").click()
+    page.get_by_role("menuitem", name="Zoom to this frame").click()
     expect(canvas).to_have_attribute("data-root", name)
     page.keyboard.press("m")
     page.get_by_role("menuitem", name="Filter everything by this frame").click()
-    assert name.partition(".")[0] in said(page, "stack=")["stack"]
+    assert name.partition(".")[0] in wait_for_state(page, "stack=")["stack"]
     expect(page.get_by_role("combobox", name="filter")).to_have_value(re.compile("^stack:"))

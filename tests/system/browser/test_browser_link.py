@@ -1,4 +1,4 @@
-"""A link that somebody was sent is followed from another site: a chat, a ticket."""
+"""A shared link is followed from another site: a chat, a ticket."""
 
 import http.server
 import threading
@@ -24,10 +24,10 @@ def ticket(written) -> Iterator[tuple[str, str]]:
                 self.send_response(200)
                 self.send_header("content-type", "text/html")
                 self.end_headers()
-                words = f'<link rel="icon" href="data:,"><a href="{link}#tab=events">first</a>'
-                self.wfile.write(f'{words}<a href="{home}#tab=processes">again</a>'.encode())
+                links = f'<link rel="icon" href="data:,"><a href="{link}#tab=events">first</a>'
+                self.wfile.write(f'{links}<a href="{home}#tab=processes">again</a>'.encode())
 
-            def log_message(self, *words: object) -> None:
+            def log_message(self, *args: object) -> None:
                 pass
 
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as other:
@@ -40,9 +40,9 @@ def test_a_link_in_a_ticket_opens_the_view(browser, ticket):
     elsewhere, home = ticket
     with visiting(browser) as visit:
         page = visit.new_page()
-        for word, tab in (("first", "Events"), ("again", "Processes")):
+        for text, tab in (("first", "Events"), ("again", "Processes")):
             page.goto(elsewhere)
-            page.get_by_text(word).click()
+            page.get_by_text(text).click()
             page.wait_for_url(f"{home}*")
             drawn(page)
             assert TOKEN not in page.url

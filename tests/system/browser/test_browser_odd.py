@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.system.browser.canvas import Spot, address_of, box, colour, drag, orange, said, spot, until
+from tests.system.browser.canvas import Spot, address_of, box, colour, drag, orange, spot, until, wait_for_state
 from tests.system.browser.conftest import drawn, serving
 from tests.system.browser.odd_recordings import BITE, CPUS, START, odd_node, one_second
 
@@ -41,7 +41,7 @@ def hatched(page: Page, second: float, cpu: int) -> bool:
     return len(seen) > 1 and all(max(each) - min(each) < 25 for each in seen)
 
 
-def test_clocks_that_are_changed_are_told(in_berlin: Page):
+def test_changes_of_daylight_saving_are_shown(in_berlin: Page):
     scope = in_berlin.get_by_test_id("scope")
     expect(scope).to_contain_text("02:56:00 UTC+02:00 – 02:05:00 UTC+01:00")
     expect(scope).to_contain_text("9 m")
@@ -54,7 +54,7 @@ def test_clocks_that_are_changed_are_told(in_berlin: Page):
     expect(scope).to_contain_text("00:59:")
 
 
-def test_a_clock_that_was_set_and_what_was_not_recorded_are_told(in_berlin: Page):
+def test_a_clock_step_and_gaps_are_shown(in_berlin: Page):
     facts = in_berlin.get_by_role("list", name="the recording")
     expect(facts).to_contain_text("recorded of 9 m")
     mark = in_berlin.get_by_test_id("marks").get_by_role("button", name="set back by 30 s")
@@ -83,7 +83,7 @@ def test_cores_with_holes_in_their_numbers(in_berlin: Page):
     assert hatched(in_berlin, 90, 66)
     assert not hatched(in_berlin, 90, 64)
     drag(in_berlin, place(in_berlin, 500.5, 130), place(in_berlin, 509, 130))
-    assert said(in_berlin, "cpus=")["cpus"] == "130"
+    assert wait_for_state(in_berlin, "cpus=")["cpus"] == "130"
     expect(in_berlin.get_by_test_id("aside")).to_contain_text("starved")
     in_berlin.keyboard.press("2")
     in_berlin.get_by_test_id("baseline").select_option("others")
@@ -113,7 +113,7 @@ def test_names_that_bite_are_only_names(in_berlin: Page):
     in_berlin.keyboard.press("Escape")
     in_berlin.get_by_role("tab", name="Processes").click()
     in_berlin.get_by_test_id("processes").get_by_role("button", name=BITE[:15]).first.click()
-    said(in_berlin, "comm=")
+    wait_for_state(in_berlin, "comm=")
     in_berlin.get_by_role("tab", name="Flame").click()
     in_berlin.get_by_text("Top functions").click()
     in_berlin.get_by_test_id("flame").get_by_role("button", name=BITE).click()
@@ -126,7 +126,7 @@ def test_names_that_bite_are_only_names(in_berlin: Page):
     assert in_berlin.locator("img").count() == 0
 
 
-def test_a_link_to_what_is_recorded_no_longer_says_so(new_page, odd):
+def test_a_link_outside_of_the_recording(new_page, odd):
     page = new_page(f"{odd}#since=1600000000000&until=1600000060000&s0=1600000010000&s1=1600000020000")
     drawn(page)
     for place in (page.get_by_role("tabpanel"), page.get_by_test_id("aside")):
@@ -144,7 +144,7 @@ def test_one_second_of_one_core_without_stacks(new_page, served, tmp_path):
     expect(page.get_by_role("list", name="the recording")).to_contain_text("1 s recorded")
     heat = box(page, "heatmap")
     page.mouse.click(heat["x"] + 300, heat["y"] + 5)
-    said(page, "s0=")
+    wait_for_state(page, "s0=")
     for tab in ("Flame", "Difference", "Sub-second", "Processes"):
         page.get_by_role("tab", name=tab).click()
         expect(page.get_by_role("tabpanel")).to_contain_text("CAP_PERFMON")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.diagnose.scenes import Scene
-from tests.system.browser.canvas import Spot, box, colour, drag, orange, said, state, until
+from tests.system.browser.canvas import Spot, box, colour, drag, orange, state, until, wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import PATIENCE_S, at_rest
 from tests.system.browser.odd_recordings import few_seconds_of_long
@@ -39,7 +39,7 @@ def row_of(page: Page, name: str) -> int:
     raise AssertionError(f"{name} is not drawn")
 
 
-def test_hovering_a_frame_tells_it(at_incident: Page, incident):
+def test_the_tooltip_of_a_frame(at_incident: Page, incident):
     assert name_under(at_incident, frame_spot(at_incident, 1)) == incident.comm
     expect(at_incident.get_by_test_id("flame-tip")).to_contain_text("samples")
 
@@ -56,16 +56,16 @@ def test_clicking_a_frame_zooms_and_the_way_back(at_incident: Page):
     name = name_under(at_incident, at)
     at_incident.mouse.click(at.x, at.y)
     expect(at_incident.get_by_test_id("flame-canvas")).to_have_attribute("data-root", name)
-    assert name in said(at_incident, "root=")["root"]
+    assert name in wait_for_state(at_incident, "root=")["root"]
     at_incident.get_by_test_id("zoom-out").click()
     expect(at_incident.get_by_test_id("flame-canvas")).to_have_attribute("data-root", "all")
 
 
-def test_searching_tells_the_share_that_matches(at_incident: Page, incident):
+def test_a_search_shows_the_share_that_matches(at_incident: Page, incident):
     at_incident.keyboard.press("/")
     expect(at_incident.get_by_test_id("flame-search")).to_be_focused()
     at_incident.keyboard.type(incident.function[:12])
-    said(at_incident, f"search={incident.function[:12]}")
+    wait_for_state(at_incident, f"search={incident.function[:12]}")
     found = at_incident.get_by_test_id("found")
     expect(found).to_contain_text("% of the time")
     assert int(re.findall(r"(\d+) %", found.inner_text())[0]) > 50
@@ -76,7 +76,7 @@ def test_searching_tells_the_share_that_matches(at_incident: Page, incident):
 def test_flames_or_icicles(at_incident: Page, incident):
     assert name_under(at_incident, frame_spot(at_incident, 0)) == "all"
     at_incident.get_by_test_id("up").click()
-    said(at_incident, "up=1")
+    wait_for_state(at_incident, "up=1")
     drawing = box(at_incident, "flame-canvas")
     bottom = Spot(drawing["x"] + 200, drawing["y"] + drawing["height"] - 9)
     assert name_under(at_incident, bottom) == "all"
@@ -88,7 +88,7 @@ def test_colour_by_module(at_incident: Page, incident):
     place = frame_spot(at_incident, row, 0.6)
     before = colour(at_incident, "flame-canvas", place)
     at_incident.get_by_test_id("colour").select_option("module")
-    said(at_incident, "colour=module")
+    wait_for_state(at_incident, "colour=module")
     until(at_incident, lambda: colour(at_incident, "flame-canvas", place) != before)
 
 
@@ -102,12 +102,12 @@ def test_the_menu_hides_a_frame(at_incident: Page, incident):
     name = incident.function
     open_menu(at_incident, row_of(at_incident, name))
     at_incident.get_by_role("menuitem", name=re.compile("Hide")).click()
-    assert name in said(at_incident, "hide=")["hide"]
+    assert name in wait_for_state(at_incident, "hide=")["hide"]
     expect(at_incident.get_by_test_id("unhide")).to_contain_text("1 hidden frame")
     # What is left is a whole of its own: its shares, its samples, its table and what is searched in it.
-    words = at_incident.get_by_test_id("flame-summary")
-    expect(words).to_contain_text("without hidden frames")
-    left, tip = words.inner_text(), at_incident.get_by_test_id("flame-tip")
+    summary = at_incident.get_by_test_id("flame-summary")
+    expect(summary).to_contain_text("without hidden frames")
+    left, tip = summary.inner_text(), at_incident.get_by_test_id("flame-tip")
     at_incident.mouse.move(*frame_spot(at_incident, 0).pair)
     expect(tip).to_contain_text("100 % of the time without hidden frames")
     assert re.search(r"[\d,]+ samples", tip.inner_text())[0] == re.search(r"[\d,]+ samples", left)[0]
@@ -118,8 +118,8 @@ def test_the_menu_hides_a_frame(at_incident: Page, incident):
     at_incident.get_by_test_id("flame-search").fill(".")
     expect(at_incident.get_by_test_id("found")).to_contain_text("100 % of the time without hidden frames")
     at_incident.get_by_test_id("unhide").click()
-    said(at_incident, "!hide=")
-    expect(words).not_to_contain_text("hidden")
+    wait_for_state(at_incident, "!hide=")
+    expect(summary).not_to_contain_text("hidden")
 
 
 def test_the_menu_copies_the_stack(at_incident: Page, incident):
@@ -136,7 +136,7 @@ def test_when_did_this_run_paints_the_timeline(at_incident: Page, incident):
     row = row_of(at_incident, incident.function)
     open_menu(at_incident, row)
     at_incident.get_by_role("menuitem", name=re.compile("When did this run")).click()
-    assert incident.function in said(at_incident, "paint=")["paint"]
+    assert incident.function in wait_for_state(at_incident, "paint=")["paint"]
     expect(at_incident.get_by_test_id("painted")).to_contain_text(incident.function)
 
 
@@ -154,11 +154,11 @@ def test_the_flame_graph_is_used_by_keyboard_alone(at_incident: Page):
     expect(at_incident.get_by_test_id("flame-canvas")).to_have_attribute("data-root", "all")
 
 
-@pytest.mark.parametrize(("baseline", "words"), [("before", "before"), ("others", "other cores"), ("window", "before")])
-def test_a_difference_to_each_baseline(at_incident: Page, incident, baseline, words):
+@pytest.mark.parametrize(("baseline", "label"), [("before", "before"), ("others", "other cores"), ("window", "before")])
+def test_a_difference_to_each_baseline(at_incident: Page, incident, baseline, label):
     at_incident.get_by_role("tab", name="Difference").click()
     at_incident.get_by_test_id("baseline").select_option(baseline)
-    expect(at_incident.get_by_test_id("flame")).to_contain_text(re.compile(f"against .*{words}"))
+    expect(at_incident.get_by_test_id("flame")).to_contain_text(re.compile(f"against .*{label}"))
     at_incident.get_by_text("Functions that changed most").click()
     first = at_incident.get_by_test_id("flame").locator("tbody tr").first
     expect(first).to_contain_text("points")
@@ -170,7 +170,7 @@ def test_a_baseline_picked_by_hand(at_incident: Page, incident, written):
     at_incident.get_by_role("tab", name="Difference").click()
     at_incident.get_by_test_id("baseline").select_option("window")
     at_incident.get_by_role("button", name=re.compile("as the baseline")).click()
-    assert int(said(at_incident, "b0=")["b0"]) == since
+    assert int(wait_for_state(at_incident, "b0=")["b0"]) == since
     expect(at_incident.get_by_test_id("flame")).to_contain_text("picked by hand")
 
 
@@ -187,7 +187,7 @@ def test_sub_second_offsets_and_selecting_in_them(at_incident: Page):
     expect(legend).to_contain_text(re.compile(r"1 to \d+ samples in a cell of 20 ms"))
     at_incident.get_by_test_id("rows").select_option("20")
     at_incident.get_by_test_id("column").select_option("500")
-    said(at_incident, "rows=20", "column=500")
+    wait_for_state(at_incident, "rows=20", "column=500")
     expect(legend).to_contain_text("ms into the 500 ms")
     expect(legend).to_contain_text("in a cell of 25 ms")
     expect(offsets.locator("span").last).to_have_text("500")
@@ -197,7 +197,7 @@ def test_sub_second_offsets_and_selecting_in_them(at_incident: Page):
         Spot(place["x"] + place["width"] * 0.25, place["y"] + 20),
         Spot(place["x"] + place["width"] * 0.45, place["y"] + 200),
     )
-    after = said(at_incident, f"!s0={before['s0']}")
+    after = wait_for_state(at_incident, f"!s0={before['s0']}")
     assert int(before["s0"]) < int(after["s0"]) < int(after["s1"]) < int(before["s1"])
     assert after["cpus"] == before["cpus"]
 
@@ -208,7 +208,7 @@ def test_who_ran_with_their_cores(at_incident: Page, incident):
     expect(first).to_contain_text(incident.comm)
     expect(first).to_contain_text(f"{incident.cpu}: 100 %")
     first.get_by_role("button").click()
-    said(at_incident, f"comm={incident.comm}")
+    wait_for_state(at_incident, f"comm={incident.comm}")
 
 
 def test_events_of_the_selection(at_incident: Page, incident):
@@ -299,5 +299,5 @@ def redrawn(page: Page, canvas: Locator) -> tuple[float, float]:
 
 
 def median_at_best_pace(drawings: list[tuple[float, float]]) -> float:
-    """Of the five drawings beside which the machine was quickest: others may have taken it, or its clock was low."""
+    """The drawing next to which the machine was quickest, of five: others may have used it, or its clock was low."""
     return sorted(took for _, took in sorted(drawings)[:5])[2]

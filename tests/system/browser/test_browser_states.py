@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 from tests.diagnose.scenes import Scene
-from tests.system.browser.canvas import said, state, until
+from tests.system.browser.canvas import state, until, wait_for_state
 from tests.system.browser.conftest import drawn, shown
 from tests.system.browser.idle import PATIENCE_S
 
@@ -20,7 +20,7 @@ from exhume.store.write.writer import SegmentWriter
 pytestmark = pytest.mark.slow
 
 
-def test_nothing_recorded_yet_says_what_is_coming(new_page, served, tmp_path):
+def test_an_empty_recording_shows_what_is_coming(new_page, served, tmp_path):
     lock = DirectoryLock(tmp_path)
     try:
         address = served(tmp_path)
@@ -28,7 +28,7 @@ def test_nothing_recorded_yet_says_what_is_coming(new_page, served, tmp_path):
         expect(page.locator("body")).to_contain_text(re.compile("nothing|first second|coming", re.IGNORECASE))
         expect(page.locator("body")).to_contain_text("exhume lab")
         expect(page.get_by_role("list", name="what the page will show").get_by_role("listitem")).to_have_count(4)
-        # What is not known yet is not told as none.
+        # What is not known yet is not shown as none.
         expect(page.get_by_role("banner")).not_to_contain_text("0 cores")
     finally:
         lock.close()
@@ -103,14 +103,14 @@ def test_a_growing_recording_is_followed_until_touched(new_page, served, tmp_pat
         )
         assert "since" not in state(page)
         page.get_by_test_id("heatmap").click(position={"x": 100, "y": 5})
-        said(page, "s0=", "since=", "until=")
+        wait_for_state(page, "s0=", "since=", "until=")
         page.get_by_role("button", name="follow it").click()
-        said(page, "!since=")
+        wait_for_state(page, "!since=")
         page.keyboard.press("Escape")
-        said(page, "!s0=")
+        wait_for_state(page, "!s0=")
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("+")
-        said(page, "since=")
+        wait_for_state(page, "since=")
         # From here on what is shown is held, while the recording grows.
         held = scope.inner_text()
         for _ in range(3):

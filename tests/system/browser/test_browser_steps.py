@@ -1,4 +1,4 @@
-"""One thing after the other, as people do: keys after the mouse, a baseline beside the selection, one step back."""
+"""Sequences of actions: keys after the mouse, a baseline next to the selection, undo."""
 
 import base64
 
@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 from tests.diagnose.scenes import Scene
 from tests.system.browser.axe import violations
-from tests.system.browser.canvas import CORES, box, drag, said, spot, state, until
+from tests.system.browser.canvas import CORES, box, drag, spot, state, until, wait_for_state
 from tests.system.browser.idle import at_rest
 
 from exhume.model.clock import MILLIS
@@ -18,9 +18,9 @@ def test_keys_work_after_the_mouse_was_in_the_heatmap(at_incident: Page):
     heat = box(at_incident, "heatmap")
     at_incident.mouse.click(heat["x"] + 40, heat["y"] + 40)
     at_incident.keyboard.press("5")
-    said(at_incident, "tab=events")
+    wait_for_state(at_incident, "tab=events")
     at_incident.keyboard.press("n")
-    said(at_incident, "cpus=")
+    wait_for_state(at_incident, "cpus=")
     at_incident.keyboard.press("/")
     expect(at_incident.get_by_test_id("events-search")).to_be_focused()
     at_incident.keyboard.press("Escape")
@@ -29,7 +29,7 @@ def test_keys_work_after_the_mouse_was_in_the_heatmap(at_incident: Page):
     expect(at_incident.get_by_test_id("flame-search")).to_be_focused()
 
 
-def test_a_baseline_is_drawn_beside_the_selection(at_incident: Page, incident):
+def test_a_baseline_is_drawn_next_to_the_selection(at_incident: Page, incident):
     before = state(at_incident)
     view = (int(before["since"]), int(before["until"]))
     at_incident.keyboard.press("2")
@@ -37,7 +37,7 @@ def test_a_baseline_is_drawn_beside_the_selection(at_incident: Page, incident):
     expect(at_incident.get_by_test_id("pick-base")).to_have_attribute("aria-pressed", "true")
     since = incident.since // MILLIS
     drag(at_incident, spot(at_incident, view, since - 30_000, 2), spot(at_incident, view, since - 20_500, 5))
-    after = said(at_incident, "b0=", "b1=")
+    after = wait_for_state(at_incident, "b0=", "b1=")
     assert [after[name] for name in ("s0", "s1", "cpus")] == [before[name] for name in ("s0", "s1", "cpus")]
     assert abs(int(after["b0"]) - (since - 30_000)) <= 1500
     assert abs(int(after["b1"]) - (since - 20_500)) <= 1500
@@ -45,7 +45,7 @@ def test_a_baseline_is_drawn_beside_the_selection(at_incident: Page, incident):
     expect(at_incident.locator(".flame-summary")).to_contain_text("picked by hand")
     # The next box is a selection again.
     drag(at_incident, spot(at_incident, view, since - 10_000, 2), spot(at_incident, view, since - 5_500, 2))
-    assert said(at_incident, "cpus=2")["b0"] == after["b0"]
+    assert wait_for_state(at_incident, "cpus=2")["b0"] == after["b0"]
 
 
 def test_escape_gives_up_picking_and_keeps_the_selection(at_incident: Page):
@@ -63,51 +63,51 @@ def test_one_core_of_many_in_the_sub_second_view(at_incident: Page, incident):
     cores = at_incident.get_by_test_id("one-core")
     expect(cores).to_have_value(str(incident.cpu))
     cores.select_option("")
-    said(at_incident, "!cpus=")
+    wait_for_state(at_incident, "!cpus=")
     expect(at_incident.get_by_test_id("scope")).to_contain_text("all cores")
     cores.select_option("2")
-    said(at_incident, "cpus=2")
+    wait_for_state(at_incident, "cpus=2")
 
 
 def test_evidence_is_left_in_one_step(at_incident: Page):
     at_incident.keyboard.press("6")
-    before = said(at_incident, "tab=diagnosis")
+    before = wait_for_state(at_incident, "tab=diagnosis")
     at_incident.get_by_test_id("evidence").first.click()
-    said(at_incident, f"!s0={before['s0']}")
+    wait_for_state(at_incident, f"!s0={before['s0']}")
     at_incident.keyboard.press("Backspace")
-    assert said(at_incident, f"s0={before['s0']}") == before
+    assert wait_for_state(at_incident, f"s0={before['s0']}") == before
 
 
-def test_a_flame_graph_that_nobody_waits_for_is_given_up(at_incident: Page):
-    given_up: dict[str, str | None] = {}
-    at_incident.on("requestfailed", lambda request: given_up.update({request.url: request.failure}))
-    # The server's answers are held back, however long anybody waits for them.
+def test_an_outdated_flame_request_is_aborted(at_incident: Page):
+    aborted: dict[str, str | None] = {}
+    at_incident.on("requestfailed", lambda request: aborted.update({request.url: request.failure}))
+    # The server's answers are held back.
     at_incident.route("**/api/flame?*", lambda route: None)
     heat = box(at_incident, "heatmap")
-    asked = []
+    requested = []
     for share, row in ((0.2, 2), (0.5, 5)):
         with at_incident.expect_request("**/api/flame?*") as asking:
             at_incident.mouse.click(heat["x"] + share * heat["width"], heat["y"] + (row + 0.5) * heat["height"] / CORES)
-        asked.append(asking.value.url)
-        assert f"cpus={row}&" in asked[-1]
+        requested.append(asking.value.url)
+        assert f"cpus={row}&" in requested[-1]
     # The first is given up for the second, the second for another panel.
     at_incident.keyboard.press("5")
-    until(at_incident, lambda: given_up.keys() >= set(asked))
-    assert [given_up.get(url) for url in asked] == ["net::ERR_ABORTED"] * 2
+    until(at_incident, lambda: aborted.keys() >= set(requested))
+    assert [aborted.get(url) for url in requested] == ["net::ERR_ABORTED"] * 2
     at_incident.unroute("**/api/flame?*")
 
 
-def test_what_takes_long_tells_how_far_it_is_and_can_be_stopped(at_incident: Page):
-    asked: list[str] = []
+def test_a_slow_request_shows_its_progress_and_can_be_stopped(at_incident: Page):
+    requested: list[str] = []
 
     def hold(route: Route) -> None:
-        asked.append(route.request.headers["x-exhume-ask"])
+        requested.append(route.request.headers["x-exhume-ask"])
 
-    # The server's answer is held back; what it says meanwhile is put into its mouth.
+    # The server's answer is held back; its progress is faked.
     at_incident.route("**/api/flame?*", hold)
     at_incident.route(
         "**/api/progress?*",
-        lambda route: route.fulfill(json={"asks": {name: {"done": 3, "of": 1200} for name in asked}}),
+        lambda route: route.fulfill(json={"asks": {name: {"done": 3, "of": 1200} for name in requested}}),
     )
     heat = box(at_incident, "heatmap")
     at_incident.mouse.click(heat["x"] + 0.2 * heat["width"], heat["y"] + 2.5 * heat["height"] / CORES)
@@ -150,9 +150,9 @@ def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_p
     expect(rows).to_have_count(15)
     expect(kinds.get_by_role("button", name="nic-reset")).to_have_text("nic-reset 15")
     kinds.get_by_role("button", name="nic-reset").click()
-    said(page, "find=ETH1", "kinds=nic-reset")
+    wait_for_state(page, "find=ETH1", "kinds=nic-reset")
     page.get_by_test_id("events-search").fill("memory")
-    expect(page.get_by_test_id("events")).to_contain_text("of other kinds there are 1")
+    expect(page.get_by_test_id("events")).to_contain_text("1 of other kinds")
     kinds.get_by_role("button", name="oom").click()
     expect(rows).to_have_count(1)
     # A link holds it, and one step back takes the last choice away.
@@ -161,7 +161,7 @@ def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_p
     expect(kinds.get_by_role("button", name="oom")).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_test_id("events-search")).to_have_value("memory")
     page.keyboard.press("Backspace")
-    said(page, "!oom")
+    wait_for_state(page, "!oom")
     kinds.get_by_role("button", name="every kind").click()
     page.get_by_test_id("events-search").fill("")
     expect(rows).to_have_count(32)

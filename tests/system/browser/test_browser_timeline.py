@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.system.browser.canvas import Spot, blue, box, colour, drag, orange, said, spot, state, until
+from tests.system.browser.canvas import Spot, blue, box, colour, drag, orange, spot, state, until, wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import at_rest
 
@@ -35,7 +35,7 @@ def test_the_bad_core_is_seen_among_the_others(page: Page, span, when, incident)
     assert sum(blue(each) for each in calm) > len(others) / 2
 
 
-def test_the_head_tells_the_node_and_its_losses(page: Page):
+def test_the_header_shows_the_node_and_its_losses(page: Page):
     facts = page.get_by_role("list", name="the recording")
     expect(facts).to_contain_text("synthetic-11")
     expect(facts).to_contain_text("16 cores")
@@ -45,7 +45,7 @@ def test_the_head_tells_the_node_and_its_losses(page: Page):
     expect(facts).to_contain_text("This recording")
 
 
-def test_hovering_a_cell_tells_core_second_states_and_who_ran(page: Page, span, when, incident):
+def test_the_tooltip_of_a_cell_has_core_second_states_and_processes(page: Page, span, when, incident):
     at = spot(page, span, (when[0] + when[1]) / 2, incident.cpu)
     page.mouse.move(at.x, at.y)
     tip = page.get_by_test_id("tooltip")
@@ -58,7 +58,7 @@ def test_dragging_selects_time_and_cores_and_the_panel_follows(page: Page, span,
     start = spot(page, span, when[0], incident.cpu)
     end = spot(page, span, when[1], incident.cpu)
     drag(page, start, end)
-    chosen = said(page, "s0=", "cpus=")
+    chosen = wait_for_state(page, "s0=", "cpus=")
     assert chosen["cpus"] == str(incident.cpu)
     cell = (span[1] - span[0]) / box(page, "heatmap")["width"]
     assert abs(int(chosen["s0"]) - when[0]) <= max(2000, 2 * cell)
@@ -72,7 +72,7 @@ def test_dragging_selects_time_and_cores_and_the_panel_follows(page: Page, span,
 def test_clicking_one_cell_selects_it(page: Page, span, when):
     at = spot(page, span, when[0] - 60_000, 3)
     page.mouse.click(at.x, at.y)
-    assert said(page, "cpus=")["cpus"] == "3"
+    assert wait_for_state(page, "cpus=")["cpus"] == "3"
 
 
 def test_the_measure_is_switched(page: Page, span, when, incident):
@@ -80,7 +80,7 @@ def test_the_measure_is_switched(page: Page, span, when, incident):
     picture = "document.querySelector('[data-testid=heatmap]').toDataURL()"
     before = page.evaluate(picture)
     page.get_by_role("button", name="system", exact=True).click()
-    said(page, "measure=system")
+    wait_for_state(page, "measure=system")
     until(page, lambda: page.evaluate(picture) != before)
     middle = (when[0] + when[1]) / 2
     wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
@@ -91,12 +91,12 @@ def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Pag
     expect(page.get_by_test_id("incidents")).to_contain_text(re.compile("zombie", re.IGNORECASE))
     marked = page.request.get(page.url.partition("#")[0] + "api/incidents").json()["incidents"][0]
     page.get_by_test_id("incidents").get_by_role("button").first.click()
-    chosen = said(page, "s0=")
+    chosen = wait_for_state(page, "s0=")
     assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
     assert chosen["cpus"] == str(incident.cpu)
     aside = page.get_by_test_id("aside")
     expect(aside).to_contain_text("Zombie memory cgroups")
-    # What the mark says, the chain says, too: it is the incident's own, not that of the few seconds selected.
+    # The chain is that of the incident's mark, not of the few selected seconds.
     expect(aside.get_by_test_id("confidence")).to_have_attribute("data-value", str(marked["confidence"]))
     expect(aside).to_contain_text(marked["summary"])
     for role in ("symptom", "mechanism", "culprit", "root cause", "remedy"):
@@ -106,25 +106,25 @@ def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Pag
 
 def test_keys_pan_zoom_step_through_incidents_and_undo(page: Page, span, when):
     page.keyboard.press("n")
-    first = said(page, "s0=")
+    first = wait_for_state(page, "s0=")
     assert int(first["s0"]) // 1000 <= when[1] // 1000
     page.keyboard.press("+")
-    zoomed = said(page, f"!since={first['since']}")
+    zoomed = wait_for_state(page, f"!since={first['since']}")
     assert int(zoomed["until"]) - int(zoomed["since"]) < int(first["until"]) - int(first["since"])
     page.keyboard.press("ArrowLeft")
-    assert int(said(page, f"!since={zoomed['since']}")["since"]) < int(zoomed["since"])
+    assert int(wait_for_state(page, f"!since={zoomed['since']}")["since"]) < int(zoomed["since"])
     page.keyboard.press("Escape")
-    said(page, "!s0=")
+    wait_for_state(page, "!s0=")
     page.keyboard.press("u")
-    said(page, "utc=1")
+    wait_for_state(page, "utc=1")
 
 
 def test_the_help_lists_the_keys(page: Page):
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")
     expect(dialog).to_be_visible()
-    for words in ("next incident", "search frames", "zoom"):
-        expect(dialog).to_contain_text(re.compile(words, re.IGNORECASE))
+    for text in ("next incident", "search frames", "zoom"):
+        expect(dialog).to_contain_text(re.compile(text, re.IGNORECASE))
     page.keyboard.press("Escape")
     expect(dialog).not_to_be_visible()
 
@@ -132,27 +132,27 @@ def test_the_help_lists_the_keys(page: Page):
 def test_a_selection_is_taken_back(page: Page, span, when):
     at = spot(page, span, when[0], 2)
     page.mouse.click(at.x, at.y)
-    said(page, "s0=")
+    wait_for_state(page, "s0=")
     page.keyboard.press("Backspace")
-    said(page, "!s0=")
+    wait_for_state(page, "!s0=")
 
 
 def test_the_wheel_zooms_where_the_pointer_is(page: Page, span, when, incident):
     at = spot(page, span, when[0], incident.cpu)
     page.mouse.move(at.x, at.y)
     page.mouse.wheel(0, -600)
-    chosen = said(page, "since=")
+    chosen = wait_for_state(page, "since=")
     assert int(chosen["until"]) - int(chosen["since"]) < span[1] - span[0]
     assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
 
 
 def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address, incident):
     page.keyboard.press("n")
-    said(page, "s0=")
+    wait_for_state(page, "s0=")
     page.get_by_role("tab", name="Difference").click()
     expect(page.get_by_test_id("flame")).to_contain_text("against")
     page.get_by_test_id("flame-search").fill("cgroup")
-    said(page, "search=cgroup")
+    wait_for_state(page, "search=cgroup")
     page.get_by_role("button", name="share").click()
     read = "navigator.clipboard.readText()"
     until(page, lambda: page.evaluate(read).endswith(page.evaluate("location.hash")))
@@ -195,7 +195,7 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     field = page.get_by_role("combobox", name="filter")
     field.fill(f"comm:{incident.comm}")
     field.press("Enter")
-    said(page, f"comm={incident.comm}")
+    wait_for_state(page, f"comm={incident.comm}")
     expect(page.get_by_role("list", name="colours of the heatmap")).to_contain_text("matches the filter")
     middle = (when[0] + when[1]) / 2
 
@@ -205,7 +205,7 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
         return sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
 
     until(page, is_told_apart)
-    # The overview, too, and what hovering tells.
+    # The overview too, and the tooltip.
     overview = page.get_by_test_id("overview")
     expect(overview).to_have_attribute("data-filtered", "true")
     then, before = (filled(page, (at - span[0]) / (span[1] - span[0])) for at in (middle, when[0] - 90_000))
@@ -217,10 +217,10 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     expect(tip).to_contain_text(incident.comm)
     measures = page.get_by_role("group", name="what the heatmap shows")
     measures.get_by_role("button", name="system").click()
-    said(page, "measure=system")
+    wait_for_state(page, "measure=system")
     expect(page.get_by_role("list", name="colours of the heatmap")).to_contain_text("kernel code in what matches")
     wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
-    # What has no samples can't be filtered: the button says so, and does nothing.
+    # What has no samples can't be filtered: the button has the reason, and does nothing.
     unavailable = measures.get_by_role("button", name="run-queue wait")
     expect(unavailable).to_have_attribute("aria-disabled", "true")
     expect(unavailable).to_have_accessible_description(re.compile("have no samples"))
@@ -237,10 +237,10 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     page.get_by_role("button", name="remove the filter").click()
     expect(unavailable).to_have_attribute("aria-disabled", "false")
     unavailable.click()
-    said(page, "measure=wait")
+    wait_for_state(page, "measure=wait")
 
 
-def test_a_filter_that_makes_no_sense_is_told(page: Page):
+def test_an_invalid_filter_is_reported(page: Page):
     field = page.get_by_role("combobox", name="filter")
     field.fill("cpu:9-x")
     field.press("Enter")
@@ -251,7 +251,7 @@ def test_lanes_open_and_tell_their_greatest_value(page: Page):
     expect(page.locator("body")).to_contain_text(re.compile(r"68,\d\d\d"))
     for lane in ("pressure", "reclaim", "throttling"):
         page.get_by_role("button", name=lane, exact=True).click()
-    said(page, "pressure", "reclaim", "throttling", "memcgs")
+    wait_for_state(page, "pressure", "reclaim", "throttling", "memcgs")
 
 
 def test_events_are_marked(page: Page):
@@ -263,8 +263,8 @@ def test_events_are_marked(page: Page):
 
 def test_the_accessibility_tree_has_every_part(page: Page):
     tree = page.locator("body").aria_snapshot()
-    for words in ('heading "exhume"', "tablist", 'tab "Flame"', 'button "share"', "application"):
-        assert words in tree
+    for text in ('heading "exhume"', "tablist", 'tab "Flame"', 'button "share"', "application"):
+        assert text in tree
     page.get_by_text("worst moments in view, as a table").click()
     expect(page.get_by_role("table").first).to_contain_text("system")
 
@@ -273,7 +273,7 @@ def test_the_heatmap_is_used_by_keyboard_alone(page: Page):
     page.get_by_test_id("heatmap").focus()
     for key in ("ArrowRight", "ArrowDown", "Shift+ArrowRight", "Shift+ArrowDown", "Enter"):
         page.keyboard.press(key)
-    said(page, "s0=", "cpus=")
+    wait_for_state(page, "s0=", "cpus=")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -295,7 +295,7 @@ def test_it_can_be_read_on_a_phone(new_page, address):
         rows = page.get_by_test_id(panel).get_by_role("row")
         expect(rows.nth(1)).to_be_visible()
         at_rest(page)
-        # No column is squeezed to the width of a letter, and none is beside the screen.
+        # No column is squeezed to the width of a letter, and none is off the screen.
         heights = [row.bounding_box()["height"] for row in rows.all()[1:]]
         assert max(heights) < 260
         assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -17,6 +17,7 @@ from exhume.lab.synth import write_synthetic
 
 ROOT = Path(__file__).resolve().parents[3]
 STATIC = "exhume/present/web/static"
+REPORT = "exhume/present/web/report/report.html"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 pytestmark = pytest.mark.slow
@@ -70,6 +71,7 @@ def test_the_wheel_has_the_page_inside(wheel: Path):
         names = set(packed.namelist())
         index = packed.read(f"{STATIC}/index.html").decode()
     assert {f"{STATIC}/{asset}" for asset in assets_of(index)} <= names
+    assert {f"{STATIC}/third-party-notices.txt", REPORT} <= names
     assert not [name for name in names if "node_modules" in name or name.startswith(("web/", "tests/"))]
 
 
