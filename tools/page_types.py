@@ -74,7 +74,8 @@ def type_of(schema: dict[str, Any]) -> str:
             values = schema[constant] if constant == "enum" else [schema[constant]]
             return " | ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in values)
     if "anyOf" in schema:
-        return " | ".join(type_of(each) for each in schema["anyOf"])
+        # Integers and numbers are one type here.
+        return " | ".join(dict.fromkeys(type_of(each) for each in schema["anyOf"]))
     if schema.get("type") == "array":
         return _array(schema)
     if schema.get("type") == "object":

@@ -116,7 +116,7 @@ export interface Evidence {
   until_ms: number;
   table: string;
   where: string;
-  value: number | number | string | null;
+  value: number | string | null;
   unit: string;
   column: string;
   how: string;

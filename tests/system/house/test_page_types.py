@@ -35,6 +35,7 @@ def test_stale_types_fail_the_check(monkeypatch, tmp_path):
         ({"type": "integer"}, "number"),
         ({"$ref": "#/$defs/Loss"}, "Loss"),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string | null"),
+        ({"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "string"}]}, "number | string"),
         ({"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}, "(number | null)[]"),
         ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "number"}]}, "[number, number]"),
         ({"enum": ["a", "b"], "type": "string"}, '"a" | "b"'),
