@@ -145,9 +145,10 @@ def test_a_difference_names_what_grew(exhume, small_recording, incident, tmp_pat
     result = exhume(*args, "--baseline", before, "-o", str(target))
     assert "lru_pages: 0.0% ->" in result.stderr
     data = json.loads(re.search(r'type="application/json">(.*?)</script>', target.read_text())[1])
-    assert data["differential"]
-    assert data["nodes"]["base"][0] > 0
-    assert any(now == 0 and base > 0 for now, base in zip(data["nodes"]["weight"], data["nodes"]["base"], strict=True))
+    flame = data["flame"]
+    assert flame["differential"]
+    assert flame["base_weight"][0] > 0
+    assert any(now == 0 and base > 0 for now, base in zip(flame["weight"], flame["base_weight"], strict=True))
 
 
 @pytest.mark.parametrize("empty", ["window", "baseline"])
