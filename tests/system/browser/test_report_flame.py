@@ -18,6 +18,15 @@ STACKS = {
 BASELINE = {("kubelet", "main"): 50, ("python3", "main", "gone"): 50}
 HOSTILE = ["</script><script>hacked=1</script>", "<!--<script>", "<img src=x onerror=hacked=1>", "\u2028\u2029", "]]>"]
 ROW = 18
+TYPE = """async (text) => {
+    const field = document.querySelector('[data-testid=flame-search]');
+    const canvas = document.querySelector('[data-testid=flame-canvas]');
+    const [drawn, began] = [canvas.exhumeDrawn, performance.now()];
+    field.value = text;
+    field.dispatchEvent(new Event('input', { bubbles: true }));
+    while (canvas.exhumeDrawn === drawn) await new Promise((done) => requestAnimationFrame(done));
+    return performance.now() - began;
+}"""
 
 
 def rows(page: Page) -> list[list[str]]:
@@ -146,11 +155,9 @@ def test_search_stays_fluid_with_tens_of_thousands_of_frames(open_report):
     tree = build_tree(random_profile(3_000))
     assert len(tree) > 20_000
     page = open_report(flame_report(tree, CAPTION))
-    times = []
-    for letters in range(1, len("function_1") + 1):
-        search(page, "function_1"[:letters])
-        expect(page.get_by_test_id("found")).to_be_visible()
-        times.append(page.get_by_test_id("flame-canvas").evaluate("(canvas) => canvas.exhumeDrawMs"))
+    page.get_by_test_id("flame-canvas").wait_for()
+    # From the input event until the graph is drawn again: search, layout and drawing.
+    times = [page.evaluate(TYPE, "function_1"[:letters]) for letters in range(1, len("function_1") + 1)]
     assert int(page.get_by_test_id("found").inner_text().split(" ")[0].replace(",", "")) > 1_000
     # The median, since other processes may take the machine while one is drawn.
     assert sorted(times)[len(times) // 2] < 500, times
