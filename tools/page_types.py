@@ -26,7 +26,7 @@ def models() -> list[type[BaseModel]]:
         value
         for name in SCHEMA_MODULES
         for value in vars(importlib.import_module(name)).values()
-        if isinstance(value, type) and issubclass(value, BaseModel) and value is not BaseModel
+        if isinstance(value, type) and issubclass(value, BaseModel) and value.model_fields
     }
     return sorted(found, key=lambda model: model.__name__)
 
