@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from exhume.model.remedy import Outcome, Plan, Report, Risk, Status, Step
-from exhume.present.fix_view import outcome_line, plan_json, plan_lines, report_json, report_lines
+from exhume.model.remedy import Effect, Measure, Outcome, Plan, Report, Risk, Status, Step
+from exhume.present.fix_list import fix_json, list_json
+from exhume.present.fix_view import outcome_line, plan_json, plan_lines
+from exhume.remedy.ledger import SavedPlan, Shelf, Unreadable
+from exhume.remedy.zombies.apply import details_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/commands/fix.md"
 FILES = tuple(f"/data/{number}" for number in range(70_000))
@@ -26,7 +29,16 @@ FADVISE = Step(
 )
 RECLAIM = Step("reclaim", "reclaim", "cached", action="reclaim", cpu_seconds=18.4, spike=True, frees_at_most=68_000)
 HOLDERS = Step("holders", "stop or restart trainer (pid 99)", "it locks", reversible=False, undo="start it again")
-PLAN = Plan("zombies", 70_012, "70,012 zombies.", (FADVISE, RECLAIM, HOLDERS), ("other mount namespaces",))
+FREE = Step(
+    "free-zombies",
+    "free the zombies",
+    "they are many",
+    action="free-zombies",
+    effects=(Effect(Measure.ZOMBIES, "fall"),),
+    files=(("/a", "text"),),
+    parts=(FADVISE, RECLAIM),
+)
+PLAN = Plan("zombies", 70_012, "70,012 zombies.", (FREE, HOLDERS), ("other mount namespaces",))
 
 
 @pytest.fixture
@@ -35,8 +47,8 @@ def nobody(monkeypatch):
 
 
 def test_without_root_it_says_so_in_a_sentence(exhume, nobody):
-    for words in ((), ("--apply",), ("--json",)):
-        result = exhume("fix", "plan", "zombies", *words, check=False)
+    for args in (("plan", "zombies"), ("apply", "zombies"), ("plan", "zombies", "--json")):
+        result = exhume("fix", *args, check=False)
         assert result.returncode == 2
         assert result.stdout == ""
         assert re.fullmatch(r"exhume: exhume fix needs root: .*; run it with sudo\n", result.stderr)
@@ -47,15 +59,16 @@ def test_without_root_it_says_so_in_a_sentence(exhume, nobody):
     [
         (("fix",), "ACTION"),
         (("fix", "undo"), "'undo' is not a known action"),
-        (("fix", "plan", "two words"), "'two words.service' is no name of a unit"),
-        (("fix", "plan", "agent.service", "--apply"), "exhume fix apply agent.service"),
+        (("fix", "plan", "two words"), "'two words.service' is not a unit name"),
+        (("fix", "plan", "agent.service", "--apply"), "unrecognized arguments: --apply"),
+        (("fix", "plan", "zombies", "--apply"), "unrecognized arguments: --apply"),
         (("fix", "plan", "agent.service", "--only", "reclaim"), "--only is for the target zombies"),
-        (("fix", "rollback", "../../etc/passwd"), "is no id of a fix"),
-        (("fix", "plan", "zombies", "--max-time", "soon"), "soon"),
-        (("fix", "plan", "zombies", "--max-time", "0s"), "above 0"),
+        (("fix", "rollback", "../../etc/passwd"), "is not a fix id"),
+        (("fix", "apply", "zombies", "--max-time", "soon"), "soon"),
+        (("fix", "apply", "zombies", "--max-time", "0s"), "greater than 0"),
     ],
 )
-def test_words_that_make_no_sense_are_told(exhume, words, said):
+def test_arguments_that_make_no_sense_are_refused(exhume, words, said):
     result = exhume(*words, check=False)
     assert result.returncode == 2
     assert said in result.stderr
@@ -63,11 +76,11 @@ def test_words_that_make_no_sense_are_told(exhume, words, said):
 
 
 @pytest.mark.root
-def test_a_cgroup_or_a_step_that_is_not_there_is_told(exhume, tmp_path):
+def test_a_cgroup_or_a_step_that_is_not_there_is_refused(exhume, tmp_path):
     place = ("--work-dir", str(tmp_path / "fix"), "--search", str(tmp_path))
     result = exhume("fix", "plan", "zombies", *place, "--below", "/no/such/cgroup", check=False)
     assert result.returncode == 2
-    assert "/no/such/cgroup is no cgroup" in result.stderr
+    assert "/no/such/cgroup is not a cgroup" in result.stderr
     result = exhume("fix", "plan", "zombies", *place, "--only", "magic", check=False)
     assert result.returncode == 2
     assert "no step 'magic'" in result.stderr
@@ -85,7 +98,7 @@ def test_a_plan_for_people_shows_commands_costs_and_blind_spots():
     assert "not seen:\n  - other mount namespaces" in text
 
 
-def test_outcomes_tell_what_was_freed_or_why_not():
+def test_outcomes_have_what_was_freed_or_why_not():
     done = Outcome(FADVISE, Status.DONE, 512, 12, 0.43, 0.04, core=1)
     assert outcome_line(done) == "fadvise: freed 500, 12 left; 0.4 s, 0.04 s of CPU on core 1"
     refused = Outcome(RECLAIM, Status.REFUSED, 12, 12, why="it may keep one core busy")
@@ -95,21 +108,14 @@ def test_outcomes_tell_what_was_freed_or_why_not():
     assert Outcome(FADVISE, Status.DONE, 10, 12).freed == 0
 
 
-def test_a_report_tells_before_after_and_what_is_left():
-    report = Report(PLAN, 512, 12, (), ("trainer (pid 99) keeps 12 pages locked",), interrupted=True)
-    assert list(report_lines(report)) == [
-        "before 512, after 12: 500 zombies freed",
-        "it was interrupted; what it had changed for a while is undone, and it can be run again",
-        "what is left, and why:",
-        "  - trainer (pid 99) keeps 12 pages locked",
-    ]
-
-
 def test_every_field_of_json_is_documented():
     report = Report(PLAN, 512, 12, (Outcome(FADVISE, Status.DONE, 512, 12),), ("why",))
+    saved = SavedPlan("20260101-000000-abcd", PLAN, "node", "m", "/", "b", 1)
+    fix = saved.begun().with_entry(0, details=details_of(report))
+    shelf = Shelf([fix], [Unreadable("20260101-000000-abcd", Path("/x"), "why")])
     documented = set(re.findall(r"`([\w-]+)`", PAGE.read_text()))
-    for document in (plan_json(PLAN, "node"), report_json(report, "node")):
-        assert document["version"] == 1
+    for document in (plan_json(saved), fix_json(fix), list_json(shelf)):
+        assert document["version"] == 2
         assert fields_of(document) <= documented
     assert {status.value for status in Status} | {risk.value for risk in Risk} <= documented
 
@@ -143,13 +149,13 @@ def test_a_plan_is_as_wide_as_the_terminal_and_breaks_no_command_or_path(width):
     assert len(lines) < len(list(plan_lines(Plan("zarf.service", None, "Stop it.", (HOLD,)), 30))) or width == 40
 
 
-def test_where_nobody_reads_on_a_terminal_nothing_is_broken():
+def test_without_a_terminal_no_line_is_broken():
     lines = list(plan_lines(Plan("zarf.service", None, "Stop it.", (HOLD,))))
     assert f"   why: {HOLD.why}" in lines
 
 
 @pytest.mark.root
-def test_a_ledger_that_is_broken_is_named_and_keeps_nobody_from_the_others(exhume, tmp_path):
+def test_a_ledger_that_is_broken_is_named_and_does_not_hide_the_others(exhume, tmp_path):
     fixes = tmp_path / "fix/fixes"
     fixes.mkdir(parents=True, mode=0o700)
     (tmp_path / "fix").chmod(0o700)

@@ -1,18 +1,13 @@
 """What `exhume fix plan TARGET` makes of a target, as its users meet it; where no service manager can be asked too."""
 
 import json
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from exhume.cli import fix_targets
 from exhume.diagnose.catalogue import catalogue
-from exhume.model.audit import Audit, Judged, Manager, Need, Needed, Origin, Provenance, Service, Trait
 from exhume.model.finding import Action
-from exhume.procfs.host import Host
 
 INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"
 
@@ -70,14 +65,3 @@ def test_a_node_without_a_bus_is_told(exhume, tmp_path):
     assert told.returncode == 2
     assert "systemd can't be reached: there is no D-Bus at" in told.stderr
     assert told.stderr.count("\n") == 1 and told.stderr.endswith("name the node's root directory with --root\n")
-
-
-@pytest.mark.root
-def test_without_a_target_what_only_never_worked_is_listed_and_left(monkeypatch):
-    service = Service(Manager.SYSTEMD, "zarf.service", "zarf.service", state="activating")
-    need = Need(Needed.NO, "never-worked", "none of 400 starts in 3 h went well")
-    row = Judged(service, (Trait.CRASH_LOOP,), ("it crash-loops",), Provenance(Origin.IMAGE, ""), need)
-    monkeypatch.setattr(fix_targets, "_audited", lambda node, options: Audit("node", 0, (row,)))
-    wanted = fix_targets._wanted(SimpleNamespace(root=SimpleNamespace(host=Host())), Namespace(target=None))
-    assert wanted.chosen == () and [each.target for each in wanted.not_included] == ["zarf.service"]
-    assert "unless it is named: 1 service is" in fix_targets._summary(wanted, ())

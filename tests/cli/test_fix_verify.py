@@ -15,8 +15,8 @@ import pytest
 from exhume.model.clock import NANOS, SystemClock
 from exhume.model.remedy import Effect, Measure, Step
 from exhume.remedy.ledger import Entry, Fix, Ledger, Mark, new_id
-from exhume.remedy.verify.baseline import Baseline
-from exhume.remedy.verify.observed import Observed
+from exhume.remedy.verify.measures import Series
+from exhume.remedy.verify.proof import Baseline
 
 pytestmark = pytest.mark.root
 
@@ -32,7 +32,7 @@ def machine() -> str:
         return ""
 
 
-def kept(place: Path, *observed: Observed, **changes) -> Fix:
+def kept(place: Path, *observed: Series, **changes) -> Fix:
     """A fix that was applied just now, in a ledger."""
     now = SystemClock().wall_ns()
     step = Step("stop", "Stop a \x1b[31mloop", "it fails", action="stop", effects=tuple(o.effect for o in observed))
@@ -44,8 +44,8 @@ def kept(place: Path, *observed: Observed, **changes) -> Fix:
     return Ledger(place).save(replace(fix, **changes))
 
 
-def before(effect: Effect, value: float, count: int = 60) -> Observed:
-    return Observed(effect, "live", 0, count * NANOS, (value,) * count, (1.0,) * count)
+def before(effect: Effect, value: float, count: int = 60) -> Series:
+    return Series(effect, "live", 0, count * NANOS, (value,) * count, (1.0,) * count)
 
 
 @pytest.mark.alone

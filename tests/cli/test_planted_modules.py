@@ -29,7 +29,8 @@ CASES = {
     "audit": "audit --dir {dir} --hours 1",
     "zombies": "zombies --dir {dir} --explain",
     "fix plan": "fix plan --dir {dir} --work-dir {new}",
-    "fix plan zombies": "fix plan zombies --apply --only fadvise --work-dir {new}",
+    "fix plan zombies": "fix plan zombies --work-dir {new}",
+    "fix apply zombies": "fix apply zombies --only fadvise --yes --baseline 0s --work-dir {new}",
     "fix list": "fix list --work-dir {new}",
     "lab list": "lab list --work {new}",
     "lab run": "lab run user-hog --for 1s --work {new}",
@@ -95,7 +96,13 @@ def test_no_command_loads_a_planted_module(case, trap, environment, small_record
     assert loaded(marks) == [], done.stderr
     assert "Traceback" not in done.stderr
     # A node without systemd and containers has nothing to audit, or to plan for.
-    nothing = {"audit": (0, 1, 3), "fix plan": (0, 1, 2)}
+    nothing = {
+        "audit": (0, 1, 3),
+        "fix plan": (0, 3),
+        "fix plan zombies": (0, 3),
+        "fix apply zombies": (0, 2),
+        "fix list": (3,),
+    }
     assert done.returncode in nothing.get(case, (0, 1)), done.stderr
 
 
@@ -127,12 +134,12 @@ def test_steps_of_a_score_load_no_planted_module(trap, environment, small_record
 def test_workers_of_a_remedy_load_no_planted_module(trap, monkeypatch, tmp_path):
     from threading import Event
 
-    from exhume.remedy.worker import Crew
+    from exhume.control.worker import Workers
 
     directory, marks, _ = trap
     (tmp_path / "setting").touch()
     monkeypatch.chdir(directory)
-    done = Crew(Event()).run({"job": "settings", "values": [(str(tmp_path / "setting"), "7")]}, 60)
+    done = Workers(Event()).run({"job": "settings", "values": [(str(tmp_path / "setting"), "7")]}, 60)
     assert (done.complete, done.error, loaded(marks)) == (True, 0, [])
 
 

@@ -11,11 +11,11 @@ import pytest
 from tests.lab.lab_program import until
 from tests.lab.lab_traces import memory_root
 
+from exhume.control.journal import FILE
 from exhume.lab.clean import clean
-from exhume.lab.leftovers import Leftovers, left_in
+from exhume.lab.leftovers import Leftovers, left_in, mount_points
 from exhume.lab.processes import Process
 from exhume.lab.programs.keeper import MARK, marked
-from exhume.lab.undo import mount_points
 from exhume.model.errors import LabError
 
 
@@ -27,7 +27,7 @@ def test_what_was_noted_is_read_again(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     leftovers.note("setting", path="/nowhere", value="1")
     leftovers.note("mount", path="/nowhere/at all")
-    assert Leftovers.read(leftovers.directory).entries == leftovers.entries
+    assert Leftovers.read(leftovers.directory).changes == leftovers.changes
     assert left_in(tmp_path) == [leftovers.directory]
     assert leftovers.undo() == []
     assert left_in(tmp_path) == []
@@ -55,20 +55,20 @@ def test_a_line_that_was_being_written_is_no_damage(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     leftovers.note("setting", path="/nowhere", value="1")
     leftovers.release()
-    path = leftovers.directory / "leftovers.jsonl"
+    path = leftovers.directory / FILE
     path.write_bytes(path.read_bytes() + b'{"kind": "mou')
-    assert [entry["kind"] for entry in Leftovers.read(leftovers.directory).entries] == ["setting"]
+    assert [each.kind for each in Leftovers.read(leftovers.directory).changes] == ["setting"]
     assert clean(tmp_path).runs == [leftovers.directory]
 
 
 @pytest.mark.parametrize(
-    "content", [b"\n", b"not json\n", b'{"boot": "x"}\n', b'{"version": 1, "boot": "x"}\n[]\n', b""]
+    "content", [b"\n", b"not json\n", b'{"boot_id": "x"}\n', b'{"version": 1, "boot_id": "x"}\n[]\n', b""]
 )
 def test_a_damaged_list_is_told_and_the_others_are_cleaned(tmp_path: Path, content: bytes) -> None:
     damaged, whole = begin(tmp_path, "damaged"), begin(tmp_path, "whole")
     for each in (damaged, whole):
         each.release()
-    (damaged.directory / "leftovers.jsonl").write_bytes(content)
+    (damaged.directory / FILE).write_bytes(content)
     cleaned = clean(tmp_path)
     assert cleaned.runs == [whole.directory]
     assert [str(damaged.directory) in said and "is damaged" in said for said in cleaned.failed] == [True]
@@ -78,8 +78,8 @@ def test_a_damaged_list_is_told_and_the_others_are_cleaned(tmp_path: Path, conte
 def test_a_list_of_another_version_is_left_alone(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     leftovers.release()
-    head = {"version": 2, "boot": leftovers.boot}
-    (leftovers.directory / "leftovers.jsonl").write_text(json.dumps(head) + "\n")
+    head = {"version": 2, "boot_id": leftovers.journal.boot_id}
+    (leftovers.directory / FILE).write_text(json.dumps(head) + "\n")
     with pytest.raises(LabError, match="another version"):
         Leftovers.read(leftovers.directory)
 
@@ -94,8 +94,8 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
 def test_after_a_reboot_only_files_are_removed(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
         leftovers = begin(tmp_path)
-        leftovers.boot = "another"
         leftovers.note("process", pid=other.pid, started=Process.of(other.pid).started)
+        leftovers.journal.earlier_boot = True
         assert leftovers.undo() == []
         assert other.poll() is None
         other.kill()

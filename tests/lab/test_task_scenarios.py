@@ -9,6 +9,7 @@ from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
 from exhume.collect.sources.exit_codes import ExitCodes
+from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import stage
 
@@ -83,7 +84,7 @@ def test_a_service_fails_and_is_started_again(tmp_path: Path, seed: int) -> None
 
     with stage("loop", seconds=PATIENCE_S, seed=seed, work=tmp_path) as playing:
         assert play_until(playing, SCENARIOS["crash-loop"].play, failed_twice)
-        cgroups = [Path(str(entry["path"])) for entry in playing.leftovers.entries if entry["kind"] == "cgroup"]
+        cgroups = [Path(each.path) for each in playing.leftovers.changes if isinstance(each, OwnCgroup)]
         supervisor = playing.running[0].pid
     codes.close()
     assert not any(cgroup.exists() for cgroup in cgroups)

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from exhume.remedy.fixes import Point
+from exhume.remedy.fixer import Point
 from exhume.remedy.ledger import Entry
 
 # What changes files; a crash can come before any of them.

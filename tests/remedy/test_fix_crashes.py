@@ -9,18 +9,17 @@ import pytest
 from tests.remedy.killing import die_at_call, die_at_point, killed
 from tests.remedy.pretend_systemd import UNITS, PretendSystemd
 
+from exhume.control.managers import Controls
+from exhume.control.unit_files import OwnFiles
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Plan
 from exhume.model.stop import Stop
-from exhume.remedy.fixes import Fixer, Point
-from exhume.remedy.ledger import Entry, Fix, FixState, Ledger, Mark, new_id
-from exhume.remedy.plans import SavedPlan
+from exhume.remedy.fixer import Fixer, Point
+from exhume.remedy.ledger import Entry, Fix, FixState, Ledger, Mark, SavedPlan, new_id
 from exhume.remedy.services.actions import service_actions
-from exhume.remedy.services.chosen import Chosen
-from exhume.remedy.services.controls import Controls
-from exhume.remedy.services.own_files import OwnFiles
-from exhume.remedy.services.plan import Planner
-from exhume.remedy.services.surroundings import Surroundings
+from exhume.remedy.services.planner import Planner
+from exhume.remedy.services.refusals import Surroundings
+from exhume.remedy.services.steps import Selection
 
 AGENT, TIMER, READER = "agent.service", "agent.timer", "reader.service"
 # One for all: each holds two files open.
@@ -51,7 +50,7 @@ class Node:
 
     def begun(self) -> Fix:
         """A fix of two services, written down, nothing done."""
-        chosen = [Chosen(Service(Manager.SYSTEMD, name, name)) for name in (AGENT, LONG)]
+        chosen = [Selection(Service(Manager.SYSTEMD, name, name)) for name in (AGENT, LONG)]
         now = 1_790_000_000_000_000_000
         planner = Planner(self.controls, self.files, Surroundings(), new_id(now), "now", force_required=True)
         steps, refused = planner.steps(chosen)

@@ -8,16 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from exhume.control.journal import JournalError
+from exhume.control.managers import ActionFailed, Kept, Left
 from exhume.model.clock import NANOS
 from exhume.model.errors import ExhumeError, UsageError
-from exhume.model.remedy import Effect, Measure, Plan, Risk, Step
+from exhume.model.remedy import Effect, Measure, Plan, Risk, Step, StepResult
 from exhume.model.stop import Stop
 from exhume.present.fix_list import list_json, list_lines
-from exhume.remedy.documents import DocumentError
-from exhume.remedy.fixes import Fixer
-from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, check_id, new_id
-from exhume.remedy.plans import OLDEST_S, SavedPlan, last_plan, save_plan
-from exhume.remedy.services.controls import ActionFailed, Kept, Left
+from exhume.remedy.fixer import Fixer
+from exhume.remedy.ledger import (
+    OLDEST_S,
+    Fix,
+    FixState,
+    Ledger,
+    Mark,
+    SavedPlan,
+    check_id,
+    last_plan,
+    new_id,
+    save_plan,
+)
 
 NOW = 1_790_000_000 * NANOS
 STEP = Step(
@@ -56,7 +66,7 @@ def test_only_root_can_read_or_leave_orders(tmp_path):
     save_plan(work, saved())
     assert [oct(path.stat().st_mode & 0o777) for path in (work, work / "plans")] == ["0o700", "0o700"]
     work.chmod(0o777)
-    with pytest.raises(DocumentError, match="can be written by others"):
+    with pytest.raises(JournalError, match="can be written by others"):
         save_plan(work, saved())
 
 
@@ -66,12 +76,12 @@ def test_only_root_can_read_or_leave_orders(tmp_path):
 def test_a_plan_or_a_fix_that_is_none_is_told_in_a_sentence(tmp_path, text):
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans/last.json").write_text(text)
-    with pytest.raises(DocumentError) as told:
+    with pytest.raises(JournalError) as told:
         last_plan(tmp_path)
     assert "\n" not in str(told.value)
     (tmp_path / "fixes").mkdir()
     (tmp_path / "fixes/20260101-000000-abcd.json").write_text(text)
-    with pytest.raises(DocumentError):
+    with pytest.raises(JournalError):
         Ledger(tmp_path).read("20260101-000000-abcd")
 
 
@@ -98,7 +108,7 @@ def test_one_that_can_t_be_read_hides_no_other(tmp_path):
     "id_", ["", "x", "../../../etc/passwd", "20260101-000000-abcd/../x", "20260101-000000-ABCD\n", "-rf"]
 )
 def test_ids_are_no_paths(tmp_path, id_):
-    with pytest.raises(UsageError, match="no id of a fix"):
+    with pytest.raises(UsageError, match="not a fix id"):
         Ledger(tmp_path).read(id_)
     assert check_id("20260101-000000-abcd")
 
@@ -111,7 +121,7 @@ def test_a_disk_that_is_full_is_told_and_the_old_ledger_stays(tmp_path, monkeypa
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DocumentError, match="No space left"):
+    with pytest.raises(JournalError, match="No space left"):
         ledger.save(replace(fix, applied_at=NOW))
     assert ledger.read(fix.id) == fix
 
@@ -146,7 +156,7 @@ def test_plans_that_nobody_applied_do_not_pile_up(tmp_path):
 
 
 class Deed:
-    """An action that does as it is told."""
+    """An action that records its calls, and raises what it is given."""
 
     def __init__(self, **errors: ExhumeError) -> None:
         self.errors, self.done = errors, []
@@ -157,7 +167,7 @@ class Deed:
 
     def do(self, step, before):
         assert before == {"was": step.id}
-        return self._at("do", step)
+        return StepResult(self._at("do", step))
 
     def undo(self, step, before):
         assert before == {"was": step.id}
@@ -255,11 +265,11 @@ def test_a_ledger_that_cannot_be_written_keeps_an_apply_back_but_no_rollback(tmp
     # Others could write there now, so it is not written to any more.
     (tmp_path / "fixes").chmod(0o777)
     deed = Deed()
-    with pytest.raises(DocumentError):
+    with pytest.raises(JournalError):
         fixer(tmp_path, deed).apply(fresh)
     assert deed.done == ["look three"]
     deed = Deed()
-    with pytest.raises(DocumentError):
+    with pytest.raises(JournalError):
         fixer(tmp_path, deed).roll_back(fix)
     assert deed.done == ["undo two", "undo one"]
     # Once more, with a ledger: nothing is lost by it.

@@ -6,17 +6,17 @@ import stat
 
 import pytest
 
+from exhume.control.changes import SwapOff, hold_journal
+from exhume.control.journal import FILE, JournalError, write_document
 from exhume.model.clock import read_boot_id
 from exhume.procfs.host import Host
-from exhume.remedy.documents import DocumentError, write_document
-from exhume.remedy.journal import Change, JournalError, hold_journal
 
 
 def planted(place, path) -> None:
-    change = {"what": "setting", "path": str(path), "priority": 0, "was": "their text"}
-    content = {"version": 1, "boot_id": read_boot_id(Host().proc), "changes": [change]}
+    change = {"id": 1, "kind": "cgroup-settings", "values": [[str(path), "their text"]]}
+    head = {"version": 1, "boot_id": read_boot_id(Host().proc)}
     place.mkdir(exist_ok=True)
-    (place / "journal.json").write_text(json.dumps(content))
+    (place / FILE).write_text("".join(json.dumps(line) + "\n" for line in (head, change)))
 
 
 @pytest.mark.root
@@ -24,7 +24,7 @@ def test_a_journal_in_a_directory_of_another_user_is_refused(tmp_path):
     place = tmp_path / "work"
     planted(place, tmp_path / "victim")
     os.chown(place, 65534, 65534)
-    with pytest.raises(DocumentError, match="can be written by others"), hold_journal(place, Host()):
+    with pytest.raises(JournalError, match="can be written by others"), hold_journal(place, Host()):
         pytest.fail("it was taken")
 
 
@@ -40,19 +40,31 @@ def test_journals_and_documents_are_for_their_owner_alone(tmp_path):
     try:
         place = tmp_path / "work"
         with hold_journal(place, Host()) as journal:
-            journal.add(Change("swap-off", "/dev/none"))
-            write_document(place / "fixes" / "x.json", {"version": 1})
+            journal.add(SwapOff("/dev/none", 0))
+            write_document(place / "fixes" / "x.json", 1, {})
             found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.rglob("*"))}
     finally:
         os.umask(before)
-    assert found == {"work": 0o700, "fixes": 0o700, "journal.json": 0o600, "x.json": 0o600}
+    assert found == {"work": 0o700, "fixes": 0o700, FILE: 0o600, "x.json": 0o600}
 
 
 def test_a_planted_link_is_not_written_through(tmp_path):
     victim, place = tmp_path / "victim", tmp_path / "work"
     victim.write_text("precious")
-    place.mkdir()
-    (place / ".journal.json").symlink_to(victim)
+    (place / "fixes").mkdir(parents=True)
+    (place / "fixes" / ".x.json").symlink_to(victim)
+    write_document(place / "fixes" / "x.json", 1, {})
+    (place / FILE).symlink_to(victim)
+    with pytest.raises(JournalError, match=FILE), hold_journal(place, Host()):
+        pytest.fail("it was taken")
+    assert victim.read_text() == "precious"
+
+
+def test_a_journal_that_becomes_a_link_is_not_written_through(tmp_path):
+    victim, place = tmp_path / "victim", tmp_path / "work"
+    victim.write_text("precious")
     with hold_journal(place, Host()) as journal:
-        journal.add(Change("swap-off", "/dev/none"))
+        (place / FILE).symlink_to(victim)
+        with pytest.raises(JournalError, match="can't be written"):
+            journal.add(SwapOff("/dev/none", 0))
     assert victim.read_text() == "precious"

@@ -87,8 +87,7 @@ COMMANDS = {
     ),
     "fix": Command(
         "Plan, apply, verify and roll back the removal of a finding.",
-        ("exhume fix plan zombies", "exhume fix apply ecs.service", "exhume fix rollback"),
-        "exhume.cli.fix",
+        ("exhume fix plan ecs.service", "exhume fix apply", "exhume fix rollback"),
     ),
     "lab": Command(
         "Make pathologies and synthetic recordings to test with.",

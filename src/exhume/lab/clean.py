@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from exhume.control.files import lock_directory
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy, remove_below
 from exhume.lab.leftovers import Leftovers, left_in
 from exhume.lab.pins import take_down
-from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in, lock_directory
+from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies, parse_controllers
 from exhume.collect.sources.cgroups import read_cgroup_stat
-from exhume.lab.traces import lock_directory
+from exhume.control.files import lock_directory
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
 

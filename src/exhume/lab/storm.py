@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exhume.control.swap import swaps
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.pins import PINS
 from exhume.lab.processes import Started, spinner_on
@@ -19,7 +20,6 @@ from exhume.lab.zombies import Progress
 from exhume.model.errors import LabError, UsageError
 from exhume.procfs.cpulist import online_cpus
 from exhume.procfs.host import Host
-from exhume.remedy.swaps import swaps
 
 # A read that walks takes 70 us for each zombie; one that doesn't takes 20 us, however many there are.
 _SLOW_READ_S = 0.002

@@ -4,10 +4,9 @@ import errno
 import os
 from pathlib import Path
 
+from exhume.control.swap import FIRST, is_on, make_swapfile, swap_off, swap_on
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
-from exhume.remedy.swapfile import FIRST, make_swapfile, swap_off, swap_on
-from exhume.remedy.swaps import is_on
 
 
 def begin_swapping(path: Path, size: int) -> None:

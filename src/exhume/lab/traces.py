@@ -1,4 +1,4 @@
-"""What the lab leaves on a machine, written down before it is made, so that it can be removed even after kill -9.
+"""What a lab of zombies leaves on a machine, recorded before it is made, so that it can be removed even after kill -9.
 
 Each lab is a directory below the work directory: its files, its mount points, and the list of what lies elsewhere (a
 cgroup, processes). The directory is locked while a process works on the lab; the kernel takes the lock back when that
@@ -6,18 +6,19 @@ process dies.
 """
 
 import errno
-import fcntl
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from exhume.control.files import lock_directory, write_atomic
+from exhume.control.journal import JournalError, read_document
 from exhume.lab.processes import Process
+from exhume.model.clock import read_boot_id
 from exhume.model.errors import LabError
-from exhume.procfs.host import Host
 
 DEFAULT_WORK = Path("/var/lib/exhume-lab")
 _LIST = "traces.json"
@@ -47,10 +48,10 @@ class Traces:
         directory.parent.mkdir(parents=True, exist_ok=True)
         if directory.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(directory))
-        # Made aside and renamed: however early it is killed, what it leaves can be told from other people's files.
+        # Made aside and renamed: however early it is killed, what it leaves is known as the lab's.
         aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=directory.parent))
         aside.chmod(0o755)
-        traces = cls(aside, boot_id(Host()), pin, cgroup, cgroup_version)
+        traces = cls(aside, read_boot_id(), pin, cgroup, cgroup_version)
         if not traces.lock():
             raise LabError(f"{directory.parent} is being cleaned; try again")
         traces.save()
@@ -62,13 +63,11 @@ class Traces:
     def read(cls, directory: Path) -> Self | None:
         """The lab of a directory; None when it holds none."""
         try:
-            content: dict[str, Any] = json.loads((directory / _LIST).read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+            content = read_document(directory / _LIST, _VERSION)
+        except FileNotFoundError:
             return None
-        except ValueError:
-            raise LabError(f"{directory / _LIST} is damaged; remove what it names by hand") from None
-        if content.pop("version") != _VERSION:
-            raise LabError(f"{directory} was made by another version of exhume; clean it with that one")
+        except JournalError as error:
+            raise LabError(str(error)) from None
         processes = [Process(**each) for each in content.pop("processes")]
         return cls(directory=directory, cgroup=Path(content.pop("cgroup")), processes=processes, **content)
 
@@ -76,12 +75,7 @@ class Traces:
         """Write the list, whole or not at all."""
         content = asdict(self) | {"version": _VERSION, "cgroup": os.fspath(self.cgroup)}
         del content["directory"], content["_lock"]
-        beside = self.directory / f".{_LIST}"
-        with beside.open("w") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(self.path)
+        write_atomic(self.path, json.dumps(content).encode(), 0o644)
 
     def lock(self) -> bool:
         """Take the lab for this process; False when another one has it."""
@@ -101,18 +95,7 @@ class Traces:
     @property
     def of_this_boot(self) -> bool:
         """A reboot takes everything but the files."""
-        return self.boot == boot_id(Host())
-
-
-def lock_directory(directory: Path) -> int:
-    """A descriptor that holds the lock of a directory while it is open; -1 when another process has it."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return -1
-    return fd
+        return self.boot == read_boot_id()
 
 
 def labs_in(work: Path) -> Iterator[Path]:
@@ -122,8 +105,3 @@ def labs_in(work: Path) -> Iterator[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return
     yield from sorted(found, key=lambda directory: directory.stat().st_mtime_ns)
-
-
-def boot_id(host: Host) -> str:
-    """What tells this boot from others."""
-    return (host.proc / "sys/kernel/random/boot_id").read_text().strip()

@@ -72,7 +72,13 @@ def foreign(path: Path) -> OSError:
     return OSError(errno.EPERM, "it belongs to another user or is a link", os.fspath(path))
 
 
-def open_to_others(path: Path) -> bool:
-    """Whether another user owns a directory, or can write to it. Raises OSError."""
-    known = path.stat()
-    return known.st_uid not in trusted_users() or bool(known.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+def open_to_others(path: Path, *, sticky_allowed: bool = False) -> bool:
+    """Whether another user owns a directory or the link to it, or can write to it. Raises OSError.
+
+    In a sticky directory (/tmp) others can make names, but not replace those of another user.
+    """
+    link, known = path.lstat(), path.stat()
+    if {link.st_uid, known.st_uid} - set(trusted_users()):
+        return True
+    writable = bool(known.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return writable and not (sticky_allowed and known.st_mode & stat.S_ISVTX)

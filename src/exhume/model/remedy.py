@@ -1,7 +1,9 @@
-"""The words for remedies: a plan of steps, what came of each, and how things stand afterwards."""
+"""Remedies: a plan of steps, the outcome of each, and the verification afterwards."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Risk(StrEnum):
@@ -14,7 +16,7 @@ class Risk(StrEnum):
 
 
 class Measure(StrEnum):
-    """What can be watched before and after a fix."""
+    """What is measured before and after a fix."""
 
     ZOMBIES = "zombies"
     ZOMBIE_GROWTH = "zombie-growth"
@@ -40,8 +42,9 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do. `action` names how it is carried out, on which `targets` (files, cgroups, swaps, processes);
-    `commands` are the same in words that a person could type. A step without an action is for a person to take.
+    """One thing to do. `action` names how it is carried out, on which `targets` (files, cgroups, swaps, processes) and
+    with which `params`; `commands` are the same for a person to type. A step without an action is for a person to take.
+    `parts` are the steps that it consists of, as far as they are known when it is planned.
 
     `cpu_seconds` is the predicted cost on one core; a `spike` is one that a node may feel, so it has to be accepted.
     `dependents` are the units or containers that may rely on the target; `files` are those that it writes, path and
@@ -66,6 +69,8 @@ class Step:
     files: tuple[tuple[str, str], ...] = ()
     effects: tuple["Effect", ...] = ()
     undo_commands: tuple[str, ...] = ()
+    params: tuple[tuple[str, str], ...] = ()
+    parts: tuple["Step", ...] = ()
 
     @property
     def automatic(self) -> bool:
@@ -73,8 +78,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Unasked:
-    """Something that a plan for everything leaves out, and why; whoever names `target` gets it."""
+class NotIncluded:
+    """Something that a plan for everything leaves out, and why; a plan that names `target` includes it."""
 
     target: str
     why: str
@@ -92,7 +97,7 @@ class Plan:
     steps: tuple[Step, ...] = ()
     blind_spots: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
-    not_included: tuple[Unasked, ...] = ()
+    not_included: tuple[NotIncluded, ...] = ()
 
 
 class Status(StrEnum):
@@ -100,7 +105,7 @@ class Status(StrEnum):
 
     DONE = "done"
     NOT_NEEDED = "not-needed"
-    NOT_ASKED = "not-asked"
+    NOT_REQUESTED = "not-requested"
     MANUAL = "manual"
     REFUSED = "refused"
     TIMED_OUT = "timed-out"
@@ -128,8 +133,16 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class StepResult:
+    """What carrying out a step returned: a sentence worth knowing, and the figures behind it (JSON values)."""
+
+    why: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """How it was, what was done, how it is, and why something is left."""
+    """The counts before and after a plan against zombies, what was done, and why something is left."""
 
     plan: Plan
     before: int | None
@@ -162,7 +175,7 @@ class Stretch:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """A measure before and after, the verdict, and the reason for it in a sentence. `as_expected` is whether it did
-    what the plan promised: what was to stop may have improved, and still go on."""
+    what the plan promised: what should stop may have improved, and still go on."""
 
     effect: Effect
     unit: str
@@ -175,7 +188,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The proof, or that there is none: fit to close a ticket with. Times are wall nanoseconds."""
+    """The verdict on every measure of a fix. Times are wall nanoseconds."""
 
     node: str
     fix: str

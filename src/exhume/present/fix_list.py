@@ -1,4 +1,4 @@
-"""Fixes and how they stand, as JSON and as lines for people."""
+"""Fixes and their states, as JSON and as lines of text."""
 
 from collections.abc import Iterator
 from datetime import UTC
@@ -7,7 +7,7 @@ from typing import Any
 from exhume.model.times import format_moment
 from exhume.remedy.ledger import Fix, FixState, Shelf
 
-VERSION = 1
+VERSION = 2
 _NEXT = {
     FixState.UNFINISHED: "exhume fix apply{where}, or exhume fix rollback {id}{where}",
     FixState.APPLIED: "exhume fix verify {id}{where}",
@@ -46,6 +46,7 @@ def _fix(fix: Fix) -> dict[str, Any]:
                 "automatic": entry.step.automatic,
                 "mark": entry.mark.value,
                 "why": entry.why,
+                "details": dict(entry.details),
                 "began_at": _moment(entry.began_at),
                 "ended_at": _moment(entry.ended_at),
             }
@@ -60,6 +61,8 @@ def fix_lines(fix: Fix, where: str = "") -> Iterator[str]:
     yield f"  {fix.summary}"
     for entry in fix.entries:
         yield f"  {entry.mark.value:<8} {entry.step.title}{f' ({entry.why})' if entry.why else ''}"
+        for reason in entry.details.get("left_because", ()):
+            yield f"           left: {reason}"
     yield from _next(fix, where)
 
 

@@ -1,4 +1,4 @@
-"""Plans and reports of remedies, as JSON and as lines for people."""
+"""Plans and outcomes of remedies, as JSON and as lines of text."""
 
 import shlex
 import textwrap
@@ -6,25 +6,25 @@ from collections.abc import Iterator
 from datetime import UTC
 from typing import Any
 
-from exhume.model.remedy import Outcome, Plan, Report, Status, Step
-from exhume.model.text import count
+from exhume.model.remedy import Outcome, Plan, Status, Step
 from exhume.model.times import format_moment
-from exhume.remedy.plans import SavedPlan
+from exhume.remedy.ledger import SavedPlan
 
-VERSION = 1
+VERSION = 2
 _SHOWN, _ALL_SHOWN = 3, 12
 _ZOMBIES = "zombies"
-# Lines that are narrower than this are no help to anybody.
+# Narrower lines can't be read.
 _NARROWEST = 40
 
 
-def plan_json(plan: Plan, node: str, saved: SavedPlan | None = None) -> dict[str, Any]:
-    """A plan; what `exhume fix plan --json` prints. One that was kept has an id, and the time when it was made."""
+def plan_json(saved: SavedPlan) -> dict[str, Any]:
+    """A plan; what `exhume fix plan --json` prints."""
+    plan = saved.plan
     return {
         "version": VERSION,
-        "node": node,
-        "id": saved.id if saved else None,
-        "made_at": format_moment(saved.made_at, UTC, digits=3) if saved else None,
+        "node": saved.node,
+        "id": saved.id,
+        "made_at": format_moment(saved.made_at, UTC, digits=3),
         "target": plan.target,
         "count": plan.count,
         "summary": plan.summary,
@@ -34,33 +34,6 @@ def plan_json(plan: Plan, node: str, saved: SavedPlan | None = None) -> dict[str
             {"target": each.target, "why": each.why, "command": plan_command(each.target)} for each in plan.not_included
         ],
         "blind_spots": list(plan.blind_spots),
-        "applied": None,
-    }
-
-
-def report_json(report: Report, node: str) -> dict[str, Any]:
-    """The same with what was done."""
-    return plan_json(report.plan, node) | {
-        "applied": {
-            "before": report.before,
-            "after": report.after,
-            "interrupted": report.interrupted,
-            "outcomes": [
-                {
-                    "id": outcome.step.id,
-                    "status": outcome.status.value,
-                    "before": outcome.before,
-                    "after": outcome.after,
-                    "freed": outcome.freed,
-                    "seconds": round(outcome.seconds, 3),
-                    "cpu_seconds": round(outcome.cpu_seconds, 3),
-                    "core": outcome.core,
-                    "why": outcome.why,
-                }
-                for outcome in report.outcomes
-            ],
-            "left_because": list(report.left_because),
-        }
     }
 
 
@@ -86,6 +59,7 @@ def _step_json(step: Step) -> dict[str, Any]:
             {"measure": effect.measure.value, "expected": effect.expected, "subject": effect.subject}
             for effect in step.effects
         ],
+        "parts": [_step_json(part) for part in step.parts],
     }
 
 
@@ -95,14 +69,15 @@ def plan_command(target: str) -> str:
 
 
 def plan_lines(plan: Plan, width: int | None = None) -> Iterator[str]:
-    """A plan to read, in lines of that width (None: unbroken, for who is no terminal). A command or a path is never
-    broken: whoever copies it has all of it."""
+    """A plan in lines of that width (None: unbroken, without a terminal). A step with parts is shown by its parts; a
+    command or a path is never broken, so that it can be copied."""
     yield from _wrapped(plan.summary, width, "", "")
-    for number, step in enumerate(plan.steps, 1):
+    steps = [part for step in plan.steps for part in step.parts or (step,)]
+    for number, step in enumerate(steps, 1):
         yield ""
         yield from _wrapped(f"{number}. {step.title}  [{step.id}]", width, "", "   ")
-        for said in _said(step, frees=step.frees_at_most is not None or plan.target == _ZOMBIES):
-            yield from _wrapped(said, width)
+        for line in _lines_of(step, frees=step.frees_at_most is not None or plan.target == _ZOMBIES):
+            yield from _wrapped(line, width)
         if step.files or step.commands:
             yield from _wrapped("by hand:" if step.automatic else "what to type:", width)
         for path, content in step.files:
@@ -129,14 +104,14 @@ def plan_lines(plan: Plan, width: int | None = None) -> Iterator[str]:
                 yield from _wrapped(line, width, "  - ", "    ")
 
 
-def _said(step: Step, *, frees: bool) -> Iterator[str]:
-    """What there is to say of a step, besides its files and commands."""
+def _lines_of(step: Step, *, frees: bool) -> Iterator[str]:
+    """The lines about a step, without its files and commands."""
     yield f"why: {step.why}"
     if step.effects:
         yield f"should change: {_effects(step)}"
     if frees:
         yield f"frees: {_frees(step)}; risk: {step.risk.value}"
-        yield f"cost: {cost_words(step)}"
+        yield f"cost: {format_cost(step)}"
     else:
         yield f"risk: {step.risk.value}{'' if step.automatic else '; for a person to do'}"
     if step.dependents:
@@ -156,7 +131,7 @@ def _effects(step: Step) -> str:
     return "; ".join(named + ([f"no worse: {', '.join(stay)}"] if stay else []))
 
 
-def cost_words(step: Step) -> str:
+def format_cost(step: Step) -> str:
     """What a step may cost, and that it is a spike."""
     if not step.automatic:
         return "a person's time"
@@ -177,21 +152,6 @@ def outcome_line(outcome: Outcome) -> str:
         why = f" ({outcome.status.value}: {outcome.why})" if outcome.why else ""
         return f"{step.id}: {numbers}; {cost}{why}"
     return f"{step.id}: {outcome.status.value}: {outcome.why}"
-
-
-def report_lines(report: Report, width: int | None = None) -> Iterator[str]:
-    """Before, after, and what is left and why."""
-    if report.before is None or report.after is None:
-        yield "before and after could not be counted"
-    else:
-        freed = max(0, report.before - report.after)
-        yield f"before {report.before:,}, after {report.after:,}: {count(freed, 'zombie')} freed"
-    if report.interrupted:
-        yield "it was interrupted; what it had changed for a while is undone, and it can be run again"
-    if report.left_because:
-        yield "what is left, and why:"
-        for reason in report.left_because:
-            yield from _wrapped(reason, width, "  - ", "    ")
 
 
 def _frees(step: Step) -> str:

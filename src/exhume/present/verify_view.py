@@ -1,4 +1,4 @@
-"""The proof of a fix as programs read it, and the words that its surfaces share."""
+"""The proof of a fix as JSON, and the text that its views share."""
 
 from datetime import tzinfo
 from typing import Any
@@ -6,15 +6,14 @@ from typing import Any
 from exhume.model.remedy import Change, Effect, Measure, Stretch, Verification, Verified
 from exhume.model.text import count
 from exhume.model.times import format_moment
-from exhume.remedy.verify.lasting import lasting
-from exhume.remedy.verify.measures import MEANINGS, SHARE, Kind, number, told
+from exhume.remedy.verify.measures import MEASURES, SHARE, Kind, format_duration, format_number, format_value
 
 VERSION = 1
-CHANGE_WORDS = {
+CHANGE_LABELS = {
     Change.IMPROVED: "improved",
     Change.UNCHANGED: "unchanged",
     Change.WORSE: "worse",
-    Change.UNPROVEN: "not enough evidence",
+    Change.UNPROVEN: "not proven",
 }
 _EXPECTED = {"fall": "to fall", "stop": "to stop", "stay": "to stay as it was", "rise": "to rise"}
 
@@ -30,12 +29,16 @@ def verdict(verification: Verification) -> str:
 
 
 def not_ruled_out(verification: Verification) -> list[Verified]:
-    """What should stay as it was, and of which harm is neither seen nor ruled out; nothing, where that was all there
-    was to prove."""
+    """Measures that should stay as they were, for which harm is neither seen nor ruled out; none where that was all
+    there was to prove."""
     measures = verification.measures
     if all(each.effect.expected == "stay" for each in measures):
         return []
-    return [each for each in measures if each.effect.expected == "stay" and each.change is Change.UNPROVEN]
+    return [
+        each
+        for each in measures
+        if each.effect.expected == "stay" and each.change is Change.UNPROVEN and not each.as_expected
+    ]
 
 
 def sentence(verification: Verification) -> str:
@@ -67,41 +70,41 @@ def sentence(verification: Verification) -> str:
 
 def title(effect: Effect) -> str:
     """The measure, and whose it is."""
-    name = MEANINGS[effect.measure].title
+    name = MEASURES[effect.measure].title
     return f"{name} of {effect.subject}" if effect.subject else name
 
 
-def expected_words(effect: Effect) -> str:
+def format_expected(effect: Effect) -> str:
     return _EXPECTED.get(effect.expected, effect.expected)
 
 
-def value_words(measure: Measure, stretch: Stretch) -> str:
-    return told(measure, stretch.value)
+def format_stretch_value(measure: Measure, stretch: Stretch) -> str:
+    return format_value(measure, stretch.value)
 
 
-def both_words(verified: Verified) -> str:
+def format_both(verified: Verified) -> str:
     """`2,950 → 8 a second`."""
     measure, before, after = verified.effect.measure, verified.before, verified.after
-    if before.value is None or after.value is None or MEANINGS[measure].unit == SHARE:
-        return f"{told(measure, before.value)} → {told(measure, after.value)}"
-    return f"{number(before.value)} → {told(measure, after.value)}"
+    if before.value is None or after.value is None or MEASURES[measure].unit == SHARE:
+        return f"{format_value(measure, before.value)} → {format_value(measure, after.value)}"
+    return f"{format_number(before.value)} → {format_value(measure, after.value)}"
 
 
-def lengths_words(verified: Verified) -> str:
+def format_lengths(verified: Verified) -> str:
     """Over how long it was measured, and from where."""
     parts = []
     for stretch, when in ((verified.before, "before"), (verified.after, "since")):
-        over = f"{lasting(stretch.seconds)} {when}" if stretch.observations else f"not measured {when}"
+        over = f"{format_duration(stretch.seconds)} {when}" if stretch.observations else f"not measured {when}"
         parts.append(f"{over} ({stretch.source})" if stretch.observations else over)
     return ", ".join(parts)
 
 
-def stretch_words(measure: Measure, stretch: Stretch) -> str:
+def format_stretch(measure: Measure, stretch: Stretch) -> str:
     """Over how long, in how many observations, from where."""
     if not stretch.observations:
         return "not measured"
-    over = lasting(stretch.seconds)
-    if MEANINGS[measure].kind is Kind.EVENTS:
+    over = format_duration(stretch.seconds)
+    if MEASURES[measure].kind is Kind.EVENTS:
         return f"over {over}, {stretch.source}"
     return f"over {over}, {count(stretch.observations, 'observation')}, {stretch.source}"
 

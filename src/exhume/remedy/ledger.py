@@ -1,7 +1,7 @@
-"""The ledger of fixes: each step is written down, with what was there before, before it is done.
+"""The ledger: plans, and fixes with what was there before each step, on the disk before the step is taken.
 
-A fix is one file. Whatever moment the program ends at, the file tells what was done, and what may have been begun; that
-is enough to undo it, and to go on with it, also after a reboot.
+A fix is one atomic document. Whenever the program ends, it holds what was done and what may have been begun; that is
+enough to undo it, and to continue it, also after a reboot.
 """
 
 import re
@@ -13,13 +13,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from exhume.control.journal import JournalError, prune_documents, read_document, write_document
 from exhume.model.clock import NANOS
 from exhume.model.errors import UsageError
-from exhume.model.remedy import Effect, Step
-from exhume.remedy.documents import DocumentError, read_document, step_from, write_document
+from exhume.model.remedy import Effect, Measure, NotIncluded, Plan, Risk, Step
 
 VERSION = 1
 _FIXES = "fixes"
+_PLANS, _LAST = "plans", "last.json"
+# Plans that were never applied are of no use for long.
+_KEPT = 50
+OLDEST_S = 24 * 3600
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
 
@@ -48,7 +52,8 @@ class FixState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A step of a fix. `before` is what it found (None: it was not begun); times are wall nanoseconds."""
+    """A step of a fix. `before` is what it found (None: it was not begun), `details` are the figures of its result;
+    times are wall nanoseconds."""
 
     step: Step
     mark: Mark = Mark.PLANNED
@@ -56,6 +61,7 @@ class Entry:
     began_at: int | None = None
     ended_at: int | None = None
     why: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def touched(self) -> bool:
@@ -65,7 +71,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A plan that was begun. `root` is where the node's files were, `machine` says which node it is; `baseline` are the
+    """A plan that was begun. `root` is where the node's files were, `machine` is its machine id; `baseline` are the
     measures before anything was done."""
 
     id: str
@@ -99,7 +105,7 @@ class Fix:
 
     @property
     def done(self) -> tuple[str, ...]:
-        """What was done, in words."""
+        """The titles of the steps that were done."""
         return tuple(entry.step.title for entry in self.entries if entry.mark is Mark.DONE)
 
     def with_entry(self, index: int, **changes: Any) -> "Fix":
@@ -117,7 +123,7 @@ def new_id(now: int) -> str:
 def check_id(text: str) -> str:
     """The id, when it is one. Raises UsageError."""
     if not _ID.fullmatch(text):
-        raise UsageError(f"{text!r} is no id of a fix; exhume fix list has them")
+        raise UsageError(f"{text!r} is not a fix id; see exhume fix list")
     return text
 
 
@@ -145,17 +151,17 @@ class Ledger:
     place: Path
 
     def save(self, fix: Fix) -> Fix:
-        """It is on the disk when this returns. Raises DocumentError."""
-        write_document(self._path(fix.id), {"version": VERSION, **asdict(fix)})
+        """It is on the disk when this returns. Raises JournalError."""
+        write_document(self._path(fix.id), VERSION, asdict(fix))
         return fix
 
     def read(self, id_: str) -> Fix:
-        """The fix of that id. Raises UsageError where there is none, and DocumentError where it can't be understood."""
+        """The fix of that id. Raises UsageError where there is none, and JournalError where it can't be understood."""
         path = self._path(check_id(id_))
         try:
             return _fix_from(read_document(path, VERSION), path)
         except FileNotFoundError:
-            raise UsageError(f"there is no fix {id_} in {path.parent}; exhume fix list has them") from None
+            raise UsageError(f"there is no fix {id_} in {path.parent}; see exhume fix list") from None
 
     def fixes(self) -> list[Fix]:
         """All that can be read, the newest first."""
@@ -169,7 +175,7 @@ class Ledger:
                 continue
             try:
                 shelf.fixes.append(self.read(path.stem))
-            except DocumentError as error:
+            except JournalError as error:
                 shelf.unreadable.append(Unreadable(path.stem, path, str(error)))
             except UsageError:
                 # Gone since the directory was listed.
@@ -187,10 +193,130 @@ class Ledger:
 
 def _fix_from(content: dict[str, Any], path: Path) -> Fix:
     try:
-        known = {key: value for key, value in content.items() if key != "version"}
         entries = tuple(
-            Entry(**{**each, "step": step_from(each["step"]), "mark": Mark(each["mark"])}) for each in known["entries"]
+            Entry(**{**each, "step": step_from(each["step"]), "mark": Mark(each["mark"])})
+            for each in content["entries"]
         )
-        return Fix(**{**known, "id": check_id(known["id"]), "entries": entries})
+        return Fix(**{**content, "id": check_id(content["id"]), "entries": entries})
     except (KeyError, TypeError, ValueError, UsageError) as error:
-        raise DocumentError(f"{path} is not what exhume wrote ({error}); look at it, and move it away") from None
+        raise JournalError(f"{path} is not what exhume wrote ({error}); look at it, and move it away") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A plan, where and when (wall nanoseconds) it was made, and the fingerprint of everything that it changes."""
+
+    id: str
+    plan: Plan
+    node: str
+    machine: str
+    root: str
+    boot_id: str
+    made_at: int
+    fingerprints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def without(self, action: str) -> "SavedPlan":
+        """The same with no step of this kind."""
+        steps = tuple(step for step in self.plan.steps if step.action != action)
+        return replace(self, plan=replace(self.plan, steps=steps))
+
+    def begun(self, baseline: Mapping[str, Any] | None = None) -> Fix:
+        """The fix that it becomes, with nothing done yet."""
+        return Fix(
+            id=self.id,
+            node=self.node,
+            machine=self.machine,
+            root=self.root,
+            boot_id=self.boot_id,
+            target=self.plan.target,
+            summary=self.plan.summary,
+            planned_at=self.made_at,
+            entries=tuple(Entry(step) for step in self.plan.steps),
+            fingerprints=self.fingerprints,
+            baseline=baseline,
+        )
+
+    def stale(self, boot_id: str, machine: str, now: int, found: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """What changed since it was made, in sentences; none: it still holds."""
+        if machine != self.machine:
+            return ["it was made for another machine"]
+        said = []
+        if boot_id != self.boot_id:
+            said.append("the node was booted since")
+        age = (now - self.made_at) / NANOS
+        if age > OLDEST_S or age < -60:
+            said.append(f"it is {age / 3600:.0f} hours old")
+        return said + changed(self.fingerprints, found)
+
+
+def changed(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """How fingerprints differ, in sentences."""
+    said = []
+    for target, was in then.items():
+        has = now.get(target)
+        if has is None:
+            said.append(f"{target} is gone")
+            continue
+        said += [
+            f"{target}: {key.replace('_', ' ')} was {_short(was.get(key))}, and is {_short(has.get(key))} now"
+            for key in sorted(was.keys() | has.keys())
+            if was.get(key, "") != has.get(key, "")
+        ]
+    return said
+
+
+def save_plan(place: Path, saved: SavedPlan) -> None:
+    """Keep it, as the last one too. Raises JournalError."""
+    content = asdict(saved)
+    directory = place / _PLANS
+    write_document(directory / f"{saved.id}.json", VERSION, content)
+    write_document(directory / _LAST, VERSION, content)
+    prune_documents(directory, _KEPT, keep=_LAST)
+
+
+def last_plan(place: Path) -> SavedPlan:
+    """The newest one. Raises UsageError where there is none, and JournalError where it can't be understood."""
+    return _read_plan(place / _PLANS / _LAST)
+
+
+def plan_of(place: Path, id_: str) -> SavedPlan:
+    """The plan that a fix was made by, as long as it is kept. Raises as `last_plan`."""
+    return _read_plan(place / _PLANS / f"{check_id(id_)}.json")
+
+
+def _read_plan(path: Path) -> SavedPlan:
+    try:
+        content = read_document(path, VERSION)
+    except FileNotFoundError:
+        raise UsageError(f"there is no plan in {path.parent}; make one with exhume fix plan") from None
+    try:
+        return SavedPlan(**{**content, "id": check_id(content["id"]), "plan": plan_from(content["plan"])})
+    except (KeyError, TypeError, ValueError, UsageError) as error:
+        raise JournalError(f"{path} is not what exhume wrote ({error}); make a new plan") from None
+
+
+def _short(value: str | None) -> str:
+    if not value:
+        return "nothing"
+    return value if len(value) <= 80 else f"{value[:77]}…"
+
+
+def plan_from(content: dict[str, Any]) -> Plan:
+    """A plan out of `dataclasses.asdict`. Raises KeyError, TypeError or ValueError where it is none."""
+    texts = {name: tuple(content[name]) for name in ("blind_spots", "refusals")}
+    # Documents of 0.1.0 lack it.
+    not_included = tuple(NotIncluded(each["target"], each["why"]) for each in content.get("not_included", ()))
+    steps = tuple(map(step_from, content["steps"]))
+    return Plan(content["target"], content["count"], content["summary"], steps, **texts, not_included=not_included)
+
+
+def step_from(content: dict[str, Any]) -> Step:
+    """The same for a step."""
+    lists = {name: tuple(content[name]) for name in ("targets", "commands", "dependents")}
+    # Documents of 0.1.0 lack some of these.
+    lists["undo_commands"] = tuple(content.get("undo_commands", ()))
+    lists["params"] = tuple((str(name), str(value)) for name, value in content.get("params", ()))
+    lists["parts"] = tuple(map(step_from, content.get("parts", ())))
+    files = tuple((str(path), str(text)) for path, text in content["files"])
+    effects = tuple(Effect(Measure(each["measure"]), each["expected"], each["subject"]) for each in content["effects"])
+    return Step(**{**content, **lists, "files": files, "effects": effects, "risk": Risk(content["risk"])})

@@ -70,5 +70,5 @@ def test_what_is_not_there_is_asked_for_once(engine: Engine) -> None:
 def test_an_order_is_given_once(engine: Engine) -> None:
     Failing.failures = 1
     with pytest.raises(EngineError):
-        engine.order("/containers/abc/stop")
+        engine.exchange("POST", "/containers/abc/stop", {}, None, 10.0)
     assert Failing.asked == ["POST"]

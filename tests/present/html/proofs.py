@@ -5,17 +5,17 @@ import numpy as np
 from exhume.model.clock import NANOS
 from exhume.model.remedy import Effect, Measure, Verification
 from exhume.remedy.verify.judge import judge
-from exhume.remedy.verify.observed import Observed
-from exhume.remedy.verify.watch import Proof
+from exhume.remedy.verify.measures import Series
+from exhume.remedy.verify.proof import Proof
 
 APPLIED = 1_780_000_020 * NANOS
 NASTY = "</style><script>alert(1)</script>\x1b[31m" + "x" * 200
 
 
-def observed(measure, values, expected, subject="", span=1.0) -> Observed:
+def observed(measure, values, expected, subject="", span=1.0) -> Series:
     values = tuple(float(value) for value in values)
     effect = Effect(measure, expected, subject)
-    return Observed(effect, "live", APPLIED, APPLIED + 60 * NANOS, values, (span,) * len(values))
+    return Series(effect, "live", APPLIED, APPLIED + 60 * NANOS, values, (span,) * len(values))
 
 
 def proof_of(*pairs) -> Proof:
@@ -31,7 +31,7 @@ def pair(measure, before, since, expected="fall", subject=""):
 
 
 def mixed_proof() -> Proof:
-    """One measure of each kind of change, in the order improved, improved, worse, not enough evidence."""
+    """One measure of each kind of change, in the order improved, improved, worse, not proven."""
     rng = np.random.default_rng(1)
     return proof_of(
         pair(Measure.RESTARTS, np.arange(60) % 2, np.zeros(60), "stop", NASTY),

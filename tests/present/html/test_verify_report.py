@@ -12,7 +12,7 @@ from exhume.present.html.schemas import VerifyReport
 from exhume.present.html.verify import MAX_POINTS, verify_data
 from exhume.present.terminal.verify import verification_lines
 from exhume.present.verify_view import sentence, verdict, verification_json
-from exhume.remedy.verify.watch import Proof
+from exhume.remedy.verify.proof import Proof
 
 
 @pytest.fixture(scope="module")
@@ -86,4 +86,4 @@ def test_lines_in_the_terminal_fit_and_order_nothing_about(proof, width):
     lines = [line.plain for line in verification_lines(proof.verification, UTC, width)]
     assert max(map(len, lines)) <= width
     assert not any("\x1b" in line for line in lines)
-    assert any("not enough evidence" in line for line in lines)
+    assert any("not proven" in line for line in lines)

@@ -22,5 +22,5 @@ def test_all_measures_are_drawn_and_nothing_overflows(open_report, width):
         "improved",
         "improved",
         "worse",
-        "not enough evidence",
+        "not proven",
     ]

@@ -16,21 +16,19 @@ from typing import Any
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 IMPORTED = (
-    "exhume.cli.auditing",
-    "exhume.cli.fix_acting",
-    "exhume.cli.fix_apply",
-    "exhume.cli.fix_rollback",
-    "exhume.cli.fix_targets",
+    "exhume.cli.boot_recording",
+    "exhume.cli.commands.fix.apply",
+    "exhume.cli.commands.fix.rollback",
     "exhume.collect.audit.facts",
     "exhume.collect.systemd.units",
     "exhume.diagnose.audit.judge",
     "exhume.diagnose.catalogue",
     "exhume.present.fix_view",
-    "exhume.remedy.fixes",
-    "exhume.remedy.plans",
+    "exhume.remedy.audit",
+    "exhume.remedy.fixer",
+    "exhume.remedy.plan",
     "exhume.remedy.services.node",
-    "exhume.remedy.services.plan",
-    "exhume.remedy.verify.baseline",
+    "exhume.remedy.verify.proof",
     "exhume.remedy.zombies.apply",
     "exhume.store.read.recording",
 )

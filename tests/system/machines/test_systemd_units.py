@@ -12,12 +12,12 @@ from tests.system.machines.nspawn_machine import Machine
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import Bus, BusError
-from exhume.collect.systemd.control import BusOrders, SystemdControl
 from exhume.collect.systemd.facts import BusUnits
 from exhume.collect.systemd.journal import unit_history, unit_log
-from exhume.collect.systemd.systemctl import SystemctlOrders, SystemctlUnits
+from exhume.collect.systemd.systemctl import SystemctlUnits
 from exhume.collect.systemd.units import read_services
 from exhume.collect.vitals import failed_units
+from exhume.control.systemd import BusOrders, SystemctlOrders, SystemdControl
 from exhume.model.audit import Service
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "journalctl")]

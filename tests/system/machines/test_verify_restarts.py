@@ -9,13 +9,12 @@ from tests.system.machines.machine_units import write_units
 from tests.system.machines.nspawn_machine import Machine
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.control import SystemdControl
 from exhume.collect.systemd.journal import unit_history
+from exhume.control.systemd import SystemdControl
 from exhume.model.clock import SystemClock
 from exhume.model.remedy import Change, Effect, Measure, Verified
-from exhume.remedy.verify.baseline import Baseline, take_baseline
+from exhume.remedy.verify.proof import Baseline, Claim, take_baseline, verify
 from exhume.remedy.verify.restarts import NodeRestarts
-from exhume.remedy.verify.watch import Claim, verify
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "journalctl")]
 

@@ -23,7 +23,7 @@ from exhume.model.errors import LabError
 from exhume.model.remedy import Effect, Measure, Step
 from exhume.procfs.host import Host
 from exhume.remedy.ledger import Entry, Fix, Ledger, Mark, new_id
-from exhume.remedy.verify.baseline import Baseline, take_baseline
+from exhume.remedy.verify.proof import Baseline, take_baseline
 
 # On cgroup v1 zombies can only be counted for the whole machine.
 pytestmark = [pytest.mark.root, pytest.mark.alone]

@@ -8,7 +8,7 @@ const CHANGES: Record<VerifyMeasure["change"], string> = {
   improved: "improved",
   unchanged: "unchanged",
   worse: "worse",
-  "not-enough-evidence": "not enough evidence",
+  "not-enough-evidence": "not proven",
 };
 const HEIGHT = 100;
 /** The highest value stays a little below the top edge. */
@@ -16,7 +16,7 @@ const HEADROOM = 1.06;
 const READING = [
   "“Improved” and “worse” need a chance of error below 1 % and a difference that is large enough to matter.",
   "“Unchanged” means that a difference that matters would have been detected.",
-  "“Not enough evidence” is neither good nor bad: the time was too short; the reason says how much longer it takes.",
+  "“Not proven” is neither good nor bad: the time was too short; the reason says how much longer it takes.",
   "Neighbouring seconds are alike, so levels are compared in blocks; single events are compared as counts over time.",
 ];
 

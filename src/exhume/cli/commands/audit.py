@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exhume.cli import exit_codes
 from exhume.cli.args import add_json, add_setting, value_of, whole_number, zone_of
-from exhume.cli.auditing import open_recording, take_audit
+from exhume.cli.boot_recording import open_recording
 from exhume.cli.terminal import StagedProgress, suggest
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Audit, Judged
@@ -21,6 +21,7 @@ from exhume.model.settings import COLOR, DIR, UTC
 from exhume.present.audit_view import audit_json, plan_command
 from exhume.present.terminal.audit import print_audit
 from exhume.present.terminal.console import console
+from exhume.remedy.audit import take_audit
 
 HOURS = 24
 

@@ -13,7 +13,7 @@ from exhume.cli import exit_codes
 from exhume.cli.args import add_json, add_setting, value_of, zone_of
 from exhume.cli.recorder import node_recorder
 from exhume.cli.recording_args import EMPTY
-from exhume.cli.stopping import stopped_by_signals
+from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import ProgressBar, activity, suggest
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.vitals import oldest_processes, read_vitals, restarted_between

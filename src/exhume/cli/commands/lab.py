@@ -13,7 +13,7 @@ from time import monotonic_ns
 
 from exhume.cli import exit_codes
 from exhume.cli.args import Parser, add_json, add_setting, whole_number, zone_of
-from exhume.cli.stopping import ended_by_signals
+from exhume.cli.signals import ended_by_signals
 from exhume.cli.terminal import ProgressBar, StagedProgress, activity, dir_args, say, suggest
 from exhume.lab.clean import clean
 from exhume.lab.leftovers import left_in

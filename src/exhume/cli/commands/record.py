@@ -14,7 +14,7 @@ from exhume.cli import exit_codes
 from exhume.cli.args import add_recorder_options, add_setting, recorder_settings, value_of, zone_of
 from exhume.cli.log import log_lines_to
 from exhume.cli.recorder import node_recorder
-from exhume.cli.stopping import stopped_by_signals
+from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say
 from exhume.model.clock import MILLIS, SystemClock, read_boot_id
 from exhume.model.settings import COLOR, UTC

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from exhume.cli import exit_codes
 from exhume.cli.args import add_json, add_setting, value_of, zone_of
-from exhume.cli.stopping import stopped_by_signals
+from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import StagedProgress, dir_args, suggest
 from exhume.diagnose.zombie_report import RecordedBoot, ZombieReport, explain, watched_reports, zombie_report
 from exhume.diagnose.zombies import UNKNOWN, WELL, Verdict

@@ -111,7 +111,7 @@ class EngineError(ExhumeError):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Questions and orders to the engine at a socket. Whatever goes wrong is an EngineError."""
+    """Requests to the engine at a socket. Whatever goes wrong is an EngineError."""
 
     socket: Path
     timeout_s: float = _TIMEOUT_S
@@ -126,22 +126,19 @@ class Engine:
 
     def read(self, path: str, **query: str | int) -> bytes:
         """The bytes that it answers. What it failed to tell is asked for again: a question changes nothing."""
-        return again_where_it_fails(lambda: self._ask("GET", path, query, None, self.timeout_s)[1], _ASK_AGAIN_S)
+        return again_where_it_fails(lambda: self.exchange("GET", path, query, None, self.timeout_s)[1], _ASK_AGAIN_S)
 
-    def order(self, path: str, body: Any = None, *, wait_s: float = 0.0, **query: str | int) -> int:
-        """Have it do something that may take `wait_s`; its status (304: there was nothing to do)."""
-        return self._ask("POST", path, query, body, self.timeout_s + wait_s)[0]
-
-    def _ask(
+    def exchange(
         self, method: str, path: str, query: dict[str, str | int], body: Any, timeout_s: float
     ) -> tuple[int, bytes]:
+        """Send a request; return the status and the body. Only exhume.control sends anything but GET."""
         connection = _UnixConnection(self.socket, timeout_s)
         try:
             # A body that is not there is said so: without a length some engines wait for one.
             content = b"" if body is None else json.dumps(body).encode()
             headers = {"Content-Type": "application/json"} if body is not None else {}
             url = f"{path}?{urlencode(query)}" if query else path
-            connection.request(method, url, content if method == "POST" else None, headers)
+            connection.request(method, url, content if method != "GET" else None, headers)
             answer = connection.getresponse()
             said = answer.read(_MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:

@@ -5,7 +5,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from exhume.collect.systemd.bus import BusError, BusSilent
@@ -87,9 +87,9 @@ def _listen(
     return bytes(said), bytes(complaints), True
 
 
-_PROGRAM = "systemctl"
-_PATIENCE_S = 20.0
-_MOST_BYTES = 32 << 20
+PROGRAM = "systemctl"
+PATIENCE_S = 20.0
+MOST_BYTES = 32 << 20
 # A command line has a limited length; names have up to 255 bytes.
 _NAMES_AT_ONCE = 200
 _PLAIN = ("--no-pager", "--no-legend", "--plain", "--full")
@@ -98,10 +98,10 @@ _PLAIN = ("--no-pager", "--no-legend", "--plain", "--full")
 class SystemctlUnits:
     """As BusUnits, from text. Raises BusError where systemctl is missing or systemd doesn't answer it."""
 
-    def __init__(self, program: str = _PROGRAM) -> None:
+    def __init__(self, program: str = PROGRAM) -> None:
         self._program = program
         self._boot_ns = boot_ns()
-        _ask(program, "show", "--no-pager", "--property=Version")
+        ask(program, "show", "--no-pager", "--property=Version")
 
     def close(self) -> None:
         """Nothing stays open."""
@@ -120,7 +120,7 @@ class SystemctlUnits:
         known: dict[str, UnitFacts] = {}
         for start in range(0, len(wanted), _NAMES_AT_ONCE):
             some = wanted[start : start + _NAMES_AT_ONCE]
-            told = _blocks(_ask(self._program, "show", "--no-pager", "--all", "--", *some))
+            told = _blocks(ask(self._program, "show", "--no-pager", "--all", "--", *some))
             known |= {
                 name: UnitFacts(facts, self._boot_ns)
                 for name, facts in zip(some, told, strict=False)
@@ -129,45 +129,13 @@ class SystemctlUnits:
         return known
 
     def _lines(self, *words: str) -> list[bytes]:
-        return _ask(self._program, *words, *_PLAIN).lines
+        return ask(self._program, *words, *_PLAIN).lines
 
 
-class SystemctlOrders:
-    """Orders by systemctl, which waits for their jobs itself."""
-
-    def __init__(self, program: str = _PROGRAM) -> None:
-        self._program = program
-        self._units = SystemctlUnits(program)
-
-    def close(self) -> None:
-        """Nothing stays open."""
-
-    def job(self, verb: str, name: str, timeout: float, go_on: Callable[[float], bool] | None = None) -> str:
-        """`go_on` is not asked: systemctl says nothing until it is over."""
-        said = run([self._program, "--no-pager", "--no-ask-password", verb, "--", name], _MOST_BYTES, timeout)
-        if not said.whole:
-            raise BusSilent(f"{name} did not {verb} within {timeout:.0f} s; systemd goes on with it")
-        # 5 is for a unit that isn't there: then there is nothing to stop.
-        if not said.code or (verb == "stop" and said.code == 5):
-            return "done"
-        if verb == "start":
-            return "dependency" if "dependency" in said.complaint else "failed"
-        raise BusError(said.complaint or f"systemctl {verb} ended with code {said.code}")
-
-    def reload(self) -> None:
-        _ask(self._program, "daemon-reload", patience_s=90.0)
-
-    def reset_failed(self, name: str) -> None:
-        run([self._program, "--no-pager", "reset-failed", "--", name], _MOST_BYTES, _PATIENCE_S)
-
-    def look(self, name: str) -> dict[str, object]:
-        facts = self._units.facts([name]).get(name)
-        return dict(facts.known) if facts is not None else {}
-
-
-def _ask(program: str, *words: str, patience_s: float = _PATIENCE_S) -> Said:
+def ask(program: str, *words: str, patience_s: float = PATIENCE_S) -> Said:
+    """Run systemctl and return what it printed. Raises BusError."""
     try:
-        said = run([program, *words], _MOST_BYTES, patience_s)
+        said = run([program, *words], MOST_BYTES, patience_s)
     except FileNotFoundError:
         raise BusError(f"{program} is not installed") from None
     if not said.whole:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from exhume.lab.background import BACKGROUNDS
+from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.perform import refuse_unfit, scenario_named
 from exhume.lab.score.plan import Plan
 from exhume.lab.stage import stage
@@ -54,7 +55,7 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
             playing.stop()
             playing.wait(plan.after_s)
         names = [link.name for each in (background, playing) for link in (each.directory / "bin").glob("*")]
-        cgroups = [str(entry["path"]) for entry in playing.leftovers.entries if entry["kind"] == "cgroup"]
+        cgroups = [each.path for each in playing.leftovers.changes if isinstance(each, OwnCgroup)]
     return {"began": began, "ended": ended, "names": names, "cgroups": cgroups}
 
 

@@ -8,10 +8,9 @@ from exhume.model.remedy import Measure, Stretch, Verified
 from exhume.model.times import format_clock, format_moment
 from exhume.present.events_view import visible
 from exhume.present.html.template import render
-from exhume.present.verify_view import expected_words, sentence, stretch_words, title, value_words, verdict
-from exhume.remedy.verify.measures import MEANINGS, Kind, told
-from exhume.remedy.verify.observed import Observed
-from exhume.remedy.verify.watch import Proof
+from exhume.present.verify_view import format_expected, format_stretch, format_stretch_value, sentence, title, verdict
+from exhume.remedy.verify.measures import MEASURES, Kind, Series, format_value
+from exhume.remedy.verify.proof import Proof
 
 # Of more values than can be drawn, the worst of neighbours is.
 MAX_POINTS = 300
@@ -44,12 +43,12 @@ def verify_data(proof: Proof, zone: tzinfo | None) -> dict[str, Any]:
     }
 
 
-def _measure(verified: Verified, before: Observed, after: Observed) -> dict[str, Any]:
+def _measure(verified: Verified, before: Series, after: Series) -> dict[str, Any]:
     measure = verified.effect.measure
     return {
         "title": visible(title(verified.effect)),
         "change": verified.change.value,
-        "expected": expected_words(verified.effect),
+        "expected": format_expected(verified.effect),
         "as_expected": verified.as_expected,
         "why": _sentence(verified.why),
         "before": _series(measure, verified.before, before),
@@ -57,20 +56,20 @@ def _measure(verified: Verified, before: Observed, after: Observed) -> dict[str,
     }
 
 
-def _series(measure: Measure, stretch: Stretch, observed: Observed) -> dict[str, Any]:
+def _series(measure: Measure, stretch: Stretch, observed: Series) -> dict[str, Any]:
     rates = _rates(observed)
-    has_worst = len(rates) > 1 and MEANINGS[measure].kind is not Kind.EVENTS
+    has_worst = len(rates) > 1 and MEASURES[measure].kind is not Kind.EVENTS
     return {
-        "value": visible(value_words(measure, stretch)),
-        "coverage": visible(stretch_words(measure, stretch)),
-        "worst": visible(told(measure, max(rates))) if has_worst else "",
+        "value": visible(format_stretch_value(measure, stretch)),
+        "coverage": visible(format_stretch(measure, stretch)),
+        "worst": visible(format_value(measure, max(rates))) if has_worst else "",
         "points": _pooled(rates, observed.spans),
     }
 
 
-def _rates(observed: Observed) -> list[float]:
+def _rates(observed: Series) -> list[float]:
     """What is drawn: levels and counts as they are, amounts as rates in the unit of the measure."""
-    meaning = MEANINGS[observed.effect.measure]
+    meaning = MEASURES[observed.effect.measure]
     if meaning.kind in (Kind.LEVEL, Kind.STOCK):
         return list(observed.values)
     return [value / span * meaning.per for value, span in zip(observed.values, observed.spans, strict=True)]

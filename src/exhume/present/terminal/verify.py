@@ -13,10 +13,10 @@ from exhume.model.times import format_clock, format_moment
 from exhume.present.events_view import visible
 from exhume.present.terminal.diagnosis import width_of
 from exhume.present.verify_view import (
-    CHANGE_WORDS,
-    both_words,
-    expected_words,
-    lengths_words,
+    CHANGE_LABELS,
+    format_both,
+    format_expected,
+    format_lengths,
     sentence,
     title,
     verdict,
@@ -31,7 +31,7 @@ _COLOURS = {
 }
 _MARKS = {Change.IMPROVED: "▼", Change.UNCHANGED: "=", Change.WORSE: "▲", Change.UNPROVEN: "?"}
 _BOLD, _DIM = Style(bold=True), Style(dim=True)
-_WORD = len("not enough evidence")
+_LABEL = max(map(len, CHANGE_LABELS.values()))
 
 
 def print_verification(terminal: Console, verification: Verification, zone: tzinfo | None) -> None:
@@ -40,8 +40,8 @@ def print_verification(terminal: Console, verification: Verification, zone: tzin
 
 
 def verification_lines(verification: Verification, zone: tzinfo | None, width: int) -> Iterator[Text]:
-    word = verdict(verification)
-    badge = Text().append(f" {word.upper()} ", Style(color="#000000", bgcolor=_VERDICTS[word], bold=True))
+    found = verdict(verification)
+    badge = Text().append(f" {found.upper()} ", Style(color="#000000", bgcolor=_VERDICTS[found], bold=True))
     hang = badge.cell_len + 1
     said = textwrap.wrap(visible(sentence(verification)), width - hang) or [""]
     yield badge.append(f" {said[0]}", _BOLD)
@@ -80,22 +80,22 @@ def _measure(verified: Verified, titles: int, width: int) -> Iterator[Text]:
     name = visible(title(verified.effect))
     line = Text(" ").append(_MARKS[verified.change], colour)
     line.append(f" {name if len(name) <= titles else name[: titles - 1] + '…':<{titles}}  ")
-    values = both_words(verified)
+    values = format_both(verified)
     if line.cell_len + len(values) > width:
         yield line
         line = Text(" " * 4)
     line.append(values, _BOLD)
-    word = CHANGE_WORDS[verified.change]
-    if line.cell_len + 2 + _WORD <= width:
-        line.append(" " * (width - line.cell_len - _WORD))
-        yield line.append(word, colour)
+    label = CHANGE_LABELS[verified.change]
+    if line.cell_len + 2 + _LABEL <= width:
+        line.append(" " * (width - line.cell_len - _LABEL))
+        yield line.append(label, colour)
     else:
         yield line
-        yield Text(" " * (width - _WORD)).append(word, colour)
+        yield Text(" " * (width - _LABEL)).append(label, colour)
     indent = " " * 4
     yield from _wrapped(verified.why, width, indent)
     kept = "as promised" if verified.as_expected else "promised"
-    yield from _wrapped(f"{kept}: {expected_words(verified.effect)} · {lengths_words(verified)}", width, indent)
+    yield from _wrapped(f"{kept}: {format_expected(verified.effect)} · {format_lengths(verified)}", width, indent)
 
 
 def _wrapped(text: str, width: int, indent: str) -> Iterator[Text]:

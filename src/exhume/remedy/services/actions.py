@@ -1,4 +1,4 @@
-"""What a fix does to services: look first, do, undo. Each can be repeated, and begun anew after a crash, without harm.
+"""What a fix does to services: look first, do, undo. Each can be repeated, also after a crash, without harm.
 
 What `look` saw is all that `undo` goes by, and it is on the disk before `do` begins.
 """
@@ -9,20 +9,20 @@ from functools import partial
 from typing import Any, Protocol
 
 from exhume.collect.systemd.bus import BusSilent
+from exhume.control.containers import check_container_id
+from exhume.control.managers import ActionFailed, ContainerControl, Controls, Kept, Left, UnitControl
+from exhume.control.systemd import RUNS, STAYS_UP, Patience, check_unit_name, stop_unit
+from exhume.control.unit_files import OwnFiles, drop_in_of
 from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
-from exhume.model.remedy import Step
-from exhume.remedy.services.controls import ActionFailed, ContainerControl, Controls, Kept, Left, UnitControl
-from exhume.remedy.services.names import check_container_id, check_unit_name
-from exhume.remedy.services.own_files import OwnFiles, drop_in_of
-from exhume.remedy.services.stopping import RUNS, STAYS_UP, Patience, stop_unit
+from exhume.model.remedy import Step, StepResult
 
 STOP_UNITS, HOLD_UNITS, MASK_UNITS = "stop-units", "hold-units", "mask-units"
 STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
-# Whoever ends a job of systemd in any of these ways has done what was asked.
+# Results of a job of systemd that mean success.
 _DONE = ("done", "skipped")
 _CONTAINER_GRACE_S = 30
-# Relations by which stopping one unit stops another, in the words of a fingerprint.
+# Relations by which stopping one unit stops another, as a fingerprint names them.
 _TAKEN_ALONG = ("required_by", "requisite_of", "bound_by", "consists_of", "propagates_stop_to")
 _MOST_DEPENDENTS = 500
 
@@ -35,8 +35,8 @@ class Action(Protocol):
     def look(self, step: Step) -> dict[str, Any]:
         """What is there before it."""
 
-    def do(self, step: Step, before: Before) -> str:
-        """Take the step. Returns what is worth knowing, else nothing. Raises ExhumeError."""
+    def do(self, step: Step, before: Before) -> StepResult:
+        """Take the step. Raises Left where it is not for exhume to take, else ExhumeError."""
 
     def undo(self, step: Step, before: Before) -> str:
         """Put back what was there. Raises Kept where that would harm, else ExhumeError."""
@@ -57,17 +57,17 @@ def service_actions(controls: Controls, files: OwnFiles, patience: Patience | No
 def stopped_along(control: UnitControl, units: Iterable[str]) -> dict[str, str]:
     """The units that run and would be stopped with these, with their state, nearest first."""
     found: dict[str, str] = {}
-    asked = list(units)
-    known = set(asked)
-    while asked and len(known) < _MOST_DEPENDENTS:
-        print_ = control.unit_fingerprint(asked.pop(0))
+    pending = list(units)
+    known = set(pending)
+    while pending and len(known) < _MOST_DEPENDENTS:
+        print_ = control.unit_fingerprint(pending.pop(0))
         for name in " ".join(print_.get(key, "") for key in _TAKEN_ALONG).split():
             if name not in known:
                 known.add(name)
                 state = control.unit_state(name)["active"]
                 if state in RUNS:
                     found[name] = state
-                    asked.append(name)
+                    pending.append(name)
     return found
 
 
@@ -84,13 +84,13 @@ class StopUnits:
         states = {name: control.unit_state(check_unit_name(name))["active"] for name in step.targets}
         return {"states": states, "along": stopped_along(control, step.targets)}
 
-    def do(self, step: Step, before: Before) -> str:
+    def do(self, step: Step, before: Before) -> StepResult:
         control = self.controls.systemd()
         for name in step.targets:
             result = stop_unit(control, check_unit_name(name), self.patience, before["along"])
             if result not in _DONE:
                 raise ActionFailed(f"{name} was not stopped: systemd's job ended with {result}")
-        return ""
+        return StepResult()
 
     def undo(self, step: Step, before: Before) -> str:
         control = self.controls.systemd()
@@ -111,7 +111,7 @@ class StopUnits:
 
 @dataclass(frozen=True, slots=True)
 class HoldUnits:
-    """Keep units from being started, by a drop-in of ours for each."""
+    """Keep units from being started, by a drop-in for each."""
 
     controls: Controls
     files: OwnFiles
@@ -123,7 +123,7 @@ class HoldUnits:
                 raise ActionFailed(f"{name} can't be held back: {why}")
         return {"units": {name: self.files.look(name) for name in step.targets}}
 
-    def do(self, step: Step, before: Before) -> str:
+    def do(self, step: Step, before: Before) -> StepResult:
         control = self.controls.systemd()
         for name, text in _texts(step).items():
             self.files.write_drop_in(name, text)
@@ -131,7 +131,7 @@ class HoldUnits:
         for name in step.targets:
             if drop_in_of(name) not in control.unit_fingerprint(name).get("drop_ins", ""):
                 raise ActionFailed(f"systemd did not read {drop_in_of(name)}; is its unit directory another one?")
-        return _stopped_again(control, step.targets, self.patience)
+        return StepResult(_stopped_again(control, step.targets, self.patience))
 
     def undo(self, step: Step, before: Before) -> str:
         removals = (
@@ -155,19 +155,19 @@ class MaskUnits:
                 raise ActionFailed(f"{name} can't be masked: {why}")
         return {"free": list(step.targets)}
 
-    def do(self, step: Step, before: Before) -> str:
+    def do(self, step: Step, before: Before) -> StepResult:
         control = self.controls.systemd()
         for name in step.targets:
             self.files.mask(name)
         control.daemon_reload()
-        return _stopped_again(control, step.targets, self.patience)
+        return StepResult(_stopped_again(control, step.targets, self.patience))
 
     def undo(self, step: Step, before: Before) -> str:
         return _take_back((partial(self.files.unmask, name) for name in reversed(before["free"])), self.controls)
 
 
 def _take_back(removals: Iterable[Callable[[], object]], controls: Controls) -> str:
-    """Remove files of ours, all that can be, and have systemd look again. Those that are no longer ours stay."""
+    """Remove exhume's files, all that can be, and reload systemd. Those that were changed since stay."""
     kept = []
     for remove in removals:
         try:
@@ -190,10 +190,10 @@ class StopContainer:
         engine, container = _container(self.controls, step)
         return {"ran": engine.runs(container), "paused": engine.is_paused(container)}
 
-    def do(self, step: Step, before: Before) -> str:
+    def do(self, step: Step, before: Before) -> StepResult:
         engine, container = _container(self.controls, step)
         engine.stop(container, _CONTAINER_GRACE_S)
-        return ""
+        return StepResult()
 
     def undo(self, step: Step, before: Before) -> str:
         engine, container = _container(self.controls, step)
@@ -203,10 +203,10 @@ class StopContainer:
             return "the container was removed since, so it was not started again"
         if not engine.runs(container):
             engine.start(container)
-        # Fixes of before that have no word of it.
+        # Fixes of 0.1.0 lack it.
         if before.get("paused", False) and not engine.is_paused(container):
             engine.pause(container)
-            return "it is paused again, but has begun anew: what it had in memory is lost"
+            return "it is paused again, but was restarted: what it had in memory is lost"
         return ""
 
 
@@ -221,7 +221,7 @@ class ChangePolicy:
         policy = engine.restart_policy(container)
         return {"policy": policy.name, "max_retries": policy.max_retries}
 
-    def do(self, step: Step, before: Before) -> str:
+    def do(self, step: Step, before: Before) -> StepResult:
         engine, container = _container(self.controls, step)
         if engine.restart_policy(container).name != "no":
             try:
@@ -229,12 +229,14 @@ class ChangePolicy:
             except ExhumeError as error:
                 if not step.targets[0].startswith(f"{Manager.PODMAN.value}:"):
                     raise
-                # Podman has nobody who starts again what was stopped, until the next boot.
-                raise Left(f"{error}; it stays down until somebody, or podman-restart.service, starts it") from None
+                # Podman has no daemon that starts it again before the next boot.
+                raise Left(
+                    f"{error}; it stays down until something, such as podman-restart.service, starts it"
+                ) from None
         if engine.runs(container):
             engine.stop(container, _CONTAINER_GRACE_S)
-            return "it had been started again meanwhile, and was stopped"
-        return ""
+            return StepResult("it had been started again meanwhile, and was stopped")
+        return StepResult()
 
     def undo(self, step: Step, before: Before) -> str:
         engine, container = _container(self.controls, step)
@@ -253,12 +255,12 @@ def _texts(step: Step) -> dict[str, str]:
     wanted = {name: drop_in_of(name) for name in step.targets}
     named = dict(step.files)
     if set(named) != set(wanted.values()):
-        raise ActionFailed("the step names files that are none of exhume's; make a new plan")
+        raise ActionFailed("the step names files that are not exhume's; make a new plan")
     return {name: named[path] for name, path in wanted.items()}
 
 
 def _started(control: UnitControl, name: str, was: str) -> list[str]:
-    """Start what ran before; what there is to say of it. Whether it runs well was never ours to say."""
+    """Start what ran before; what there is to say of it. Whether it runs well is not judged."""
     try:
         result = control.start(name)
     except BusSilent:

@@ -1,4 +1,4 @@
-"""The node that a fix is for: its files, whoever commands its services, and how it is told from another."""
+"""The node that a fix is for: its files, the managers of its services, and its identity."""
 
 import platform
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.docker_control import DockerControl
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import BusError
-from exhume.collect.systemd.control import SystemdControl
+from exhume.control.containers import DockerControl
+from exhume.control.managers import Controls
+from exhume.control.systemd import SystemdControl
+from exhume.control.unit_files import OwnFiles
 from exhume.model.audit import Manager
 from exhume.model.clock import read_boot_id
 from exhume.model.errors import ExhumeError
-from exhume.remedy.services.controls import Controls
-from exhume.remedy.services.own_files import OwnFiles
 
 
 @dataclass(frozen=True, slots=True)

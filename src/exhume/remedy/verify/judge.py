@@ -1,52 +1,105 @@
-"""What the difference between before and after is worth: a verdict on each measure, with the reason in a sentence.
+"""The verdict on a measure: whether the difference between before and after a fix is significant, and matters.
 
-A verdict has to be worth its word. `improved` and `worse` are said only where chance would say so less than once in a
-hundred times and the difference is large enough to matter; `unchanged` only where a difference that matters would have
-been seen. All else is not enough evidence, and says how much longer it would take.
+`improved` and `worse` are said only where chance alone would say so less than once in a hundred times (ALPHA) and the
+difference is large enough to matter; `unchanged` only where a difference that matters is ruled out. Everything else is
+not proven, with the figures and how much longer it would take.
 """
 
 import math
+from dataclasses import dataclass
 from statistics import median
 
 from exhume.model.remedy import Change, Effect, Measure, Verified
-from exhume.remedy.verify.blocks import crowding, longest_pause_s
-from exhume.remedy.verify.judge_levels import judge_levels
-from exhume.remedy.verify.lasting import lasting, longer, times
-from exhume.remedy.verify.measures import MEANINGS, Kind, Meaning, number
-from exhume.remedy.verify.observed import Observed
-from exhume.remedy.verify.poisson import chance_of_as_few, chance_of_as_many, ratio_bounds, seconds_to_see_none
-from exhume.remedy.verify.verdict import DOUBT, FACTOR, LONG_S, SURE, Judged
+from exhume.remedy.verify.measures import (
+    MEASURES,
+    Definition,
+    Kind,
+    Series,
+    format_change,
+    format_difference,
+    format_duration,
+    format_number,
+)
+from exhume.remedy.verify.statistics import (
+    Shift,
+    block_means,
+    block_seconds,
+    clear_gap,
+    dispersion,
+    episodes,
+    fewest_after,
+    longest_pause_s,
+    mann_whitney_u,
+    poisson_rate_ratio,
+    seconds_without_any,
+)
 
+# The probability of a wrong `improved`, and of a wrong `worse`, for one measure; tests of the same measure share it.
+ALPHA = 0.01
+_SURE = "99% sure"
+# Half of it is for spikes. The autocorrelation of a short series is only estimated, so the rank test gets less still.
+_LEVEL_ALPHA = ALPHA / 4
+# The probability that a difference which matters is wrongly ruled out, on either side.
+EQUIVALENCE_ALPHA = 0.05
+# Counts have changed when they halved or doubled.
+_FACTOR = 2.0
+# So long without any, before a fix, is worth comparing with.
+_LONG_S = 600.0
 _LEAST_COUNTS = 3
-# Managers wait longer and longer before they start something again, up to twice as long each time: only a pause that is
-# well above twice the longest is news.
-_PAUSES = 2.5
-# Where its manager says that it is down for good, no pause grows any more: it only has to be longer than any was, and
-# there has to have been a loop.
+# Managers back off before they start something again, up to twice as long each time: only a pause well above twice the
+# longest is news.
+_BACKOFF = 2.5
+# Where the manager does not start it again, no pause grows any more: one longer than any before is enough.
 _SETTLED_PAUSES, _SETTLED_LEAST, _SETTLED_S = 1.1, 2, 10.0
-# What was to stop goes on where it still comes this often, as a share of before.
+# What should stop goes on where it still comes this often, as a share of before.
 _GOES_ON = 0.2
+# Where spikes fill most of the time, their number says nothing.
+_MOSTLY = 0.5
+_FEW, _SUSPICIOUS = 3, 0.2
 
 
-def judge(before: Observed, after: Observed) -> Verified:
-    """The verdict on a measure."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict and its reason. `gone`: there is none any more; `never`: nor was there before; `harmless`: whatever
+    changed, it did not get worse."""
+
+    change: Change
+    why: str
+    gone: bool = False
+    never: bool = False
+    harmless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Spikes:
+    """The verdict on spikes: None where there is nothing to say. `needed` says what would prove it."""
+
+    change: Change | None = None
+    text: str = ""
+    needed: str = ""
+
+
+def judge(before: Series, after: Series) -> Verified:
+    """Judge a measure."""
     effect = after.effect
-    meaning = MEANINGS[effect.measure]
+    definition = MEASURES[effect.measure]
     missing = _missing(before, after)
     if missing:
         found = Judged(Change.UNPROVEN, missing)
-    elif meaning.kind is Kind.EVENTS:
-        found = _events(before, after)
-    elif meaning.kind is Kind.STOCK:
-        found = _stock(before, after, meaning)
+    elif definition.kind is Kind.EVENTS:
+        found = _judge_events(before, after)
+    elif definition.kind is Kind.STOCK:
+        found = _judge_stock(before, after, definition)
     else:
-        found = judge_levels(before, after, meaning)
+        found = _judge_levels(before, after, definition)
     return Verified(
-        effect, meaning.unit, before.stretch, after.stretch, found.change, found.why, _as_expected(effect, found)
+        effect, definition.unit, before.stretch, after.stretch, found.change, found.why, _as_expected(effect, found)
     )
 
 
 def _as_expected(effect: Effect, found: Judged) -> bool:
+    if effect.expected == "stay":
+        return found.harmless or found.change in (Change.IMPROVED, Change.UNCHANGED)
     if found.change is Change.UNPROVEN:
         return False
     if found.change is Change.UNCHANGED and found.never:
@@ -54,77 +107,198 @@ def _as_expected(effect: Effect, found: Judged) -> bool:
         return effect.expected != "rise"
     if effect.expected == "stop":
         return found.change is Change.IMPROVED and found.gone
-    if effect.expected == "fall":
-        return found.change is Change.IMPROVED
-    if effect.expected == "rise":
-        return found.change is Change.WORSE
-    return found.change is not Change.WORSE
+    return found.change is (Change.WORSE if effect.expected == "rise" else Change.IMPROVED)
 
 
-def _missing(before: Observed, after: Observed) -> str:
+def _missing(before: Series, after: Series) -> str:
     for when, each in (("before the fix", before), ("since the fix", after)):
         if not each.values:
             return f"it was not measured {when}{': ' + each.missing if each.missing else ''}"
     return ""
 
 
-def _events(before: Observed, after: Observed) -> Judged:
-    crowd = crowding(before, after)
-    counts = [math.floor(each.amount / crowd + 0.5) for each in (before, after)]
+def _judge_events(before: Series, after: Series) -> Judged:
+    """Counts of single events: the exact test of two Poisson rates."""
+    index = dispersion(before, after)
+    counts = [math.floor(each.amount / index + 0.5) for each in (before, after)]
     seen, since = round(before.amount), round(after.amount)
     first, length = before.seconds, after.seconds
-    both = f"{times(seen)} in {lasting(first)} before, {times(since)} in {lasting(length)} since"
-    if crowd > 1.5:
-        both += f" (they crowd together: {number(crowd)} count as one)"
+    both = f"{_times(seen)} in {format_duration(first)} before, {_times(since)} in {format_duration(length)} since"
+    if index > 1.5:
+        both += f" (they cluster: {format_number(index)} count as one)"
+    stays = after.effect.expected == "stay"
     if not seen and not since:
-        if first >= LONG_S or after.effect.expected == "stay":
-            return Judged(Change.UNCHANGED, f"never in {lasting(first)} before, nor since", gone=True, never=True)
-        return Judged(Change.UNPROVEN, f"never in the {lasting(first)} before: there is nothing to compare with")
-    apart = longest_pause_s(before) if after.effect.measure is Measure.RESTARTS else 0.0
+        if first >= _LONG_S or stays:
+            never = f"never in {format_duration(first)} before, nor since"
+            return Judged(Change.UNCHANGED, never, gone=True, never=True)
+        return Judged(
+            Change.UNPROVEN, f"never in the {format_duration(first)} before: there is nothing to compare with"
+        )
+    pause = longest_pause_s(before) if after.effect.measure is Measure.RESTARTS else 0.0
     if after.settled and not since and seen >= _SETTLED_LEAST and len(before.values) > 1:
-        if (needed := max(_SETTLED_PAUSES * apart, _SETTLED_S)) <= length:
+        if (needed := max(_SETTLED_PAUSES * pause, _SETTLED_S)) <= length:
             return Judged(Change.IMPROVED, f"{both}; {after.settled}: it is not started again", gone=True)
-        wait = f"{after.settled}, but before up to {lasting(apart)} passed between two"
-        return Judged(Change.UNPROVEN, f"{both}; {wait}: {longer(needed - length)}")
-    if chance_of_as_few(counts[0], first, counts[1], length) <= DOUBT:
-        if (needed := _PAUSES * apart * (since + 1)) > length:
-            wait = f"before, up to {lasting(apart)} passed between two, and such pauses may grow"
-            return Judged(Change.UNPROVEN, f"{both}; {wait}: {longer(needed - length)}")
-        goes_on = "" if not since else ", but it goes on"
-        return Judged(Change.IMPROVED, f"{both}: less often ({SURE}){goes_on}", gone=not since)
-    if chance_of_as_many(counts[0], first, counts[1], length) <= DOUBT:
-        return Judged(Change.WORSE, f"{both}: more often ({SURE})")
-    low, high = ratio_bounds(counts[0], first, counts[1], length, DOUBT)
-    if after.effect.expected == "stay":
-        if high < FACTOR:
-            return Judged(Change.UNCHANGED, f"{both}: not much more often")
-    elif low > (_GOES_ON if after.effect.expected == "stop" else 1 / FACTOR):
-        return Judged(Change.UNCHANGED, f"{both}: it goes on")
-    needed = seconds_to_see_none(counts[0], first, DOUBT)
+        wait = f"{after.settled}, but before up to {format_duration(pause)} passed between two"
+        return Judged(Change.UNPROVEN, f"{both}; {wait}: {_longer(needed - length)}")
+    ratio = poisson_rate_ratio(counts[0], first, counts[1], length, ALPHA)
+    if ratio.fewer <= ALPHA:
+        if (needed := _BACKOFF * pause * (since + 1)) > length:
+            wait = f"before, up to {format_duration(pause)} passed between two, and such pauses may grow"
+            return Judged(Change.UNPROVEN, f"{both}; {wait}: {_longer(needed - length)}", harmless=True)
+        goes_on = ", but it goes on" if since else ""
+        return Judged(Change.IMPROVED, f"{both}: less often ({_SURE}){goes_on}", gone=not since)
+    if ratio.more <= ALPHA:
+        return Judged(Change.WORSE, f"{both}: more often ({_SURE})")
+    not_more = ratio.high < _FACTOR
+    rates_alike = seen > 0 and 1 / _FACTOR < (since / length) / (seen / first) < _FACTOR
+    not_less = ratio.low > (_GOES_ON if after.effect.expected == "stop" else 1 / _FACTOR)
+    if rates_alike and (not_more if stays else not_less):
+        return Judged(Change.UNCHANGED, f"{both}: {'not much more often' if stays else 'it goes on'}")
+    if stays and not_more:
+        return Judged(Change.UNPROVEN, f"{both}: not proven to be less often, but not more often", harmless=True)
+    needed = seconds_without_any(counts[0], first, ALPHA)
     if not since and math.isfinite(needed):
-        wait = f"it has to stay away for {lasting(needed)} to be sure; {longer(needed - length)}"
+        wait = f"there must be none for {format_duration(needed)} to be sure; {_longer(needed - length)}"
         return Judged(Change.UNPROVEN, f"{both}: {wait}")
-    return Judged(Change.UNPROVEN, f"{both}: too few to tell a change from chance; look for longer")
+    return Judged(Change.UNPROVEN, f"{both}: not proven, too few to distinguish a change from chance; look for longer")
 
 
-def _stock(before: Observed, after: Observed, meaning: Meaning) -> Judged:
-    """A count is what it is; what has to be told apart is a change from its usual jitter."""
+def _judge_stock(before: Series, after: Series, definition: Definition) -> Judged:
+    """A count is exact; a change is compared with its usual jitter."""
     fewest = min(len(before.values), len(after.values))
     if fewest < _LEAST_COUNTS:
-        return Judged(Change.UNPROVEN, f"it was counted only {times(fewest)}; it takes {_LEAST_COUNTS} on each side")
+        return Judged(Change.UNPROVEN, f"it was counted only {_times(fewest)}; {_LEAST_COUNTS} on each side are needed")
     old, new = (float(median(each.values[-_LEAST_COUNTS:])) for each in (before, after))
     jitter = max(_jitter(each.values) for each in (before, after))
-    matters = max(meaning.matters, meaning.share * old, 3 * jitter)
-    gone = new <= meaning.nothing
+    matters = max(definition.matters, definition.share * old, 3 * jitter)
+    gone = new <= definition.nothing
     if abs(new - old) < matters:
-        words = f"from {number(old)} to {number(new)}, less than what matters here ({number(matters)})"
-        return Judged(Change.UNCHANGED, words, gone, never=old <= meaning.nothing)
+        text = f"from {format_number(old)} to {format_number(new)}, less than what matters ({format_number(matters)})"
+        return Judged(Change.UNCHANGED, text, gone, never=old <= definition.nothing)
     if new < old:
-        return Judged(Change.IMPROVED, f"fell from {number(old)} to {number(new)}", gone)
-    return Judged(Change.WORSE, f"rose from {number(old)} to {number(new)}")
+        return Judged(Change.IMPROVED, f"fell from {format_number(old)} to {format_number(new)}", gone)
+    return Judged(Change.WORSE, f"rose from {format_number(old)} to {format_number(new)}")
 
 
 def _jitter(values: tuple[float, ...]) -> float:
-    """How far a count is usually from its neighbours' line: the median of it, so that growth and steps don't count."""
+    """The median deviation of a count from its neighbours' line, so that growth and steps don't count."""
     bends = [abs(b - (a + c) / 2) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
     return 1.4826 * float(median(bends)) if bends else 0.0
+
+
+def _judge_levels(before: Series, after: Series, definition: Definition) -> Judged:
+    """Levels and flows: the rank test on block means, and the exact test on how often there were spikes, which leave
+    the usual level as it is."""
+    measure, per = after.effect.measure, definition.per or 1.0
+    length = block_seconds(before, after)
+    means = [block_means(each, length) for each in (before, after)]
+    old, new = (float(median(each.tolist())) for each in means)
+    shown = [each.stretch.value or 0.0 for each in (before, after)]
+    matters = max(definition.matters, definition.share * abs(shown[0])) / per
+    shift = mann_whitney_u(means[0], means[1], _LEVEL_ALPHA)
+    gap = clear_gap(before, after)
+    level = _moved(shift, gap, matters)
+    spikes = _judge_spikes(before, after, definition, length)
+    text = format_change(measure, *shown)
+    also = f"; {spikes.text}" if spikes.text else ""
+    gone, never = (max(each) <= definition.nothing for each in ((new * per, shown[1]), (old * per, shown[0])))
+    moves = {each for each in (level, spikes.change) if each is Change.IMPROVED or each is Change.WORSE}
+    if len(moves) > 1:
+        return Judged(Change.UNPROVEN, f"{text}{also}: not proven, the one is better, the other worse")
+    if change := next(iter(moves), None):
+        gone = gone and change is Change.IMPROVED
+        if level is not change:
+            return Judged(change, f"{spikes.text} ({_SURE}); {text} most of the time", gone)
+        least = max(gap, -shift.high if change is Change.IMPROVED else shift.low) * per
+        return Judged(change, f"{text}{_bound(measure, least, change)}{also}", gone)
+    stays = after.effect.expected == "stay"
+    if definition.rare and never and gone and not spikes.text and before.seconds < _LONG_S and not stays:
+        return Judged(Change.UNPROVEN, f"none in the {format_duration(before.seconds)} before: nothing to compare with")
+    near = mann_whitney_u(means[0], means[1], EQUIVALENCE_ALPHA)
+    not_worse = near.high < matters
+    # What is printed must not contradict the verdict: `unchanged` also needs the printed values to be close.
+    close = abs(shown[1] - shown[0]) < matters * per
+    if spikes.change is Change.UNPROVEN:
+        return Judged(Change.UNPROVEN, f"{text} most of the time{also}: not proven; {spikes.needed}")
+    if not_worse and near.low > -matters and close:
+        least_text = format_difference(measure, matters * per)
+        return Judged(Change.UNCHANGED, f"{text}: no change of {least_text} or more{also}", gone, never)
+    if stays and not_worse:
+        worse = f"a rise of {format_difference(measure, matters * per)} or more is ruled out"
+        return Judged(Change.UNPROVEN, f"{text}{also}: a fall is not proven, {worse}", harmless=True)
+    needed = _needed(near, matters, (len(means[0]), len(means[1])), length)
+    return Judged(Change.UNPROVEN, f"{text}{also}: not proven; {needed}")
+
+
+def _moved(shift: Shift, gap: float, matters: float) -> Change | None:
+    if shift.estimate <= -matters and (shift.high < 0 or gap > 0):
+        return Change.IMPROVED
+    return Change.WORSE if shift.estimate >= matters and (shift.low > 0 or gap > 0) else None
+
+
+def _judge_spikes(before: Series, after: Series, definition: Definition, apart_s: float) -> _Spikes:
+    if definition.spike is None:
+        return _Spikes()
+    (old, old_share), (new, new_share) = (episodes(each, definition.spike, apart_s) for each in (before, after))
+    if not old and not new:
+        return _Spikes()
+    first, last = before.seconds, after.seconds
+    text = f"{definition.spike_text} {_seen(old, old_share, first)} before, {_seen(new, new_share, last)} since"
+    ratio = poisson_rate_ratio(old, first, new, last, ALPHA / 2)
+    # One that never ends is one episode: it must not pass for fewer.
+    if ratio.fewer <= ALPHA / 2 and new_share < old_share:
+        return _Spikes(Change.IMPROVED, text)
+    if ratio.more <= ALPHA / 2 and new_share > old_share:
+        return _Spikes(Change.WORSE, text)
+    if max(old_share, new_share) > _MOSTLY:
+        return _Spikes()
+    if after.effect.expected == "stay":
+        open_ = new >= _FEW and ratio.more <= _SUSPICIOUS
+    else:
+        open_ = old > 0 and new / last <= old / first / _FACTOR
+    if not open_:
+        return _Spikes(None, text)
+    needed = seconds_without_any(old, first, ALPHA / 2)
+    if new or not math.isfinite(needed):
+        return _Spikes(Change.UNPROVEN, text, "too few to distinguish a change from chance; look for longer")
+    wait = f"there must be none for {format_duration(needed)} to be sure; {_longer(needed - last)}"
+    return _Spikes(Change.UNPROVEN, text, wait)
+
+
+def _seen(count: int, share: float, seconds: float) -> str:
+    within = f" ({format_duration(share * seconds)} in all)" if count else ""
+    return f"{_times(count)}{within} in {format_duration(seconds)}"
+
+
+def _bound(measure: Measure, least: float, change: Change) -> str:
+    text = format_difference(measure, least)
+    direction = "less" if change is Change.IMPROVED else "more"
+    return f" ({_SURE})" if text.startswith("0 ") else f", at least {text} {direction} ({_SURE})"
+
+
+def _needed(shift: Shift, matters: float, counts: tuple[int, int], length: float) -> str:
+    """What would prove it: how much longer to look, or that the time before is too short for any proof."""
+    old, new = counts
+    if not shift.bounded:
+        fewest = fewest_after(old, EQUIVALENCE_ALPHA)
+        if fewest is None or fewest <= new:
+            return "the time before is too short to compare with; record before a fix"
+        return f"too short; {_longer((fewest - new) * length)}"
+    share = 2 * matters / (shift.high - shift.low) if shift.high > shift.low else 1.0
+    if share >= 1.0:
+        return "about as much as matters, and no more; look for longer"
+    # The width of the bounds goes with the root of 1/old + 1/new.
+    room = share * share * (1 / old + 1 / new) - 1 / old
+    if room <= 0:
+        return (
+            f"it varies too much for the {format_duration(old * length)} that were measured before; record before a fix"
+        )
+    return f"it varies too much; {_longer((1 / room - new) * length)}"
+
+
+def _longer(seconds: float) -> str:
+    return f"look for {format_duration(seconds)} longer" if seconds >= 60 else "look for a minute longer"
+
+
+def _times(count: int) -> str:
+    return "never" if count == 0 else "once" if count == 1 else "twice" if count == 2 else f"{count:,} times"

@@ -1,5 +1,5 @@
-"""A light sampler of the measures, for a node that nobody records: a tick each second over the recorder's own readers,
-and only over those that are asked for."""
+"""A light sampler of the measures, for a node without a recording: a tick each second over the recorder's own sources,
+and only those that are needed."""
 
 import math
 import time
@@ -19,7 +19,7 @@ from exhume.model.stop import Stop
 from exhume.model.tables import Columns
 from exhume.procfs.host import Host
 from exhume.procfs.stat import StatFile
-from exhume.remedy.verify.observed import LIVE, Observed
+from exhume.remedy.verify.measures import LIVE, Series
 from exhume.remedy.verify.recorded import belongs
 
 # Counting zombies walks the cgroups of v1: where that takes long, it is done more rarely (a part in so many).
@@ -32,16 +32,16 @@ Progress = Callable[[float], None]
 
 
 class RestartCounts(Protocol):
-    """Tells how often a unit or container has been started again so far."""
+    """Counts how often a unit or container has been started again so far."""
 
     def count(self, subject: str) -> int | None:
-        """None where that can't be told now."""
+        """None where that is not known now."""
         ...
 
     def why_not(self, subject: str) -> str: ...
 
     def settled(self, subject: str) -> str:
-        """The state in which its manager has it and does not start it again, in words; empty where it may."""
+        """Its state, where its manager does not start it again in that state; else empty."""
         ...
 
 
@@ -110,12 +110,12 @@ class LiveSampler:
         self._count_zombies(now)
         self._count_restarts(now)
 
-    def observed(self) -> list[Observed]:
+    def observed(self) -> list[Series]:
         """What was seen so far, effect by effect."""
         # Not the wall clock again: it may have been set meanwhile.
         until = self._began + self._last - self._first
         return [
-            Observed(
+            Series(
                 effect,
                 LIVE,
                 self._began,
@@ -169,14 +169,14 @@ class LiveSampler:
         if effect.measure in _ZOMBIES and self._zombies is not None and self._zombies.note:
             return self._zombies.note
         if effect.measure is Measure.RESTARTS:
-            return "nobody here counts restarts" if self._restarts is None else self._restarts.why_not(effect.subject)
+            return "restarts are not counted here" if self._restarts is None else self._restarts.why_not(effect.subject)
         if effect.measure is Measure.RUN_QUEUE_WAIT:
-            return "there is no /proc/schedstat, or it was looked at for too short a time"
-        return "it was looked at for too short a time"
+            return "there is no /proc/schedstat, or the sample was too short"
+        return "the sample was too short"
 
 
 def sample(sampler: LiveSampler, seconds: float, stop: Stop | None = None, progress: Progress | None = None) -> bool:
-    """Tick each second for so long; False when a stop was asked for before that."""
+    """Tick each second for so long; False when a stop was requested before that."""
     began = time.monotonic()
     ticks = max(1, math.ceil(seconds))
     for number in range(1, ticks + 1):

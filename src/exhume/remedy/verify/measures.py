@@ -1,16 +1,22 @@
-"""What each measure is: its words, and how much of a change matters."""
+"""What each measure is and how much of a change matters; a measure as it was observed; and both in text."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
+from typing import Any
 
-from exhume.model.remedy import Effect, Measure
+from exhume.model.remedy import Effect, Measure, Stretch
+
+RECORDING, LIVE = "recording", "live"
 
 
 class Kind(StrEnum):
     """How a measure is compared.
 
-    A LEVEL is a value at a time (a share, a wait). A FLOW is an amount that passes all the time (pages, forks). EVENTS
-    are single happenings that are counted. A STOCK is a count that stands until something adds to it or takes away.
+    A LEVEL is a value at a time (a share, a wait). A FLOW is an amount per time (pages, forks). EVENTS are single
+    events that are counted. A STOCK is a count that stands until something adds to it or takes away.
     """
 
     LEVEL = "level"
@@ -20,13 +26,13 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
-    """A measure in words and numbers. Lower is better for all of them.
+class Definition:
+    """A measure. Lower is better for all of them.
 
-    `per` is what an amount is told for, in seconds; 0 for what is no amount. A change matters from `matters` on (in
-    `unit`) and from `share` of what was there before. Below `nothing` there is nothing of it. A second from `spike` on
-    is one that hurts by itself; None where there is no such second. What is `rare` may be minutes apart: a short time
-    without it says nothing.
+    `per` is the seconds that an amount is printed for; 0 for what is no amount. A change matters from `matters` on (in
+    `unit`) and from `share` of what was there before. Up to `nothing` there is none of it. A second from `spike` on
+    hurts by itself; None where there is no such second. What is `rare` may be minutes apart: a short time without it
+    says nothing.
     """
 
     title: str
@@ -37,7 +43,7 @@ class Meaning:
     nothing: float = 0.0
     per: float = 0.0
     spike: float | None = None
-    spike_words: str = ""
+    spike_text: str = ""
     rare: bool = False
 
 
@@ -45,78 +51,150 @@ _HOUR = 3600.0
 # Values of this unit are shares of one.
 SHARE = "of a core"
 
-MEANINGS: dict[Measure, Meaning] = {
-    Measure.ZOMBIES: Meaning("zombies", "zombies", Kind.STOCK, matters=50, share=0.1, nothing=50),
-    Measure.ZOMBIE_GROWTH: Meaning(
+MEASURES: dict[Measure, Definition] = {
+    Measure.ZOMBIES: Definition("zombies", "zombies", Kind.STOCK, matters=50, share=0.1, nothing=50),
+    Measure.ZOMBIE_GROWTH: Definition(
         "growth of zombies", "zombies an hour", Kind.FLOW, matters=30, share=0.2, nothing=30, per=_HOUR, spike=1e-9,
-        spike_words="more zombies came", rare=True,
+        spike_text="more zombies came", rare=True,
     ),
-    Measure.BUSIEST_CORE: Meaning(
+    Measure.BUSIEST_CORE: Definition(
         "busiest core", SHARE, Kind.LEVEL, matters=0.1, nothing=0.1, spike=0.95,
-        spike_words="a core had no time left",
+        spike_text="a core had no time left",
     ),
-    Measure.KERNEL_CORE: Meaning(
+    Measure.KERNEL_CORE: Definition(
         "kernel on its worst core", SHARE, Kind.LEVEL, matters=0.05, share=0.2, nothing=0.1, spike=0.8,
-        spike_words="the kernel held a core",
+        spike_text="the kernel held a core",
     ),
-    Measure.THROTTLING: Meaning(
+    Measure.THROTTLING: Definition(
         "throttling", "s held back a second", Kind.FLOW, matters=0.02, share=0.2, nothing=0.01, per=1.0, spike=0.1,
-        spike_words="cgroups were held back",
+        spike_text="cgroups were held back",
     ),
-    Measure.RECLAIM: Meaning(
+    Measure.RECLAIM: Definition(
         "reclaim", "pages a second", Kind.FLOW, matters=250, share=0.2, nothing=50, per=1.0, spike=1000.0,
-        spike_words="memory was reclaimed",
+        spike_text="memory was reclaimed",
     ),
-    Measure.RESTARTS: Meaning("restarts", "an hour", Kind.EVENTS, per=_HOUR),
-    Measure.NIC_TIMEOUTS: Meaning("timeouts of network cards", "an hour", Kind.EVENTS, per=_HOUR),
-    Measure.FORKS: Meaning("forks", "a second", Kind.FLOW, matters=20, share=0.2, nothing=20, per=1.0),
-    Measure.RUN_QUEUE_WAIT: Meaning(
+    Measure.RESTARTS: Definition("restarts", "an hour", Kind.EVENTS, per=_HOUR),
+    Measure.NIC_TIMEOUTS: Definition("timeouts of network cards", "an hour", Kind.EVENTS, per=_HOUR),
+    Measure.FORKS: Definition("forks", "a second", Kind.FLOW, matters=20, share=0.2, nothing=20, per=1.0),
+    Measure.RUN_QUEUE_WAIT: Definition(
         "wait for a core", "s waited a second on the worst core", Kind.LEVEL, matters=0.05, share=0.2, nothing=0.05,
-        spike=1.0, spike_words="tasks queued for a core",
+        spike=1.0, spike_text="tasks queued for a core",
     ),
 }  # fmt: skip
 
 
-def told(measure: Measure, value: float | None) -> str:
-    """A value of a measure as people read it, with its unit."""
-    meaning = MEANINGS[measure]
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The observations of one effect's measure, oldest first. A value is a level at the end of its span, or an amount
+    over it; `spans` are seconds. `missing` says why there are none, or fewer than there should be; `settled` is the
+    state of the subject, where its manager does not start it again in that state."""
+
+    effect: Effect
+    source: str
+    since: int
+    until: int
+    values: tuple[float, ...] = ()
+    spans: tuple[float, ...] = ()
+    missing: str = ""
+    settled: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The time that was observed, without gaps."""
+        return sum(self.spans)
+
+    @property
+    def amount(self) -> float:
+        return sum(self.values)
+
+    @property
+    def stretch(self) -> Stretch:
+        return Stretch(self._value(), round(self.seconds, 3), len(self.values), self.source)
+
+    def _value(self) -> float | None:
+        """The value to print: the rate, the median level, or the newest count."""
+        if not self.values or not self.seconds:
+            return None
+        definition = MEASURES[self.effect.measure]
+        if definition.kind is Kind.STOCK:
+            return float(median(self.values[-3:]))
+        if definition.kind is Kind.LEVEL:
+            return float(median(self.values))
+        return self.amount / self.seconds * definition.per
+
+    def to_dict(self) -> dict[str, Any]:
+        stretch = self.stretch
+        return {
+            "measure": self.effect.measure.value,
+            "expected": self.effect.expected,
+            "subject": self.effect.subject,
+            "source": self.source,
+            "since": self.since,
+            "until": self.until,
+            "value": stretch.value,
+            "unit": MEASURES[self.effect.measure].unit,
+            "values": [_rounded(value) for value in self.values],
+            "spans": [_rounded(span) for span in self.spans],
+            "missing": self.missing,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Series":
+        """Read what `to_dict` made. Raises KeyError, TypeError or ValueError for anything else."""
+        values = tuple(float(value) for value in content["values"])
+        spans = tuple(float(span) for span in content["spans"])
+        if len(values) != len(spans) or any(not span > 0 for span in spans):
+            raise ValueError("each value needs a span above 0")
+        effect = Effect(Measure(content["measure"]), str(content["expected"]), str(content["subject"]))
+        since, until = int(content["since"]), int(content["until"])
+        return cls(effect, str(content["source"]), since, until, values, spans, str(content["missing"]))
+
+
+def _rounded(number: float) -> float:
+    """Six digits are more than was measured."""
+    return float(f"{number:.6g}") if abs(number) < 1e6 else round(number, 1)
+
+
+def format_value(measure: Measure, value: float | None) -> str:
+    """Format a value of a measure, with its unit."""
+    definition = MEASURES[measure]
     if value is None:
         return "not known"
-    if meaning.unit == SHARE:
+    if definition.unit == SHARE:
         return f"{value * 100:.0f}%"
-    unit = meaning.unit
+    unit = definition.unit
     if measure is Measure.ZOMBIES:
         unit = "zombie" if round(value) == 1 else "zombies"
-    return f"{number(value)} {unit}"
+    return f"{format_number(value)} {unit}"
 
 
-def span(measure: Measure, old: float, new: float) -> str:
-    """`from 2,000 to 8 a second`."""
-    if MEANINGS[measure].unit == SHARE:
-        return f"from {told(measure, old)} to {told(measure, new)}"
-    return f"from {number(old)} to {told(measure, new)}"
+def format_change(measure: Measure, old: float, new: float) -> str:
+    """Format a change: `from 2,000 to 8 a second`."""
+    if MEASURES[measure].unit == SHARE:
+        return f"from {format_value(measure, old)} to {format_value(measure, new)}"
+    return f"from {format_number(old)} to {format_value(measure, new)}"
 
 
-def difference(measure: Measure, value: float) -> str:
-    """How much more or less."""
-    if MEANINGS[measure].unit != SHARE:
-        return told(measure, value)
+def format_difference(measure: Measure, value: float) -> str:
+    """Format how much more or less."""
+    if MEASURES[measure].unit != SHARE:
+        return format_value(measure, value)
     return "1 point" if round(value * 100) == 1 else f"{value * 100:.0f} points"
 
 
-def number(value: float) -> str:
-    """Three digits that count, and thousands apart."""
+def format_number(value: float) -> str:
+    """Format a number with three significant digits and thousands separators."""
     if abs(value) >= 100 or value == round(value):
         return f"{value:,.0f}"
     text = f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.2g}"
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
-# What is promised most; a plan's steps may each say something of the same measure.
+# From the weakest promise to the strongest; the steps of a plan may each promise something about the same measure.
 _STRENGTH = ("stay", "rise", "fall", "stop")
 
 
-def promised(effects: "list[Effect] | tuple[Effect, ...]") -> tuple[Effect, ...]:
+def promised(effects: Sequence[Effect]) -> tuple[Effect, ...]:
     """The effects of all steps together: each measure of each subject once, with the most that any step promises."""
     strongest: dict[tuple[Measure, str], Effect] = {}
     for effect in effects:
@@ -129,3 +207,14 @@ def promised(effects: "list[Effect] | tuple[Effect, ...]") -> tuple[Effect, ...]
 
 def _strength(effect: Effect) -> int:
     return _STRENGTH.index(effect.expected) if effect.expected in _STRENGTH else 0
+
+
+def format_duration(seconds: float) -> str:
+    """Format a length of time, rounded: `15 s`, `10 min`."""
+    if seconds < 90:
+        return f"{max(1, math.ceil(seconds - 0.5))} s"
+    if seconds < 5400:
+        return f"{math.ceil(seconds / 60 - 0.5)} min"
+    if seconds < 48 * 3600:
+        return f"{math.ceil(seconds / 3600 - 0.5)} h"
+    return f"{math.ceil(seconds / 86400 - 0.5):,} days"

@@ -9,14 +9,14 @@ import pyarrow as pa
 from exhume.model.clock import NANOS
 from exhume.model.remedy import Effect, Measure
 from exhume.model.window import Window
-from exhume.remedy.verify.observed import RECORDING, Observed
+from exhume.remedy.verify.measures import RECORDING, Series
 from exhume.store.read.recording import Recording
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _TIMEOUTS = "nic-tx-timeout"
-# What tells of a start of a unit, or of a container's.
+# Events of a start of a unit or of a container.
 _STARTS = ("unit-restarted", "container-start")
 _KERNEL = ("system", "irq", "softirq")
 # A tick of the recorder that came late is still one observation; what lies further apart is a gap.
@@ -31,13 +31,13 @@ class Recorded:
         self.window = window.clamp(recording.span() or Window(0, 0))
         self._tables: dict[str, pa.Table] = {}
 
-    def observe(self, effect: Effect) -> Observed:
+    def observe(self, effect: Effect) -> Series:
         """The observations of a measure; without any, with the reason."""
         since, until = self.window.since, self.window.until
         if self.window.empty:
-            return Observed(effect, RECORDING, since, until, missing="nothing was recorded in this time")
+            return Series(effect, RECORDING, since, until, missing="nothing was recorded in this time")
         values, spans, missing = _READERS[effect.measure](self, effect)
-        return Observed(effect, RECORDING, since, until, tuple(values.tolist()), tuple(spans.tolist()), missing)
+        return Series(effect, RECORDING, since, until, tuple(values.tolist()), tuple(spans.tolist()), missing)
 
     def table(self, name: str, columns: Sequence[str]) -> pa.Table:
         key = f"{name}:{','.join(columns)}"
@@ -46,7 +46,7 @@ class Recorded:
         return self._tables[key]
 
     def did_without(self, source: str) -> bool:
-        """Whether the recorder said that it had to do without a source."""
+        """Whether the recorder had to do without a source."""
         return bool(self._recording.facts.missing(source))
 
     def ticks(self) -> tuple[Ints, Floats]:
@@ -150,9 +150,9 @@ def _restarts(recorded: Recorded, effect: Effect) -> "Read":
     manager, colon, container = effect.subject.partition(":")
     # Without its source, no start is no news. Podman's socket is not held open, as that would keep its service up.
     if colon and manager != "docker":
-        return _nothing(f"the recorder does not listen to {manager}")
+        return _nothing(f"the recorder has no events of {manager}")
     if recorded.did_without(manager if colon else "systemd"):
-        return _nothing(f"the recorder did not hear of starts from {manager if colon else 'systemd'}")
+        return _nothing(f"the recorder had no starts from {manager if colon else 'systemd'}")
 
     def weight(row: dict[str, object]) -> float:
         named = row["container_name"] == container if colon else row["comm"] == effect.subject
@@ -171,8 +171,8 @@ def _events(recorded: Recorded, effect: Effect, weight: Callable[[dict[str, obje
     if rows.num_rows:
         np.add.at(counts, _tick_of(moments, _ints(rows, "wall")), weights)
     elif effect.measure is Measure.RESTARTS:
-        # No events at all: the recorder may not have had a way to hear of them.
-        return _nothing("the recording tells of no starts of units or containers")
+        # No events at all: the recorder may not have had a source for them.
+        return _nothing("the recording has no starts of units or containers")
     return counts, spans, ""
 
 

@@ -1,10 +1,14 @@
-"""How often units and containers were started again, as their managers count it."""
+"""How often units and containers were started again: counted by their managers, and in the managers' records, which
+reach back further than any sample."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from exhume.collect.containers.cri_client import CriError
 from exhume.collect.containers.cri_services import cri_restarts
 from exhume.collect.containers.docker import Engine, EngineError, container_path
+from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import (
     MANAGER,
@@ -17,11 +21,24 @@ from exhume.collect.systemd.bus import (
     BusSilent,
     Call,
 )
-from exhume.model.audit import Manager
+from exhume.collect.systemd.journal import unit_history
+from exhume.model.audit import History, Manager
+from exhume.model.clock import NANOS
+from exhume.model.remedy import Effect
+from exhume.remedy.services.planner import manager_of
+from exhume.remedy.verify.measures import Series
 
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _PATIENCE_S = 2.0
-# An engine's words for one that ended, or never began.
+# So much of the past is looked at, as of a recording; where it holds too few of them, all that is known.
+RECENT_S = 600.0
+# So many restarts show how often they come.
+ENOUGH = 5
+# More observations than these add nothing.
+_MOST_STEPS = 600
+# What a loop did a day ago says little about how often it runs now.
+_HISTORY_HOURS = 1.0
+# Docker's and Podman's states of a container that ended, or never began.
 _DOWN = ("exited", "stopped", "created", "dead")
 
 
@@ -37,8 +54,8 @@ class NodeRestarts:
         self._seen: dict[str, tuple[int, object, int]] = {}
 
     def count(self, subject: str) -> int | None:
-        """How often it was started again; None where that can't be told now, with the reason in `why_not`. What is not
-        there is not started again."""
+        """How often it was started again; None where that is not known now, with the reason in `why_not`. What does not
+        exist is not started again."""
         manager, colon, name = subject.partition(":")
         try:
             if colon and manager in (Manager.DOCKER, Manager.PODMAN):
@@ -51,22 +68,22 @@ class NodeRestarts:
             return None
 
     def why_not(self, subject: str) -> str:
-        return self._why.get(subject, "it was looked at for too short a time")
+        return self._why.get(subject, "the sample was too short")
 
     def settled(self, subject: str) -> str:
-        """The state in which a container is down for good, in words: it ended, and its engine is told not to start it
-        again. Empty where it may be started again, and for those whose manager tells no such thing."""
+        """The state of a container that ended and that its engine does not start again; empty where it may be started
+        again, and for managers without such a state."""
         manager, colon, name = subject.partition(":")
         if not colon or manager not in (Manager.DOCKER, Manager.PODMAN):
             return ""
         try:
-            told = self._container(manager, name)
+            inspect = self._container(manager, name)
         except EngineError:
             return ""
-        if told is None:
+        if inspect is None:
             return f"{manager} has it no more"
-        state = told.get("State") or {}
-        policy = ((told.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"
+        state = inspect.get("State") or {}
+        policy = ((inspect.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"
         if state.get("Running") or state.get("Restarting") or state.get("Status") not in _DOWN or policy != "no":
             return ""
         return f"{manager} has it {state['Status']}, with restart policy no"
@@ -77,27 +94,27 @@ class NodeRestarts:
             self._bus = None
 
     def _of_container(self, manager: str, name: str) -> int | None:
-        told = self._container(manager, name)
-        count = 0 if told is None else told.get("RestartCount")
+        inspect = self._container(manager, name)
+        count = 0 if inspect is None else inspect.get("RestartCount")
         return count if isinstance(count, int) else None
 
     def _container(self, manager: str, name: str) -> dict[str, Any] | None:
-        """What its engine says of it; None where it is gone."""
+        """Inspect it; None where it is gone."""
         socket = self._root.docker if manager == Manager.DOCKER else self._root.podman
         if socket is None:
             raise EngineError(f"there is no socket of {manager} here")
         try:
-            told = Engine(socket, _PATIENCE_S).get(container_path(name, "json"))
+            inspect = Engine(socket, _PATIENCE_S).get(container_path(name, "json"))
         except EngineError as error:
             if error.status == 404:
                 return None
             raise
-        return told if isinstance(told, dict) else {}
+        return inspect if isinstance(inspect, dict) else {}
 
     def _of_pod(self, name: str) -> int | None:
         sockets = self._root.cri
         if not sockets:
-            # Nobody to ask is not the same as a container that is gone.
+            # Without a runtime it is not known whether the container is gone.
             raise CriError("there is no socket of a runtime that speaks CRI here")
         return cri_restarts(sockets, name)
 
@@ -124,6 +141,49 @@ class NodeRestarts:
         more = last[2] if last is not None and count >= last[0] else 0
         if last is not None and count == last[0] and run and last[1] and run != last[1]:
             more += 1
-        # One that is down has no run: the next is told from the last that it had.
+        # One that is down has no run: the next is inspect from the last that it had.
         self._seen[name] = (count, run or (last[1] if last is not None else None), more)
         return count + more
+
+
+def histories(root: NodeRoot, effects: Sequence[Effect]) -> dict[str, History]:
+    """The recent past of the effects' subjects, as their managers recorded it: seconds of sampling see few restarts."""
+    subjects = {effect.subject for effect in effects if effect.subject}
+    units = [subject for subject in subjects if manager_of(subject) is None]
+    found = dict(unit_history(root, units, _HISTORY_HOURS)) if units else {}
+    managers = {manager_of(subject) for subject in subjects}
+    for manager, socket in ((Manager.DOCKER, root.docker), (Manager.PODMAN, root.podman)):
+        if manager in managers and socket is not None:
+            rows = docker_services(socket, manager, host=root.host, hours=_HISTORY_HOURS, log_lines=0).services
+            found |= {row.key: row.history for row in rows if row.key in subjects and row.history is not None}
+    return found
+
+
+def history_series(effect: Effect, history: History, now: int) -> Series | None:
+    """The restarts that a manager's records hold; None where they hold none. `now` is in wall nanoseconds."""
+    moments = sorted(moment for moment in history.restarted_at if moment <= now)
+    if len(moments) > 1:
+        return _counted(effect, history, moments, now)
+    if not history.restarts_per_hour or history.hours <= 0:
+        return None
+    # Only the count over that time is known.
+    seconds = history.hours * 3600.0
+    restarts = float(round(history.restarts_per_hour * history.hours))
+    return Series(effect, history.source, now - round(seconds * NANOS), now, (restarts,), (seconds,))
+
+
+def _counted(effect: Effect, history: History, moments: list[int], now: int) -> Series:
+    """Second by second (or in longer steps), so that it shows how they are spread."""
+    since = now - round(RECENT_S * NANOS)
+    if sum(moment > since for moment in moments) < ENOUGH:
+        since = now - round(history.hours * 3600 * NANOS)
+    # Where it began only then, the rate is what came after the first, over the time since.
+    since = max(since, moments[0])
+    counted = [moment for moment in moments if moment > since]
+    steps = max(1, min(_MOST_STEPS, (now - since) // NANOS))
+    edges = [since + (now - since) * step // steps for step in range(steps + 1)]
+    values = [0.0] * steps
+    for moment in counted:
+        values[min(steps - 1, (moment - since) * steps // max(1, now - since))] += 1
+    spans = tuple((later - earlier) / NANOS for earlier, later in pairwise(edges))
+    return Series(effect, history.source, since, now, tuple(values), spans)

@@ -1,26 +1,199 @@
-"""Applying a plan against zombies: step by step, each bounded in time and cost, with the count after every batch."""
+"""Freeing zombies: step by step, each bounded in time and cost, with the count after every batch.
 
+What a step changes for a while is in the journal first, and is undone when the step ends, however it ends.
+"""
+
+import errno
+import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from exhume.collect.cgroup.census import take_census
-from exhume.model.remedy import Outcome, Plan, Report, Status, Step
+from exhume.control.changes import NodeJournal, NodeTools, Swapfile, SwapOff, keep_out_of_swap, undo
+from exhume.control.managers import ActionFailed
+from exhume.control.swap import is_on, swaps
+from exhume.control.worker import JobFailed, JobResult, Workers, idlest_core
+from exhume.model.remedy import Effect, Measure, Outcome, Plan, Report, Risk, Status, Step, StepResult
 from exhume.model.stop import Stop
-from exhume.model.zombies import PAGE
+from exhume.model.text import count
+from exhume.model.zombies import PAGE, ParentResidual, PinKind
 from exhume.procfs.host import Host
-from exhume.remedy.journal import Journal
-from exhume.remedy.spare_core import spare_core
-from exhume.remedy.worker import Crew, JobFailed
-from exhume.remedy.zombies.actions import ACTIONS, Bench
-from exhume.remedy.zombies.look import Watch
-from exhume.remedy.zombies.still_held import still_held, why_left
+from exhume.remedy.services.actions import Before
+from exhume.remedy.zombies.plan import CLEAN_UP, SWAPFILE, make_plan
+from exhume.remedy.zombies.situation import PIN_SECONDS, Scope, Situation, Watch, memory_root
+
+# A core is held for so long at a time.
+BATCH_S = 1.0
+_FILES_AT_A_TIME = 5_000
+_RECLAIM_AT_A_TIME = 64 << 20
+# Pages that were on their way to disk in one pass are free to go in the next; more than that is stubborn.
+_PASSES_WITHOUT_SUCCESS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What an action works with. `count` returns how many zombies there are now."""
+
+    tools: NodeTools
+    journal: NodeJournal
+    count: Callable[[], int | None]
+
+
+Batches = Generator[JobResult, None, None]
+
+
+def fadvise(step: Step, bench: Bench) -> Batches:
+    """Let go of the cached pages of the named files."""
+    at = 0
+    while at < len(step.targets):
+        files = step.targets[at : at + _FILES_AT_A_TIME]
+        done = bench.tools.workers.run({"job": "fadvise", "files": files}, BATCH_S)
+        # At least one file further, so that a single slow one can't hold it up for ever.
+        at += len(files) if done.complete else max(1, done.reached)
+        yield _checked(done)
+
+
+def reclaim(step: Step, bench: Bench) -> Batches:
+    """Reclaim below the parents, without swapping out what lives there."""
+    if not swaps(bench.tools.host):
+        yield from _reclaim_all(step, bench)
+        return
+    with keep_out_of_swap(step.targets, bench.journal, bench.tools):
+        yield from _reclaim_all(step, bench, " swappiness=0")
+
+
+def drop_caches(step: Step, bench: Bench) -> Batches:
+    """Drop the page cache. The kernel can't be stopped in it, so it is one batch."""
+    yield _checked(bench.tools.workers.run({"job": "drop-caches", "file": step.targets[0]}, None))
+
+
+def swap_through(step: Step, bench: Bench) -> Batches:
+    """Shared memory goes out to a temporary swapfile and comes back, charged to the parent that lives."""
+    path = os.fspath(bench.tools.directory / SWAPFILE)
+    change = Swapfile(path)
+    bench.journal.add(change)
+    try:
+        yield _checked(bench.tools.workers.run({"job": "swapfile", "path": path, "size": step.bytes}, None))
+        with keep_out_of_swap(step.targets, bench.journal, bench.tools):
+            yield from _reclaim_all(step, bench)
+    finally:
+        undo(bench.journal, bench.tools, change)
+
+
+def swap_off(step: Step, bench: Bench) -> Batches:
+    """Take each swap off, and put it on again."""
+    priorities = {swap.path: swap.priority for swap in swaps(bench.tools.host)}
+    for path in step.targets:
+        if path not in priorities:
+            continue
+        change = SwapOff(path, priorities[path])
+        bench.journal.add(change)
+        try:
+            while is_on(bench.tools.host, path):
+                # What came back to memory by the end of a batch stays there.
+                yield _checked(bench.tools.workers.run({"job": "swapoff", "path": path}, 10 * BATCH_S))
+        finally:
+            undo(bench.journal, bench.tools, change)
+
+
+def clean_up(step: Step, bench: Bench) -> Batches:
+    """Undo what an earlier run left."""
+    undo(bench.journal, bench.tools)
+    yield JobResult(True, 0, 0.0, 0.0)
+
+
+ACTIONS: dict[str, Callable[[Step, Bench], Batches]] = {
+    "fadvise": fadvise,
+    "reclaim": reclaim,
+    "drop-caches": drop_caches,
+    "swap-through": swap_through,
+    "swapoff": swap_off,
+    "clean-up": clean_up,
+}
+
+
+def _reclaim_all(step: Step, bench: Bench, leaving_swap: str = "") -> Iterator[JobResult]:
+    for target in step.targets:
+        yield from _reclaim_below(Path(target), bench, leaving_swap)
+
+
+def _reclaim_below(target: Path, bench: Bench, leaving_swap: str) -> Iterator[JobResult]:
+    """Again and again, as long as that frees any."""
+    legacy = target / "memory.force_empty"
+    amount = str(_RECLAIM_AT_A_TIME)
+    job = (
+        {"job": "reclaim", "file": os.fspath(legacy), "text": "0"}
+        if legacy.exists()
+        else {
+            "job": "reclaim",
+            "file": os.fspath(target / "memory.reclaim"),
+            "text": amount + leaving_swap,
+            "otherwise": amount,
+        }
+    )
+    fruitless, before = 0, bench.count()
+    while fruitless < _PASSES_WITHOUT_SUCCESS:
+        done = bench.tools.workers.run(job, BATCH_S)
+        # memory.reclaim returns EAGAIN when less could be reclaimed than was requested.
+        yield done if done.error == errno.EAGAIN else _checked(done)
+        after = bench.count()
+        freed = before is not None and after is not None and after < before
+        fruitless = 0 if freed else fruitless + 1
+        before = after
+
+
+def _checked(done: JobResult) -> JobResult:
+    if done.error:
+        raise JobFailed(done.message)
+    return done
+
+
+def _files_or_inodes(parent: ParentResidual) -> int:
+    """On v2 a file remembers the cgroup that wrote it last, and keeps it, also once its pages are gone. Reclaim takes
+    such files out of memory as well; where no page is left, they are what holds the dying."""
+    if parent.file_bytes or parent.shmem_bytes or parent.anon_bytes or parent.swap_bytes:
+        return parent.file_bytes
+    return (parent.dying or 0) * PAGE
+
+
+# What a step frees, by its action.
+_FREES: dict[str, Callable[[ParentResidual], int]] = {
+    "fadvise": lambda parent: parent.file_bytes,
+    "reclaim": _files_or_inodes,
+    "drop-caches": lambda parent: parent.file_bytes,
+    "swap-through": lambda parent: parent.shmem_bytes + parent.anon_bytes,
+    "swapoff": lambda parent: parent.swap_bytes,
+}
+_LEFT_UNDONE = {Status.REFUSED, Status.TIMED_OUT, Status.INTERRUPTED, Status.FAILED, Status.MANUAL}
+
+
+def still_held(parents: Sequence[ParentResidual], step: Step) -> bool:
+    """Whether any page that the step could free is still charged to a removed cgroup."""
+    frees = _FREES.get(step.action)
+    return frees is None or sum(frees(parent) for parent in parents) >= PAGE
+
+
+def why_left(situation: Situation, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """Reasons, from what is still charged and what was not done."""
+    found = [
+        f"{outcome.step.id}: {outcome.step.title}: {outcome.why}"
+        for outcome in outcomes
+        if outcome.status in _LEFT_UNDONE and still_held(situation.residuals, outcome.step)
+    ]
+    for file in situation.pins.files:
+        if file.kind == PinKind.MLOCKED:
+            names = ", ".join(f"{holder.comm} (pid {holder.pid})" for holder in file.holders)
+            found.append(f"{names or 'a process'} keeps {count(file.pages, 'page')} of {file.path} locked in memory")
+    return (*found, make_plan(situation).summary)
+
 
 # Between batches the core is left to others.
 REST_S = 0.2
-# Released cgroups take a moment to go, thousands of them some seconds. What is told for good waits for the last one,
+# Released cgroups take a moment to go, thousands of them some seconds. A final count waits for the last one,
 # which may rest for half a second before it goes.
 _SETTLE_LOOK_S = 0.15
 _FOR_GOOD_S = 0.9
@@ -32,9 +205,9 @@ _BEGIN_AT_MOST_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What whoever asked for it wants. `accept` says whether a step may cost the spike that is predicted; `only` are
-    the ids of the steps that may be taken (empty: all)."""
+class Limits:
+    """What a run may do. `accept` says whether a step may cost the predicted spike; `only` are the ids of the steps
+    that may be taken (empty: all); `step_s` bounds each step."""
 
     accept: Callable[[Step], bool]
     only: Collection[str] = ()
@@ -42,34 +215,34 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Who hears of it while it happens: a step begins, zombies are fewer now, a step ended."""
+class Observer:
+    """Callbacks while it happens: a step begins (on a core), zombies were counted, a step ended."""
 
     began: Callable[[Step, int | None], None] = lambda step, core: None
-    count: Callable[[Step, int | None], None] = lambda step, dying: None
+    counted: Callable[[Step, int | None], None] = lambda step, dying: None
     ended: Callable[[Outcome], None] = lambda outcome: None
 
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """Carries out plans on a node. `home` is the cgroup that workers go to."""
+    """Carries out plans on a node. `cgroup` is where workers run."""
 
     host: Host
     stop: Stop
-    journal: Journal
-    home: Path | None
+    journal: NodeJournal
+    cgroup: Path | None
     watch: Watch
-    tell: Tell
+    observer: Observer
 
-    def apply(self, plan: Plan, wishes: Wishes) -> Report:
-        """Take the steps in their order. A stop that is asked for ends it between two batches, with nothing lost."""
+    def apply(self, plan: Plan, limits: Limits) -> Report:
+        """Take the steps in their order. A requested stop ends it between two batches, with nothing lost."""
         before = after = self.count(_FOR_GOOD_S)
         outcomes: list[Outcome] = []
         for step in plan.steps:
-            outcome = self._take(step, wishes, after)
+            outcome = self._take(step, limits, after)
             after = outcome.after
             outcomes.append(outcome)
-            self.tell.ended(outcome)
+            self.observer.ended(outcome)
         left = why_left(self.watch.situation(), outcomes) if after is None or after > 0 else ()
         return Report(plan, before, after, tuple(outcomes), left, self.stop.is_set())
 
@@ -86,15 +259,15 @@ class Applier:
                 break
         return now
 
-    def _take(self, step: Step, wishes: Wishes, count: int | None) -> Outcome:
-        if (refusal := self._refusal(step, wishes)) is not None:
+    def _take(self, step: Step, limits: Limits, count: int | None) -> Outcome:
+        if (refusal := self._refusal(step, limits)) is not None:
             status, why = refusal
             return Outcome(step, status, count, count, why=why)
         held = self._pages()
-        core = spare_core(self.host)
-        self.tell.began(step, core)
-        crew = Crew(self.stop, core, self.home)
-        bench = Bench(crew, self.host, self.journal, lambda: self._counted(step))
+        core = idlest_core(self.host)
+        self.observer.began(step, core)
+        tools = NodeTools(Workers(self.stop, core, self.cgroup), self.host, self.journal.directory)
+        bench = Bench(tools, self.journal, lambda: self._counted(step))
         began = time.monotonic()
         status, why, cpu = Status.DONE, "", 0.0
         batches = ACTIONS[step.action](step, bench)
@@ -105,10 +278,10 @@ class Applier:
                     cpu += done.cpu_seconds
                     self._counted(step)
                     if self.stop.wait(0.0 if done.complete else REST_S):
-                        status, why = Status.INTERRUPTED, "a stop was asked for"
+                        status, why = Status.INTERRUPTED, "a stop was requested"
                         break
-                    if time.monotonic() - began >= wishes.step_s:
-                        status, why = Status.TIMED_OUT, f"its {wishes.step_s:.0f} s are over; --max-time gives it more"
+                    if time.monotonic() - began >= limits.step_s:
+                        status, why = Status.TIMED_OUT, f"its {limits.step_s:.0f} s are over; --max-time gives it more"
                         break
         except JobFailed as error:
             status, why = Status.FAILED, str(error)
@@ -136,17 +309,17 @@ class Applier:
             return None
         return sum(parent.bytes for parent in parents) // PAGE
 
-    def _refusal(self, step: Step, wishes: Wishes) -> tuple[Status, str] | None:
+    def _refusal(self, step: Step, limits: Limits) -> tuple[Status, str] | None:
         """Why a step is not taken; None when it is."""
         if self.stop.is_set():
-            return Status.INTERRUPTED, "a stop was asked for before it began"
-        if wishes.only and step.id not in wishes.only:
-            return Status.NOT_ASKED, "--only names other steps"
+            return Status.INTERRUPTED, "a stop was requested before it began"
+        if limits.only and step.id not in limits.only and step.id != CLEAN_UP:
+            return Status.NOT_REQUESTED, "--only names other steps"
         if not step.automatic:
             return Status.MANUAL, "this is for a person to do"
         if not still_held(self.watch.residuals(), step):
             return Status.NOT_NEEDED, "nothing that it could free is left"
-        if step.spike and not wishes.accept(step):
+        if step.spike and not limits.accept(step):
             return (
                 Status.REFUSED,
                 f"it may keep one core busy in the kernel for {step.cpu_seconds:.1f} s; --accept-cost allows that",
@@ -155,5 +328,97 @@ class Applier:
 
     def _counted(self, step: Step) -> int | None:
         count = self.count()
-        self.tell.count(step, count)
+        self.observer.counted(step, count)
         return count
+
+
+FREE_ZOMBIES = "free-zombies"
+
+
+def free_zombies_step(plan: Plan, scope: Scope) -> Step | None:
+    """Make one step of the automatic steps of a plan against zombies; None where it has none."""
+    parts = tuple(step for step in plan.steps if step.automatic)
+    if not parts:
+        return None
+    return Step(
+        id=FREE_ZOMBIES,
+        title=f"free the zombies: {', '.join(step.id for step in parts)}",
+        why=plan.summary,
+        action=FREE_ZOMBIES,
+        targets=tuple(dict.fromkeys(target for step in parts for target in step.targets)),
+        commands=tuple(command for step in parts for command in step.commands),
+        frees_at_most=plan.count,
+        cpu_seconds=max(step.cpu_seconds for step in parts),
+        spike=any(step.spike for step in parts),
+        risk=max((step.risk for step in parts), key=list(Risk).index),
+        harm="; ".join(dict.fromkeys(step.harm for step in parts if step.harm)),
+        reversible=all(step.reversible for step in parts),
+        undo="not needed: what is changed for a while is restored at the end, and nothing is lost",
+        effects=(Effect(Measure.ZOMBIES, "fall"),),
+        params=scope.params,
+        parts=parts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FreeZombies:
+    """The action of that step: plans again when its turn comes, as what leaked zombies was stopped meanwhile, and what
+    memory and disks can spare changes."""
+
+    host: Host
+    stop: Stop
+    journal: NodeJournal
+    limits: Limits
+    observer: Observer = Observer()
+    pin_seconds: float = PIN_SECONDS
+
+    def look(self, step: Step) -> dict[str, Any]:
+        return {"zombies": self._applier(Scope.from_params(step.params)).count()}
+
+    def do(self, step: Step, before: Before) -> StepResult:
+        scope = Scope.from_params(step.params)
+        applier = self._applier(scope)
+        plan = make_plan(applier.watch.situation())
+        automatic = tuple(each for each in plan.steps if each.automatic)
+        report = applier.apply(replace(plan, steps=automatic), replace(self.limits, only=scope.only))
+        if report.interrupted:
+            raise ActionFailed("interrupted; what was changed for a while is undone")
+        return StepResult(_summary_of(report), details_of(report))
+
+    def undo(self, step: Step, before: Before) -> str:
+        undo(self.journal, NodeTools(Workers(self.stop), self.host, self.journal.directory))
+        return "freed memory needs no undoing"
+
+    def _applier(self, scope: Scope) -> Applier:
+        watch = Watch(self.host, self.journal.directory, scope.below, scope.search, self.pin_seconds)
+        return Applier(self.host, self.stop, self.journal, memory_root(self.host), watch, self.observer)
+
+
+def _summary_of(report: Report) -> str:
+    if report.before is None or report.after is None:
+        return "zombies can't be counted here"
+    failed = "".join(f"; {each.step.id} failed: {each.why}" for each in report.outcomes if each.status is Status.FAILED)
+    return f"{count(max(0, report.before - report.after), 'zombie')} freed, {report.after:,} left{failed}"
+
+
+def details_of(report: Report) -> dict[str, Any]:
+    """The figures of a report, as a fix keeps them."""
+    return {
+        "before": report.before,
+        "after": report.after,
+        "outcomes": [
+            {
+                "id": outcome.step.id,
+                "status": outcome.status.value,
+                "before": outcome.before,
+                "after": outcome.after,
+                "freed": outcome.freed,
+                "seconds": round(outcome.seconds, 3),
+                "cpu_seconds": round(outcome.cpu_seconds, 3),
+                "core": outcome.core,
+                "why": outcome.why,
+            }
+            for outcome in report.outcomes
+        ],
+        "left_because": list(report.left_because),
+    }

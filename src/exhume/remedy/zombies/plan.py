@@ -1,14 +1,381 @@
-"""The plan against zombies: what fits that which holds them, in the order of least harm. Values in, steps out."""
+"""The plan against zombies: steps that fit what holds them, least harm first. Values in, steps out.
 
-from collections.abc import Sequence
+Costs are CPU seconds of one core, predicted from measurements on Linux 6.18 for the worst case, where nothing can be
+reclaimed and the kernel walks every zombie again and again.
+"""
+
+import shlex
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 
 from exhume.diagnose.zombies import THRESHOLDS
-from exhume.model.remedy import Plan, Step
+from exhume.model.remedy import Plan, Risk, Step
 from exhume.model.text import count
 from exhume.model.text import size as size_words
-from exhume.model.zombies import PAGE, ParentResidual
-from exhume.remedy.zombies import steps
-from exhume.remedy.zombies.situation import Situation
+from exhume.model.zombies import PAGE, ParentResidual, PinKind, PinnedFile
+from exhume.remedy.zombies.situation import Situation, reclaim_file
+
+# A core that is held in the kernel for this long is a spike: enough for a network queue to be missed.
+SPIKE_S = 1.0
+GIB = 1 << 30
+
+# Zombies below the cgroup that is reclaimed -> seconds.
+_RECLAIM = ((0, 0.0), (5_000, 1.65), (20_000, 5.2), (68_000, 18.4))
+_DROP_CACHES_S_PER_GIB = 0.25
+_SWAP_OUT_S_PER_GIB = 1.5
+_SWAP_IN_S_PER_GIB = 2.0
+_FADVISE_S_PER_FILE = 50e-6
+
+
+def reclaim_seconds(zombies: int) -> float:
+    """Reclaim on a parent of so many zombies: between the measured points on a line, beyond the last on its slope."""
+    counts = [count for count, _ in _RECLAIM]
+    upper = min(max(1, bisect_left(counts, zombies)), len(_RECLAIM) - 1)
+    (low_count, low), (high_count, high) = _RECLAIM[upper - 1], _RECLAIM[upper]
+    return low + (zombies - low_count) * (high - low) / (high_count - low_count)
+
+
+def drop_caches_seconds(page_cache: int) -> float:
+    return page_cache / GIB * _DROP_CACHES_S_PER_GIB
+
+
+def swap_out_seconds(size: int) -> float:
+    return size / GIB * _SWAP_OUT_S_PER_GIB
+
+
+def swap_in_seconds(size: int) -> float:
+    return size / GIB * _SWAP_IN_S_PER_GIB
+
+
+def fadvise_seconds(files: int) -> float:
+    return files * _FADVISE_S_PER_FILE
+
+
+def is_spike(seconds: float) -> bool:
+    return seconds >= SPIKE_S
+
+
+SWAPFILE = "zombies.swap"
+CLEAN_UP = "clean-up"
+DROP_CACHES = "/proc/sys/vm/drop_caches"
+MIB = 1 << 20
+# Memory that stays free when a swap is taken off.
+SPARE_MEMORY = 256 * MIB
+SWAPFILE_LEAST = 16 * MIB
+
+
+def fadvise_step(situation: Situation) -> Step | None:
+    """Only the named files lose their cached pages; everything else stays warm."""
+    files = _pins(situation, PinKind.FILE)
+    if not files:
+        return None
+    seconds = fadvise_seconds(len(files))
+    return Step(
+        id="fadvise",
+        title=f"let go of the cached pages of {count(len(files), 'file')}",
+        why="their data is on disk; only its cached pages are charged to zombies",
+        action="fadvise",
+        targets=tuple(file.path for file in files),
+        commands=tuple(
+            f"sync {shlex.quote(file.path)}; dd if={shlex.quote(file.path)} iflag=nocache count=0 status=none"
+            for file in files
+        ),
+        frees_at_most=_at_most(situation, sum(file.pages for file in files) * PAGE),
+        cpu_seconds=seconds,
+        spike=is_spike(seconds),
+        bytes=sum(file.bytes for file in files),
+        risk=Risk.NONE,
+        harm="these files are read from disk again when they are next used; what is dirty is written first",
+        undo="not needed: reading a file caches it again",
+    )
+
+
+def reclaim_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """Reclaim below the parents. It can let go of pages that a live process has mapped, which nothing else can."""
+    able = [parent for parent in parents if _reclaimable(parent) and reclaim_file(parent)]
+    if not able:
+        return None
+    seconds = sum(reclaim_seconds(_zombies_below(situation, parent)) for parent in able)
+    spike = is_spike(seconds)
+    mostly_stuck = sum(parent.shmem_bytes + parent.anon_bytes for parent in able) > sum(p.file_bytes for p in able)
+    return Step(
+        id="reclaim",
+        title=f"reclaim cached pages below {count(len(able), 'parent cgroup')}",
+        why="cached file pages, mapped ones too, are charged to zombies below"
+        + ("; most other pages there can't be reclaimed, which makes it slow" if mostly_stuck else ""),
+        action="reclaim",
+        targets=tuple(parent.path for parent in able),
+        commands=tuple(_reclaim_command(parent) for parent in able),
+        frees_at_most=_at_most(situation, sum(parent.file_bytes for parent in able)),
+        cpu_seconds=seconds,
+        spike=spike,
+        bytes=sum(parent.file_bytes for parent in able),
+        risk=Risk.MEDIUM if spike else Risk.LOW,
+        harm="live cgroups below the same parents lose cached pages too"
+        + ("; one core is busy in the kernel meanwhile" if spike else ""),
+        undo="not needed: what is used again is cached again",
+    )
+
+
+def reclaim_inodes_step(situation: Situation) -> Step | None:
+    """Where v2 counts zombies that no page is charged to: files in memory that they wrote last keep them."""
+    able = [parent for parent in situation.residuals if parent.dying and parent.version == 2 and reclaim_file(parent)]
+    if not able:
+        return None
+    dying = sum(parent.dying or 0 for parent in able)
+    seconds = sum(reclaim_seconds(parent.dying or 0) for parent in able)
+    return Step(
+        id="reclaim",
+        title=f"reclaim below {count(len(able), 'parent cgroup')}",
+        why="no page is charged to zombies, but files in memory remember which cgroup wrote them last",
+        action="reclaim",
+        targets=tuple(parent.path for parent in able),
+        commands=tuple(f"echo {64 * MIB} > {shlex.quote(str(reclaim_file(parent)))}" for parent in able),
+        frees_at_most=dying,
+        cpu_seconds=seconds,
+        spike=is_spike(seconds),
+        risk=Risk.MEDIUM if is_spike(seconds) else Risk.LOW,
+        harm="live cgroups below the same parents lose cached pages",
+        undo="not needed: what is used again is cached again",
+    )
+
+
+def drop_caches_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """The whole node's page cache: the one thing that reaches filesystem metadata for certain."""
+    droppable = sum(max(0, p.file_bytes - max(p.mapped_bytes, _locked(p))) for p in parents)
+    if droppable < PAGE:
+        return None
+    seconds = drop_caches_seconds(situation.page_cache)
+    spike = is_spike(seconds)
+    metadata = sum(parent.metadata_bytes for parent in parents) or _pages(_pins(situation, PinKind.METADATA))
+    return Step(
+        id="drop-caches",
+        title="drop the page cache of the node",
+        why="blocks of filesystems (directories, inode tables) are charged to zombies; only this reaches all of them"
+        if metadata
+        else "it reaches cached pages that no file could be named for",
+        action="drop-caches",
+        targets=(DROP_CACHES,),
+        commands=("sync", f"echo 1 > {DROP_CACHES}"),
+        frees_at_most=_at_most(situation, droppable),
+        cpu_seconds=seconds,
+        spike=spike,
+        bytes=situation.page_cache,
+        risk=Risk.MEDIUM,
+        harm=f"all {size_words(situation.page_cache)} of cached files have to be read from disk again; until then "
+        "everything is slower",
+        undo="not needed: what is used again is cached again",
+    )
+
+
+def swap_through_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """tmpfs has no disk behind it: its pages go out to a swapfile, and come back charged to the living parent."""
+    able = [parent for parent in parents if _swappable(parent) >= PAGE and reclaim_file(parent)]
+    free = [parent for parent in able if parent.path not in situation.unswappable]
+    if not able:
+        return None
+    obstacle = "" if free else f"a limit of memory.swap.max keeps {able[0].path} out of swap; raise it first"
+    able = free or able
+    size = sum(_swappable(parent) for parent in able)
+    file_size = swapfile_size(size)
+    path = situation.place.path / SWAPFILE
+    seconds = sum(reclaim_seconds(_zombies_below(situation, parent)) for parent in able)
+    seconds += swap_out_seconds(size) + swap_in_seconds(size)
+    spike = is_spike(seconds)
+    obstacle = obstacle or _swap_obstacle(situation, file_size)
+    quoted = shlex.quote(str(path))
+    return Step(
+        id="swap-through",
+        title=f"move {size_words(size)} of shared memory out to a temporary swapfile and back",
+        why="pages of tmpfs and shared memory are charged to zombies; on their way back they are charged to the parent"
+        + (f". It can't be done now: {obstacle}" if obstacle else ""),
+        action="" if obstacle else "swap-through",
+        targets=tuple(parent.path for parent in able),
+        commands=(
+            f"fallocate -l {file_size} {quoted}; chmod 600 {quoted}; mkswap {quoted}; swapon -p 32767 {quoted}",
+            *(_reclaim_command(parent, swap=True) for parent in able),
+            f"swapoff {quoted}; rm {quoted}",
+        ),
+        frees_at_most=_at_most(situation, size),
+        cpu_seconds=seconds,
+        spike=spike,
+        bytes=file_size,
+        risk=Risk.MEDIUM,
+        harm="no data is lost; live cgroups below the same parents lose cached pages, and are kept from swapping"
+        + ("; one core is busy in the kernel" if spike else ""),
+        undo="the swapfile is taken off and removed at the end, also when it is interrupted",
+    )
+
+
+def copy_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """The root of v1 can't be reclaimed: a copy of the file is charged to the process that copies."""
+    if not any(_swappable(parent) >= PAGE and reclaim_file(parent) is None for parent in parents):
+        return None
+    files = _pins(situation, PinKind.SHMEM)
+    return Step(
+        id="copy",
+        title=f"replace {count(len(files), 'file')} on tmpfs by copies"
+        if files
+        else "remove or replace files on tmpfs",
+        why="their pages are charged to zombies right below the root of the hierarchy, which the kernel won't reclaim",
+        targets=tuple(file.path for file in files),
+        commands=tuple(
+            f"cp -a {shlex.quote(file.path)} {shlex.quote(file.path + '.new')} && "
+            f"mv {shlex.quote(file.path + '.new')} {shlex.quote(file.path)}"
+            for file in files
+        ),
+        frees_at_most=_at_most(situation, sum(_swappable(parent) for parent in parents)),
+        risk=Risk.MEDIUM,
+        harm="a process that has such a file open goes on with the old one: stop it first",
+        reversible=False,
+        undo="none: the old files are gone",
+    )
+
+
+def swapoff_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
+    """Swapped pages hold a zombie until they come back to memory, charged to the process that brings them."""
+    held = sum(parent.swap_bytes for parent in parents)
+    used = [swap for swap in situation.swaps if swap.used]
+    if not held or not used:
+        return None
+    size = sum(swap.used for swap in used)
+    seconds = swap_in_seconds(size)
+    short = size + SPARE_MEMORY - situation.memory_available
+    return Step(
+        id="swapoff",
+        title=f"take {count(len(used), 'swap')} off, and put it on again"
+        if len(used) == 1
+        else f"take {len(used)} swaps off, one after the other, and put them on again",
+        why="swapped pages are charged to zombies until they come back to memory"
+        + (
+            f". It can't be done now: that takes {size_words(short)} more memory than is available" if short > 0 else ""
+        ),
+        action="" if short > 0 else "swapoff",
+        targets=tuple(swap.path for swap in used),
+        commands=tuple(
+            f"swapoff {shlex.quote(swap.path)}; swapon -p {swap.priority} {shlex.quote(swap.path)}"
+            if swap.priority >= 0
+            else f"swapoff {shlex.quote(swap.path)}; swapon {shlex.quote(swap.path)}"
+            for swap in used
+        ),
+        frees_at_most=_at_most(situation, held),
+        cpu_seconds=seconds,
+        spike=is_spike(seconds),
+        bytes=size,
+        risk=Risk.MEDIUM,
+        harm=f"everything swapped comes back to memory ({size_words(size)}), also what is not needed, and is "
+        "charged to the root cgroup",
+        undo="every swap is put on again with its priority, also when it is interrupted",
+    )
+
+
+def holders_step(situation: Situation, *, mapped_too: bool) -> Step | None:
+    """Locked pages can only be let go by their process; nor can mapped ones where reclaim doesn't reach."""
+    files = _pins(situation, PinKind.MLOCKED) + (_pins(situation, PinKind.MAPPED) if mapped_too else [])
+    holders = {holder.pid: holder for file in files for holder in file.holders}
+    locked = sum(parent.unevictable_bytes for parent in situation.residuals)
+    if not files and not locked:
+        return None
+    names = ", ".join(f"{holder.comm} (pid {holder.pid})" for holder in holders.values())
+    return Step(
+        id="holders",
+        title=f"stop or restart {names}" if names else "find and stop the process that locks memory",
+        why="it keeps pages in memory that are charged to zombies; nothing frees them while it lives",
+        targets=tuple(str(pid) for pid in holders) or tuple(file.path for file in files),
+        commands=tuple(f"kill {pid}" for pid in holders),
+        frees_at_most=_at_most(situation, max(locked, _pages(files) * PAGE)),
+        risk=Risk.HIGH,
+        harm="the process ends; whether that hurts only its owner knows",
+        reversible=False,
+        undo="start it again",
+    )
+
+
+def reboot_step(why: str) -> Step:
+    return Step(
+        id="reboot",
+        title="reboot the node",
+        why=why,
+        commands=("systemctl reboot",),
+        risk=Risk.HIGH,
+        harm="everything on the node stops",
+        reversible=False,
+        undo="none",
+    )
+
+
+def clean_up_step(situation: Situation) -> Step:
+    return Step(
+        id=CLEAN_UP,
+        title="remove what an earlier run left behind",
+        why="it was killed before it could: " + "; ".join(situation.leftovers),
+        action="clean-up",
+        targets=situation.leftovers,
+        risk=Risk.NONE,
+        harm="none",
+        undo="not needed",
+    )
+
+
+def _pins(situation: Situation, kind: PinKind) -> list[PinnedFile]:
+    return [file for file in situation.pins.files if file.kind == kind]
+
+
+def _pages(files: Iterable[PinnedFile]) -> int:
+    return sum(file.pages for file in files)
+
+
+def _reclaimable(parent: ParentResidual) -> bool:
+    """Whether a parent has cached data that reclaim is the mildest way to free: not where all of it is metadata, which
+    dropping caches frees for certain, or locked."""
+    return parent.file_bytes - parent.metadata_bytes - _locked(parent) >= PAGE
+
+
+def _locked(parent: ParentResidual) -> int:
+    return min(parent.unevictable_bytes, parent.file_bytes)
+
+
+def _swappable(parent: ParentResidual) -> int:
+    return parent.shmem_bytes + parent.anon_bytes
+
+
+def swapfile_size(size: int) -> int:
+    """A quarter more than has to fit, in whole mebibytes."""
+    return max(SWAPFILE_LEAST, -(-(size + size // 4) // MIB) * MIB + MIB)
+
+
+def _swap_obstacle(situation: Situation, file_size: int) -> str:
+    if situation.place.why_not:
+        return situation.place.why_not
+    if situation.place.free < file_size + file_size // 10:
+        needed = size_words(file_size)
+        return f"{situation.place.path} has no room for a swapfile of {needed}; name another with --work-dir"
+    if situation.memory_available < SPARE_MEMORY:
+        return "memory is too short to bring pages back from swap"
+    return ""
+
+
+def _zombies_below(situation: Situation, parent: ParentResidual) -> int:
+    """How many a reclaim would walk over, at worst."""
+    if parent.dying is not None:
+        return parent.dying
+    pages = parent.bytes // PAGE
+    return pages if situation.census.dying is None else min(pages, situation.census.dying)
+
+
+def _at_most(situation: Situation, size: int) -> int:
+    """Every zombie is held by at least a page, so so many bytes hold at most so many."""
+    pages = -(-size // PAGE)
+    return pages if situation.census.dying is None else min(pages, situation.census.dying)
+
+
+def _reclaim_command(parent: ParentResidual, *, swap: bool = False) -> str:
+    file = shlex.quote(str(reclaim_file(parent)))
+    if parent.version == 1:
+        return f"echo 0 > {file}"
+    amount = _swappable(parent) if swap else parent.file_bytes
+    return f"echo {amount} > {file}"
+
 
 TARGET = "zombies"
 
@@ -17,7 +384,7 @@ def make_plan(situation: Situation) -> Plan:
     """What to do, in the order of least harm. Without steps there is nothing to do; the summary says why."""
     dying = situation.census.dying
     parents = [parent for parent in situation.residuals if parent.bytes >= PAGE]
-    cleaning = [steps.clean_up(situation)] if situation.leftovers else []
+    cleaning = [clean_up_step(situation)] if situation.leftovers else []
     blind = (*situation.census.blind_spots, *situation.blind_spots, *situation.pins.blind_spots)
     if dying == 0:
         return Plan(TARGET, dying, "There are no zombies.", tuple(cleaning), blind)
@@ -29,45 +396,45 @@ def make_plan(situation: Situation) -> Plan:
 
 
 def _fitting(situation: Situation, parents: Sequence[ParentResidual]) -> list[Step]:
-    reclaim = steps.reclaim(situation, parents)
+    reclaim = reclaim_step(situation, parents)
     planned = [
-        steps.let_go_of_files(situation),
+        fadvise_step(situation),
         reclaim,
-        steps.drop_caches(situation, parents),
-        steps.through_swap(situation, parents),
-        steps.copy_by_hand(situation, parents),
-        steps.swap_off(situation, parents),
-        steps.ask_holders(situation, mapped_too=reclaim is None),
+        drop_caches_step(situation, parents),
+        swap_through_step(situation, parents),
+        copy_step(situation, parents),
+        swapoff_step(situation, parents),
+        holders_step(situation, mapped_too=reclaim is None),
     ]
     found = [step for step in planned if step is not None]
     if not any(step.automatic or step.targets for step in found):
-        found.append(steps.reboot("nothing that can be done from here lets go of these pages"))
+        found.append(reboot_step("nothing that can be done from here lets go of these pages"))
     return found
 
 
 def _nothing_holds_them(situation: Situation, dying: int | None) -> tuple[str, list[Step]]:
-    """No page is charged to a removed cgroup, so no step of ours could free one."""
+    """No page is charged to a removed cgroup, so no step could free one."""
     where = f" below {situation.below}" if situation.below else ""
     if dying is None:
         return f"No page is charged to removed cgroups{where}, and zombies can't be counted here.", []
-    told = f"{dying:,} removed cgroups are still in the kernel, but no page is charged to any{where}"
+    counted = f"{dying:,} removed cgroups are still in the kernel, but no page is charged to any{where}"
     if situation.fell > 0:
         return (
-            f"{told}, and {situation.fell:,} went by themselves in {situation.after_s:.1f} s: this kernel lets "
+            f"{counted}, and {situation.fell:,} went by themselves in {situation.after_s:.1f} s: this kernel lets "
             "go of them. There is nothing to do but wait.",
             [],
         )
-    written = steps.reclaim_written_files(situation)
+    written = reclaim_inodes_step(situation)
     if situation.below and written is None:
-        return f"{told}. There is nothing to free there.", []
+        return f"{counted}. There is nothing to free there.", []
     if dying <= THRESHOLDS.normal:
-        return f"{told}. That few come and go on any machine: there is nothing to do.", []
+        return f"{counted}. That few come and go on any machine: there is nothing to do.", []
     if written is not None:
-        return f"{told}: files that they wrote last, still in memory without their pages, are what keeps them.", [
+        return f"{counted}: files that they wrote last, still in memory without their pages, are what keeps them.", [
             written
         ]
-    return f"{told}: something that can't be seen from here holds them.", [
-        steps.reboot("no pages are charged to them, so neither reclaim nor dropping caches can free them")
+    return f"{counted}: something that can't be seen from here holds them.", [
+        reboot_step("no pages are charged to them, so neither reclaim nor dropping caches can free them")
     ]
 
 

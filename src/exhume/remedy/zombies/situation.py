@@ -1,11 +1,24 @@
-"""What a plan against zombies is made from: the census, the residuals, the pins, and what the node has to work with.
-Plain values, so that planning touches nothing."""
+"""The situation that a plan against zombies is made from: census, what is charged below which parents, what pins it,
+and what the node can spare."""
 
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from exhume.collect.cgroup.census import take_census
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
+from exhume.collect.cgroup.pins import likely_pins, with_metadata
+from exhume.collect.cgroup.residuals import find_residuals
+from exhume.control.changes import read_journal
+from exhume.control.swap import Swap, swaps
+from exhume.model.errors import UsageError
 from exhume.model.zombies import Census, ParentResidual, PinReport
-from exhume.remedy.swaps import Swap
+from exhume.procfs.flat_keyed import parse_flat_keyed
+from exhume.procfs.host import Host, ProcFile
+from exhume.procfs.mountinfo import read_mounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +31,32 @@ class WorkPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """Which zombies a step is about: those `below` a cgroup; directories to `search` first for files that pin them, and
+    the ids of the `only` parts that may be taken (empty: all)."""
+
+    below: Path | None = None
+    search: tuple[Path, ...] = ()
+    only: tuple[str, ...] = ()
+
+    @property
+    def params(self) -> tuple[tuple[str, str], ...]:
+        """As a step keeps it."""
+        below = [("below", str(self.below))] if self.below is not None else []
+        return (*below, *(("search", str(path)) for path in self.search), *(("only", name) for name in self.only))
+
+    @classmethod
+    def from_params(cls, params: Iterable[tuple[str, str]]) -> "Scope":
+        """Read what `params` made."""
+        known = list(params)
+        below = [Path(value) for name, value in known if name == "below"]
+        search = tuple(Path(value) for name, value in known if name == "search")
+        return cls(below[0] if below else None, search, tuple(value for name, value in known if name == "only"))
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything at one moment. `fell` is how many fewer zombies a second look saw while nobody did anything, `after_s`
+    """Everything at one moment. `fell` is how many fewer zombies a second count saw while nothing was done, `after_s`
     seconds later; `leftovers` are what an earlier run made and could not remove;
     `unswappable` are parents whose limits keep everything below them out of swap."""
 
@@ -47,3 +84,117 @@ def reclaim_file(parent: ParentResidual) -> Path | None:
 
 def is_root(parent: ParentResidual) -> bool:
     return parent.name in ("", "/")
+
+
+Progress = Callable[[float], None]
+PIN_SECONDS = 8.0
+# A second count this much later shows whether it falls by itself.
+_WAIT_S = 0.5
+# The kernel's statistics of what is charged may be this late.
+_STATISTICS_LATE_S = 2.2
+# File systems that a swapfile can't lie on.
+_NO_SWAPFILES = frozenset(
+    {"tmpfs", "devtmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "9p", "virtiofs", "zfs", "fuse"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Looks at one node, or with `below` at what is below one cgroup of it. `roots` are directories that likely hold
+    the files that pin."""
+
+    host: Host
+    place: Path
+    below: Path | None = None
+    roots: Sequence[Path] = ()
+    pin_seconds: float = PIN_SECONDS
+
+    def residuals(self) -> list[ParentResidual]:
+        """Parents that have something charged to removed children."""
+        return [parent for parent in find_residuals(self.host).parents if self._inside(parent)]
+
+    def situation(self, progress: Progress | None = None) -> Situation:
+        """Everything that a plan is made from."""
+        census = take_census(self.host)
+        began = time.monotonic()
+        report = find_residuals(self.host)
+        parents = [parent for parent in report.parents if self._inside(parent)]
+        pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds) if parents else PinReport()
+        parents = with_metadata(parents, pins)
+        if any(_is_partly_metadata(parent) for parent in parents):
+            time.sleep(_STATISTICS_LATE_S)
+            parents = with_metadata(_lower(parents, self.residuals()), pins)
+        if not parents:
+            time.sleep(_WAIT_S)
+        again = take_census(self.host)
+        fell = census.dying - again.dying if census.dying is not None and again.dying is not None else 0
+        memory = parse_flat_keyed(ProcFile(self.host.proc / "meminfo").read_or_none() or b"")
+        kib = {name: memory.get(name, 0) * 1024 for name in (b"MemAvailable", b"Cached", b"Buffers", b"Shmem")}
+        return Situation(
+            census=again,
+            residuals=tuple(parents),
+            pins=pins,
+            swaps=tuple(swaps(self.host)),
+            memory_available=kib[b"MemAvailable"],
+            page_cache=max(0, kib[b"Cached"] + kib[b"Buffers"] - kib[b"Shmem"]),
+            place=work_place(self.host, self.place),
+            fell=max(0, fell),
+            after_s=time.monotonic() - began,
+            leftovers=tuple(str(change) for change in read_journal(self.place, self.host).changes),
+            unswappable=frozenset(parent.path for parent in parents if parent.version == 2 and _swap_is_barred(parent)),
+            below=self.below,
+            blind_spots=tuple(report.blind_spots),
+        )
+
+    def _inside(self, parent: ParentResidual) -> bool:
+        return self.below is None or Path(parent.path).is_relative_to(self.below)
+
+
+def _is_partly_metadata(parent: ParentResidual) -> bool:
+    """Whether some cached pages are metadata and some are not; the latter may have gone before they were searched for,
+    where the kernel reclaims by itself."""
+    return 0 < parent.metadata_bytes < parent.file_bytes
+
+
+def _lower(parents: Sequence[ParentResidual], later: Sequence[ParentResidual]) -> list[ParentResidual]:
+    """Of parents, what two looks at them agree on: the one that found less."""
+    again = {parent.path: parent for parent in later}
+    return [min(parent, again[parent.path], key=lambda each: each.bytes) for parent in parents if parent.path in again]
+
+
+def memory_root(host: Host) -> Path | None:
+    """The root of the hierarchy with memory cgroups: a cgroup that stays."""
+    layout = hierarchies(host)
+    hierarchy = find_v1(layout, "memory") or find_v2(layout)
+    return hierarchy.path if hierarchy else None
+
+
+def find_cgroup(host: Host, path: Path) -> Path:
+    """Find a memory cgroup by its directory, or by its path as in /proc/PID/cgroup. Raises UsageError."""
+    root = memory_root(host)
+    named = root / str(path).lstrip("/") if root else path
+    found = next((each for each in (path, named) if (each / "cgroup.procs").exists()), None)
+    if found is None:
+        raise UsageError(f"{path} is not a cgroup with the memory controller; --below takes its directory or its path")
+    return found
+
+
+def work_place(host: Host, place: Path) -> WorkPlace:
+    """What there is for a swapfile at a place (or where it would be made)."""
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    real = existing.resolve()
+    mounts = [mount for mount in read_mounts(host.proc / "self/mountinfo") if real.is_relative_to(mount.point)]
+    # Of mounts over each other, the last one is seen.
+    kind = max(enumerate(mounts), key=lambda each: (len(each[1].point), each[0]))[1].kind if mounts else ""
+    why_not = ""
+    if kind in _NO_SWAPFILES or kind.startswith("fuse."):
+        why_not = f"{place} is on {kind}, which can't hold a swapfile; name a directory on a disk with --work-dir"
+    elif not os.access(existing, os.W_OK):
+        why_not = f"{existing} can't be written to; name another directory with --work-dir"
+    return WorkPlace(place, shutil.disk_usage(existing).free, why_not)
+
+
+def _swap_is_barred(parent: ParentResidual) -> bool:
+    """Whether a limit at a cgroup of v2 or above it leaves no swap."""
+    path = Path(parent.path)
+    return any((ProcFile(up / "memory.swap.max").read_or_none() or b"").strip() == b"0" for up in (path, *path.parents))

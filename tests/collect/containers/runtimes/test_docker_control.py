@@ -5,7 +5,7 @@ from tests.collect.containers.runtimes.runtime_parts import IMAGE, PATIENCE_S, C
 from tests.system.zombies.own_docker import OwnDocker, until
 
 from exhume.collect.containers.docker import EngineError
-from exhume.collect.docker_control import DockerControl, RestartPolicy
+from exhume.control.containers import DockerControl, RestartPolicy
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
 

@@ -20,9 +20,9 @@ from tests.system.zombies.own_docker import OwnDocker, until
 from exhume.collect.containers.docker import Engine, container_path
 from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.containers.services import container_looks
-from exhume.collect.docker_control import DockerControl
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.services import together
+from exhume.control.containers import DockerControl
 from exhume.model.audit import Manager, Service
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
@@ -175,7 +175,9 @@ def test_restarts_that_the_engine_forgot_are_told_by_its_count(
         before = now()
         # It remembers the last 256 things that happened, whatever they were.
         for turn in range(300):
-            engine.order(container_path(docker_containers.finished, "rename"), name=f"renamed-{turn}")
+            engine.exchange(
+                "POST", container_path(docker_containers.finished, "rename"), {"name": f"renamed-{turn}"}, None, 10.0
+            )
         crashing = look(docker)[number]
         docker("stop", "-t", "0", number)
         over = look(docker)[number].history

@@ -9,19 +9,18 @@ from tests.collect.containers.runtimes.own_podman import OwnPodman, own_podman
 from tests.collect.containers.runtimes.runtime_parts import IMAGE, PATIENCE_S, READY, ends_when_asked
 from tests.system.zombies.own_docker import until
 
-from exhume.collect.docker_control import DockerControl
+from exhume.control.containers import DockerControl
+from exhume.control.managers import Controls
+from exhume.control.unit_files import OwnFiles
 from exhume.model.audit import Manager, Service
 from exhume.model.remedy import Plan
 from exhume.model.stop import Stop
-from exhume.remedy.fixes import Fixer
-from exhume.remedy.ledger import FixState, Ledger, new_id
-from exhume.remedy.plans import SavedPlan
+from exhume.remedy.fixer import Fixer
+from exhume.remedy.ledger import FixState, Ledger, SavedPlan, new_id
 from exhume.remedy.services.actions import service_actions
-from exhume.remedy.services.chosen import Chosen
-from exhume.remedy.services.controls import Controls
-from exhume.remedy.services.own_files import OwnFiles
-from exhume.remedy.services.plan import Planner
-from exhume.remedy.services.surroundings import Surroundings
+from exhume.remedy.services.planner import Planner
+from exhume.remedy.services.refusals import Surroundings
+from exhume.remedy.services.steps import Selection
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("podman", "conmon", "runc", "busybox")]
 
@@ -39,7 +38,7 @@ def test_it_is_stopped_and_what_its_policy_became_is_told(podman: OwnPodman, tmp
     control = DockerControl(podman.socket)
     controls, ledger = Controls(engines={Manager.PODMAN: control}), Ledger(tmp_path)
     planner = Planner(controls, OwnFiles(Path), Surroundings(), new_id(time.time_ns()), "now")
-    steps, refused = planner.steps([Chosen(Service(Manager.PODMAN, container, "resting"))])
+    steps, refused = planner.steps([Selection(Service(Manager.PODMAN, container, "resting"))])
     assert refused == [] and [step.action for step in steps] == ["stop-container", "restart-policy"]
     saved = SavedPlan(planner.fix, Plan("podman:resting", None, "", tuple(steps)), "n", "m", "/", "b", 1)
     fixer = Fixer(ledger, service_actions(controls, OwnFiles(Path)), Stop())

@@ -10,7 +10,7 @@ from tests.system.zombies.own_docker import until
 
 from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.containers.docker_services import docker_services
-from exhume.collect.docker_control import DockerControl
+from exhume.control.containers import DockerControl
 from exhume.model.audit import Manager, Service
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("podman", "conmon", "runc", "busybox")]

@@ -1,0 +1,149 @@
+"""The worker process: one small job with the kernel, read from standard input.
+
+A worker can be killed at any moment, which is how a job is bounded in time: the kernel ends reclaim and swapoff when a
+signal comes, and loses nothing. It prints when it begins and how far it is, one number a line. Little more than the
+standard library is imported, so that it starts quickly.
+"""
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from exhume.control.swap import FIRST, make_swapfile, swap_off, swap_on
+
+_PR_SET_PDEATHSIG = 1
+_REPORT_EVERY = 256
+BEGUN = "begun"
+
+Job = dict[str, Any]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Do the job on standard input; an error is printed with its number and message."""
+    job: Job = json.loads(sys.stdin.buffer.read())
+    # When the caller is killed, no process is left to bound the job.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if job.get("caller", os.getppid()) != os.getppid():
+        # The caller died before prctl.
+        sys.exit(1)
+    try:
+        _settle(job)
+        # From now on its time counts.
+        _report(BEGUN)
+        JOBS[job["job"]](job)
+    except OSError as error:
+        number = error.errno or errno.EIO
+        _report(f"error {number} {error.strerror}{f': {error.filename}' if error.filename else ''}")
+        sys.exit(1)
+
+
+def _settle(job: Job) -> None:
+    """Move to the core that can spare the time, at the lowest priority, in a cgroup that stays: what is charged
+    meanwhile must not pin the caller's."""
+    if job.get("core") is not None:
+        # A core that went offline, or may not be used, is no reason to fail.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {job["core"]})
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    if job.get("cgroup"):
+        (Path(job["cgroup"]) / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _reclaim(job: Job) -> None:
+    """Reclaim below a cgroup."""
+    file = Path(job["file"])
+    # Reading flushes the statistics that reclaim decides by (mm/memcontrol.c, mem_cgroup_flush_stats); with stale
+    # ones it overlooks pages.
+    (file.parent / "memory.stat").read_bytes()
+    try:
+        _write(file, job["text"])
+    except OSError as error:
+        # An older kernel that has no swappiness= for memory.reclaim.
+        if error.errno != errno.EINVAL or not job.get("otherwise"):
+            raise
+        _write(file, job["otherwise"])
+
+
+def _fadvise(job: Job) -> None:
+    """Let go of the cached pages of files; those that are dirty are written first. A file that is gone, or can't be
+    opened, is passed over: one of thousands must not stop the others."""
+    for index, path in enumerate(job["files"]):
+        if index % _REPORT_EVERY == 0:
+            _report(str(index))
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME | os.O_NONBLOCK)
+            try:
+                os.fdatasync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
+    _report(str(len(job["files"])))
+
+
+def _drop_caches(job: Job) -> None:
+    os.sync()
+    _write(Path(job["file"]), "1")
+
+
+def _swapfile(job: Job) -> None:
+    """Make a swapfile and turn it on before all others, so that what goes out goes there."""
+    make_swapfile(job["path"], job["size"])
+    swap_on(job["path"], FIRST)
+
+
+def _swapon(job: Job) -> None:
+    swap_on(job["path"], job["priority"])
+
+
+def _swapoff(job: Job) -> None:
+    swap_off(job["path"])
+
+
+def _settings(job: Job) -> None:
+    """Write values into files of cgroups. Cgroups that went meanwhile need none."""
+    for path, value in job["values"]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            try:
+                _write(Path(path), value)
+            except OSError as error:
+                # The directory went between opening and writing.
+                if error.errno != errno.ENODEV:
+                    raise
+
+
+def _report(line: str) -> None:
+    os.write(1, line.encode(errors="replace") + b"\n")
+
+
+def _write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+JOBS: dict[str, Callable[[Job], None]] = {
+    "reclaim": _reclaim,
+    "fadvise": _fadvise,
+    "drop-caches": _drop_caches,
+    "swapfile": _swapfile,
+    "swapon": _swapon,
+    "swapoff": _swapoff,
+    "settings": _settings,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""Stops and starts units, reads their state, and fingerprints them so that a plan is only applied to what it was made
+from.
+
+Over the bus, waiting for every job; where there is no bus, and only on the node itself, by systemctl.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.systemd.bus import (
+    MANAGER,
+    MANAGER_PATH,
+    UNIT,
+    Bus,
+    BusError,
+    BusSilent,
+    Call,
+    get_all,
+    properties,
+)
+from exhume.collect.systemd.facts import time_span_us
+from exhume.collect.systemd.systemctl import MOST_BYTES, PATIENCE_S, PROGRAM, SystemctlUnits, ask, run
+from exhume.control.managers import ActionFailed, UnitControl
+from exhume.model.errors import UsageError
+from exhume.model.stop import Stop
+
+_STOP_S = _START_S = 90.0
+# As systemd's own limit for a whole job with its dependencies on a slow node.
+_RELOAD_S = 90.0
+_ASK_EVERY_S = 1.0
+_TAKEN_S = 10.0
+_NEVER_US = 2**64 - 1
+_NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
+_JOB_REMOVED = (
+    "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',"
+    "interface='org.freedesktop.systemd1.Manager',member='JobRemoved'"
+)
+# What makes a unit another one. Counters, times and states that change by themselves are left out.
+_LISTS = (
+    "RequiredBy",
+    "RequisiteOf",
+    "BoundBy",
+    "WantedBy",
+    "UpheldBy",
+    "ConsistsOf",
+    "PropagatesStopTo",
+    "Requires",
+    "Requisite",
+    "BindsTo",
+    "TriggeredBy",
+    "Triggers",
+)
+
+
+# What can be held back by a condition. Slices, scopes, targets, mounts and devices are what others stand on.
+STOPPABLE = ("service", "socket", "timer", "path")
+_TYPES = (*STOPPABLE, "mount", "automount", "swap", "target", "device", "slice", "scope")
+# systemd's own limit, without the byte that ends a string in C.
+_LONGEST_UNIT = 255
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\@-]*)?")
+# What crash-loops is now and then on its way down.
+STAYS_UP = ("active", "activating", "reloading", "refreshing")
+# One that is on its way down ran; but unless it is started, it is down in a moment.
+RUNS = (*STAYS_UP, "deactivating")
+# systemd kills what is late; a slow node needs a while for that, too.
+MARGIN_S = 30.0
+# DefaultTimeoutStopSec=, where a unit's own is not known.
+_USUAL_S = 90.0
+# A unit without a limit may take for ever: this is the most that is waited for it.
+LONGEST_S = 600.0
+# After a signal, a stop that is about to be over is still waited for.
+_GRACE_S = 5.0
+
+GoOn = Callable[[float], bool]
+
+
+def is_unit_name(name: str) -> bool:
+    """Whether systemd would take it for the name of a unit that can run (a bare template can't)."""
+    before, dot, kind = name.rpartition(".")
+    if not dot or kind not in _TYPES or len(name) > _LONGEST_UNIT or not _UNIT.fullmatch(before):
+        return False
+    return before.find("@") != len(before) - 1
+
+
+def kind_of(name: str) -> str:
+    """service, socket, timer …"""
+    return name.rpartition(".")[2]
+
+
+def check_unit_name(name: str) -> str:
+    """The name, when it is one. Raises UsageError."""
+    if not is_unit_name(name):
+        raise UsageError(f"{name!r} is not a unit name; see systemctl list-units")
+    return name
+
+
+class Orders(Protocol):
+    """A way to command systemd; an order returns the result of its job ("done" when all is well)."""
+
+    def job(self, verb: str, name: str, timeout: float, go_on: GoOn | None = None) -> str: ...
+
+    def reload(self) -> None: ...
+
+    def reset_failed(self, name: str) -> None: ...
+
+    def look(self, name: str) -> dict[str, object]: ...
+
+    def close(self) -> None: ...
+
+
+class SystemdControl:
+    """Commands systemd on the node. Raises BusError, with the reason, where it can't be reached or refuses."""
+
+    def __init__(self, root: NodeRoot) -> None:
+        self._root = root
+        self._orders: Orders = _orders(root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._orders.close()
+
+    def stop(self, name: str, timeout: float = _STOP_S, go_on: GoOn | None = None) -> str:
+        """Stop it gracefully and wait for that; the result of the job ("done"; a unit that isn't loaded is stopped).
+        `go_on` is called about each second with the seconds so far. Raises BusSilent at the end of the wait."""
+        return self._orders.job("stop", name, timeout, go_on)
+
+    def start(self, name: str, timeout: float = _START_S) -> str:
+        """Start it and wait for what comes of it: done, failed, dependency, skipped, timeout …"""
+        return self._orders.job("start", name, timeout)
+
+    def daemon_reload(self) -> None:
+        """Let systemd read its unit files again; it has them when this returns."""
+        self._orders.reload()
+
+    def reset_failed(self, name: str) -> None:
+        """Forget that it failed, so that it may be started again."""
+        self._orders.reset_failed(name)
+
+    def unit_state(self, name: str) -> dict[str, str]:
+        """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
+        static …), result, pid, cgroup, needs_reload, refuses_stop; names: all that it goes by; listens: where a
+        socket does; stop_within: seconds that a stop may take."""
+        known = self._orders.look(name)
+        properties_ = {
+            "id": "Id",
+            "load": "LoadState",
+            "active": "ActiveState",
+            "sub": "SubState",
+            "file": "UnitFileState",
+            "result": "Result",
+            "pid": "MainPID",
+            "cgroup": "ControlGroup",
+            "needs_reload": "NeedDaemonReload",
+            "refuses_stop": "RefuseManualStop",
+        }
+        lists = {"names": " ".join(_texts(known.get("Names"))), "listens": " ".join(_addresses(known.get("Listen")))}
+        return (
+            {name: _text(known.get(key)) for name, key in properties_.items()}
+            | lists
+            | {"stop_within": stop_within(known)}
+        )
+
+    def unit_fingerprint(self, name: str) -> dict[str, str]:
+        """What it is, by values that stay the same until it is changed."""
+        known = self._orders.look(name)
+        print_ = {
+            "load_state": _text(known.get("LoadState")),
+            "unit_file_state": _text(known.get("UnitFileState")),
+            "fragment": self._hashed(_text(known.get("FragmentPath"))),
+            "drop_ins": " ".join(self._hashed(path) for path in _texts(known.get("DropInPaths"))),
+        }
+        for key in _LISTS:
+            print_[_snake(key)] = " ".join(sorted(_texts(known.get(key))))
+        return print_
+
+    def _hashed(self, name: str) -> str:
+        return f"{name} sha256:{_sha256(self._root.file(name))}" if name else ""
+
+
+class BusOrders:
+    """Over D-Bus."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._bus.listen([_JOB_REMOVED])
+
+    def close(self) -> None:
+        self._bus.close()
+
+    def job(self, verb: str, name: str, timeout: float, go_on: GoOn | None = None) -> str:
+        began = time.monotonic()
+        deadline = began + timeout
+        self._bus.signals()
+        try:
+            # The reply is waited for in any case: without the job's path its result can't be known.
+            (job,) = self._bus.call(
+                Call(MANAGER_PATH, MANAGER, f"{verb.capitalize()}Unit", "ss", (name, "replace")),
+                max(timeout, _TAKEN_S),
+            )
+        except BusError as error:
+            if verb == "stop" and error.name == _NO_SUCH_UNIT:
+                return "done"
+            raise
+        while (now := time.monotonic()) < deadline and (go_on is None or go_on(now - began)):
+            signal = self._bus.next_signal(min(deadline, now + _ASK_EVERY_S))
+            if signal is not None and signal.member == "JobRemoved" and signal.body[1] == job:
+                return str(signal.body[3])
+        raise BusSilent(f"{name} did not {verb} within {timeout:.0f} s; systemd goes on with it")
+
+    def reload(self) -> None:
+        self._bus.call(Call(MANAGER_PATH, MANAGER, "Reload"), _RELOAD_S)
+
+    def reset_failed(self, name: str) -> None:
+        try:
+            self._bus.call(Call(MANAGER_PATH, MANAGER, "ResetFailedUnit", "s", (name,)))
+        except BusError as error:
+            if error.name != _NO_SUCH_UNIT:
+                raise
+
+    def look(self, name: str) -> dict[str, object]:
+        (path,) = self._bus.call(Call(MANAGER_PATH, MANAGER, "LoadUnit", "s", (name,)))
+        known: dict[str, object] = properties(self._bus.call(get_all(path, UNIT)))
+        kind = name.rpartition(".")[2]
+        if kind in ("service", "socket", "mount", "swap"):
+            known |= properties(self._bus.call(get_all(path, f"org.freedesktop.systemd1.{kind.capitalize()}")))
+        return known
+
+
+class SystemctlOrders:
+    """Commands systemd by systemctl, which waits for its jobs itself."""
+
+    def __init__(self, program: str = PROGRAM) -> None:
+        self._program = program
+        self._units = SystemctlUnits(program)
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    def job(self, verb: str, name: str, timeout: float, go_on: GoOn | None = None) -> str:
+        """`go_on` is not called: systemctl prints nothing until the job is over."""
+        said = run([self._program, "--no-pager", "--no-ask-password", verb, "--", name], MOST_BYTES, timeout)
+        if not said.whole:
+            raise BusSilent(f"{name} did not {verb} within {timeout:.0f} s; systemd goes on with it")
+        # EXIT_NOTINSTALLED (LSB): there is no such unit, so there is nothing to stop.
+        if not said.code or (verb == "stop" and said.code == 5):
+            return "done"
+        if verb == "start":
+            return "dependency" if "dependency" in said.complaint else "failed"
+        raise BusError(said.complaint or f"systemctl {verb} ended with code {said.code}")
+
+    def reload(self) -> None:
+        ask(self._program, "daemon-reload", patience_s=90.0)
+
+    def reset_failed(self, name: str) -> None:
+        run([self._program, "--no-pager", "reset-failed", "--", name], MOST_BYTES, PATIENCE_S)
+
+    def look(self, name: str) -> dict[str, object]:
+        facts = self._units.facts([name]).get(name)
+        return dict(facts.known) if facts is not None else {}
+
+
+def stop_within(known: dict[str, object]) -> str:
+    """The seconds that a unit may take to stop by its own settings, before systemd has killed it: each command of its
+    stop has its time, and so has the unit itself. `infinity` where there is no end."""
+    timeout = known.get("TimeoutStopUSec", known.get("TimeoutUSec"))
+    if timeout is None:
+        return "0"
+    micros = timeout if isinstance(timeout, int) else time_span_us(str(timeout))
+    if micros is None or micros == _NEVER_US:
+        return "infinity"
+    commands = [known.get(key) for key in ("ExecStop", "ExecStopPost")]
+    # In text each has a line.
+    turns = 1 + sum(len(each if isinstance(each, list) else str(each or "").splitlines()) for each in commands)
+    return f"{turns * micros / 1e6:g}"
+
+
+def _orders(root: NodeRoot) -> Orders:
+    try:
+        return BusOrders(Bus(root.bus))
+    except BusError as error:
+        if not root.is_here:
+            raise
+        try:
+            return SystemctlOrders()
+        except BusError as second:
+            raise BusError(f"{error}, and {second}") from None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return value.split()
+    return [str(each) for each in value] if isinstance(value, list) else []
+
+
+def _addresses(value: object) -> list[str]:
+    """Where a socket listens: pairs of a kind and an address over the bus, `ADDRESS (KIND)` in systemctl's text."""
+    if isinstance(value, list):
+        return [str(each[1]) for each in value if isinstance(each, list | tuple) and len(each) > 1]
+    return [each for each in _texts(value) if not each.startswith("(")]
+
+
+def _snake(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key).lstrip("_")
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return "unreadable"
+
+
+def _ignore(name: str, waited: float, limit: float) -> None:
+    """The default callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a unit that has no limit of its own, a callback each second, and what may end the wait."""
+
+    longest_s: float = LONGEST_S
+    notify: Callable[[str, float, float], None] = _ignore
+    stop: Stop | None = None
+
+    def limit(self, own: Iterable[str]) -> tuple[float, str]:
+        """The seconds for units that say of themselves how long they take (`infinity`: for ever), and why so many."""
+        seconds = [_seconds(each) for each in own]
+        known = [each for each in seconds if each is not None]
+        if len(known) < len(seconds):
+            return self.longest_s, "its TimeoutStopSec= is infinity"
+        return sum(known) + MARGIN_S, f"it may take {sum(known):,.0f} s by its TimeoutStopSec="
+
+
+def stop_unit(control: UnitControl, name: str, patience: Patience, along: Iterable[str] = ()) -> str:
+    """The result of the job; units that are stopped `along` have their time, too. One that ended badly just then was
+    stopped by order, and is no failed unit of the node. Raises ActionFailed where it does not stop in time: the order
+    stands, and systemd goes on with it."""
+    ran = control.unit_state(name)["active"] in RUNS
+    own = [control.unit_state(each).get("stop_within", "") for each in (name, *along)]
+    limit, why = patience.limit(own)
+
+    def go_on(waited: float) -> bool:
+        patience.notify(name, waited, limit)
+        return patience.stop is None or not patience.stop.is_set() or waited < _GRACE_S
+
+    try:
+        result = control.stop(name, limit, go_on)
+    except BusSilent as error:
+        state = control.unit_state(name)["active"]
+        interrupted = patience.stop is not None and patience.stop.is_set()
+        reason = "interrupted" if interrupted else f"it has not stopped in {limit:,.0f} s ({why})"
+        raise ActionFailed(
+            f"{name} is {state} and was not waited for any longer: {reason}; systemd goes on stopping it, "
+            "exhume fix apply waits again, exhume fix rollback starts it again"
+        ) from error
+    if ran and control.unit_state(name)["active"] == "failed":
+        control.reset_failed(name)
+    return result
+
+
+def _seconds(own: str) -> float | None:
+    """None for one that may take for ever."""
+    if own == "infinity":
+        return None
+    try:
+        return float(own)
+    except ValueError:
+        return _USUAL_S

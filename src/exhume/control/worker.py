@@ -1,0 +1,138 @@
+"""Workers: jobs that change the node, each in a process of its own, on one core, bounded in time."""
+
+import errno
+import json
+import os
+import resource
+import select
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exhume.model.errors import ExhumeError
+from exhume.model.isolation import isolated_environment, isolated_python
+from exhume.model.stop import Stop
+from exhume.procfs.host import Host, ProcFile
+
+# A worker that is in the kernel ends when the kernel next checks for signals.
+_POLL_S = 0.1
+# On a starved machine a process takes seconds to start; that does not count as time of its job.
+_START_WITHIN_S = 30.0
+# How long the idle time of cores is sampled for.
+_SAMPLE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The result of a job: `complete` is False when its time was over or a stop was requested; `reached` is how many of
+    its parts it had reported by then. An `error` is the kernel's errno, with its message."""
+
+    complete: bool
+    reached: int
+    seconds: float
+    cpu_seconds: float
+    error: int = 0
+    message: str = ""
+
+
+class JobFailed(ExhumeError):
+    """A job that had to succeed did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Starts workers: on which core, and in which cgroup (None: the caller's)."""
+
+    stop: Stop
+    core: int | None = None
+    cgroup: Path | None = None
+
+    def run(self, job: dict[str, Any], seconds: float | None, *, stoppable: bool = True) -> JobResult:
+        """Do a job, for `seconds` at most from when it begins (None: until it is done)."""
+        began, cpu = time.monotonic(), _children_cpu()
+        cgroup = os.fspath(self.cgroup) if self.cgroup else None
+        request = {**job, "core": self.core, "cgroup": cgroup, "caller": os.getpid()}
+        # A session of its own: Ctrl-C on the terminal is for the caller, which ends what can be ended.
+        worker = subprocess.Popen(
+            isolated_python("exhume.control.jobs"),
+            env=isolated_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        with worker.stdin as stdin:
+            stdin.write(json.dumps(request).encode())
+        output, cut = bytearray(), False
+        until = None if seconds is None else began + _START_WITHIN_S
+        fd = worker.stdout.fileno()
+        with worker.stdout:
+            while True:
+                over = until is not None and time.monotonic() >= until
+                if not cut and (over or (stoppable and self.stop.is_set())):
+                    worker.terminate()
+                    cut = True
+                if select.select([fd], [], [], _POLL_S)[0]:
+                    chunk = os.read(fd, 4096)
+                    if not chunk:
+                        break
+                    if not output and seconds is not None:
+                        until = time.monotonic() + seconds
+                    output += chunk
+        code = worker.wait()
+        return _result(output.decode(errors="replace"), code, cut, time.monotonic() - began, _children_cpu() - cpu)
+
+    def must(self, job: dict[str, Any], failure: str) -> JobResult:
+        """Do a job to its end, also when a stop is requested meanwhile. Raises JobFailed where it can't be done."""
+        done = self.run(job, None, stoppable=False)
+        if done.error or not done.complete:
+            raise JobFailed(f"{failure}: {done.message}")
+        return done
+
+
+def _result(output: str, code: int, cut: bool, seconds: float, cpu_seconds: float) -> JobResult:
+    reached = 0
+    for line in output.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind.isdigit():
+            reached = int(kind)
+        elif kind == "error":
+            number, _, message = rest.partition(" ")
+            if int(number) == errno.EINTR:
+                return JobResult(False, reached, seconds, cpu_seconds)
+            return JobResult(True, reached, seconds, cpu_seconds, int(number), message)
+    if code == 0:
+        return JobResult(True, reached, seconds, cpu_seconds)
+    if cut:
+        return JobResult(False, reached, seconds, cpu_seconds)
+    return JobResult(False, reached, seconds, cpu_seconds, errno.ECHILD, f"the worker ended with {code}")
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def idlest_core(host: Host, allowed: set[int] | None = None, sample_s: float = _SAMPLE_S) -> int | None:
+    """Return the core that idled most over a short sample, among those this process may use; None when unknown."""
+    usable = os.sched_getaffinity(0) if allowed is None else allowed
+    stat = ProcFile(host.proc / "stat")
+    before = _idle(stat.read_or_none())
+    time.sleep(sample_s)
+    after = _idle(stat.read_or_none())
+    idled = {core: after[core] - before[core] for core in before.keys() & after.keys() & usable}
+    # The last of equals: the first cores are where interrupts go by default.
+    return max(idled, key=lambda core: (idled[core], core), default=None)
+
+
+def _idle(content: bytes | None) -> dict[int, int]:
+    """Idle ticks of each core, iowait included."""
+    found = {}
+    for line in (content or b"").splitlines():
+        name, *values = line.split()
+        if name.startswith(b"cpu") and name[3:].isdigit() and len(values) >= 5:
+            found[int(name[3:])] = int(values[3]) + int(values[4])
+    return found

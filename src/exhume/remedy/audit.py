@@ -1,0 +1,53 @@
+"""The audit of a node: read every service manager, gather what the rules need, and judge."""
+
+from collections.abc import Callable
+
+from exhume.collect.audit.facts import gather_facts
+from exhume.collect.containers.services import container_looks
+from exhume.collect.containers.units import with_their_units
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.services import Seen, together
+from exhume.collect.systemd.commands import unit_starts
+from exhume.collect.systemd.units import read_services
+from exhume.diagnose.audit.agents import questions, recognise
+from exhume.diagnose.audit.judge import audit
+from exhume.model.audit import Audit, Manager
+from exhume.model.errors import NoData
+from exhume.store.read.recording import Recording
+
+HOURS = 24.0
+Progress = Callable[[str, float], None]
+
+
+def take_audit(
+    root: NodeRoot,
+    *,
+    hours: float = HOURS,
+    recording: Recording | None = None,
+    note: str = "",
+    progress: Progress = lambda stage, share: None,
+) -> Audit:
+    """Audit a node. Raises NoData where no service manager can be reached. `note` is why there is no recording."""
+    looks = _looks(root, hours, progress)
+    spoke = tuple(manager for manager, look in looks if look.services or not look.blind_spots)
+    seen = together(look for _, look in looks)
+    tied = with_their_units(seen.services, unit_starts(root, seen.services))
+    seen = Seen(tied.services, [*seen.blind_spots, *tied.blind_spots])
+    if not seen.services:
+        reasons = "; ".join(dict.fromkeys(seen.blind_spots)) or "neither systemd nor a container runtime runs here"
+        raise NoData(f"there is nothing to audit: {reasons}")
+    progress("looking at what they need", 0.8)
+    checks = {service.key: questions(entry) for service in seen.services if (entry := recognise(service)) is not None}
+    facts = gather_facts(root, seen.services, checks)
+    if note:
+        seen.blind_spots.append(note)
+    progress("judging", 0.95)
+    return audit(seen, facts, recording, tuple(dict.fromkeys(spoke)))
+
+
+def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, Seen]]:
+    """The services of each manager; none of one that isn't there."""
+    progress("reading systemd", 0.1)
+    looks = [(Manager.SYSTEMD, read_services(root, hours))]
+    progress("reading container runtimes", 0.5)
+    return [*looks, *container_looks(root, hours)]

@@ -1,0 +1,138 @@
+"""Applying a fix and rolling it back: the ledger first, then the change, then the mark.
+
+At whatever point it ends, `apply` continues where it was, and `roll_back` undoes what was done or may have been.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from exhume.control.journal import JournalError
+from exhume.control.managers import ActionFailed, Kept, Left
+from exhume.model.clock import Clock, SystemClock
+from exhume.model.errors import ExhumeError
+from exhume.model.stop import Stop
+from exhume.remedy.ledger import Entry, Fix, Ledger, Mark
+from exhume.remedy.services.actions import Action
+
+
+class Point(StrEnum):
+    """Where in a step it is."""
+
+    BEFORE = "before"
+    WRITTEN = "written"
+    ACTED = "acted"
+    MARKED = "marked"
+
+
+Notify = Callable[[Point, Entry], None]
+
+
+def _ignore(point: Point, entry: Entry) -> None:
+    """The default callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixer:
+    """Takes and undoes the steps of fixes. A requested stop is heeded between two steps."""
+
+    ledger: Ledger
+    actions: Mapping[str, Action]
+    stop: Stop
+    notify: Notify = _ignore
+    clock: Clock = field(default_factory=SystemClock)
+
+    def apply(self, fix: Fix) -> Fix:
+        """Take the steps that are not done yet, in their order, until one fails. How far it came is in the fix."""
+        if fix.rollback_at is not None:
+            raise ActionFailed(f"fix {fix.id} was being rolled back; exhume fix rollback {fix.id} ends that")
+        for index, entry in enumerate(fix.entries):
+            if entry.mark in (Mark.DONE, Mark.LEFT):
+                continue
+            if self.stop.is_set():
+                return fix
+            if not entry.step.automatic:
+                fix = self._marked(fix, index, Mark.LEFT, "this is for a person to do")
+                continue
+            try:
+                fix = self._begun(fix, index)
+                fix = self._taken(fix, index)
+            except Left as error:
+                fix = self._marked(fix, index, Mark.LEFT, str(error))
+            except ExhumeError as error:
+                # It stays begun, when it was: a part of it may be done.
+                return self.ledger.save(fix.with_entry(index, why=str(error)))
+        return self.ledger.save(replace(fix, finished_at=self.clock.wall_ns()))
+
+    def roll_back(self, fix: Fix) -> Fix:
+        """Undo every step that was begun, the last first. What can't be undone without harm is kept. Where one fails,
+        the steps before it are left as they are, and it can be tried again.
+
+        A ledger that can't be written, on a full disk, keeps nothing from being undone: what was there before is read
+        already, and to undo it once more does no harm. Raises JournalError then, at the end."""
+        if fix.rollback_at is None:
+            fix = self._noted(replace(fix, rollback_at=self.clock.wall_ns()))
+        for index in reversed(range(len(fix.entries))):
+            if not fix.entries[index].touched:
+                continue
+            if self.stop.is_set():
+                return fix
+            try:
+                fix = self._undo(fix, index)
+            except Kept as error:
+                fix = self._undone(fix, index, Mark.KEPT, str(error))
+            except ExhumeError as error:
+                return self.ledger.save(fix.with_entry(index, mark=Mark.UNDOING, why=str(error)))
+        return self.ledger.save(fix)
+
+    def _begun(self, fix: Fix, index: int) -> Fix:
+        """Look at what is there, and write it down."""
+        entry = fix.entries[index]
+        self.notify(Point.BEFORE, entry)
+        # A step that was begun once goes by what was there before it, not by what a half-done one left.
+        if entry.before is not None:
+            return fix
+        before = self._action(entry).look(entry.step)
+        now = self.clock.wall_ns()
+        fix = fix.with_entry(index, mark=Mark.BEGUN, before=before, began_at=now, why="")
+        return self.ledger.save(replace(fix, applied_at=fix.applied_at or now))
+
+    def _taken(self, fix: Fix, index: int) -> Fix:
+        entry = fix.entries[index]
+        self.notify(Point.WRITTEN, entry)
+        result = self._action(entry).do(entry.step, entry.before or {})
+        self.notify(Point.ACTED, entry)
+        return self._marked(fix.with_entry(index, details=result.details), index, Mark.DONE, result.why)
+
+    def _undo(self, fix: Fix, index: int) -> Fix:
+        entry = fix.entries[index]
+        action = self._action(entry)
+        self.notify(Point.BEFORE, entry)
+        fix = self._noted(fix.with_entry(index, mark=Mark.UNDOING))
+        self.notify(Point.WRITTEN, fix.entries[index])
+        why = action.undo(entry.step, entry.before or {})
+        self.notify(Point.ACTED, fix.entries[index])
+        return self._undone(fix, index, Mark.UNDONE, why)
+
+    def _marked(self, fix: Fix, index: int, mark: Mark, why: str) -> Fix:
+        fix = self.ledger.save(fix.with_entry(index, mark=mark, why=why, ended_at=self.clock.wall_ns()))
+        self.notify(Point.MARKED, fix.entries[index])
+        return fix
+
+    def _undone(self, fix: Fix, index: int, mark: Mark, why: str) -> Fix:
+        fix = self._noted(fix.with_entry(index, mark=mark, why=why, ended_at=self.clock.wall_ns()))
+        self.notify(Point.MARKED, fix.entries[index])
+        return fix
+
+    def _noted(self, fix: Fix) -> Fix:
+        """Written down where that can be."""
+        with suppress(JournalError):
+            self.ledger.save(fix)
+        return fix
+
+    def _action(self, entry: Entry) -> Action:
+        action = self.actions.get(entry.step.action)
+        if action is None:
+            raise ActionFailed(f"this exhume knows no action {entry.step.action!r}; use the one that made the plan")
+        return action

@@ -1,0 +1,226 @@
+"""The plan for services that should not run: what is done to each, in order, what is refused, and the state that it was
+made from."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from exhume.control.managers import Controls, UnitControl
+from exhume.control.systemd import RUNS, STOPPABLE, check_unit_name, is_unit_name, kind_of
+from exhume.control.unit_files import OwnFiles
+from exhume.model.audit import Audit, Judged, Manager, Needed, Service
+from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.remedy import NotIncluded, Step
+from exhume.model.text import listed
+from exhume.remedy.services.actions import (
+    HOLD_UNITS,
+    MASK_UNITS,
+    RESTART_POLICY,
+    STOP_CONTAINER,
+    STOP_UNITS,
+    stopped_along,
+)
+from exhume.remedy.services.refusals import Surroundings, refusal, required_refusal, unit_as_it_stands
+from exhume.remedy.services.steps import (
+    Selection,
+    UnitCase,
+    container_steps,
+    hold_step,
+    stop_for_good,
+    stop_step,
+    unit_that_keeps,
+)
+
+# What a shortened id has to have at least.
+_SHORT_ID = 12
+
+
+def unneeded(audit: Audit) -> tuple[list[Selection], list[NotIncluded]]:
+    """What is done about when nothing is named, the worst first: services that are in trouble and that nothing on the
+    node needs, by more than that they never worked. The others have to be named, and are listed with the reason."""
+    useless = [each for each in audit.services if each.troubled and each.need.needed is Needed.NO]
+    taken = [Selection(each.service, each) for each in useless if each.surely_useless]
+    return taken, [NotIncluded(each.service.key, each.need.why) for each in useless if not each.surely_useless]
+
+
+def manager_of(target: str) -> Manager | None:
+    """The manager that a target names before its colon; None for a unit."""
+    prefix, colon, _ = target.partition(":")
+    known = [each for each in Manager if each is not Manager.SYSTEMD and each.value == prefix]
+    return known[0] if colon and known else None
+
+
+def check_target(target: str, controls: Controls) -> None:
+    """Raises ExhumeError where nothing of that name can be meant, or its manager can't be reached."""
+    manager = manager_of(target)
+    if manager is None:
+        unit_named(target)
+        controls.systemd()
+    elif manager is not Manager.CRI:
+        controls.engine(manager)
+
+
+def unit_named(target: str) -> str:
+    """The unit that a target names; a service where it names no kind. Raises UsageError."""
+    return check_unit_name(target if _has_kind(target) else f"{target}.service")
+
+
+def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Selection:
+    """The service that a target means, with what is known of it. Raises UsageError where there is none."""
+    manager = manager_of(target)
+    if manager is not None:
+        name = target.partition(":")[2]
+        found = _container(name, [each for each in judged if each.service.manager is manager], target)
+        return Selection(found.service, found)
+    name = unit_named(target)
+    state = controls.systemd().unit_state(name)
+    # An alias stands for the unit behind it.
+    name = state.get("id") or name
+    units = (each for each in judged if each.service.manager is Manager.SYSTEMD and each.service.id == name)
+    known = next(units, None)
+    if known is not None:
+        return Selection(known.service, known)
+    return Selection(unit_as_it_stands(name, state))
+
+
+def _container(name: str, judged: Iterable[Judged], target: str) -> Judged:
+    fitting = [
+        each
+        for each in judged
+        if name in (each.service.name, each.service.id) or (len(name) >= _SHORT_ID and each.service.id.startswith(name))
+    ]
+    if not fitting:
+        raise UsageError(f"there is no container {target}; exhume audit --all lists them")
+    if len({each.service.id for each in fitting}) > 1:
+        raise UsageError(f"{target} fits several containers; name one by its id")
+    return fitting[0]
+
+
+def _has_kind(target: str) -> bool:
+    return is_unit_name(target) or target.rpartition(".")[2] in STOPPABLE
+
+
+_NOT_FOUND = 404
+
+
+def fingerprints(steps: Iterable[Step], controls: Controls) -> dict[str, dict[str, str]]:
+    """One for each unit and container that these steps change; none for what is gone. Raises ExhumeError where a
+    manager does not answer."""
+    found: dict[str, dict[str, str]] = {}
+    for step in steps:
+        for target in step.targets:
+            if target in found:
+                continue
+            if step.action in (STOP_UNITS, HOLD_UNITS, MASK_UNITS):
+                found[target] = controls.systemd().unit_fingerprint(target)
+            elif step.action in (STOP_CONTAINER, RESTART_POLICY):
+                _of_container(target, controls, found)
+    return found
+
+
+def _of_container(target: str, controls: Controls, found: dict[str, dict[str, str]]) -> None:
+    manager, _, container = target.partition(":")
+    try:
+        found[target] = controls.engine(Manager(manager)).fingerprint(container)
+    except ExhumeError as error:
+        if getattr(error, "status", None) != _NOT_FOUND:
+            raise
+
+
+# Where units are that were made at run time, and go when they end.
+_TRANSIENT = "/run/systemd/transient/"
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Makes steps for services of a node. `fix` and `when` mark the files that would be written; `containers` are those
+    of the node, some of which go down with the unit that keeps them."""
+
+    controls: Controls
+    files: OwnFiles
+    around: Surroundings
+    fix: str
+    when: str
+    force_required: bool = False
+    containers: Sequence[Service] = ()
+
+    def steps(self, chosen: Sequence[Selection]) -> tuple[list[Step], list[str]]:
+        """The steps for all of them, and why some are refused."""
+        steps: list[Step] = []
+        refused: list[str] = []
+        for each in chosen:
+            try:
+                found, why = self._of(each)
+            except ExhumeError as error:
+                found, why = [], f"{each.service.key} could not be looked at: {error}"
+            steps += found
+            if why:
+                refused.append(why)
+        return steps, refused
+
+    def _of(self, chosen: Selection) -> tuple[list[Step], str]:
+        service = chosen.service
+        agent = chosen.judged.agent if chosen.judged is not None else None
+        if why := refusal(service, self.around, agent):
+            return [], why
+        if service.manager is not Manager.SYSTEMD:
+            return container_steps(chosen, self.controls)
+        return self._unit(chosen)
+
+    def _unit(self, chosen: Selection) -> tuple[list[Step], str]:
+        control, name = self.controls.systemd(), chosen.service.id
+        state = control.unit_state(name)
+        if state["load"] in ("not-found", ""):
+            return [], f"there is no unit {name} on this node"
+        if state["load"] == "masked":
+            return [], f"{name} is masked already: nothing can start it"
+        if why := self._protected(control, name, chosen.service.command):
+            return [], why
+        for kept in self.containers:
+            if unit_that_keeps(kept) == name and (why := refusal(kept, self.around)):
+                return [], f"{name} keeps {kept.key}, and {why}"
+        print_ = control.unit_fingerprint(name)
+        triggers = print_.get("triggered_by", "").split()
+        for trigger in triggers:
+            why = self._protected(control, trigger) if is_unit_name(trigger) else "that is no name of a unit"
+            if why:
+                return [], f"{name} is started by {trigger}, which can't be held back: {why}"
+        for started in print_.get("triggers", "").split():
+            if why := self._protected(control, started) if is_unit_name(started) else "":
+                return [], f"{name} starts {started}, and {why}"
+        units = (*triggers, name)
+        along = stopped_along(control, units)
+        for each in along:
+            if kind_of(each) in STOPPABLE and (why := self._protected(control, each)):
+                return [], f"{each} requires {name} and would be stopped with it, and {why}"
+        if why := required_refusal(name, along, forced=self.force_required):
+            return [], why
+        upholding = _running(control, print_.get("upheld_by", "").split())
+        if upholding and not self.force_required:
+            said = f"{listed(upholding)} starts {name} again and again (Upholds=), and would fill the log with it"
+            return [], f"{said}; stop that first, or --force-required does it all the same"
+        wanting = tuple(print_.get("wanted_by", "").split())
+        unread = tuple(unit for unit in units if control.unit_state(unit).get("needs_reload") == "yes")
+        case = UnitCase(chosen, units, tuple(along), self.fix, self.when, wanting, unread)
+        running = _running(control, units)
+        for unit in running:
+            if control.unit_state(unit).get("refuses_stop") == "yes":
+                return [], f"{unit} does not let itself be stopped: its unit says RefuseManualStop=yes"
+        if print_.get("fragment", "").startswith(_TRANSIENT):
+            if not running:
+                return [], f"{name} was made at run time and does not run: nothing starts it again"
+            return [stop_for_good(stop_step(case, running))], ""
+        undoing = {unit: self.files.undone_by(control.unit_fingerprint(unit)) for unit in units}
+        held, why = hold_step(case, self.files, {unit: path for unit, path in undoing.items() if path})
+        if held is None:
+            return [], why
+        return [stop_step(case, running), held] if running else [held], ""
+
+    def _protected(self, control: UnitControl, name: str, command: str | None = None) -> str:
+        """Why a unit is not stopped, by all that is known of it now."""
+        state = control.unit_state(name)
+        service = unit_as_it_stands(name, state, command)
+        return refusal(service, self.around, None, state.get("names", "").split(), state.get("listens", ""))
+
+
+def _running(control: UnitControl, units: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in units if control.unit_state(name)["active"] in RUNS)

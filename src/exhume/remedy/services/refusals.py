@@ -1,0 +1,393 @@
+"""What is not stopped, and why: what the node, or the person at it, can't be without.
+
+By name where the name is the rule, and by what the kernel shows: this process and its ancestors, the way this SSH
+session came in, and runtimes with live containers.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from exhume.control.containers import is_container_id
+from exhume.control.systemd import STOPPABLE, is_unit_name, kind_of
+from exhume.model.audit import Agent, Manager, Service
+from exhume.model.errors import ExhumeError
+from exhume.model.remedy import Step
+from exhume.procfs.host import Host
+from exhume.remedy.services.actions import (
+    HOLD_UNITS,
+    MASK_UNITS,
+    RESTART_POLICY,
+    STOP_CONTAINER,
+    STOP_UNITS,
+    stopped_along,
+)
+from exhume.remedy.services.node import Node
+
+_SHIM = "containerd-shim"
+_LISTENS = "0A"
+_MOST_ANCESTORS = 64
+# Where people come in, whatever the program is called that lets them.
+SSH_PORT = 22
+_INIT_SCOPE = "/init.scope"
+_GONE = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Processes and cgroups, as the node numbers and names them. `ours` is this process with its ancestors; `way_in`
+    are the cgroups of what listens where our SSH session came in, `shims` those with a live containerd-shim, `doors`
+    those of what listens where SSH usually does; `programs` are cgroups with the programs that run in them, `inside`
+    those with programs in process namespaces of their own, as containers have."""
+
+    ours: frozenset[int] = frozenset()
+    our_cgroups: frozenset[str] = frozenset()
+    ssh_port: int | None = None
+    way_in: frozenset[str] = frozenset()
+    shims: frozenset[str] = frozenset()
+    doors: frozenset[str] = frozenset()
+    programs: frozenset[tuple[str, str]] = frozenset()
+    inside: frozenset[tuple[str, str]] = frozenset()
+
+
+def look_around(host: Host) -> Surroundings:
+    """Read a node's /proc; nothing of this process where it is no process of that node."""
+    proc = host.proc
+    ours = list(_ancestors(proc))
+    port = next((found for pid in ours if (found := _ssh_port(proc / str(pid))) is not None), None)
+    listening = _listening(proc / "net", port) if port is not None else set()
+    # The node's own sockets, whichever namespace we look from.
+    usual = _listening(proc / "1/net", SSH_PORT)
+    above, space = _above(proc), _link(proc / "1/ns/pid")
+    way_in, shims, doors = set(), set(), set()
+    programs: set[tuple[str, str]] = set()
+    inside: set[tuple[str, str]] = set()
+    for process in _processes(proc):
+        cgroups = _cgroups(process, above)
+        if _comm(process).startswith(_SHIM):
+            shims |= cgroups
+        held = _held(process, listening | usual) if listening or usual else set()
+        way_in |= cgroups if held & listening else set()
+        doors |= cgroups if held & usual else set()
+        where = programs if _link(process / "ns/pid") == space else inside
+        where |= {(cgroup, program) for cgroup in cgroups for program in _running_programs(process)}
+    our_cgroups = set().union(*(_cgroups(proc / str(pid), above) for pid in ours if pid != 1))
+    return Surroundings(
+        frozenset(ours) - {1},
+        frozenset(our_cgroups),
+        port,
+        frozenset(way_in),
+        frozenset(shims),
+        frozenset(doors),
+        frozenset(programs),
+        frozenset(inside),
+    )
+
+
+def is_within(cgroup: str, whole: str | None) -> bool:
+    """Whether a cgroup is another one, or below it. Everything is below the root, which means nothing."""
+    return bool(whole) and whole != "/" and (cgroup == whole or cgroup.startswith(f"{whole}/"))
+
+
+def _ancestors(proc: Path) -> Iterator[int]:
+    """This process and those that it came from, by their numbers in the node's own list."""
+    try:
+        # The kernel answers with our number in that list, or not at all where we are not in it.
+        pid = int((proc / "self").readlink().name)
+    except (OSError, ValueError):
+        return
+    for _ in range(_MOST_ANCESTORS):
+        yield pid
+        parent = next((line for line in _lines(proc / str(pid) / "status") if line.startswith("PPid:")), "")
+        number = parent.partition(":")[2].strip()
+        if not number.isdigit() or int(number) == 0:
+            return
+        pid = int(number)
+
+
+def _ssh_port(process: Path) -> int | None:
+    """The port that the process's SSH session came in by. sudo hides it from us, but not from those above us."""
+    try:
+        environment = (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    for each in environment:
+        name, _, value = each.partition(b"=")
+        fields = value.split()
+        if name == b"SSH_CONNECTION" and len(fields) == 4 and fields[3].isdigit():
+            return int(fields[3])
+    return None
+
+
+def _listening(net: Path, port: int) -> set[str]:
+    """Sockets that listen at a port, as links of descriptors name them."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in _lines(net / name)[1:]:
+            fields = line.split()
+            if len(fields) > 9 and fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _held(process: Path, sockets: set[str]) -> set[str]:
+    """Those of some sockets that a process has open."""
+    # init holds the sockets of all that it activates.
+    if process.name == "1":
+        return set()
+    try:
+        return {target for each in (process / "fd").iterdir() if (target := _link(each)) in sockets}
+    except OSError:
+        return set()
+
+
+def _processes(proc: Path) -> list[Path]:
+    try:
+        return [path for path in proc.iterdir() if path.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _comm(process: Path) -> str:
+    return next(iter(_lines(process / "comm")), "")
+
+
+def _running_programs(process: Path) -> set[str]:
+    """What a process runs, by its file and by what it calls itself: a script has only the latter."""
+    return {_link(process / "exe").removesuffix(_GONE).rpartition("/")[2], _comm(process)} - {""}
+
+
+def _above(proc: Path) -> str:
+    """The prefix of systemd's own paths where it runs in a container, and /proc has the whole path."""
+    first = (line.split(":", 2)[-1] for line in _lines(proc / "1/cgroup"))
+    return next((path.removesuffix(_INIT_SCOPE) for path in first if path.endswith(_INIT_SCOPE)), "")
+
+
+def _cgroups(process: Path, above: str) -> set[str]:
+    paths = (line.split(":", 2)[-1] for line in _lines(process / "cgroup"))
+    return {path.removeprefix(above) if path.startswith(f"{above}/") else path for path in paths if path != "/"}
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.fspath(path.readlink())
+    except OSError:
+        return ""
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+_WAY_IN, _NETWORK, _SYSTEM = "the way into this node", "the network", "a part of the system itself"
+_RUNTIME, _KUBELET, _STORAGE = "the container runtime", "the kubelet", "storage that others stand on"
+# Names of units without what comes after the dot (* stands for anything), by what they are.
+_UNITS = {
+    _WAY_IN: "ssh sshd ssh@* sshd@* sshd-* dropbear dropbear@* tailscaled teleport wg-quick@* openvpn openvpn@* "
+    "openvpn-client@* openvpn-server@* strongswan strongswan-* ipsec",
+    _NETWORK: "network networking network-* NetworkManager NetworkManager-* systemd-networkd systemd-networkd-* "
+    "systemd-resolved systemd-resolved-* connman connman-* wicked wickedd* wpa_supplicant wpa_supplicant@* dhclient* "
+    "dhcpcd dhcpcd@* netplan-* ifup@* cloud-init cloud-init-* firewalld nftables iptables ip6tables flanneld "
+    "frr bird openvswitch openvswitch-switch ovs-* ovsdb-server",
+    _SYSTEM: "init dbus dbus-broker dbus-broker-* dbus-daemon "
+    "udev polkit emergency rescue user@* user-runtime-dir@* getty@* *-getty@* console-getty "
+    "systemd-journal* systemd-logind* systemd-udev* systemd-remount-fs systemd-modules-load systemd-sysctl "
+    "systemd-sysusers systemd-tmpfiles-* systemd-user-sessions systemd-fsck* systemd-machine-id-commit "
+    "systemd-random-seed systemd-boot-* systemd-vconsole-setup systemd-initctl systemd-halt systemd-reboot "
+    "systemd-poweroff systemd-exit systemd-update-*",
+    _RUNTIME: "docker dockerd snap.docker.* containerd crio cri-o podman cri-docker cri-dockerd",
+    _KUBELET: "kubelet k3s k3s-* rke2 rke2-* k0s* snap.microk8s.* snap.k8s.* snap.kubelet*",
+    _STORAGE: "lvm2-* dm-event mdadm mdmonitor multipathd iscsid open-iscsi systemd-cryptsetup@* zfs-*",
+}
+_NAMED = tuple((pattern, what) for what, patterns in _UNITS.items() for pattern in patterns.split())
+_PROGRAMS = {
+    _WAY_IN: ("sshd", "sshd-session", "dropbear", "tailscaled"),
+    _NETWORK: (
+        *("NetworkManager", "systemd-networkd", "systemd-resolved", "dhclient", "dhcpcd", "connmand", "wickedd"),
+        *("wpa_supplicant", "firewalld", "ovs-vswitchd", "ovsdb-server"),
+    ),
+    _SYSTEM: (
+        *("systemd", "init", "dbus-daemon", "dbus-broker-launch", "dbus-broker", "systemd-udevd", "systemd-journald"),
+        "systemd-logind",
+    ),
+    _RUNTIME: ("dockerd", "containerd", "crio", "cri-dockerd"),
+    _KUBELET: ("kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "k0s"),
+}
+_PROGRAM = {program: what for what, programs in _PROGRAMS.items() for program in programs}
+# Programs that only start another one, which is recognised by its directory, or by the argument before it.
+_LAUNCHING = (
+    "sh bash dash ash zsh ksh busybox env nice ionice chrt taskset setsid setpriv numactl stdbuf timeout flock tini "
+    "dumb-init catatonit runuser su sudo systemd-cat chroot nsenter unshare ip"
+)
+_LAUNCHERS = frozenset(_LAUNCHING.split())
+# Whatever a unit starts is a copy of systemd for a moment.
+_BEGINS_ALL = frozenset({"systemd", "init"})
+_PLACES = frozenset({"bin", "sbin", "libexec", "systemd"})
+_GIVES_WAY = frozenset({"exec", "-c"})
+_APART = re.compile(r"[\s;&|()\"'`$={}]+")
+
+
+def refusal(
+    service: Service, around: Surroundings, agent: Agent | None = None, names: Iterable[str] = (), listens: str = ""
+) -> str:
+    """Why a service is not stopped, whatever is requested, in a sentence; empty where it may be. `names` are all that a
+    unit goes by, `listens` says where a socket does."""
+    if service.manager is Manager.SYSTEMD:
+        if not is_unit_name(service.id):
+            return f"{service.id!r} is no name that systemd would take"
+        if why := unit_refusal(service.id):
+            return why
+        for name in names:
+            if why := unit_refusal(name):
+                return f"{service.key} goes by the name of {name} too, and {why}"
+        for program in _command_programs(service.command):
+            if program in _PROGRAM:
+                return f"{service.key} runs {program}: it is {_PROGRAM[program]}"
+        if any(where.rpartition(":")[2] == str(SSH_PORT) for where in listens.split()):
+            return f"{service.key} listens on port {SSH_PORT}: it is {_WAY_IN}"
+    if agent is not None and agent.protected:
+        return f"{service.key} is {agent.title}: {agent.purpose}"
+    return _by_evidence(service, around)
+
+
+def unit_as_it_stands(name: str, state: Mapping[str, str], command: str | None = None) -> Service:
+    """A unit by its state, as far as refusals need it."""
+    pid = int(state["pid"]) if state.get("pid", "").isdigit() else 0
+    return Service(
+        Manager.SYSTEMD,
+        name,
+        name,
+        state=state.get("active", ""),
+        pid=pid or None,
+        cgroup=state.get("cgroup") or None,
+        command=command,
+    )
+
+
+def unit_refusal(name: str) -> str:
+    """The same by the name of a unit alone."""
+    if kind_of(name) not in STOPPABLE:
+        return f"{name} is a {kind_of(name)}, which others stand on; exhume stops services, sockets, timers and paths"
+    stem = name.rpartition(".")[0]
+    what = next((what for pattern, what in _NAMED if fnmatchcase(stem, pattern)), "")
+    return f"{name} is {what}" if what else ""
+
+
+def required_refusal(name: str, along: Mapping[str, str], *, forced: bool) -> str:
+    """Why a unit that others require isn't stopped: one of those is protected, or it is not `forced`."""
+    for each in along:
+        if kind_of(each) in STOPPABLE and (why := unit_refusal(each)):
+            return f"{each} requires {name} and would be stopped with it, and {why}"
+    if not along or forced:
+        return ""
+    several = len(along) > 1
+    return (
+        f"{', '.join(along)} {'require' if several else 'requires'} {name} and would be stopped with it; "
+        "--force-required does it all the same"
+    )
+
+
+def _by_evidence(service: Service, around: Surroundings) -> str:
+    if service.pid is not None and service.pid in around.ours:
+        return f"this very session runs below process {service.pid} of {service.key}"
+    if any(is_within(cgroup, service.cgroup) for cgroup in around.our_cgroups):
+        return f"this very process runs in {service.key} (cgroup {service.cgroup})"
+    if any(is_within(cgroup, service.cgroup) for cgroup in around.way_in):
+        return f"{service.key} listens on port {around.ssh_port}, where this SSH session came in"
+    if service.manager is not Manager.SYSTEMD:
+        return _way_in_by_container(service, around)
+    if any(is_within(cgroup, service.cgroup) for cgroup in around.shims):
+        return f"{service.key} is a container runtime: a containerd-shim of a live container belongs to it"
+    if any(is_within(cgroup, service.cgroup) for cgroup in around.doors):
+        return f"{service.key} listens on port {SSH_PORT}: it is {_WAY_IN}"
+    for cgroup, program in sorted(around.programs):
+        if program in _PROGRAM and program not in _BEGINS_ALL and is_within(cgroup, service.cgroup):
+            return f"{program} runs in {service.key}: it is {_PROGRAM[program]}"
+    return ""
+
+
+def _way_in_by_container(service: Service, around: Surroundings) -> str:
+    """Why a container is not stopped: people may come to the node through it, by the node's network or a port of its
+    own."""
+    if around.ssh_port is not None and around.ssh_port in service.published:
+        return f"port {around.ssh_port}, where this SSH session came in, leads to {service.key}"
+    if SSH_PORT in service.published:
+        return f"port {SSH_PORT} of this node leads to {service.key}: it is {_WAY_IN}"
+    if any(_is_of_container(cgroup, service) for cgroup in around.way_in):
+        return f"{service.key} listens on port {around.ssh_port}, where this SSH session came in"
+    if any(_is_of_container(cgroup, service) for cgroup in around.doors):
+        return f"{service.key} listens on port {SSH_PORT} of this node: it is {_WAY_IN}"
+    running = {program for cgroup, program in around.programs | around.inside if _is_of_container(cgroup, service)}
+    for program in sorted({*running, *_entry_programs(service.command)}):
+        if _PROGRAM.get(program) == _WAY_IN:
+            return f"{service.key} runs {program}: it may be {_WAY_IN}"
+    return ""
+
+
+def _is_of_container(cgroup: str, service: Service) -> bool:
+    """Cgroups of containers have the container's id in their path, wherever they are looked at from."""
+    return is_within(cgroup, service.cgroup) or (is_container_id(service.id) and service.id in cgroup)
+
+
+def _entry_programs(command: str | None) -> Iterator[str]:
+    """The program of a container, and what the script starts that comes first in most images: it stands next."""
+    yield from _command_programs(command)
+    args = _APART.split(command or "")
+    yield from args[1:2]
+    yield from (name for arg in args for place, _, name in [arg.rpartition("/")] if place.rpartition("/")[2] in _PLACES)
+
+
+def _command_programs(command: str | None) -> Iterator[str]:
+    """The program of a command line, and what it starts where it does no more than that; systemd's marks before it
+    don't belong to it."""
+    first, _, rest = (command or "").strip().partition(" ")
+    program = first.lstrip("-@:+!|").rpartition("/")[2]
+    yield program
+    if program in _LAUNCHERS:
+        args = _APART.split(rest)
+        for before, arg in zip(("", *args), args, strict=False):
+            place, slash, name = arg.rpartition("/")
+            # Not every argument of that name is a program: `rm -r /var/lib/containerd`.
+            if place.rpartition("/")[2] in _PLACES if slash else before in _GIVES_WAY:
+                yield name
+
+
+def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str]:
+    """Why some services of a plan are not to be stopped from here and now. What the plan said would be stopped along
+    was agreed to with the plan."""
+    around = look_around(node.root.host)
+    said: list[str] = []
+    for step in steps:
+        if step.action in (STOP_CONTAINER, RESTART_POLICY):
+            said += [why for target in step.targets if (why := _container_refusal(target, around, node))]
+        if step.action not in (STOP_UNITS, HOLD_UNITS, MASK_UNITS):
+            continue
+        control = node.controls.systemd()
+        for name in step.targets:
+            state = control.unit_state(name)
+            service = unit_as_it_stands(name, state)
+            names, listens = state.get("names", "").split(), state.get("listens", "")
+            said += [why] if (why := refusal(service, around, None, names, listens)) else []
+        along = {name: how for name, how in stopped_along(control, step.targets).items() if name not in step.dependents}
+        said += [why] if (why := required_refusal(step.targets[-1], along, forced=forced)) else []
+    return list(dict.fromkeys(said))
+
+
+def _container_refusal(target: str, around: Surroundings, node: Node) -> str:
+    """Why a container, MANAGER:ID, is not to be stopped; empty where it may be."""
+    manager, _, number = target.partition(":")
+    # Cgroups of containers have its id in their path.
+    if any(number in cgroup for cgroup in around.our_cgroups):
+        return f"this very process runs in {target}"
+    try:
+        ports = node.controls.engine(Manager(manager)).published(number)
+    except ExhumeError:
+        # It is gone, or its engine is silent: stopping it will report that.
+        ports = ()
+    return refusal(Service(Manager(manager), number, number, published=ports), around)

@@ -1,0 +1,66 @@
+"""Carrying out the steps against zombies, on a node made of files."""
+
+import pytest
+from tests.control.made_node import cgroup, node
+
+from exhume.control.changes import NodeTools, hold_journal
+from exhume.control.worker import Workers
+from exhume.model.remedy import Step
+from exhume.model.stop import Stop
+from exhume.remedy.zombies import apply
+from exhume.remedy.zombies.apply import ACTIONS, Bench
+from exhume.remedy.zombies.situation import work_place
+
+
+@pytest.fixture
+def workers():
+    stop = Stop()
+    yield Workers(stop)
+    stop.close()
+
+
+def test_v2_is_reclaimed_in_pieces_for_as_long_as_that_frees_any(tmp_path, workers):
+    top = cgroup(tmp_path / "kubepods", reclaim="", stat="file 4096\n", swap__max="max")
+    pod = cgroup(top / "pod", swap__max="max")
+    host = node(tmp_path, swaps="Filename Type Size Used Priority\n/swap file 64 4 -2\n")
+    counts = iter([500, 300, 300, 300])
+    written, sheltered = [], []
+    with hold_journal(tmp_path / "work", host) as journal:
+        bench = Bench(NodeTools(workers, host, tmp_path), journal, lambda: next(counts))
+        for done in ACTIONS["reclaim"](Step("reclaim", "", "", action="reclaim", targets=(str(top),)), bench):
+            assert done.complete
+            written.append((top / "memory.reclaim").read_text())
+            sheltered.append((pod / "memory.swap.max").read_text())
+    assert written == ["67108864 swappiness=0"] * 3
+    assert sheltered == ["0"] * 3
+    assert (pod / "memory.swap.max").read_text() == "max"
+
+
+def test_files_are_let_go_in_batches_without_leaving_one_out(tmp_path, workers, monkeypatch):
+    monkeypatch.setattr(apply, "_FILES_AT_A_TIME", 2)
+    asked = []
+    run = Workers.run
+
+    def watched(self, job, seconds, **others):
+        asked.append(job["files"])
+        return run(self, job, seconds, **others)
+
+    monkeypatch.setattr(Workers, "run", watched)
+    files = tuple(str(tmp_path / name) for name in "abcde")
+    step = Step("fadvise", "", "", action="fadvise", targets=files)
+    with hold_journal(tmp_path / "work", node(tmp_path)) as journal:
+        batches = list(
+            ACTIONS["fadvise"](step, Bench(NodeTools(workers, node(tmp_path), tmp_path), journal, lambda: 0))
+        )
+    assert len(batches) == 3
+    assert tuple(file for files in asked for file in files) == files
+
+
+def test_a_place_without_a_disk_is_refused(tmp_path):
+    mounts = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:9 / {} rw - {} x rw\n"
+    for kind, said in (("tmpfs", "on tmpfs"), ("fuse.sshfs", "on fuse.sshfs"), ("xfs", "")):
+        host = node(tmp_path, **{"self/mountinfo": mounts.format(tmp_path, kind)})
+        place = work_place(host, tmp_path / "not/made/yet")
+        assert said in place.why_not
+        assert bool(place.why_not) == bool(said)
+        assert place.free > 0
