@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.collect.made_up_node import MadeUpNode
 
-from exhume.procfs.cpulist import online_cpus, parse_cpu_list
+from exhume.procfs.cpulist import online_cpus, parse_cpulist, possible_cpus
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
 
@@ -78,13 +78,21 @@ def test_kernel_paths_move_to_the_injected_roots(tmp_path: Path) -> None:
     [("0-3", [0, 1, 2, 3]), ("0,2-3,8\n", [0, 2, 3, 8]), ("5", [5]), ("\n", [])],
 )
 def test_lists_of_cores(text: str, cpus: list[int]) -> None:
-    assert parse_cpu_list(text) == cpus
+    assert parse_cpulist(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["a", "1-", "-1", "3-1", "1,,2", "0-99999999999", "²"])
+def test_what_is_no_list_of_cores(text: str) -> None:
+    with pytest.raises(ValueError, match=r"CPU|range"):
+        parse_cpulist(text)
 
 
 def test_online_cores(node: MadeUpNode) -> None:
     assert online_cpus(node.host) is None
     node.sys("devices/system/cpu/online", "0-1,3\n")
     assert online_cpus(node.host) == [0, 1, 3]
+    node.sys("devices/system/cpu/possible", "0-7\n")
+    assert possible_cpus(node.host) == list(range(8))
 
 
 def test_subdirectories(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from exhume.collect.perf.sampler import Sampler
 from exhume.collect.perf.tracepoints import CgroupTraceSource
-from exhume.collect.source import PartialSource, Source
+from exhume.collect.source import PartialSource, Source, StatFile
 from exhume.collect.sources.cgroups import CgroupSource, ChurnSource
 from exhume.collect.sources.cpu import CpuSource
 from exhume.collect.sources.docker_events import DockerEventSource
@@ -22,7 +22,6 @@ from exhume.collect.sources.unit_events import UnitEventSource
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
-from exhume.procfs.stat import StatFile
 
 _S = TypeVar("_S", bound=Source)
 

@@ -21,6 +21,7 @@ from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.sink import RowSink
 from exhume.model.tables import Columns, Losses, Self, to_columns
 from exhume.procfs.host import ProcFile
+from exhume.procfs.pid_status import status_values
 
 AVERAGED_TICKS = 30
 # The first seconds read symbol tables and every process anew; they say nothing about the cost of going on.
@@ -325,8 +326,7 @@ class _Account:
     def peak_rss_kb(self) -> int:
         """The most memory that was held, also between ticks: the kernel's high-water mark (fs/proc/task_mmu.c,
         task_mem). Not ru_maxrss, which keeps what the process held before its exec (fs/exec.c, exec_mmap)."""
-        marked = self._status.read().partition(b"\nVmHWM:")[2].split(None, 1)
-        return max(self._peak_rss_kb, int(marked[0]) if marked else 0)
+        return max(self._peak_rss_kb, *status_values(self._status.read(), b"VmHWM"))
 
     @property
     def cpu_seconds(self) -> float:

@@ -8,11 +8,11 @@ from typing import Any
 from exhume.collect.containers.identity import identify
 from exhume.model.clock import NANOS
 from exhume.model.redaction import redact
+from exhume.procfs.cgroup import parse_pid_cgroup
 from exhume.procfs.host import Host
+from exhume.procfs.pid_stat import parse_pid_stat
 
 _LONGEST_COMMAND = 1024
-# Counted from the state on, which comes after the name.
-_PRIORITY_FIELD, _POLICY_FIELD = 37, 38
 # Of several v1 hierarchies the first that says more than "/" is taken: memory is the one that leaks, and container
 # runtimes use all of them alike.
 _HIERARCHIES = ("memory", "cpu", "pids", "name=systemd", "")
@@ -44,20 +44,13 @@ class ProcessReader:
             row.update(_membership(groups))
         return row
 
-    def _identity(self, stat: bytes) -> dict[str, Any]:
-        # The name may hold spaces and parentheses; the last one closes it.
-        opening, closing = stat.find(b"("), stat.rfind(b")")
-        fields = stat[closing + 2 :].split()
-        if opening < 0 or closing < opening or len(fields) < 20:
+    def _identity(self, content: bytes) -> dict[str, Any]:
+        stat = parse_pid_stat(content)
+        if stat is None:
             return {}
-        identity = {
-            "comm": stat[opening + 1 : closing].decode("utf-8", "replace"),
-            "ppid": int(fields[1]),
-            "start": int(fields[19]) * self._nanos_per_tick,
-        }
-        if len(fields) > _POLICY_FIELD:
-            identity["rt_priority"] = int(fields[_PRIORITY_FIELD])
-            identity["policy"] = int(fields[_POLICY_FIELD])
+        identity = {"comm": stat.comm, "ppid": stat.ppid, "start": stat.start * self._nanos_per_tick}
+        if stat.policy is not None:
+            identity |= {"rt_priority": stat.rt_priority, "policy": stat.policy}
         return identity
 
 
@@ -75,15 +68,9 @@ def _membership(groups: bytes) -> dict[str, str | None]:
 
 def cgroup_path(content: bytes) -> str | None:
     """The path of a process's cgroup, out of the hierarchies that /proc/PID/cgroup lists."""
-    paths: dict[str, str] = {}
-    for line in content.decode("utf-8", "replace").split("\n"):
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            path = parts[2].removesuffix(" (deleted)")
-            for controller in parts[1].split(","):
-                paths[controller] = path
-    told = [paths[name] for name in _HIERARCHIES if name in paths]
-    return next((path for path in told if path != "/"), told[0] if told else None)
+    paths = parse_pid_cgroup(content)
+    found = [paths[name] for name in _HIERARCHIES if name in paths]
+    return next((path for path in found if path != "/"), found[0] if found else None)
 
 
 def _content(path: str | Path, limit: int = 65536) -> bytes | None:

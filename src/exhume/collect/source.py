@@ -1,12 +1,13 @@
-"""What the recorder's loop asks of a source of rows."""
+"""What the recorder's loop requires of a source of rows, and what sources share: pacing of slow reads, /proc/stat."""
 
 import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from exhume.model.clock import NANOS, Tick
-from exhume.model.facts import MissingSource
+from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import Columns
+from exhume.procfs.host import Host, ProcFile
 
 # Table name -> the rows that a source adds to it in one tick.
 TickRows = Mapping[str, Columns]
@@ -56,3 +57,31 @@ class Pace:
     def done(self, now: int) -> None:
         cost = time.thread_time_ns() - self._began
         self._due = now + max(self._every, int(cost / self._share))
+
+
+class StatFile:
+    """/proc/stat, read once a tick however many sources need it: on a large machine the kernel takes long to sum up
+    every interrupt for it (fs/proc/stat.c, show_stat)."""
+
+    def __init__(self, host: Host) -> None:
+        self._file = ProcFile(host.proc / "stat")
+        self._tick = -1
+        self._content = b""
+
+    def require(self, source: str) -> None:
+        """Raise SourceUnavailable, for the source that needs it, when there is no /proc/stat."""
+        try:
+            self._file.read()
+        except OSError as error:
+            raise SourceUnavailable(
+                source, f"{self._file.path} can't be read ({error.strerror})", "mount procfs at /proc"
+            ) from error
+
+    def read(self, tick: Tick) -> bytes:
+        if self._tick != tick.end:
+            self._content = self._file.read()
+            self._tick = tick.end
+        return self._content
+
+    def close(self) -> None:
+        self._file.close()

@@ -6,12 +6,16 @@ import time
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import ProcessReader
-from exhume.collect.sources.throttling import parse_cpu_stat
 from exhume.collect.systemd.bus import BusError
 from exhume.collect.systemd.units import open_units
 from exhume.model.checkup import QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
+from exhume.procfs.cgroup import parse_cpu_stat
+from exhume.procfs.dentry_state import parse_dentry_state
+from exhume.procfs.flat_keyed import parse_flat_keyed, parse_meminfo
 from exhume.procfs.host import Host, ProcFile, subdirectories
+from exhume.procfs.pressure import parse_pressure
+from exhume.procfs.stat import CPU_STATES, parse_machine_times
 
 
 def failed_units(root: NodeRoot | None = None) -> list[str]:
@@ -28,7 +32,7 @@ def failed_units(root: NodeRoot | None = None) -> list[str]:
 
 # Walking the cgroups of a node that has far too many of them must not take long.
 WALK_S = 2.0
-_STEAL_FIELD = 8
+_STEAL = CPU_STATES.index("steal")
 
 
 def read_vitals(host: Host) -> Vitals:
@@ -57,29 +61,27 @@ class _Reader:
         self._host = host
         self._unseen = unseen
 
-    def text(self, name: str, path: str) -> str | None:
+    def content(self, name: str, path: str) -> bytes:
+        """A file below /proc; empty, with the reason noted, where it can't be read."""
         content = ProcFile(self._host.proc / path).read_or_none()
         if content is None:
             self._unseen.setdefault(name, f"{self._host.proc / path} can't be read")
-            return None
-        return content.decode("utf-8", "replace")
+        return content or b""
 
     def number(self, name: str, path: str) -> int | None:
-        text = self.text(name, path)
-        return int(text) if text is not None and text.strip().isdigit() else None
+        content = self.content(name, path).strip()
+        return int(content) if content.isdigit() else None
 
     def uptime(self) -> float:
-        text = self.text("uptime_s", "uptime")
-        return float(text.split()[0]) if text else time.clock_gettime(time.CLOCK_BOOTTIME)
+        content = self.content("uptime_s", "uptime")
+        return float(content.split()[0]) if content else time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def memory(self) -> int | None:
-        text = self.text("memory_bytes", "meminfo")
-        total = next((line.split()[1] for line in (text or "").splitlines() if line.startswith("MemTotal:")), None)
-        return None if total is None else int(total) * 1024
+        return parse_meminfo(self.content("memory_bytes", "meminfo")).get("MemTotal")
 
     def negative_dentries(self) -> int | None:
-        fields = (self.text("dentries_negative", "sys/fs/dentry-state") or "").split()
-        return int(fields[4]) if len(fields) > 4 else None
+        state = parse_dentry_state(self.content("dentries_negative", "sys/fs/dentry-state"))
+        return None if state is None else state.negative
 
     def mounts(self) -> int | None:
         # The first process has the node's mounts, this one may be in a namespace of its own.
@@ -91,17 +93,12 @@ class _Reader:
         return None
 
     def steal(self) -> float | None:
-        first = (self.text("steal", "stat") or "").partition("\n")[0].split()
-        if len(first) <= _STEAL_FIELD:
-            return None
-        # guest time is part of user time.
-        times = [int(value) for value in first[1 : _STEAL_FIELD + 1]]
-        return times[-1] / max(1, sum(times))
+        # Guest time, which follows, is part of user time.
+        times = parse_machine_times(self.content("steal", "stat"))[: _STEAL + 1]
+        return times[_STEAL] / max(1, sum(times)) if len(times) > _STEAL else None
 
     def oom_kills(self) -> int | None:
-        text = self.text("oom_kills", "vmstat")
-        found = next((line.split()[1] for line in (text or "").splitlines() if line.startswith("oom_kill ")), None)
-        return None if found is None else int(found)
+        return parse_flat_keyed(self.content("oom_kills", "vmstat")).get(b"oom_kill")
 
     def tx_timeouts(self) -> dict[str, int] | None:
         """Transmit timeouts by device, of devices that have hardware behind them."""
@@ -122,11 +119,9 @@ class _Reader:
     def pressure(self) -> dict[str, tuple[float, float]]:
         found = {}
         for resource in ("cpu", "memory", "io"):
-            text = self.text("pressure", f"pressure/{resource}")
-            some = next((line for line in (text or "").splitlines() if line.startswith("some ")), None)
+            some = parse_pressure(self.content("pressure", f"pressure/{resource}")).get("some")
             if some is not None:
-                told = dict(part.split("=") for part in some.split()[1:])
-                found[resource] = (float(told["avg60"]) / 100, float(told["avg300"]) / 100)
+                found[resource] = (some.avg60, some.avg300)
         return found
 
     def failed_units(self) -> list[str] | None:
@@ -147,8 +142,8 @@ class _Reader:
         while pending:
             path = pending.pop()
             counts = parse_cpu_stat(ProcFile(f"{path}/cpu.stat").read_or_none() or b"")
-            if counts is not None and counts[0]:
-                found.append(QuotaCount(path[len(os.fspath(root.path)) :] or "/", counts[0], counts[1]))
+            if counts is not None and counts.periods:
+                found.append(QuotaCount(path[len(os.fspath(root.path)) :] or "/", counts.periods, counts.throttled))
             pending += [f"{path}/{name}" for name in subdirectories(path)]
             if time.monotonic() - began > WALK_S:
                 self._unseen["quotas"] = f"there are more cgroups than could be walked in {WALK_S:.0f} s"

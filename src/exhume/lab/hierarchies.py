@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies, parse_controllers
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.sources.cgroups import read_cgroup_stat
 from exhume.control.files import lock_directory
 from exhume.model.errors import LabError
+from exhume.procfs.cgroup import parse_controllers
 from exhume.procfs.host import Host
 
 

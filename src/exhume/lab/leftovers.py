@@ -23,6 +23,7 @@ from exhume.lab.programs.keeper import end_marked
 from exhume.lab.traces import ASIDE, DEFAULT_WORK
 from exhume.model.clock import read_boot_id
 from exhume.model.errors import LabError
+from exhume.procfs.mountinfo import read_mounts
 
 _ATTEMPTS = 50
 # Half a minute.
@@ -282,14 +283,7 @@ def unmount_below(directory: Path) -> list[str]:
 
 def mount_points() -> set[str]:
     """Where something is mounted."""
-    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    return {_unescaped(line.split(b" ")[4]) for line in lines}
-
-
-def _unescaped(path: bytes) -> str:
-    for code, plain in ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\")):
-        path = path.replace(code, plain)
-    return os.fsdecode(path)
+    return {mount.point for mount in read_mounts(Path("/proc/self/mountinfo"))}
 
 
 def _members(path: Path) -> list[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from exhume.model.errors import LabError
 from exhume.model.isolation import safe_path
 from exhume.procfs.host import Host
+from exhume.procfs.mountinfo import read_mounts
 
 _MNT_DETACH = 2
 _MS_NOATIME = 1024
@@ -90,10 +91,8 @@ def unmount(at: Path) -> bool:
 
 def is_mounted(at: Path) -> bool:
     """Whether something is mounted exactly there."""
-    # The mount table writes blanks and such in octal.
-    name = "".join(rf"\{ord(c):03o}" if c in " \t\n\\" else c for c in os.fspath(at.absolute()))
-    with (Host().proc / "self/mountinfo").open(errors="surrogateescape") as mounts:
-        return any(line.split(" ", 5)[4] == name for line in mounts)
+    name = os.fspath(at.absolute())
+    return any(mount.point == name for mount in read_mounts(Host().proc / "self/mountinfo"))
 
 
 def _mount(source: str, at: Path, kind: str, flags: int, options: str) -> None:

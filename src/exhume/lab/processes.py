@@ -12,6 +12,7 @@ from pathlib import Path
 from exhume.lab import holder, maker, spinner
 from exhume.model.errors import LabError
 from exhume.model.isolation import isolated_script
+from exhume.procfs.pid_stat import parse_pid_stat
 
 _HOLDER, _MAKER, _SPINNER = (Path(str(program.__file__)) for program in (holder, maker, spinner))
 # On a busy machine a killed process takes seconds to end.
@@ -114,8 +115,7 @@ def holder_of(path: Path, kind: str) -> Started:
 def _start_of(pid: int) -> int | None:
     """When a process started; None when there is none, or only what is left of one that ended."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        stat = parse_pid_stat(Path(f"/proc/{pid}/stat").read_bytes())
     except OSError:
         return None
-    state, *fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if state in (b"Z", b"X") else int(fields[18])
+    return None if stat is None or stat.state in ("Z", "X") else stat.start

@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 from exhume.model.errors import LabError
-from exhume.procfs.cpulist import parse_cpu_list
+from exhume.procfs.cpulist import possible_cpus
+from exhume.procfs.flat_keyed import parse_meminfo
 from exhume.procfs.host import Host
 
 _KIB = 1024
@@ -53,13 +54,9 @@ def _spare(host: Host) -> int:
 
 
 def _memory(host: Host) -> dict[str, int]:
-    lines = (line.split() for line in (host.proc / "meminfo").read_text().splitlines())
-    return {fields[0].rstrip(":"): int(fields[1]) * _KIB for fields in lines}
+    return parse_meminfo((host.proc / "meminfo").read_bytes())
 
 
 def _possible_cpus(host: Host) -> int:
     """The kernel keeps counters for every CPU that there could be."""
-    try:
-        return len(parse_cpu_list((host.sys / "devices/system/cpu/possible").read_text()))
-    except (OSError, ValueError):
-        return os.cpu_count() or 1
+    return len(possible_cpus(host) or ()) or os.cpu_count() or 1

@@ -1,6 +1,6 @@
 """The node as files: where /proc, /sys, /dev and /var/log are, and a reader that is cheap enough to run every second.
 
-Every source reads through `Host`, so tests can put a made-up tree in its place.
+Every source reads through `Host`, so tests can put a tree of their own in its place.
 """
 
 import os
@@ -18,7 +18,7 @@ class Host:
     logs: Path = Path("/var/log")
 
     def resolve(self, mounted_at: str) -> Path:
-        """A path that the kernel names (a mount point, a device) as this process can reach it.
+        """A path that the kernel prints (a mount point, a device) as this process can reach it.
 
         Only paths below /proc, /sys and /dev are moved to the injected roots.
         """
@@ -31,7 +31,7 @@ class Host:
 class ProcFile:
     """A file of /proc or /sys that is read again and again.
 
-    The descriptor stays open (opening costs more than reading) and is opened anew when the file behind it went
+    The descriptor stays open (opening costs more than reading) and is opened again when the file behind it went
     away, as files of CPUs, devices and cgroups do.
     """
 
@@ -60,7 +60,7 @@ class ProcFile:
             return None
 
     def _content(self) -> bytes:
-        # The kernel hands out seq files a buffer at a time: only an empty read tells the end.
+        # Seq files come a buffer at a time (fs/seq_file.c, seq_read_iter): only an empty read is the end.
         content = os.pread(self._fd, self._size, 0)
         if not content:
             return content

@@ -1,10 +1,11 @@
-"""The mount table: what is mounted where, and from what."""
+"""/proc/PID/mountinfo (fs/proc_namespace.c, show_mountinfo): what is mounted where, and from what."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +25,35 @@ class Mount:
         return next((option[len(prefix) :] for option in self.options if option.startswith(prefix)), None)
 
 
+def parse_mountinfo(content: bytes) -> list[Mount]:
+    """The mounts of a table; lines of another shape are left out."""
+    return [mount for line in content.split(b"\n") if (mount := _parse(line)) is not None]
+
+
 def read_mounts(table: Path) -> list[Mount]:
-    """What a process has mounted; nothing when its table can't be read."""
+    """The mounts that a process sees; none when its table can't be read."""
     try:
-        lines = table.read_text(errors="surrogateescape").splitlines()
+        return parse_mountinfo(table.read_bytes())
     except OSError:
         return []
-    return [mount for line in lines if (mount := _parse(line)) is not None]
 
 
-def _parse(line: str) -> Mount | None:
-    before, separator, after = line.partition(" - ")
-    fields, kind = before.split(" "), after.split(" ")
+def _parse(line: bytes) -> Mount | None:
+    # The separator, since the number of optional fields before it varies.
+    before, separator, after = line.partition(b" - ")
+    fields, kind = before.split(b" "), after.split(b" ")
     if not separator or len(fields) < 5 or len(kind) < 3:
         return None
-    major, _, minor = fields[2].partition(":")
+    major, _, minor = fields[2].partition(b":")
     if not (major.isdigit() and minor.isdigit()):
         return None
-    root, point, source = (_unescaped(text) for text in (fields[3], fields[4], kind[1]))
-    return Mount((int(major), int(minor)), root, point, kind[0], source, frozenset(_unescaped(kind[2]).split(",")))
+    root, point, source = (_unescape(text) for text in (fields[3], fields[4], kind[1]))
+    options = frozenset(_unescape(kind[2]).split(","))
+    return Mount((int(major), int(minor)), root, point, os.fsdecode(kind[0]), source, options)
 
 
-def _unescaped(text: str) -> str:
-    """The table writes blanks, backslashes and the like in octal."""
-    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
+def _unescape(text: bytes) -> str:
+    """Blanks, tabs, newlines and backslashes are in octal (fs/proc_namespace.c, mangle)."""
+    if b"\\" in text:
+        text = _OCTAL.sub(lambda match: bytes((int(match[1], 8) & 0xFF,)), text)
+    return os.fsdecode(text)

@@ -1,33 +1,45 @@
-"""/proc/stat, read once a tick however many sources look at it: on a large machine the kernel takes its time to add
-up every interrupt for it."""
+"""/proc/stat (fs/proc/stat.c, show_stat): the time that each CPU spent in each state, and counts of the machine."""
 
-from exhume.model.clock import Tick
-from exhume.model.errors import SourceUnavailable
-from exhume.procfs.host import Host, ProcFile
+import numpy as np
+from numpy.typing import NDArray
+
+CPU_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+_TOTALS = ("intr", "ctxt", "processes", "procs_running", "procs_blocked")
 
 
-class StatFile:
-    """The content of /proc/stat at the current tick."""
+def parse_cpu_times(content: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The CPUs that are online, and their times in clock ticks: a row for each CPU, a column for each of CPU_STATES.
 
-    def __init__(self, host: Host) -> None:
-        self._file = ProcFile(host.proc / "stat")
-        self._tick = -1
-        self._content = b""
+    `user` and `nice` include the guest time; `idle` and `iowait` may go backwards.
+    """
+    start = content.find(b"\n") + 1
+    end = content.find(b"\nintr", start - 1)
+    table = content[start : end if end >= 0 else len(content)]
+    if not table.startswith(b"cpu"):
+        # A kernel for one CPU prints the total alone under some configurations.
+        table = b"cpu0" + content[3:start]
+    width = len(table[: table.find(b"\n") if b"\n" in table else len(table)].split())
+    numbers = np.fromstring(table.replace(b"cpu", b" "), np.int64, sep=" ").reshape(-1, width)
+    times = np.zeros((len(numbers), len(CPU_STATES)), np.int64)
+    width = min(width - 1, len(CPU_STATES))
+    times[:, :width] = numbers[:, 1 : width + 1]
+    return numbers[:, 0], times
 
-    def require(self, source: str) -> None:
-        """Raises SourceUnavailable, in the name of the source that needs it, when there is no /proc/stat."""
-        try:
-            self._file.read()
-        except OSError as error:
-            raise SourceUnavailable(
-                source, f"{self._file.path} can't be read ({error.strerror})", "mount procfs at /proc"
-            ) from error
 
-    def read(self, tick: Tick) -> bytes:
-        if self._tick != tick.end:
-            self._content = self._file.read()
-            self._tick = tick.end
-        return self._content
+def parse_machine_times(content: bytes) -> list[int]:
+    """The first line: the times of all CPUs in clock ticks, in the order of CPU_STATES."""
+    return [int(value) for value in content.partition(b"\n")[0].split()[1:]]
 
-    def close(self) -> None:
-        self._file.close()
+
+def parse_totals(content: bytes) -> dict[str, int]:
+    """The counts of the whole machine by the kernel's names: intr, ctxt, processes, procs_running, procs_blocked."""
+    totals = {}
+    for name in _TOTALS:
+        label = b"\n%s " % name.encode()
+        start = content.find(label)
+        if start >= 0:
+            # Only the first number: the interrupt line goes on with one for each interrupt of the machine.
+            first = start + len(label)
+            end = min(at for at in (content.find(b" ", first), content.find(b"\n", first), len(content)) if at >= 0)
+            totals[name] = int(content[first:end])
+    return totals

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.collect.made_up_node import MadeUpNode, tick
 
-from exhume.collect.sources.cpu import CpuSource, core_shares, parse_core_times
+from exhume.collect.sources.cpu import CpuSource, core_shares
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -103,18 +103,6 @@ def test_ninety_six_cores_with_a_hole(node: MadeUpNode) -> None:
     assert rows["cpu"].tolist() == cores
     hot = rows["cpu"][rows["system"] >= 950]
     assert hot.tolist() == [39]
-
-
-def test_older_kernels_with_fewer_columns() -> None:
-    cpus, counts = parse_core_times(b"cpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\nintr 1\n")
-    assert cpus.tolist() == [0]
-    assert counts[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 0, 0]
-
-
-def test_a_kernel_that_prints_no_core_of_its_own() -> None:
-    cpus, counts = parse_core_times(b"cpu  1 2 3 4 5 6 7 8 9 10\nintr 1\n")
-    assert cpus.tolist() == [0]
-    assert counts[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 
 
 @given(st.lists(st.lists(st.integers(-(2**40), 2**40), min_size=10, max_size=10), min_size=1, max_size=8))

@@ -6,7 +6,7 @@ import time
 import pytest
 from tests.collect.made_up_node import MadeUpNode, tick
 
-from exhume.collect.sources.interrupts import InterruptSource, NicQueue, NicQueues, interrupt_name
+from exhume.collect.sources.interrupts import InterruptSource, NicQueue, NicQueues
 from exhume.procfs.host import Host
 
 
@@ -91,23 +91,6 @@ def test_virtio_queues(node: MadeUpNode) -> None:
     assert queues.find("40", "virtio2-output.3") == NicQueue("eth0", 3)
     assert queues.find("38", "virtio2-config") is None
     assert queues.find("41", "virtio1-input.0") is None
-
-
-@pytest.mark.parametrize(
-    ("rest", "name"),
-    [
-        (b"PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0", "virtio2-input.0"),
-        (b"IO-APIC   5-edge      ACPI:Ged", "ACPI:Ged"),
-        (b"IR-PCI-MSI 524288-edge      eth0-Tx-Rx-0", "eth0-Tx-Rx-0"),
-        (b"IO-APIC   9-fasteoi   acpi", "acpi"),
-        (b"IO-APIC  16-fasteoi   ehci_hcd:usb1, uhci_hcd:usb2", "ehci_hcd:usb1, uhci_hcd:usb2"),
-        (b"    GICv3  27 Level     arch_timer", "arch_timer"),
-        (b"  ITS-MSI 524288 Edge      eth0-Tx-Rx-0", "eth0-Tx-Rx-0"),
-        (b"", ""),
-    ],
-)
-def test_names_in_the_table(rest: bytes, name: str) -> None:
-    assert interrupt_name(rest, numbered=True) == name
 
 
 def table(cpus: list[int], lines: dict[str, tuple[list[int], str]]) -> str:

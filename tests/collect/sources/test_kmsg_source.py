@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.collect.made_up_node import MadeUpNode, tick
 
-from exhume.collect.sources.kmsg import KernelLogSource, LogPosition, monotonic_of, parse_record
+from exhume.collect.sources.kmsg import KernelLogSource, LogPosition, monotonic_of
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -219,30 +219,6 @@ def test_the_clock_of_the_log_is_brought_to_monotonic(node: MadeUpNode, log: Log
 def test_no_line_is_moved_by_more_than_the_offset(stamp: int, now: int, offset: int) -> None:
     if stamp * 1000 <= now + offset:
         assert abs(monotonic_of(stamp, now, offset) - stamp * 1000) <= abs(offset) + 1
-
-
-def test_a_record_in_parts() -> None:
-    record = parse_record(b"30,339,5140900,-,caller=T1;text; with; semicolons\\x09and \\xc3\\xa4\n SUBSYSTEM=net\n")
-    assert record is not None
-    assert (record.sequence, record.stamp_us, record.continues) == (339, 5140900, False)
-    assert record.text == "text; with; semicolons\tand ä"
-
-
-@given(st.binary(max_size=200))
-def test_no_record_breaks_the_parser(raw: bytes) -> None:
-    record = parse_record(raw)
-    assert record is None or record.sequence >= 0
-
-
-@given(st.integers(0, 2**63), st.integers(0, 2**63), st.text(st.characters(exclude_characters="\n\\"), max_size=80))
-def test_what_was_said_comes_back(sequence: int, stamp: int, text: str) -> None:
-    escaped = b"".join(
-        bytes((byte,)) if 32 <= byte < 127 else b"\\x%02x" % byte for byte in text.encode("utf-8", "surrogatepass")
-    )
-    record = parse_record(b"6,%d,%d,-;%s\n" % (sequence, stamp, escaped))
-    assert record is not None
-    assert (record.sequence, record.stamp_us) == (sequence, stamp)
-    assert record.text == text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 @pytest.mark.root

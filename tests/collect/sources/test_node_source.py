@@ -6,10 +6,9 @@ import time
 from tests.collect.made_up_node import MadeUpNode, tick
 
 from exhume.collect.source import Pace
-from exhume.collect.sources.node import NodeSource, stat_totals
+from exhume.collect.sources.node import NodeSource
 from exhume.model.clock import NANOS
 from exhume.model.tables import columns_of
-from exhume.procfs.counters import NamedCounters
 from exhume.procfs.host import Host
 
 STAT = (
@@ -105,16 +104,6 @@ def test_kernels_without_a_count_of_negative_dentries(node: MadeUpNode) -> None:
     row = NodeSource(node.host).read(tick(0))["node"]
     assert row["dentries"] == [100]
     assert "dentries_negative" not in row
-
-
-def test_a_number_at_the_very_end() -> None:
-    assert stat_totals(b"cpu 1\nctxt 42") == {"switches": 42}
-
-
-def test_named_counters_find_their_lines_again() -> None:
-    counters = NamedCounters({"a": ("x", "y"), "b": ("absent",)})
-    assert counters.read(b"x 1\nz 5\ny 2\n") == {"a": 3}
-    assert counters.read(b"z 5\nmore 0\ny 2\nx 10\n") == {"a": 12}
 
 
 def test_a_dear_read_comes_less_often() -> None:

@@ -9,7 +9,7 @@ from tests.collect.made_up_node import MadeUpNode, tick
 from tests.parts import missing
 
 from exhume.collect.cgroup.layout import find_v1, hierarchies
-from exhume.collect.sources.throttling import ThrottlingSource, parse_cpu_stat
+from exhume.collect.sources.throttling import ThrottlingSource
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -122,10 +122,6 @@ def test_no_controller(node: MadeUpNode) -> None:
     node.mounts("23 1 8:1 / / rw - ext4 /dev/sda rw")
     with pytest.raises(SourceUnavailable, match="cpu controller"):
         ThrottlingSource(node.host)
-
-
-def test_a_stat_without_throttling() -> None:
-    assert parse_cpu_stat(b"usage_usec 5\n") is None
 
 
 @pytest.mark.root

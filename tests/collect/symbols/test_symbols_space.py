@@ -16,8 +16,8 @@ from exhume.collect.symbols.mappings import (
     AddressSpace,
     FileKey,
     Mapping,
+    executable_mappings,
     mapped_file,
-    parse_maps,
     strip_tags,
     user_va_bits,
 )
@@ -35,7 +35,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 
 
 def test_only_executable_mappings_are_taken() -> None:
-    found = [(m.start, m.end, m.offset, m.file.key.minor, m.file.key.inode, m.file.path) for m in parse_maps(MAPS)]
+    mappings = executable_mappings(MAPS.splitlines())
+    found = [(m.start, m.end, m.offset, m.file.key.minor, m.file.key.inode, m.file.path) for m in mappings]
     assert found == [
         (0x55E8436EF000, 0x55E8436F4000, 0x2000, 0, 260131, "/usr/bin/cat"),
         (0x7F0000000000, 0x7F0000001000, 0, 0, 0, ""),

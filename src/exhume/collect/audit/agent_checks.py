@@ -14,6 +14,7 @@ from exhume.collect.audit.service_processes import ProcessTable
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Manager, Service
 from exhume.model.node_facts import Answer, Check, CheckKind, Use
+from exhume.procfs.mountinfo import parse_mountinfo
 
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 64
@@ -147,13 +148,12 @@ class AgentChecks:
 
     def _mount(self, _service: Service, check: Check) -> Answer:
         try:
-            lines = (self.root.host.proc / "1/mountinfo").read_text(errors="replace").splitlines()
+            mounts = parse_mountinfo((self.root.host.proc / "1/mountinfo").read_bytes())
         except OSError:
             return Answer(None, "the mounts of the node can't be read: run as root")
-        for line in lines:
-            before, _, after = line.partition(" - ")
-            if after.split(" ", 1)[0] in check.names:
-                return Answer(True, f"{before.split(' ')[4]} is mounted")
+        for mount in mounts:
+            if mount.kind in check.names:
+                return Answer(True, f"{mount.point} is mounted")
         return Answer(False, f"no {' or '.join(check.names)} is mounted")
 
     def _credentials(self, service: Service, check: Check) -> Answer:

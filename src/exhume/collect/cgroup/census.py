@@ -3,12 +3,13 @@
 import time
 from dataclasses import dataclass, replace
 
-from exhume.collect.cgroup.layout import Hierarchy, hierarchies, parse_controllers
+from exhume.collect.cgroup.layout import Hierarchy, hierarchies
 from exhume.collect.cgroup.tree import CgroupTree
 from exhume.model.clock import NANOS
 from exhume.model.zombies import Census, HierarchyCensus
-from exhume.procfs.cpulist import parse_cpu_list
-from exhume.procfs.flat_keyed import parse_flat_keyed
+from exhume.procfs.cgroup import parse_controllers
+from exhume.procfs.cpulist import possible_cpus
+from exhume.procfs.flat_keyed import parse_flat_keyed, parse_meminfo
 from exhume.procfs.host import Host, ProcFile
 
 # Measured on Linux 6.18 by making tens of thousands: unreclaimable slab for each, and a per-CPU part for every CPU that
@@ -27,10 +28,8 @@ class KernelMemory:
 
     @classmethod
     def read(cls, host: Host) -> "KernelMemory":
-        kib = parse_flat_keyed(ProcFile(host.proc / "meminfo").read_or_none() or b"")
-        slab, percpu = (kib[name] * 1024 if name in kib else None for name in (b"SUnreclaim", b"Percpu"))
-        possible = ProcFile(host.sys / "devices/system/cpu/possible").read_or_none() or b""
-        return cls(slab, percpu, len(parse_cpu_list(possible.decode())))
+        memory = parse_meminfo(ProcFile(host.proc / "meminfo").read_or_none() or b"")
+        return cls(memory.get("SUnreclaim"), memory.get("Percpu"), len(possible_cpus(host) or ()))
 
     def held_by(self, zombies: int) -> int | None:
         """An estimate of what so many dead memory cgroups hold, never more than there is; None where the number of

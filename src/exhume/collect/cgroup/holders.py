@@ -1,7 +1,6 @@
 """Processes that keep files in memory: by mapping or locking them, or by holding one open that has no name."""
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,14 +8,13 @@ from pathlib import Path
 
 from exhume.model.zombies import Holder
 from exhume.procfs.host import Host, ProcFile
+from exhume.procfs.maps import parse_entry, parse_maps
+from exhume.procfs.pid_status import status_values
 
 FileKey = tuple[int, int]  # device and inode
 _DELETED = " (deleted)"
 # Files of the kernel's own tmpfs, which no path leads to.
 _NAMELESS = ("/memfd:", "/SYSV", "/dev/zero", "anon_inode:")
-_MAPPING = re.compile(
-    rb"^([0-9a-f]+-[0-9a-f]+) \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) ([1-9][0-9]*) +(/.*)$", re.MULTILINE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +77,17 @@ def _look_at(directory: Path, pid: int, found: ProcessFiles) -> None:
         # A process that ended is no blind spot.
         found.unread += isinstance(error, PermissionError)
         return
-    for key, path, place in _mappings(content):
-        pids = found.mapped.setdefault(key, [])
+    for entry in parse_maps(content.splitlines()):
+        path = entry.path
+        if not entry.inode or not path.startswith("/"):
+            continue
+        pids = found.mapped.setdefault((entry.device, entry.inode), [])
         if pids[-1:] != [pid]:
             pids.append(pid)
             found.mapped_paths.setdefault(path, []).append(pid)
             if path.endswith(_DELETED) or path.startswith(_NAMELESS):
-                found.nameless.append(Nameless(str(directory / "map_files" / place), _shown(path, pid)))
+                place = directory / "map_files" / f"{entry.start:x}-{entry.end:x}"
+                found.nameless.append(Nameless(str(place), _shown(path, pid)))
     for link, path in _open_files(directory / "fd"):
         if path.endswith(_DELETED) and path.startswith("/"):
             found.nameless.append(Nameless(link, _shown(path, pid)))
@@ -93,13 +95,6 @@ def _look_at(directory: Path, pid: int, found: ProcessFiles) -> None:
         found.namespaces.setdefault(str((directory / "ns/mnt").readlink()), pid)
     except OSError:
         return
-
-
-def _mappings(content: bytes) -> Iterator[tuple[FileKey, str, str]]:
-    for match in _MAPPING.finditer(content):
-        place, major, minor, inode, path = match.groups()
-        key = (os.makedev(int(major, 16), int(minor, 16)), int(inode))
-        yield key, path.decode("utf-8", "surrogateescape"), place.decode()
 
 
 def _open_files(directory: Path) -> Iterator[tuple[str, str]]:
@@ -127,16 +122,12 @@ def _comm(host: Host, pid: int) -> str | None:
 def _locks(host: Host, pid: int, key: FileKey, path: str) -> bool:
     """Whether a process locked any mapping of a file."""
     status = ProcFile(host.proc / str(pid) / "status").read_or_none() or b""
-    locked = re.search(rb"^VmLck:\s*([1-9]\d*) kB", status, re.MULTILINE)
-    if locked is None:
+    if not any(status_values(status, b"VmLck")):
         return False
     mine = False
     for line in (ProcFile(host.proc / str(pid) / "smaps").read_or_none() or b"").splitlines():
-        if match := _MAPPING.match(line):
-            major, minor, inode, name = match.groups()[1:]
-            mine = (os.makedev(int(major, 16), int(minor, 16)), int(inode)) == key or os.fsdecode(name) == path
-        elif line[:1] in b"0123456789abcdef" and b"-" in line.split(b" ", 1)[0]:
-            mine = False
+        if entry := parse_entry(line):
+            mine = (entry.device, entry.inode) == key or entry.path == path
         elif mine and line.startswith(b"VmFlags:") and b" lo" in line:
             return True
     return False

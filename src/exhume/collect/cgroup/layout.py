@@ -1,14 +1,15 @@
 """Where the cgroup hierarchies of this node are: v1, v2, or both (hybrid).
 
-Told by the mount table: the type of each mount says its version. A hierarchy that is mounted twice counts once, and a
-mount that shows only a part of one (a container's, a bind mount's) is told from the whole by the files that only the
-root of a hierarchy has, or lacks.
+The mount table has them: the type of each mount is its version. A hierarchy that is mounted twice counts once, and a
+mount of a part of one (a container's, a bind mount's) is recognised by the files that only the root of a hierarchy
+has, or lacks.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from exhume.procfs.host import Host
+from exhume.procfs.mountinfo import Mount, read_mounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +22,13 @@ class Hierarchy:
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerCount:
-    """A row of /proc/cgroups."""
-
-    hierarchy: int
-    cgroups: int
-    enabled: bool
-
-
 def hierarchies(host: Host) -> list[Hierarchy]:
     """Every mounted hierarchy once, by the mount that shows the most of it. Empty when the mounts can't be read."""
-    try:
-        mounts = (host.proc / "self/mountinfo").read_text(errors="surrogateescape")
-    except OSError:
-        return []
-    found: dict[str, Hierarchy] = {}
-    for line in mounts.splitlines():
-        hierarchy = _hierarchy(host, line)
-        if hierarchy is not None:
-            device = line.split(" ", 3)[2]
-            if device not in found or (hierarchy.whole and not found[device].whole):
-                found[device] = hierarchy
+    found: dict[tuple[int, int], Hierarchy] = {}
+    for mount in read_mounts(host.proc / "self/mountinfo"):
+        hierarchy = _hierarchy(host, mount)
+        if hierarchy is not None and (mount.device not in found or hierarchy.whole > found[mount.device].whole):
+            found[mount.device] = hierarchy
     return list(found.values())
 
 
@@ -54,27 +40,15 @@ def find_v2(layout: list[Hierarchy]) -> Hierarchy | None:
     return next((h for h in layout if h.version == 2), None)
 
 
-def parse_controllers(content: bytes) -> dict[str, ControllerCount]:
-    """/proc/cgroups, by controller."""
-    counts = {}
-    for line in content.decode().splitlines():
-        fields = line.split()
-        if len(fields) == 4 and not line.startswith("#"):
-            counts[fields[0]] = ControllerCount(int(fields[1]), int(fields[2]), fields[3] == "1")
-    return counts
-
-
-def _hierarchy(host: Host, line: str) -> Hierarchy | None:
-    before, separator, after = line.partition(" - ")
-    fields, kind = before.split(" "), after.split(" ")
-    if not separator or len(fields) < 5 or kind[0] not in ("cgroup", "cgroup2"):
-        return None
-    path = host.resolve(_unescape(fields[4]))
-    if kind[0] == "cgroup2":
-        # Every directory but the root of all has events of its own.
+def _hierarchy(host: Host, mount: Mount) -> Hierarchy | None:
+    path = host.resolve(mount.point)
+    if mount.kind == "cgroup2":
+        # Every cgroup but the root has this file (kernel/cgroup/cgroup.c, cgroup_base_files: CFTYPE_NOT_ON_ROOT).
         return Hierarchy(2, path, _v2_controllers(path), not (path / "cgroup.events").exists())
-    options = frozenset(kind[2].split(",")) if len(kind) > 2 else frozenset()
-    return Hierarchy(1, path, options, (path / "release_agent").exists())
+    if mount.kind == "cgroup":
+        # Only the root has this one (kernel/cgroup/cgroup-v1.c, cgroup1_base_files: CFTYPE_ONLY_ON_ROOT).
+        return Hierarchy(1, path, mount.options, (path / "release_agent").exists())
+    return None
 
 
 def _v2_controllers(path: Path) -> frozenset[str]:
@@ -82,10 +56,3 @@ def _v2_controllers(path: Path) -> frozenset[str]:
         return frozenset((path / "cgroup.controllers").read_text().split())
     except OSError:
         return frozenset()
-
-
-def _unescape(text: str) -> str:
-    """The mount table writes blanks and backslashes in octal."""
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text

@@ -22,7 +22,7 @@ from exhume.collect.perf.ring import Ring, load_fence
 from exhume.collect.perf.tracepoints import Tracepoint
 from exhume.model.clock import MILLIS
 from exhume.model.errors import SourceUnavailable
-from exhume.procfs.cpulist import parse_cpu_list
+from exhume.procfs.cpulist import parse_cpulist
 from exhume.procfs.host import Host, ProcFile
 
 _NETLINK_KOBJECT_UEVENT = 15
@@ -160,7 +160,7 @@ class RingSet:
         if listed == self._listed and not went:
             return []
         self._listed = b""
-        online = set(parse_cpu_list(listed.decode()))
+        online = set(parse_cpulist(listed.decode()))
         self._gone += [self.rings.pop(cpu) for cpu in list(self.rings) if cpu not in online or cpu in went]
         self._task_bytes = min(max(TASK_BYTES_IN_ALL // len(online), TASK_BYTES_LEAST), TASK_BYTES_MOST)
         for cpu in sorted(online - self.rings.keys()):

@@ -18,6 +18,7 @@ from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
 from exhume.procfs.host import Host
+from exhume.procfs.pid_status import status_values
 
 _FSCONFIG_CMD_CREATE = 6
 _CLOEXEC = 1
@@ -254,8 +255,7 @@ class CgroupTraceSource:
             status = (self._host.proc / str(tid) / "status").read_bytes()
         except OSError:
             return tid
-        _, found, rest = status.partition(b"\nTgid:")
-        return int(rest.split(None, 1)[0]) if found else tid
+        return next(iter(status_values(status, b"Tgid")), tid)
 
     def close(self) -> None:
         if self._pipe >= 0:

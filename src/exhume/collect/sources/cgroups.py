@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies, parse_controllers
+from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
 from exhume.collect.cgroup.tree import CgroupTree
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.model.facts import MissingSource
+from exhume.procfs.cgroup import parse_controllers
 from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host, ProcFile, subdirectories
 

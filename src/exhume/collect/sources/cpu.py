@@ -10,18 +10,22 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.source import NOTHING, StatFile, TickRows
 from exhume.model.clock import Tick
 from exhume.model.facts import MissingSource
 from exhume.procfs.counters import steps_of_u32
 from exhume.procfs.host import Host, ProcFile
-from exhume.procfs.stat import StatFile
+from exhume.procfs.interrupts import parse_header, parse_softirq
+from exhume.procfs.schedstat import RunQueue, parse_schedstat
+from exhume.procfs.stat import CPU_STATES, parse_cpu_times
 
 Counts = NDArray[np.int64]
 
-_STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest")
-_USER, _NICE, _IDLE, _IOWAIT, _GUEST, _GUEST_NICE = 0, 1, 3, 4, 8, 9
-_COUNTERS = 10
+# Guest time at another priority goes into that of all guests.
+_STATES = CPU_STATES[:-1]
+_USER, _NICE, _IDLE, _IOWAIT, _GUEST, _GUEST_NICE = (
+    CPU_STATES.index(state) for state in ("user", "nice", "idle", "iowait", "guest", "guest_nice")
+)
 
 
 class CpuSource:
@@ -39,7 +43,7 @@ class CpuSource:
         self.missing = self._run_queues.missing
 
     def read(self, tick: Tick) -> TickRows:
-        cpus, counts = parse_core_times(self._stat.read(tick))
+        cpus, counts = parse_cpu_times(self._stat.read(tick))
         received, sent = self._softirqs.read(cpus)
         waited, switched = self._run_queues.read(cpus)
         before, self._before = self._before, (cpus, counts)
@@ -67,22 +71,6 @@ class CpuSource:
         self._stat.close()
         self._softirqs.close()
         self._run_queues.close()
-
-
-def parse_core_times(stat: bytes) -> tuple[Counts, Counts]:
-    """The cores that are online, and their ten counters in clock ticks, a row for each."""
-    start = stat.find(b"\n") + 1
-    end = stat.find(b"\nintr", start - 1)
-    table = stat[start : end if end >= 0 else len(stat)]
-    if not table.startswith(b"cpu"):
-        # A kernel for one core prints the total alone under some configurations.
-        table = b"cpu0" + stat[3:start]
-    width = len(table[: table.find(b"\n") if b"\n" in table else len(table)].split())
-    numbers = np.fromstring(table.replace(b"cpu", b" "), np.int64, sep=" ").reshape(-1, width)
-    counts = np.zeros((len(numbers), _COUNTERS), np.int64)
-    width = min(width - 1, _COUNTERS)
-    counts[:, :width] = numbers[:, 1 : width + 1]
-    return numbers[:, 0], counts
 
 
 def core_shares(deltas: Counts, elapsed: int) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
@@ -144,17 +132,15 @@ class SoftirqCounts:
         header = content[: content.find(b"\n")]
         if header != self._header:
             self._header = header
-            self._column = {int(name[3:]): index for index, name in enumerate(header.split())}
+            self._column = {cpu: index for index, cpu in enumerate(parse_header(header))}
             self._before = [None, None]
         columns = np.array([self._column.get(cpu, -1) for cpu in cpus.tolist()], np.int64)
-        return self._delta(content, b"NET_RX:", 0, columns), self._delta(content, b"NET_TX:", 1, columns)
+        return self._delta(content, b"NET_RX", 0, columns), self._delta(content, b"NET_TX", 1, columns)
 
-    def _delta(self, content: bytes, label: bytes, slot: int, columns: Counts) -> Counts | None:
-        start = content.find(label)
-        if start < 0:
+    def _delta(self, content: bytes, name: bytes, slot: int, columns: Counts) -> Counts | None:
+        now = parse_softirq(content, name)
+        if now is None:
             return None
-        line = content[start + len(label) : content.find(b"\n", start)]
-        now = np.fromstring(line, np.int64, sep=" ")
         before, self._before[slot] = self._before[slot], now
         if before is None or len(before) != len(now):
             return None
@@ -170,7 +156,7 @@ class RunQueueCounts:
 
     def __init__(self, host: Host) -> None:
         self._file = ProcFile(host.proc / "schedstat")
-        self._before: dict[int, tuple[int, int]] = {}
+        self._before: dict[int, RunQueue] = {}
         self._there = self._file.read_or_none() is not None
         self.missing: tuple[MissingSource, ...] = ()
         if not self._there:
@@ -187,7 +173,7 @@ class RunQueueCounts:
         if content is None:
             return None, None
         before = self._before
-        self._before = now = parse_run_queues(content)
+        self._before = now = parse_schedstat(content)
         if not before:
             return None, None
         waited = np.full(len(cpus), -1, np.int64)
@@ -195,20 +181,9 @@ class RunQueueCounts:
         for index, cpu in enumerate(cpus.tolist()):
             if cpu in now and cpu in before:
                 # Negative after a core was brought back with fresh counters: then unknown.
-                waited[index] = now[cpu][0] - before[cpu][0]
-                switched[index] = now[cpu][1] - before[cpu][1]
+                waited[index] = now[cpu].waited_ns - before[cpu].waited_ns
+                switched[index] = now[cpu].slices - before[cpu].slices
         return waited, switched
 
     def close(self) -> None:
         self._file.close()
-
-
-def parse_run_queues(schedstat: bytes) -> dict[int, tuple[int, int]]:
-    """Core -> (nanoseconds waited, time slices run), from the `cpuN` lines of any version of the file."""
-    queues = {}
-    for line in schedstat.split(b"\n"):
-        if line.startswith(b"cpu"):
-            fields = line.split()
-            if len(fields) >= 10:
-                queues[int(fields[0][3:])] = (int(fields[8]), int(fields[9]))
-    return queues

@@ -18,6 +18,7 @@ from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.counters import steps_of_u32
 from exhume.procfs.host import Host, ProcFile, subdirectories
+from exhume.procfs.interrupts import parse_header, parse_label, parse_row
 
 _PCI = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
 
@@ -107,7 +108,6 @@ _CHEAP_NS = MILLIS // 2
 _QUEUES_EACH_SECOND = 64
 # The kernel's own interrupts (timer, rescheduling, ...) are told only when a core has a storm of them.
 _STORM_PER_S = 5000
-_TRIGGERS = ("-edge", "-level", "-fasteoi")
 
 
 class _Line:
@@ -175,12 +175,12 @@ class InterruptSource:
         if header != self._header:
             # Cores came or went: the columns are others, so every count starts afresh.
             self._header = header
-            self._cpus = tuple(int(name[3:]) for name in header.split())
+            self._cpus = parse_header(header)
             for line in self._lines.values():
                 line.text, line.counts = b"", None
         there = set()
         for text in texts:
-            label = text[: text.find(b":")].strip().decode("ascii", "replace")
+            label = parse_label(text)
             if not label:
                 continue
             there.add(label)
@@ -197,19 +197,15 @@ class InterruptSource:
                 gone.per_core.close()
 
     def _take(self, label: str, line: _Line, text: bytes, tick: Tick, rows: list[Row]) -> None:
-        width = len(self._cpus)
-        fields = text.split(None, width + 1)
-        if len(fields) <= width:
-            # ERR and MIS count for the whole machine.
+        row = parse_row(text, len(self._cpus))
+        if row is None:
             return
-        counts = np.array(list(map(int, fields[1 : width + 1])), np.int64)
-        name = interrupt_name(fields[width + 1] if len(fields) > width + 1 else b"", numbered=label.isdigit())
-        if name != line.name:
+        if row.name != line.name:
             # The number was given to another device.
-            line.name, line.counts = name, None
-            line.nic = self._nics.find(label, name) if label.isdigit() else None
+            line.name, line.counts = row.name, None
+            line.nic = self._nics.find(label, row.name) if label.isdigit() else None
             line.affinity = self._affinity(label) if line.nic else None
-        rows += self._moved(label, line, counts, tick)
+        rows += self._moved(label, line, row.counts, tick)
 
     def _moved(self, label: str, line: _Line, counts: Counts, tick: Tick) -> list[Row]:
         before, line.counts = line.counts, counts
@@ -251,14 +247,3 @@ class InterruptSource:
             if content and content.strip():
                 return content.strip().decode("ascii", "replace")
         return None
-
-
-def interrupt_name(rest: bytes, *, numbered: bool) -> str:
-    """The name in a row of /proc/interrupts, which follows the chip, the chip's number and the trigger."""
-    words = rest.decode("utf-8", "replace").split()
-    if not numbered:
-        return " ".join(words)
-    for index, word in enumerate(words):
-        if word.lower().endswith(_TRIGGERS) or word in ("Edge", "Level", "None"):
-            return " ".join(words[index + 1 :])
-    return words[-1] if words else ""

@@ -4,12 +4,11 @@ import contextlib
 import errno
 import mmap
 import os
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,37 +30,7 @@ from exhume.model.clock import Tick, read_boot_id
 from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import columns_of
 from exhume.procfs.host import Host
-
-_ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
-
-
-class LogRecord(NamedTuple):
-    """What the kernel said, and when by its own clock."""
-
-    sequence: int
-    stamp_us: int
-    continues: bool
-    text: str
-
-
-def parse_record(raw: bytes) -> LogRecord | None:
-    """A record as it was read; None for anything that is not one."""
-    head, separator, body = raw.partition(b";")
-    fields = head.split(b",")
-    if not separator or len(fields) < 4:
-        return None
-    try:
-        sequence, stamp = int(fields[1]), int(fields[2])
-    except ValueError:
-        return None
-    if sequence < 0 or stamp < 0:
-        return None
-    text = body.split(b"\n", 1)[0]
-    if b"\\x" in text:
-        # The kernel escapes what isn't printable ASCII, byte by byte; a tab or a UTF-8 letter comes back here.
-        text = _ESCAPED.sub(lambda escape: bytes((int(escape[1], 16),)), text)
-    return LogRecord(sequence, stamp, fields[3] == b"c", text.decode("utf-8", "replace"))
-
+from exhume.procfs.kmsg import LogRecord, parse_record
 
 # Once may go wrong: a virtual core may be taken away between the two stamps.
 _TIMES = 3

@@ -1,25 +1,26 @@
-"""Pressure stall information: microseconds in which some or all tasks were held up for want of a resource."""
+"""The node as a whole, every second: pressure, memory, faults and reclaim, forks and switches, and kernel objects that
+have to be counted to be noticed (dentries, conntrack entries, mounts, network namespaces)."""
 
-from exhume.collect.source import Pace, TickRows
+from exhume.collect.source import Pace, StatFile, TickRows
 from exhume.model.clock import Tick
-from exhume.model.facts import MissingSource
-from exhume.procfs.counters import Differences, NamedCounters
+from exhume.model.errors import Missing
+from exhume.procfs.counters import Differences
+from exhume.procfs.dentry_state import parse_dentry_state
+from exhume.procfs.flat_keyed import NamedCounters
 from exhume.procfs.host import Host, ProcFile
-from exhume.procfs.stat import StatFile
+from exhume.procfs.pressure import parse_pressure
+from exhume.procfs.slabinfo import active_objects
+from exhume.procfs.stat import parse_totals
 
-_COLUMNS = {
-    "cpu": {b"some": "psi_cpu_some"},
-    "memory": {b"some": "psi_memory_some", b"full": "psi_memory_full"},
-    "io": {b"some": "psi_io_some", b"full": "psi_io_full"},
-}
+_PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
 
 
-class Pressure:
-    """Running totals of /proc/pressure, by column of the node table."""
+class PressureTotals:
+    """Microseconds in which some or all tasks stalled for want of a resource, by column of the node table."""
 
     def __init__(self, host: Host) -> None:
-        self._files = {resource: ProcFile(host.proc / "pressure" / resource) for resource in _COLUMNS}
-        self.missing: tuple[MissingSource, ...] = ()
+        self._files = {resource: ProcFile(host.proc / "pressure" / resource) for resource in _PRESSURE}
+        self.missing: tuple[Missing, ...] = ()
         # A kernel that has it compiled in but switched off shows the files and fails the read.
         if all(file.read_or_none() is None for file in self._files.values()):
             self.missing = (
@@ -33,11 +34,10 @@ class Pressure:
             content = file.read_or_none()
             if content is None:
                 continue
-            columns = _COLUMNS[resource]
-            for line in content.split(b"\n"):
-                column = columns.get(line[:4])
-                if column:
-                    totals[column] = int(line[line.rfind(b"=") + 1 :])
+            found = parse_pressure(content)
+            for kind in _PRESSURE[resource]:
+                if kind in found:
+                    totals[f"psi_{resource}_{kind}"] = found[kind].total_us
         return totals
 
     def close(self) -> None:
@@ -95,14 +95,9 @@ _MEMINFO = {
     "swap_free": ("SwapFree:",),
 }
 
-_STAT = {
-    "interrupts": b"\nintr ",
-    "switches": b"\nctxt ",
-    "forks": b"\nprocesses ",
-    "running": b"\nprocs_running ",
-    "blocked": b"\nprocs_blocked ",
-}
-_GAUGES = ("running", "blocked")
+# By the names that /proc/stat has.
+_STAT_TOTALS = {"interrupts": "intr", "switches": "ctxt", "forks": "processes"}
+_STAT_GAUGES = {"running": "procs_running", "blocked": "procs_blocked"}
 
 
 class NodeSource:
@@ -113,7 +108,7 @@ class NodeSource:
     def __init__(self, host: Host, stat: StatFile | None = None) -> None:
         self._stat = stat or StatFile(host)
         self._stat.require(self.name)
-        self._pressure = Pressure(host)
+        self._pressure = PressureTotals(host)
         self._vmstat = ProcFile(host.proc / "vmstat")
         self._meminfo = ProcFile(host.proc / "meminfo")
         self._loadavg = ProcFile(host.proc / "loadavg")
@@ -127,11 +122,9 @@ class NodeSource:
         self.missing = (*self._pressure.missing, *self._slow.missing)
 
     def read(self, tick: Tick) -> TickRows:
-        gauges: dict[str, int | float] = {}
-        totals = stat_totals(self._stat.read(tick))
-        for name in _GAUGES:
-            if name in totals:
-                gauges[name] = totals.pop(name)
+        stat = parse_totals(self._stat.read(tick))
+        gauges: dict[str, int | float] = {column: stat[name] for column, name in _STAT_GAUGES.items() if name in stat}
+        totals = {column: stat[name] for column, name in _STAT_TOTALS.items() if name in stat}
         totals |= self._pressure.totals()
         if content := self._vmstat.read_or_none():
             totals |= self._vmstat_columns.read(content)
@@ -145,14 +138,14 @@ class NodeSource:
         return {"node": {name: [value] for name, value in row.items()}}
 
     def _hidden_state(self) -> dict[str, int]:
-        """Kernel objects that nobody sees until they are in the way."""
+        """Kernel objects that go unnoticed until there are too many."""
         counts = {}
         if content := self._dentries.read_or_none():
-            fields = content.split()
-            counts["dentries"], counts["dentries_unused"] = int(fields[0]), int(fields[1])
-            # Kernels that don't count negative dentries say 0; one that does never has none.
-            if len(fields) > 4 and fields[4] != b"0":
-                counts["dentries_negative"] = int(fields[4])
+            state = parse_dentry_state(content)
+            if state is not None:
+                counts["dentries"], counts["dentries_unused"] = state.total, state.unused
+                if state.negative is not None:
+                    counts["dentries_negative"] = state.negative
         if content := self._inodes.read_or_none():
             counts["inodes"] = int(content.split(None, 1)[0])
         if content := self._conntrack.read_or_none():
@@ -165,19 +158,6 @@ class NodeSource:
         self._slow.close()
         for file in (self._vmstat, self._meminfo, self._loadavg, self._dentries, self._inodes, self._conntrack):
             file.close()
-
-
-def stat_totals(stat: bytes) -> dict[str, int]:
-    """The machine-wide lines of /proc/stat, by column of the node table."""
-    totals = {}
-    for column, label in _STAT.items():
-        start = stat.find(label)
-        if start >= 0:
-            # Only the first number: the interrupt line goes on with one for each interrupt of the machine.
-            first = start + len(label)
-            end = min(at for at in (stat.find(b" ", first), stat.find(b"\n", first), len(stat)) if at >= 0)
-            totals[column] = int(stat[first:end])
-    return totals
 
 
 class SlowCounts:
@@ -209,7 +189,7 @@ class SlowCounts:
                 counts["conntrack_max"] = int(content)
             self._mounts_pace.done(tick.end)
         if not self.missing and self._slabs_pace.due(tick.end):
-            namespaces = _active_objects(self._slabs.read_or_none() or b"", b"net_namespace")
+            namespaces = active_objects(self._slabs.read_or_none() or b"", b"net_namespace")
             if namespaces is not None:
                 counts["net_namespaces"] = namespaces
             self._slabs_pace.done(tick.end)
@@ -218,11 +198,3 @@ class SlowCounts:
     def close(self) -> None:
         for file in (self._mounts, self._slabs, self._conntrack_max):
             file.close()
-
-
-def _active_objects(slabinfo: bytes, cache: bytes) -> int | None:
-    """Objects in use in a slab cache; None when the kernel merged it into another and can't tell."""
-    start = slabinfo.find(b"\n" + cache + b" ")
-    if start < 0:
-        return None
-    return int(slabinfo[start : slabinfo.find(b"\n", start + 1)].split(None, 2)[1])

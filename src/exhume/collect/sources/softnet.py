@@ -6,11 +6,11 @@ from exhume.model.errors import SourceUnavailable
 from exhume.procfs.counters import step_of_u32
 from exhume.procfs.cpulist import online_cpus
 from exhume.procfs.host import Host, ProcFile
+from exhume.procfs.softnet_stat import Softnet, parse_softnet_stat
 
-_CPU_COLUMN = 12
 _COLUMNS = ("cpu", "processed", "dropped", "squeezed")
 
-Lines = dict[int, list[bytes]]
+Lines = dict[int, Softnet]
 
 
 class SoftnetSource:
@@ -38,7 +38,7 @@ class SoftnetSource:
         self._content = content
         now = self._lines(content)
         before, self._before = self._before, now
-        rows = [(cpu, *_steps(fields, before[cpu])) for cpu, fields in now.items() if cpu in before]
+        rows = [(cpu, *_steps(line, before[cpu])) for cpu, line in now.items() if cpu in before]
         rows = [row for row in rows if any(row[1:]) and min(row[1:]) >= 0]
         if not rows:
             return NOTHING
@@ -46,20 +46,17 @@ class SoftnetSource:
         return {"softnet": {"time": [tick.start] * len(rows), **columns}}
 
     def _lines(self, content: bytes) -> Lines:
-        lines = [line.split() for line in content.splitlines() if line]
-        if lines and len(lines[0]) > _CPU_COLUMN:
-            return {int(fields[_CPU_COLUMN], 16): fields[:3] for fields in lines}
-        # Older kernels print a line for each core that is online and leave it to the reader to know which.
+        lines = parse_softnet_stat(content)
+        numbered = {line.cpu: line for line in lines if line.cpu is not None}
+        if numbered:
+            return numbered
+        # Older kernels don't number the lines: there is one for each core that is online.
         cpus = online_cpus(self._host) or []
-        if len(cpus) != len(lines):
-            return {}
-        return {cpu: fields[:3] for cpu, fields in zip(cpus, lines, strict=True)}
+        return dict(zip(cpus, lines, strict=True)) if len(cpus) == len(lines) else {}
 
     def close(self) -> None:
         self._file.close()
 
 
-def _steps(now: list[bytes], before: list[bytes]) -> list[int]:
-    if now == before:
-        return [0, 0, 0]
-    return [step_of_u32(int(new, 16), int(old, 16)) for new, old in zip(now, before, strict=True)]
+def _steps(now: Softnet, before: Softnet) -> list[int]:
+    return [step_of_u32(new, old) for new, old in zip(now[1:], before[1:], strict=True)]

@@ -12,6 +12,7 @@ from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host, subdirectories
+from exhume.procfs.schedstat import TaskSched, parse_task_schedstat
 
 _WATCHED = frozenset({"ksoftirqd", "rcuc", "migration", "ktimers", "rcuop", "backlog_napi"})
 _KTHREADD = 2
@@ -21,12 +22,12 @@ _LARGEST = 128
 class _Thread:
     """One watched thread, its file kept open."""
 
-    __slots__ = ("comm", "content", "cpu", "fd", "run", "tid", "wait")
+    __slots__ = ("comm", "content", "cpu", "fd", "sched", "tid")
 
     def __init__(self, tid: int, comm: str, cpu: int, fd: int) -> None:
         self.tid, self.comm, self.cpu, self.fd = tid, comm, cpu, fd
         self.content = b""
-        self.run = self.wait = -1
+        self.sched: TaskSched | None = None
 
 
 class ThreadSource:
@@ -63,12 +64,11 @@ class ThreadSource:
             if content == thread.content:
                 continue
             thread.content = content
-            run, wait = _run_and_wait(content)
-            if thread.run >= 0:
-                ran, waited = run - thread.run, wait - thread.wait
+            before, thread.sched = thread.sched, parse_task_schedstat(content)
+            if before is not None and thread.sched is not None:
+                ran, waited = thread.sched.run_ns - before.run_ns, thread.sched.wait_ns - before.wait_ns
                 if ran >= 0 and waited >= 0:
                     rows.append((thread.tid, thread.comm, thread.cpu, ran, waited))
-            thread.run, thread.wait = run, wait
         if not rows:
             return NOTHING
         tids, comms, cpus, runs, waits = zip(*rows, strict=True)
@@ -118,7 +118,8 @@ class ThreadSource:
         counted = False
         for thread in self._threads.values():
             try:
-                counted = counted or _run_and_wait(os.pread(thread.fd, _LARGEST, 0))[1] > 0
+                sched = parse_task_schedstat(os.pread(thread.fd, _LARGEST, 0))
+                counted = counted or (sched is not None and sched.wait_ns > 0)
             except OSError:
                 continue
         self.missing = (
@@ -138,8 +139,3 @@ class ThreadSource:
             return Path(self._proc, name).read_text(errors="replace").strip()
         except OSError:
             return ""
-
-
-def _run_and_wait(content: bytes) -> tuple[int, int]:
-    fields = content.split()
-    return (int(fields[0]), int(fields[1])) if len(fields) >= 2 else (-1, -1)

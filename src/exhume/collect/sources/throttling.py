@@ -14,6 +14,7 @@ from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.procfs.cgroup import Bandwidth, parse_cpu_max, parse_cpu_stat
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
 # Rounds take about a thousandth of a core.
@@ -25,8 +26,6 @@ _USUAL_PERIOD_US = 100_000
 # Files kept open; the rest are opened for each read.
 _OPEN_AT_MOST = 128
 
-Counts = tuple[int, int, int]
-
 
 class _Limited:
     """A cgroup with a quota: when it was last read, and what it said."""
@@ -36,7 +35,7 @@ class _Limited:
     def __init__(self, path: str, quota: float) -> None:
         self.file = ProcFile(f"{path}/cpu.stat")
         self.quota = quota
-        self.counts: Counts | None = None
+        self.counts: Bandwidth | None = None
         self.since = 0
 
 
@@ -145,27 +144,14 @@ class ThrottlingSource:
 def quota_of(directory: str, file: str) -> float | None:
     """What the quota file (`cpu.cfs_quota_us` or `cpu.max`) of a cgroup allows, in cores; None without a limit."""
     content = ProcFile(f"{directory}/{file}").read_or_none()
-    if content is None or content.startswith((b"-1", b"max")):
+    limit = parse_cpu_max(content) if content else None
+    if limit is None:
         return None
-    quota, _, period = content.strip().partition(b" ")
-    if not period:
-        period = (ProcFile(f"{directory}/cpu.cfs_period_us").read_or_none() or b"").strip()
-    return int(quota) / int(period) if period else int(quota) / _USUAL_PERIOD_US
-
-
-def parse_cpu_stat(content: bytes) -> Counts | None:
-    """Periods, throttled periods and throttled nanoseconds; None when the file has none of them."""
-    values = {}
-    for line in content.splitlines():
-        name, _, value = line.partition(b" ")
-        values[name] = value
-    if b"nr_throttled" not in values or b"nr_periods" not in values:
-        return None
-    if b"throttled_usec" in values:
-        nanos = int(values[b"throttled_usec"]) * 1000
-    else:
-        nanos = int(values.get(b"throttled_time", b"0"))
-    return int(values[b"nr_periods"]), int(values[b"nr_throttled"]), nanos
+    quota, period = limit
+    if period is None:
+        text = (ProcFile(f"{directory}/cpu.cfs_period_us").read_or_none() or b"").strip()
+        period = int(text) if text else _USUAL_PERIOD_US
+    return quota / period
 
 
 def _has_children(path: str) -> bool:

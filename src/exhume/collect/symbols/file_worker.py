@@ -18,6 +18,7 @@ from exhume.collect.symbols.file_budget import DEFERRED, FAILED, TIMEOUT, UNREAD
 from exhume.collect.symbols.frame import readable
 from exhume.model.memory import give_back
 from exhume.procfs.host import Host
+from exhume.procfs.pid_status import status_values
 
 T = TypeVar("T")
 
@@ -265,7 +266,6 @@ def owner_of(host: Host, pid: int) -> int:
     process is not dumpable."""
     try:
         with open(f"{host.proc}/{pid}/status", "rb") as file:  # noqa: PTH123
-            status = file.read()
-        return int(status.partition(b"\nUid:")[2].split(None, 1)[0])
-    except (OSError, ValueError, IndexError):
+            return next(iter(status_values(file.read(), b"Uid")), UNKNOWN_OWNER)
+    except OSError:
         return UNKNOWN_OWNER

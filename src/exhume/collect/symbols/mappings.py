@@ -4,7 +4,6 @@ On aarch64 the top byte of a pointer may hold a tag, and a return address on the
 authentication code in the bits above the virtual address. Both have to go before an address is looked up.
 """
 
-import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from exhume.collect.symbols.frame import readable
 from exhume.procfs.host import Host
+from exhume.procfs.maps import parse_maps
 
 AARCH64_VA_BITS = 48
 _KERNEL_HALF = np.uint64(1 << 55)
@@ -39,14 +39,11 @@ def user_va_bits(host: Host) -> int:
         maps = (host.proc / "self/maps").read_bytes()
     except OSError:
         return AARCH64_VA_BITS
-    tops = [
-        int(line.partition(b" ")[0].partition(b"-")[2], 16) for line in maps.splitlines() if b"[vsyscall]" not in line
-    ]
+    tops = [entry.end for entry in parse_maps(maps.splitlines()) if entry.path != "[vsyscall]"]
     return max(((top - 1).bit_length() for top in tops), default=AARCH64_VA_BITS)
 
 
 _DELETED = " (deleted)"
-_EXECUTABLE = ord("x")
 _MEMORY_PATHS = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV")
 _JIT_PATHS = ("[anon", "[heap", "[stack", "/memfd:", *_MEMORY_PATHS)
 _MAX_PENDING = 128
@@ -276,7 +273,7 @@ class ProcMaps:
         self.truncated = False
 
     def __iter__(self) -> Iterator[Mapping]:
-        for found, mapping in enumerate(parse_lines(self._lines())):
+        for found, mapping in enumerate(executable_mappings(self._lines())):
             length = len(mapping.file.path)
             self.long_paths += length if length > _LONG_PATH else 0
             if found >= MAX_MAPPINGS or self.long_paths > _MAX_LONG_PATHS:
@@ -298,20 +295,8 @@ class ProcMaps:
         yield rest
 
 
-def parse_maps(content: bytes) -> Iterable[Mapping]:
-    """The executable mappings in the text of /proc/PID/maps."""
-    return parse_lines(content.split(b"\n"))
-
-
-def parse_lines(lines: Iterable[bytes]) -> Iterator[Mapping]:
+def executable_mappings(lines: Iterable[bytes]) -> Iterator[Mapping]:
     """The executable mappings in lines of /proc/PID/maps."""
-    for line in lines:
-        space = line.find(b" ")
-        if space < 0 or line[space + 3] != _EXECUTABLE:
-            continue
-        fields = line.split(None, 5)
-        start, _, end = fields[0].partition(b"-")
-        major, _, minor = fields[3].partition(b":")
-        path = os.fsdecode(fields[5].replace(b"\\012", b"\n")) if len(fields) > 5 else ""
-        key = FileKey(int(major, 16), int(minor, 16), int(fields[4]), 0, path)
-        yield Mapping(int(start, 16), int(end, 16), int(fields[2], 16), mapped_file(key))
+    for entry in parse_maps(lines, executable_only=True):
+        key = FileKey(entry.major, entry.minor, entry.inode, 0, entry.path)
+        yield Mapping(entry.start, entry.end, entry.offset, mapped_file(key))

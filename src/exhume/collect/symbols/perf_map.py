@@ -16,6 +16,8 @@ from exhume.collect.symbols.frame import JIT, Frame, make_frame, readable
 from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import AddressSpace
 from exhume.procfs.host import Host
+from exhume.procfs.pid_stat import parse_pid_stat
+from exhume.procfs.pid_status import status_values
 
 _Entry = tuple[int, int, int]  # start, end, where its name is
 
@@ -291,16 +293,14 @@ class JitSymbols:
             with open(f"{self._host.proc}/{pid}/status", "rb") as file:  # noqa: PTH123
                 status = file.read()
             with open(f"{self._host.proc}/{pid}/stat", "rb") as file:  # noqa: PTH123
-                started = int(file.read().rpartition(b")")[2].split()[19])
-        except (OSError, ValueError, IndexError):
+                stat = parse_pid_stat(file.read())
+        except OSError:
             return None
-        uid, inner_pid = 0, pid
-        for line in status.split(b"\n"):
-            if line.startswith(b"Uid:"):
-                uid = int(line.split()[2])
-            elif line.startswith(b"NSpid:"):
-                inner_pid = int(line.split()[-1])
-        return _Process(uid, inner_pid, started)
+        if stat is None:
+            return None
+        # Real, effective, saved and file system user; the innermost namespace's pid comes last.
+        users, pids = status_values(status, b"Uid"), status_values(status, b"NSpid")
+        return _Process(users[1] if len(users) > 1 else 0, pids[-1] if pids else pid, stat.start)
 
     def _keep_budget(self) -> None:
         while len(self._maps) > 1 and (len(self._maps) > _MAX_PROCESSES or self.nbytes > self._budget):

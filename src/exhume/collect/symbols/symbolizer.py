@@ -18,6 +18,7 @@ from exhume.collect.symbols.perf_map import JitSymbols
 from exhume.collect.symbols.vdso import VDSO, VdsoSymbols
 from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
+from exhume.procfs.pid_status import status_mask
 
 ANONYMOUS = "[anon]"
 UNKNOWN = "[unknown]"
@@ -160,11 +161,10 @@ def _look_at_others(host: Host) -> MissingSource | None:
     """Whether the maps and files of everybody's processes can be read. No single process can stand for all (some are
     closed even to root), so the capability is looked at."""
     try:
-        lines = (host.proc / "self/status").read_text(errors="replace").splitlines()
+        effective = status_mask((host.proc / "self/status").read_bytes(), b"CapEff")
     except OSError:
         return None
-    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), _SYS_PTRACE)
-    if effective & _SYS_PTRACE:
+    if effective is None or effective & _SYS_PTRACE:
         return None
     return MissingSource(
         "user symbols",

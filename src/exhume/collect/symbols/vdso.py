@@ -8,7 +8,7 @@ from exhume.collect.symbols.elf import ElfFile
 from exhume.collect.symbols.elf_names import ElfNames
 from exhume.collect.symbols.file_budget import FileRefused
 from exhume.collect.symbols.frame import USER, Frame, make_frame, readable
-from exhume.collect.symbols.mappings import Mapping, parse_maps
+from exhume.collect.symbols.mappings import Mapping, executable_mappings
 from exhume.collect.symbols.program import Program
 from exhume.collect.symbols.table import FunctionTable
 from exhume.procfs.host import Host
@@ -46,7 +46,8 @@ class VdsoSymbols:
     def _load(self) -> None:
         try:
             with open(f"{self._host.proc}/self/maps", "rb") as maps:  # noqa: PTH123
-                ours = next(mapping for mapping in parse_maps(maps.read()) if mapping.file.path == VDSO)
+                mappings = executable_mappings(maps.read().splitlines())
+                ours = next(mapping for mapping in mappings if mapping.file.path == VDSO)
             fd = os.open(f"{self._host.proc}/self/mem", os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, StopIteration):
             return

@@ -11,6 +11,8 @@ from typing import Any
 
 from exhume.lab.background import BACKGROUNDS
 from exhume.model.finding import Severity, Verdict
+from exhume.procfs.flat_keyed import parse_meminfo
+from exhume.procfs.stat import parse_machine_times
 
 
 def machine_facts() -> dict[str, str]:
@@ -23,11 +25,11 @@ def machine_facts() -> dict[str, str]:
         ),
         platform.machine(),
     )
-    memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    memory = parse_meminfo(Path("/proc/meminfo").read_bytes())["MemTotal"]
     packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("exhume", "pyarrow", "numpy"))
     return {
         "CPU": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
-        "memory": f"{int(memory.split()[1]) / (1 << 20):.0f} GiB",
+        "memory": f"{memory / (1 << 30):.0f} GiB",
         "kernel": f"Linux {platform.release().split('-')[0]}, {platform.machine()}",
         "Python": f"{platform.python_version()}; {packages}",
     }
@@ -44,7 +46,7 @@ def others_busy(seconds: float = 3.0) -> float:
 
 def _cpu_times() -> list[int]:
     # Guest time is part of user time already.
-    return [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return parse_machine_times(Path("/proc/stat").read_bytes())[:8]
 
 
 QUIET = "quiet"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from exhume.collect.cgroup.census import ZombieCounter
-from exhume.collect.source import NOTHING, Source, TickRows
+from exhume.collect.source import NOTHING, Source, StatFile, TickRows
 from exhume.collect.sources.cpu import CpuSource
 from exhume.collect.sources.netdev import NetdevSource
 from exhume.collect.sources.node import NodeSource
@@ -18,7 +18,6 @@ from exhume.model.remedy import Effect, Measure
 from exhume.model.stop import Stop
 from exhume.model.tables import Columns
 from exhume.procfs.host import Host
-from exhume.procfs.stat import StatFile
 from exhume.remedy.verify.measures import LIVE, Series
 from exhume.remedy.verify.recorded import belongs
 

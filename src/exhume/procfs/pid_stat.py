@@ -1,0 +1,38 @@
+"""/proc/PID/stat (fs/proc/array.c, do_task_stat)."""
+
+from typing import NamedTuple
+
+# Fields of proc(5), counted from the state on, which is the first behind the name.
+_PPID, _START, _RT_PRIORITY, _POLICY = 1, 19, 37, 38
+
+
+class PidStat(NamedTuple):
+    """A process; `start` is in clock ticks since boot, the scheduling is None in a line that ends before it."""
+
+    comm: str
+    state: str
+    ppid: int
+    start: int
+    rt_priority: int | None
+    policy: int | None
+
+
+def parse_pid_stat(content: bytes) -> PidStat | None:
+    """The fields; None for a line that is cut off."""
+    # The name may hold spaces and parentheses: only the last closing one ends it.
+    opening, closing = content.find(b"("), content.rfind(b")")
+    fields = content[closing + 2 :].split()
+    if opening < 0 or closing < opening or len(fields) <= _START:
+        return None
+    complete = len(fields) > _POLICY
+    try:
+        return PidStat(
+            content[opening + 1 : closing].decode("utf-8", "replace"),
+            fields[0].decode("ascii", "replace"),
+            int(fields[_PPID]),
+            int(fields[_START]),
+            int(fields[_RT_PRIORITY]) if complete else None,
+            int(fields[_POLICY]) if complete else None,
+        )
+    except ValueError:
+        return None

@@ -1,0 +1,24 @@
+"""/proc/pressure/RESOURCE and RESOURCE.pressure of a cgroup (kernel/sched/psi.c, psi_show)."""
+
+from typing import NamedTuple
+
+
+class Pressure(NamedTuple):
+    """Shares of time (0 to 1) over the last 10, 60 and 300 seconds, and microseconds in all, in which tasks stalled."""
+
+    avg10: float
+    avg60: float
+    avg300: float
+    total_us: int
+
+
+def parse_pressure(content: bytes) -> dict[str, Pressure]:
+    """By line: `some` (at least one task stalled) and `full` (all of them)."""
+    found = {}
+    for line in content.split(b"\n"):
+        kind, *pairs = line.split()[:5] or [b""]
+        values = [value for _, equals, value in (pair.partition(b"=") for pair in pairs) if equals]
+        if len(values) == 4:
+            avg10, avg60, avg300 = (float(value) / 100 for value in values[:3])
+            found[kind.decode("ascii", "replace")] = Pressure(avg10, avg60, avg300, int(values[3]))
+    return found

@@ -1,0 +1,26 @@
+"""/proc/net/softnet_stat (net/core/net-procfs.c, softnet_seq_show): a line of hexadecimal counters for each CPU."""
+
+from typing import NamedTuple
+
+_CPU = 12
+
+
+class Softnet(NamedTuple):
+    """One CPU's receive backlog: packets taken, dropped, and polls that ran out of budget or time. `cpu` is None on
+    kernels that print only CPUs that are online and don't number them."""
+
+    cpu: int | None
+    processed: int
+    dropped: int
+    squeezed: int
+
+
+def parse_softnet_stat(content: bytes) -> list[Softnet]:
+    """The lines in their order; one that is cut off is left out."""
+    found = []
+    for line in content.splitlines():
+        fields = line.split()
+        if len(fields) >= 3:
+            cpu = int(fields[_CPU], 16) if len(fields) > _CPU else None
+            found.append(Softnet(cpu, int(fields[0], 16), int(fields[1], 16), int(fields[2], 16)))
+    return found
