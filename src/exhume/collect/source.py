@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.model.facts import MissingSource
 from exhume.model.tables import Columns
 from exhume.procfs.host import Host, ProcFile
 

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
-from exhume.collect.sources.cgroups import read_cgroup_stat
+from exhume.collect.cgroup.dying import MEMORY, LegacyCounter, count_below
+from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
 from exhume.control.files import lock_directory
 from exhume.model.errors import LabError
 from exhume.procfs.cgroup import parse_controllers
+from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host
 
 
@@ -103,16 +104,15 @@ class MemoryHierarchy:
     def dying(self, parent: Path) -> int:
         """Zombies now: below the parent on v2; on v1, where the kernel has no such count, in the whole hierarchy."""
         if self.version == 2:
-            counts = read_cgroup_stat(parent)
-            if counts is None:
+            below = count_below(parent)
+            if below is None:
                 raise LabError(f"{parent / 'cgroup.stat'} can't be read")
-            return counts[1]
+            return below.dying
+        counter = LegacyCounter(self.host, Hierarchy(1, self.root, frozenset({MEMORY}), whole=True), [MEMORY])
         for _ in range(_RACES_AT_MOST):
-            kernel = self._kernel_count()
-            visible = sum(1 for _ in os.walk(self.root))
-            # Only if nothing came or went meanwhile are the two of the same moment.
-            if kernel == self._kernel_count():
-                return kernel - visible
+            found = counter.count()[MEMORY].dying
+            if found is not None:
+                return found
             time.sleep(_RACE_PAUSE_S)
         raise LabError("memory cgroups come and go too quickly here for an exact count; try on a quieter machine")
 
@@ -163,8 +163,8 @@ class MemoryHierarchy:
         """Pages and swap entries below the parent that no visible cgroup has: its zombies'. None on v2."""
         if self.version == 2:
             return None
-        fields = dict(line.split() for line in (parent / "memory.stat").read_text().splitlines())
-        pages = [int(fields[f"total_{name}"]) - int(fields[name]) for name in ("cache", "swap") if name in fields]
+        stat = parse_flat_keyed((parent / "memory.stat").read_bytes())
+        pages = [stat[b"total_" + name] - stat[name] for name in (b"cache", b"swap") if name in stat]
         return sum(pages) // mmap.PAGESIZE
 
     @contextmanager
@@ -187,9 +187,6 @@ class MemoryHierarchy:
             if held[1] == 0:
                 del _ALONE[self.root]
                 os.close(held[0])
-
-    def _kernel_count(self) -> int:
-        return parse_controllers((self.host.proc / "cgroups").read_bytes())["memory"].cgroups
 
 
 def find_memory_hierarchy(host: Host) -> MemoryHierarchy:

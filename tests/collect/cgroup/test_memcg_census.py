@@ -160,7 +160,7 @@ def test_a_tree_that_never_holds_still_is_a_range_not_a_number(node: MadeUpNode)
     def churning(_self: object) -> int:
         return next(counts)
 
-    with mock.patch("exhume.collect.cgroup.census._Legacy._kernel", churning):
+    with mock.patch("exhume.collect.cgroup.dying.LegacyCounter.kernel", churning):
         memory = memory_of(take_census(node.host))
     assert memory.dying is None
     assert "between" in memory.note and "quieter moment" in memory.note
@@ -176,8 +176,8 @@ def test_a_zombie_of_an_instant_is_not_counted(node: MadeUpNode) -> None:
     v1_node(node, 10, ["a"])
     looks = iter([12, 12, 10, 10])
     with (
-        mock.patch("exhume.collect.cgroup.census._Legacy._kernel", lambda _self: next(looks)),
-        mock.patch("exhume.collect.cgroup.census._counters", _only_memory),
+        mock.patch("exhume.collect.cgroup.dying.LegacyCounter.kernel", lambda _self: next(looks)),
+        mock.patch("exhume.collect.cgroup.census.dying_counters", _only_memory),
     ):
         assert memory_of(take_census(node.host)).dying == 8
 
@@ -186,8 +186,8 @@ def test_growth_is_seen_by_a_sampling(node: MadeUpNode) -> None:
     v1_node(node, 10, ["a"])
     looks = iter([10, 10, 10, 10, 14, 14, 14, 14])
     with (
-        mock.patch("exhume.collect.cgroup.census._Legacy._kernel", lambda _self: next(looks)),
-        mock.patch("exhume.collect.cgroup.census._counters", _only_memory),
+        mock.patch("exhume.collect.cgroup.dying.LegacyCounter.kernel", lambda _self: next(looks)),
+        mock.patch("exhume.collect.cgroup.census.dying_counters", _only_memory),
     ):
         memory = memory_of(take_census(node.host, 0.25))
     assert memory.dying == 12
@@ -196,10 +196,10 @@ def test_growth_is_seen_by_a_sampling(node: MadeUpNode) -> None:
 
 
 def _only_memory(host):
-    from exhume.collect.cgroup.census import _Legacy
+    from exhume.collect.cgroup.dying import LegacyCounter
     from exhume.collect.cgroup.layout import find_v1, hierarchies
 
-    return [_Legacy(host, find_v1(hierarchies(host), "memory"), ["memory"])]
+    return [LegacyCounter(host, find_v1(hierarchies(host), "memory"), ["memory"])]
 
 
 def test_nothing_mounted(node: MadeUpNode) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from exhume.collect.cgroup.dying import count_below
 from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
 from exhume.collect.cgroup.tree import CgroupTree
-from exhume.collect.sources.cgroups import read_cgroup_stat
 from exhume.model.zombies import ParentResidual
 from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host, ProcFile, subdirectories
@@ -21,7 +21,6 @@ from exhume.procfs.host import Host, ProcFile, subdirectories
 Progress = Callable[[float], None]
 SECONDS = 5.0
 _LOOKS = 3
-_NO_LIMIT = 1 << 62
 
 # What a rest is told by -> what the kernel calls it. Cached pages include those of tmpfs in both versions.
 _V1 = {
@@ -67,8 +66,7 @@ def find_residuals(host: Host, progress: Progress | None = None, seconds: float 
     if hierarchy is None:
         return ResidualReport(blind_spots=["no hierarchy with the memory controller is mounted here"])
     tree = CgroupTree(hierarchy.path)
-    tree.begin()
-    tree.advance(_NO_LIMIT)
+    tree.walk()
     survey = _Survey(_Reader(hierarchy), list(tree.cgroups()), time.monotonic() + seconds)
     found = survey.parents(progress or (lambda _: None))
     found.sort(key=lambda parent: (parent.bytes, parent.dying or 0), reverse=True)
@@ -109,11 +107,11 @@ class _Reader:
         """Removed cgroups whose closest live ancestor this is; None where the kernel doesn't tell."""
         if self.version == 1:
             return None
-        counts = read_cgroup_stat(self.directory(name))
+        counts = count_below(self.directory(name))
         if counts is None:
             return None
-        below = (read_cgroup_stat(self.directory(f"{name}/{child}")) for child in children)
-        return max(0, counts[1] - sum(child[1] for child in below if child is not None))
+        below = (count_below(self.directory(f"{name}/{child}")) for child in children)
+        return max(0, counts.dying - sum(child.dying for child in below if child is not None))
 
     def populated(self, name: str) -> bool:
         return bool(ProcFile(self.directory(name) / "cgroup.procs").read_or_none())

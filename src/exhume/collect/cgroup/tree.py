@@ -65,6 +65,13 @@ class CgroupTree:
         self._walk = None
         return True
 
+    def walk(self) -> None:
+        """Walk the whole tree at once."""
+        self.begin()
+        for _ in self._walk or ():
+            pass
+        self._walk = None
+
     def cgroups(self) -> Iterator[tuple[str, list[str]]]:
         """Every known directory by its path in the hierarchy ("" is the root), with the names of its children; parents
         come before their children."""

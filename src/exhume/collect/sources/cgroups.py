@@ -9,14 +9,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from exhume.collect.cgroup.dying import MEMORY, UNIFIED, LegacyCounter, count_below
 from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
-from exhume.collect.cgroup.tree import CgroupTree
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.procfs.cgroup import parse_controllers
-from exhume.procfs.flat_keyed import parse_flat_keyed
-from exhume.procfs.host import Host, ProcFile, subdirectories
+from exhume.model.facts import MissingSource
+from exhume.procfs.host import Host, subdirectories
 
 _EVERY_S = 10.0
 _FIRST_SLICE_NS = 8 * MILLIS
@@ -38,14 +37,14 @@ class CgroupSource:
 
     def __init__(self, host: Host) -> None:
         layout = hierarchies(host)
-        memory, unified = find_v1(layout, "memory"), find_v2(layout)
+        memory, unified = find_v1(layout, MEMORY), find_v2(layout)
         if memory is None and unified is None:
             raise SourceUnavailable(
                 self.name,
                 "no hierarchy with the memory controller is mounted",
                 "mount cgroup2 at /sys/fs/cgroup, or make the node's /sys/fs/cgroup visible here",
             )
-        self.v1 = MemoryHierarchy(host, memory) if memory else None
+        self.v1 = MemoryHierarchy(LegacyCounter(host, memory, [MEMORY])) if memory else None
         self._v2 = UnifiedHierarchy(unified) if unified else None
         self.missing = tuple(
             MissingSource(
@@ -82,9 +81,8 @@ class MemoryHierarchy:
     visible ones are unknown.
     """
 
-    def __init__(self, host: Host, hierarchy: Hierarchy) -> None:
-        self._whole = hierarchy.whole
-        self._counts = ProcFile(host.proc / "cgroups")
+    def __init__(self, counter: LegacyCounter) -> None:
+        self._counter = counter
         self._pace = Pace(_EVERY_S)
         self._next_walk = 0
         self._kernel_at_begin: int | None = None
@@ -92,14 +90,13 @@ class MemoryHierarchy:
         self._following = False
         self._current = False
         self._large = False
-        self.tree = CgroupTree(hierarchy.path)
+        self.tree = counter.tree
         self.walks = 0
 
     @property
     def hierarchy_id(self) -> int | None:
         """The number that tracepoints name the hierarchy by."""
-        row = parse_controllers(self._counts.read_or_none() or b"").get("memory")
-        return row.hierarchy if row else None
+        return self._counter.number
 
     def follow(self, op: str, path: str) -> None:
         """A tracepoint's mkdir or rmdir in this hierarchy. All of them have to come, in their order."""
@@ -120,7 +117,7 @@ class MemoryHierarchy:
     def read(self, tick: Tick) -> list[CountRow]:
         due = self._pace.due(tick.end)
         if due and not self.tree.walking and (tick.end >= self._next_walk or not self._current):
-            self._kernel_at_begin = self._kernel()
+            self._kernel_at_begin = self._counter.kernel()
             self._followed_since_begin = self._following
             self.tree.begin()
             self._large = not self.tree.advance(_FIRST_SLICE_NS)
@@ -142,24 +139,14 @@ class MemoryHierarchy:
 
     def _walked(self) -> bool:
         """Whether the visible count of the walk that just ended is of one moment."""
-        return not self._large or self._followed_since_begin or self._kernel_at_begin == self._kernel()
+        return not self._large or self._followed_since_begin or self._kernel_at_begin == self._counter.kernel()
 
     def _row(self, visible_known: bool) -> CountRow:
-        kernel = self._kernel()
-        visible = self.tree.visible if visible_known and self._whole else None
-        dying = kernel - visible if kernel is not None and visible is not None else None
-        if dying is not None and dying < 0:
-            # Made between the two looks: of different moments after all.
-            visible = dying = None
-        return "memory", "", kernel, visible, dying
-
-    def _kernel(self) -> int | None:
-        content = self._counts.read_or_none()
-        row = parse_controllers(content).get("memory") if content else None
-        return row.cgroups if row else None
+        count = self._counter.difference(visible_known=visible_known)
+        return MEMORY, "", count.kernel, count.visible, count.dying
 
     def close(self) -> None:
-        self._counts.close()
+        self._counter.close()
 
 
 class UnifiedHierarchy:
@@ -180,30 +167,17 @@ class UnifiedHierarchy:
         while pending and budget:
             path, name, level = pending.pop(0)
             budget -= 1
-            counts = read_cgroup_stat(path)
+            counts = count_below(path)
             if counts is None:
                 continue
             visible, dying = counts
             if dying or level == 0:
-                rows.append(("unified", name, visible + dying, visible, dying))
+                rows.append((UNIFIED, name, visible + dying, visible, dying))
             if dying and level < _PARENT_LEVELS:
                 base = name.rstrip("/")
                 pending += [(path / child, f"{base}/{child}", level + 1) for child in subdirectories(path)]
         self._pace.done(tick.end)
         return rows
-
-
-def read_cgroup_stat(path: Path) -> tuple[int, int] | None:
-    """Visible and dying cgroups at and below a v2 cgroup: memory cgroups, where the kernel counts those apart."""
-    content = ProcFile(path / "cgroup.stat").read_or_none()
-    if content is None:
-        return None
-    counts = parse_flat_keyed(content)
-    if b"nr_subsys_memory" in counts and b"nr_dying_subsys_memory" in counts:
-        return counts[b"nr_subsys_memory"], counts[b"nr_dying_subsys_memory"]
-    if b"nr_descendants" in counts and b"nr_dying_descendants" in counts:
-        return counts[b"nr_descendants"] + 1, counts[b"nr_dying_descendants"]
-    return None
 
 
 class ChurnSource:

@@ -3,7 +3,7 @@ have to be counted to be noticed (dentries, conntrack entries, mounts, network n
 
 from exhume.collect.source import Pace, StatFile, TickRows
 from exhume.model.clock import Tick
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.procfs.counters import Differences
 from exhume.procfs.dentry_state import parse_dentry_state
 from exhume.procfs.flat_keyed import NamedCounters
