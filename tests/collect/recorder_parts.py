@@ -8,7 +8,7 @@ from exhume.collect.assemble import Sources
 from exhume.collect.loop import Recorder, RecorderOptions
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import NANOS, Tick
-from exhume.model.tables import Columns, columns_of
+from exhume.model.tables import Columns, Losses, columns_of
 
 WALL = 1_700_000_000 * NANOS
 
@@ -55,17 +55,28 @@ class StopAfter:
 
 
 class MadeUpSource:
-    """Gives what `rows` returns for the tick, or raises it."""
+    """Gives what `rows` returns for the tick, or raises it; loses what `losses` returns for it."""
 
-    def __init__(self, name: str, rows: Callable[[Tick], TickRows] = lambda tick: NOTHING) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: Callable[[Tick], TickRows] = lambda tick: NOTHING,
+        losses: Callable[[Tick], list[Losses]] = lambda tick: [],
+    ) -> None:
         self.name = name
         self.rows = rows
+        self.losses = losses
+        self.lost: list[Losses] = []
         self.ticks: list[int] = []
         self.closed = False
 
     def read(self, tick: Tick) -> TickRows:
         self.ticks.append(tick.index)
+        self.lost = self.losses(tick)
         return self.rows(tick)
+
+    def take_losses(self) -> list[Losses]:
+        return self.lost
 
     def close(self) -> None:
         self.closed = True
@@ -94,15 +105,6 @@ class MadeUpSampler(MadeUpSource):
 
     def release_memory(self) -> None:
         self.released += 1
-
-
-class MadeUpLogClock:
-    def __init__(self) -> None:
-        self.measured_times = 0
-
-    def measure(self) -> bool:
-        self.measured_times += 1
-        return True
 
 
 class KeepingSink:
@@ -149,8 +151,7 @@ class MadeUpRecorder:
 
     def __init__(self, *sources: Any, sampler: Any = None, options: RecorderOptions | None = None) -> None:
         self.clock = MadeUpClock()
-        self.log_clock = MadeUpLogClock()
-        self.sources = Sources(self.log_clock, sampler=sampler, traced=sampler, others=list(sources))
+        self.sources = Sources(sampler=sampler, traced=sampler, others=list(sources))
         self.sink = KeepingSink()
         self.recorder = Recorder(self.sources, options or RecorderOptions(memory_budget=1 << 40), self.clock)
 

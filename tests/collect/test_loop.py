@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from tests.collect.recorder_parts import WALL, KeepingSink, MadeUpRecorder, MadeUpSampler, MadeUpSource
 
-from exhume.collect import loop
+from exhume.collect import budget
 from exhume.collect.assemble import Sources
-from exhume.collect.loop import AVERAGED_TICKS, CLOCK_TICKS, MEMORY_TICKS, RETRY_TICKS, SETTLING_TICKS, RecorderOptions
+from exhume.collect.budget import AVERAGED_TICKS, SETTLING_TICKS
+from exhume.collect.loop import MEMORY_TICKS, RETRY_TICKS, RecorderOptions
+from exhume.collect.sources.cgroups import CgroupFollower
 from exhume.model.clock import MILLIS, NANOS, Tick
-from exhume.model.errors import UsageError
-from exhume.model.times import parse_duration
+from exhume.model.tables import Losses
 
 
 def anchors(tick: Tick) -> dict[str, dict[str, list[int]]]:
@@ -77,7 +78,7 @@ def test_sources_are_read_in_order_and_primed_first() -> None:
 
 def test_who_traces_cgroups_comes_right_after_the_sampler_and_before_their_counts() -> None:
     sampler, traced, counts, cpu = (MadeUpSource(name) for name in ("stacks", "cgroup-trace", "cgroups", "cpu"))
-    sources = Sources(None, sampler=sampler, cgroups=counts, traced=traced, others=[cpu])
+    sources = Sources(sampler=sampler, cgroups=counts, traced=traced, others=[cpu])
     assert sources.in_order() == [sampler, traced, counts, cpu]
     sources.traced = sampler
     assert sources.in_order() == [sampler, counts, cpu]
@@ -255,8 +256,8 @@ def test_each_tick_is_told_as_it_happens() -> None:
 
 
 def test_losses_of_sources_are_summed() -> None:
-    lost = {"losses": {"time": [1], "source": ["kernel-log"], "kind": ["log-gap"], "count": [3], "text": ["gap"]}}
-    made = MadeUpRecorder(MadeUpSource("kernel-log", lambda tick: lost if tick.index in (0, 2) else {}))
+    lost = Losses(1, "kernel-log", "log-gap", 3, "gap")
+    made = MadeUpRecorder(MadeUpSource("kernel-log", losses=lambda tick: [lost] if tick.index in (0, 2) else []))
     summary = made.run(3)
     assert summary.losses == {"log-gap": 6}
     assert [loss["tick"] for loss in made.sink.rows("losses")] == [0, 2]
@@ -280,12 +281,6 @@ def test_a_new_segment_has_to_stand_alone() -> None:
     assert sampler.segments == 2
 
 
-def test_the_log_clock_is_measured_every_minute() -> None:
-    made = MadeUpRecorder()
-    made.run(2 * CLOCK_TICKS + 1)
-    assert made.log_clock.measured_times == 3
-
-
 class TestBudget:
     """The rate follows the cost, and every change of it is a row."""
 
@@ -297,7 +292,7 @@ class TestBudget:
             used[0] += share
             return type("Usage", (), {"ru_utime": used[0], "ru_stime": 0.0})()
 
-        monkeypatch.setattr(loop.resource, "getrusage", usage)
+        monkeypatch.setattr(budget.resource, "getrusage", usage)
 
     def test_a_change_of_rate_is_a_loss(self, monkeypatch) -> None:
         self.spends(monkeypatch, 0.2)
@@ -338,27 +333,30 @@ class TestBudget:
         assert [loss["kind"] for loss in made.sink.rows("losses")] == ["memory-released"] * 2
 
 
-class FollowedCgroups(MadeUpSource):
-    """The counts of cgroups, as far as what is traced is told to them."""
+class FollowedMemory:
+    """The part of the memory hierarchy that the follower knows."""
 
-    class Memory:
-        hierarchy_id = 4
-
-        def __init__(self) -> None:
-            self.calls: list[tuple[str, ...]] = []
-
-        def follow(self, op: str, path: str) -> None:
-            self.calls.append((op, path))
-
-        def lost_track(self) -> None:
-            self.calls.append(("lost",))
-
-        def follow_from_now(self) -> None:
-            self.calls.append(("from-now",))
+    hierarchy_id = 4
 
     def __init__(self) -> None:
-        super().__init__("cgroups")
-        self.v1 = self.Memory()
+        self.calls: list[tuple[str, ...]] = []
+
+    def follow(self, op: str, path: str) -> None:
+        self.calls.append((op, path))
+
+    def lost_track(self) -> None:
+        self.calls.append(("lost",))
+
+    def follow_from_now(self) -> None:
+        self.calls.append(("from-now",))
+
+
+def followed(made: MadeUpRecorder) -> FollowedMemory:
+    memory = FollowedMemory()
+    made.sources.follower = CgroupFollower(memory)
+    assert memory.calls == [("from-now",)]
+    memory.calls.clear()
+    return memory
 
 
 def cgroup_events(*events: tuple[int, str, str]):
@@ -371,20 +369,21 @@ def test_traced_cgroups_keep_the_counts_current(own_source) -> None:
     events = cgroup_events((4, "mkdir", "/a"), (9, "mkdir", "/other"), (4, "rmdir", "/a"))
     sampler = MadeUpSampler(rows=lambda tick: {} if own_source else events)
     made = MadeUpRecorder(sampler=sampler)
-    made.sources.cgroups = cgroups = FollowedCgroups()
+    memory = followed(made)
     if own_source:
         made.sources.traced = MadeUpSource("cgroup-trace", lambda tick: events)
     made.run(1)
-    assert cgroups.v1.calls == [("mkdir", "/a"), ("rmdir", "/a")]
+    assert memory.calls == [("mkdir", "/a"), ("rmdir", "/a")]
 
 
 @pytest.mark.parametrize("kind", ["lost-task-records", "damaged-task-bytes", "lost-cgroup-events"])
 def test_lost_records_lose_track_of_cgroups(kind) -> None:
-    lost = {"losses": {"time": [1], "source": ["stacks"], "kind": [kind], "count": [3], "text": ["full"]}}
-    made = MadeUpRecorder(sampler=MadeUpSampler(rows=lambda tick: lost if tick.index == 1 else {}))
-    made.sources.cgroups = cgroups = FollowedCgroups()
+    sampler = MadeUpSampler()
+    sampler.losses = lambda tick: [Losses(1, "stacks", kind, 3, "full")] if tick.index == 1 else []
+    made = MadeUpRecorder(sampler=sampler)
+    memory = followed(made)
     made.run(3)
-    assert cgroups.v1.calls == [("lost",), ("from-now",)]
+    assert memory.calls == [("lost",), ("from-now",)]
 
 
 def test_a_sampler_that_fails_loses_track_of_cgroups() -> None:
@@ -394,6 +393,6 @@ def test_a_sampler_that_fails_loses_track_of_cgroups() -> None:
         return {}
 
     made = MadeUpRecorder(sampler=MadeUpSampler(rows=fails))
-    made.sources.cgroups = cgroups = FollowedCgroups()
+    memory = followed(made)
     made.run(3)
-    assert cgroups.v1.calls == [("lost",), ("from-now",)]
+    assert memory.calls == [("lost",), ("from-now",)]

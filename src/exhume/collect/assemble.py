@@ -1,14 +1,14 @@
-"""Opens every source that this node allows; each one that it doesn't is named with what would bring it back."""
+"""Opens every source that works on this node; each one that doesn't is listed with what would enable it."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from exhume.collect.perf.sampler import Sampler
-from exhume.collect.perf.tracepoints import CgroupTraceSource
+from exhume.collect.perf.source import PerfSource
 from exhume.collect.source import PartialSource, Source, StatFile
-from exhume.collect.sources.cgroups import CgroupSource, ChurnSource
+from exhume.collect.sources.cgroup_trace import CgroupTraceSource
+from exhume.collect.sources.cgroups import CgroupFollower, CgroupSource, ChurnSource
 from exhume.collect.sources.cpu import CpuSource
 from exhume.collect.sources.docker_events import DockerEventSource
 from exhume.collect.sources.interrupts import InterruptSource
@@ -28,13 +28,13 @@ _S = TypeVar("_S", bound=Source)
 
 @dataclass(slots=True)
 class Sources:
-    """What the loop reads. Some are also known by name: what is traced of cgroups keeps their counts current."""
+    """What the loop reads. `traced` records every cgroup that is made or removed (the perf source, or one for this
+    alone), and `follower` keeps the count of visible cgroups current by it."""
 
-    log_clock: KernelLogClock
-    sampler: Sampler | None = None
+    sampler: PerfSource | None = None
     cgroups: CgroupSource | None = None
-    # Tells of every cgroup that is made or removed: the sampler, or a source for this alone.
     traced: Source | None = None
+    follower: CgroupFollower | None = None
     others: list[Source] = field(default_factory=list)
     missing: list[MissingSource] = field(default_factory=list)
 
@@ -50,10 +50,9 @@ class Sources:
 
 def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None, *, keep_secrets: bool = False) -> Sources:
     """Everything that can be recorded here."""
-    sources = Sources(KernelLogClock())
-    sources.log_clock.measure()
+    sources = Sources()
     stat = StatFile(host)
-    sources.sampler = _open(lambda: Sampler(host, rate_hz, keep_secrets=keep_secrets), sources.missing)
+    sources.sampler = _open(lambda: PerfSource(host, rate_hz, keep_secrets=keep_secrets), sources.missing)
     sources.cgroups = _open(lambda: CgroupSource(host), sources.missing)
     makers: list[Callable[[], Source]] = [
         lambda: CpuSource(host, stat),
@@ -63,7 +62,7 @@ def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None, *, 
         lambda: ThreadSource(host),
         lambda: ThrottlingSource(host),
         lambda: NetdevSource(host),
-        lambda: KernelLogSource(host, log_position, sources.log_clock.offset_ns),
+        lambda: KernelLogSource(host, log_position, KernelLogClock()),
         lambda: DockerEventSource(host),
         lambda: UnitEventSource(host),
     ]
@@ -76,16 +75,16 @@ def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None, *, 
         if source is not None:
             sources.others.append(source)
     if sources.traced and memory:
-        memory.follow_from_now()
+        sources.follower = CgroupFollower(memory)
     return sources
 
 
 def _trace_cgroups(host: Host, sources: Sources) -> Source | None:
-    """Who tells of cgroups: the sampler through perf, else a tracing instance of our own; None where neither can."""
+    """The source that traces cgroups: perf, else a tracing instance of our own; None where neither works."""
     if sources.sampler is not None and sources.sampler.traces_cgroups:
         return sources.sampler
-    unheard: list[MissingSource] = []
-    instance = _open(lambda: CgroupTraceSource(host), unheard)
+    # Named below with both ways to enable it.
+    instance = _open(lambda: CgroupTraceSource(host), [])
     if instance is None:
         sources.missing.append(_no_tracepoints(host, sources.sampler))
     return instance
@@ -102,7 +101,7 @@ def _open(make: Callable[[], _S], missing: list[MissingSource]) -> _S | None:
     return source
 
 
-def _no_tracepoints(host: Host, sampler: Sampler | None) -> MissingSource:
+def _no_tracepoints(host: Host, sampler: PerfSource | None) -> Missing:
     mounted = [p for p in (host.sys / "kernel/tracing", host.sys / "kernel/debug/tracing") if (p / "events").exists()]
     if sampler is None:
         reason, remedy = "tracepoints need perf_event_open", "add CAP_PERFMON and mount tracefs, see stacks"

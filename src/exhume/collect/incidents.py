@@ -21,6 +21,7 @@ import numpy as np
 from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.model.clock import NANOS, Tick
+from exhume.model.events import INCIDENT, RECORDER
 from exhume.model.tables import Columns
 
 HOT_PERMILLE = 950
@@ -29,9 +30,6 @@ WAITED_NS = NANOS // 2
 DYING_JUMP = 200
 DYING_WITHIN_NS = 60 * NANOS
 QUIET_NS = 30 * NANOS
-
-SOURCE = "recorder"
-KIND = "incident"
 
 
 @dataclass(slots=True)
@@ -182,8 +180,8 @@ def _rows(columns: Columns, *names: str) -> list[tuple[Any, ...]]:
 def _columns(marks: list[Incident]) -> dict[str, list[Any]]:
     return {
         "time": [mark.time for mark in marks],
-        "source": [SOURCE] * len(marks),
-        "kind": [KIND] * len(marks),
+        "source": [RECORDER] * len(marks),
+        "kind": [INCIDENT] * len(marks),
         "severity": ["critical"] * len(marks),
         "text": [mark.text for mark in marks],
         "cpu": [mark.cpu for mark in marks],

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
-from exhume.model.tables import Columns
+from exhume.model.tables import Columns, Losses
 from exhume.procfs.host import Host, ProcFile
 
 # Table name -> the rows that a source adds to it in one tick.
@@ -37,6 +37,13 @@ class PartialSource(Source, Protocol):
 
     @property
     def missing(self) -> Sequence[MissingSource]: ...
+
+
+@runtime_checkable
+class LossySource(Source, Protocol):
+    """A source that may lose data: after each read it hands over what it lost."""
+
+    def take_losses(self) -> list[Losses]: ...
 
 
 class Pace:

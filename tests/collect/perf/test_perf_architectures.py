@@ -20,6 +20,7 @@ from exhume.collect.perf.attr import (
     task_event,
     tracepoint_event,
 )
+from exhume.collect.perf.source import PerfSource
 from exhume.collect.sources import kmsg as kernel_clock
 from exhume.collect.sources.kmsg import KernelLogClock
 from exhume.model.clock import Tick
@@ -225,7 +226,7 @@ def test_a_core_that_cannot_be_opened_leaks_none_that_went(opened) -> None:
     assert sorted(ring_set.rings) == [0, 2]
 
 
-def drained(sampler_: sampler.Sampler, tick: int, samples: bytes = b"", tasks: bytes = b""):
+def drained(sampler_: PerfSource, tick: int, samples: bytes = b"", tasks: bytes = b""):
     """One tick of a sampler with these records in the rings of core 0."""
     ring = sampler_._rings.rings[0]
     ring.samples.content, ring.tasks.content = samples, tasks
@@ -246,7 +247,7 @@ PROGRAM = mmap2(50, 0x40_0000, 0x10000, "/bin/none", 20)
 @pytest.fixture
 def made_up_sampler(opened):
     opened.host.proc.mkdir()
-    made = sampler.Sampler(opened.host, 97)
+    made = PerfSource(opened.host, 97)
     drained(made, -1)
     return made
 
@@ -259,7 +260,7 @@ def test_tags_and_authentication_codes_go_on_aarch64_alone(opened, monkeypatch, 
     (opened.host.proc / "self").mkdir(parents=True)
     (opened.host.proc / "self/maps").write_text("ffffe000000-fffff000000 rw-p 00000000 00:00 0 [stack]\n")
     monkeypatch.setattr(sampler.platform, "machine", lambda: machine)
-    made = sampler.Sampler(opened.host, 97)
+    made = PerfSource(opened.host, 97)
     drained(made, -1)
     user = [0xB400_0000_0040_1000, 0x0055_0000_0040_2000]
     rows = drained(made, 0, sample(50, 40, user=user), fork(50, 1, 5) + comm(50, "app", 10, execs=True) + PROGRAM)
@@ -269,7 +270,7 @@ def test_tags_and_authentication_codes_go_on_aarch64_alone(opened, monkeypatch, 
 def test_kernel_addresses_and_markers_keep_their_upper_bits(opened, monkeypatch) -> None:
     monkeypatch.setattr(sampler.platform, "machine", lambda: "aarch64")
     opened.host.proc.mkdir()
-    made = sampler.Sampler(opened.host, 97)
+    made = PerfSource(opened.host, 97)
     drained(made, -1)
     rows = drained(made, 0, sample(50, 40, kernel=[0xFFFF_8000_0801_0000]))
     assert frames(rows) == {"0xffff800008010000"}
@@ -282,8 +283,8 @@ def test_a_stale_name_is_not_kept_where_records_were_lost(made_up_sampler, opene
     assert commands(drained(made_up_sampler, 1, sample(50, 50, user=[0x40_1000]))) == ["before"]
     rows = drained(made_up_sampler, 2, sample(50, 60, user=[0x40_1000]), lost(3, 55, identified=True))
     assert commands(rows) == [":50"]
-    assert rows["losses"]["kind"] == ["lost-task-records"]
-    assert rows["losses"]["count"] == [3]
+    assert [(loss.kind, loss.count) for loss in made_up_sampler.take_losses()] == [("lost-task-records", 3)]
+    assert made_up_sampler.take_losses() == []
 
 
 def test_what_came_together_with_a_loss_is_not_kept_either(made_up_sampler) -> None:
@@ -327,7 +328,7 @@ def test_kernel_code_that_was_replaced_is_named_anew(made_up_sampler, opened, mo
     first = "ffffffff81000000 T _stext\nffffffff82000000 T _etext\nffffffffc0001000 t bpf_prog_old\t[bpf]\n"
     kallsyms.write_text(first)
     address = 0xFFFF_FFFF_C000_1010
-    kernel = made_up_sampler._symbolizer._kernel
+    kernel = made_up_sampler._sampler._symbolizer._kernel
     monkeypatch.setattr(kernel, "_clock", lambda: now)
     now = 100.0
     (before,) = frames(drained(made_up_sampler, 0, sample(50, 40, kernel=[address])))

@@ -16,7 +16,7 @@ import pytest
 from tests.collect.perf.cgroup_life import CgroupLife
 from tests.parts import missing
 
-from exhume.collect.perf.sampler import Sampler
+from exhume.collect.perf.source import PerfSource
 from exhume.collect.perf.tracepoints import find_tracefs, load_tracepoint
 from exhume.collect.sources.kmsg import KernelLogClock
 from exhume.model.clock import NANOS, Tick
@@ -53,7 +53,7 @@ class RunningSampler:
 
     def __init__(self, rate_hz: int) -> None:
         try:
-            self.sampler = Sampler(Host(), rate_hz)
+            self.sampler = PerfSource(Host(), rate_hz)
         except SourceUnavailable as error:
             missing(f"perf events ({error})")
         self.tables: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)

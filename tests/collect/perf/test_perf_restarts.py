@@ -6,7 +6,7 @@ import pytest
 from tests.collect.perf.record_builder import comm, exits, fork
 
 from exhume.collect.perf.records import walk
-from exhume.collect.perf.restarts import LEAST_LIVES, MOST_ALIKE, TOLD_EVERY_NS, Restarts
+from exhume.collect.perf.restarts import LEAST_LIVES, MOST_ALIKE, REPORT_EVERY_NS, Restarts
 from exhume.model.clock import NANOS
 from exhume.model.tables import Events
 
@@ -41,7 +41,7 @@ def test_it_is_told_again_after_a_while_with_the_lives_since() -> None:
     pids = dict.fromkeys(range(100, 200), 9)
     assert len(told(restarts, lives(3), 3 * NANOS, pids)) == 1
     second = life(110, 4 * NANOS, 5 * NANOS) + life(111, 6 * NANOS, 7 * NANOS)
-    assert told(restarts, second, 3 * NANOS + TOLD_EVERY_NS - 1, pids) == []
+    assert told(restarts, second, 3 * NANOS + REPORT_EVERY_NS - 1, pids) == []
     (event,) = told(restarts, life(112, 8 * NANOS, 9 * NANOS), 9 * NANOS, pids)
     assert event.value == 3.0
     assert "by signal 9" in event.text
@@ -129,7 +129,7 @@ def test_a_parent_that_is_gone_keeps_its_name_and_the_usual_end_is_told() -> Non
     failed: dict[int, int] = {**dict.fromkeys(range(100, 104), 256), 110: 9}
     told(restarts, lives(4), 4 * NANOS, failed)
     last = walk(life(110, 5 * NANOS, 6 * NANOS))
-    (event,) = restarts.observe(4 * NANOS + TOLD_EVERY_NS, last, failed, lambda pid: None).events
+    (event,) = restarts.observe(4 * NANOS + REPORT_EVERY_NS, last, failed, lambda pid: None).events
     assert "supervisord (50)" in event.text
     assert "with code 1" in event.text
 
@@ -144,5 +144,5 @@ def test_after_a_loss_nothing_is_concluded_from_before() -> None:
 def test_a_loop_asks_for_its_parent_and_for_its_next_life() -> None:
     restarts = Restarts()
     records = lives(3) + fork(120, SUPERVISOR, 4 * NANOS) + comm(120, "svc", 4 * NANOS + 1, execs=True)
-    asked = restarts.observe(5 * NANOS, walk(records), None, NAMES.get).asked
+    asked = restarts.observe(5 * NANOS, walk(records), None, NAMES.get).processes
     assert {pid for pid, *_ in asked} == {SUPERVISOR, 120}

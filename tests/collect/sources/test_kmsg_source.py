@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.collect.made_up_node import MadeUpNode, tick
 
-from exhume.collect.sources.kmsg import KernelLogSource, LogPosition, monotonic_of
+from exhume.collect.sources.kmsg import CLOCK_TICKS, KernelLogClock, KernelLogSource, LogPosition, monotonic_of
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -114,11 +114,14 @@ def test_gaps_are_losses(node: MadeUpNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say("a")
     log.say("b", skip=41)
-    losses = source.read(tick(1))["losses"]
-    assert (losses["kind"], losses["count"], losses["source"]) == (["sequence-gap"], [41], ["kernel-log"])
+    source.read(tick(1))
+    (loss,) = source.take_losses()
+    assert (loss.kind, loss.count, loss.source) == ("sequence-gap", 41, "kernel-log")
+    assert source.take_losses() == []
     resumed = KernelLogSource(node.host, after=source.position)
     log.say("c", skip=7)
-    assert resumed.read(tick(2))["losses"]["count"] == [7]
+    resumed.read(tick(2))
+    assert [loss.count for loss in resumed.take_losses()] == [7]
 
 
 FIRST = "ena 0000:00:05.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi"
@@ -188,7 +191,7 @@ def test_a_flood_is_bounded_and_counted(node: MadeUpNode, log: Log, monkeypatch:
     log.say("sched: RT throttling activated")
     rows = source.read(tick(1))
     assert [row["kind"] for row in events(rows)] == ["kernel-line"] * 4 + ["rt-throttling"]
-    assert (rows["losses"]["kind"], rows["losses"]["count"]) == (["rate-limit"], [6])
+    assert [(loss.kind, loss.count) for loss in source.take_losses()] == [("rate-limit", 6)]
     log.say("quiet again")
     assert [row["text"] for row in events(source.read(tick(2)))] == ["quiet again"]
 
@@ -196,7 +199,8 @@ def test_a_flood_is_bounded_and_counted(node: MadeUpNode, log: Log, monkeypatch:
 def test_records_of_another_shape_are_counted(node: MadeUpNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     os.write(log._fd, b"no record at all")
-    assert source.read(tick(1))["losses"]["kind"] == ["unreadable-record"]
+    assert source.read(tick(1)) == {}
+    assert [loss.kind for loss in source.take_losses()] == ["unreadable-record"]
 
 
 def test_no_device(node: MadeUpNode) -> None:
@@ -204,8 +208,30 @@ def test_no_device(node: MadeUpNode) -> None:
         KernelLogSource(node.host)
 
 
+class FakeLogClock(KernelLogClock):
+    """An offset by hand, and how often it was measured."""
+
+    def __init__(self, offset_ns: int = 0) -> None:
+        super().__init__()
+        self._offset = offset_ns
+        self.measurements = 0
+
+    def measure(self) -> bool:
+        self.measurements += 1
+        return True
+
+
+def test_the_clock_of_the_log_is_measured_at_first_and_every_minute(node: MadeUpNode, log: Log) -> None:
+    clock = FakeLogClock()
+    source = KernelLogSource(node.host, clock=clock)
+    assert clock.measurements == 1
+    for second in range(2 * CLOCK_TICKS + 1):
+        source.read(tick(second))
+    assert clock.measurements == 4
+
+
 def test_the_clock_of_the_log_is_brought_to_monotonic(node: MadeUpNode, log: Log) -> None:
-    source = KernelLogSource(node.host, clock_offset=lambda: 50_000_000)
+    source = KernelLogSource(node.host, clock=FakeLogClock(50_000_000))
     now_us = (tick(1).end + 50_000_000) // 1000
     log.say("now", at_us=now_us)
     log.say("half of the boot ago", at_us=now_us // 2)

@@ -1,4 +1,5 @@
-"""The scheduling policy of threads that keep a core: a real-time one lets nobody else in."""
+"""Rows of the processes table: each sampled process once per segment, with the scheduling policy of threads that keep a
+core, since a real-time one lets no other task in."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -40,14 +41,14 @@ def keepers(
     pids: npt.NDArray[np.int32],
     tids: npt.NDArray[np.int32],
     samples_per_core: float,
-    ask: Callable[[int], Scheduling | None] = scheduling_of,
+    read: Callable[[int], Scheduling | None] = scheduling_of,
 ) -> dict[int, Scheduling]:
-    """How the threads that keep a core are scheduled, by process; a real-time thread speaks for its process."""
-    distinct, first, counts = np.unique(tids, return_index=True, return_counts=True)
+    """How the threads that keep a core are scheduled, by process; of several, a real-time thread counts."""
+    found_tids, first, counts = np.unique(tids, return_index=True, return_counts=True)
     found: dict[int, Scheduling] = {}
     for place in np.flatnonzero(counts >= max(1.0, KEEPS * samples_per_core)).tolist():
-        tid, pid = int(distinct[place]), int(pids[first[place]])
-        scheduling = ask(tid) if tid > 0 else None
+        tid, pid = int(found_tids[place]), int(pids[first[place]])
+        scheduling = read(tid) if tid > 0 else None
         if scheduling is not None and (pid not in found or scheduling.policy in _REAL_TIME):
             found[pid] = scheduling
     return found
@@ -56,41 +57,41 @@ def keepers(
 # Reading a process costs about 50 us; in a fork storm the rest waits for the next tick, if it lives that long.
 DESCRIBED_PER_TICK = 64
 KNOWN = 4096
-_NOBODY: Mapping[int, Scheduling] = MappingProxyType({})
+_NO_KEEPERS: Mapping[int, Scheduling] = MappingProxyType({})
 
 
-class ProcessBook:
+class ProcessRows:
     """Describes sampled processes from /proc; what is already gone inherits its parent's cgroup."""
 
     def __init__(self, reader: ProcessReader, names: PodNames) -> None:
         self._reader = reader
         self._names = names
         self._known: dict[int, Processes] = {}
-        self._told: set[int] = set()
+        self._written: set[int] = set()
 
     def changed(self, pids: Iterable[int]) -> None:
         """These are new, or run another program now."""
         for pid in pids:
             self._known.pop(pid, None)
-            self._told.discard(pid)
+            self._written.discard(pid)
 
     def forget(self) -> None:
         """A number may by now belong to another process."""
         self._known.clear()
-        self._told.clear()
+        self._written.clear()
 
     def begin_segment(self) -> None:
-        self._told.clear()
+        self._written.clear()
 
     def rows(
         self,
         time: int,
         seen: Iterable[tuple[int, int | None, str]],
         gone: Set[int],
-        keepers: Mapping[int, Scheduling] = _NOBODY,
+        keepers: Mapping[int, Scheduling] = _NO_KEEPERS,
     ) -> Columns | None:
         """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have; `gone` have ended.
-        `keepers` are told again where they are scheduled otherwise than was told."""
+        `keepers` have another row when their scheduling changed."""
         if len(self._known) > KNOWN:
             self._known.clear()
         rows: list[Processes] = []
@@ -100,8 +101,8 @@ class ProcessBook:
             scheduling = keepers.get(pid)
             if row is not None and scheduling is not None and scheduling != (row.policy, row.rt_priority):
                 row = self._known[pid] = replace(row, time=time, **scheduling._asdict())
-                self._told.discard(pid)
-            if pid in self._told:
+                self._written.discard(pid)
+            if pid in self._written:
                 continue
             if row is None:
                 if pid in gone:
@@ -117,23 +118,23 @@ class ProcessBook:
                     row = replace(row, **scheduling._asdict())
                 self._known[pid] = row
             if row.pod is not None and (row.pod_name is None or row.container_name is None):
-                # A name that wasn't there yet is looked for again when the next segment is told of it.
+                # A name that wasn't there yet is looked up again for the next segment.
                 row = self._known[pid] = self._named(row, row.pod, time)
-            self._told.add(pid)
+            self._written.add(pid)
             rows.append(row)
         return to_columns("processes", rows) if rows else None
 
     def _named(self, row: Processes, pod: str, time: int) -> Processes:
         """With what the node calls its pod and its container."""
-        told = self._names.of(pod, row.container, time)
-        pod_name, container_name = told.pod or row.pod_name, told.container or row.container_name
+        names = self._names.of(pod, row.container, time)
+        pod_name, container_name = names.pod or row.pod_name, names.container or row.container_name
         if (pod_name, container_name) == (row.pod_name, row.container_name):
             return row
-        # What is told only now is a row of now.
+        # A name that is known only now makes a row of now.
         return replace(row, time=time, pod_name=pod_name, container_name=container_name)
 
     def _inherited(self, row: Processes, parent: int | None, name: str) -> Processes:
-        """What the task records told about a process that is gone, and where its parent belongs."""
+        """A process that is gone: what its task records had, and the cgroup of its parent."""
         relative = self._known.get(parent) if parent is not None else None
         if relative is None:
             return replace(row, comm=name, ppid=parent)

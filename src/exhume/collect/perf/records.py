@@ -1,4 +1,5 @@
-"""Records as the kernel lays them out in a ring, decoded many at a time with numpy.
+"""Records as the kernel lays them out in a ring (include/uapi/linux/perf_event.h, enum perf_event_type), decoded many
+at a time with numpy.
 
 Every record is a multiple of eight bytes: a header (u32 type, u16 misc, u16 size), then fields by type.
   sample        pid,tid u32 | time u64 | cpu,reserved u32 | n u64 | n addresses u64
@@ -14,6 +15,12 @@ import numpy.typing as npt
 
 U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
+LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+# A header's highest 16 bits are the size in bytes: this leaves it in 64-bit words.
+_SIZE_SHIFT = np.uint64(51)
+MISC_COMM_EXEC = 1 << 13
+_EXEC = np.uint64(MISC_COMM_EXEC << 32)
 
 
 class RecordType(IntEnum):
@@ -70,6 +77,30 @@ class Records:
         chosen: I64Array = self.starts[self.types == kind]
         return chosen
 
+    def low(self, at: I64Array, word: int = 1) -> U64Array:
+        """The lower half of a word of some records: the pid, in the first behind the header."""
+        values: U64Array = self.words[at + word] & LOW
+        return values
+
+    def high(self, at: I64Array, word: int = 1) -> U64Array:
+        """The upper half of a word: the parent of a FORK or EXIT, the thread of any other."""
+        values: U64Array = self.words[at + word] >> _HALF
+        return values
+
+    def sizes(self, at: I64Array) -> I64Array:
+        """The sizes of some records in 64-bit words."""
+        return (self.words[at] >> _SIZE_SHIFT).astype(np.int64)
+
+    def times(self, at: I64Array) -> U64Array:
+        """The times in the trailers of some records, which must not be samples."""
+        times: U64Array = self.words[at + self.sizes(at) - 2]
+        return times
+
+    def execs(self, at: I64Array) -> I64Array:
+        """Those of some COMM records that an exec wrote."""
+        chosen: I64Array = at[(self.words[at] & _EXEC) != 0]
+        return chosen
+
     def ring_of(self, starts: I64Array) -> npt.NDArray[np.intp]:
         """Which ring each of some records comes from."""
         return np.searchsorted(self.bounds, starts, side="right") - 1
@@ -108,8 +139,8 @@ def walk(*parts: bytes) -> Records:
     words = np.frombuffer(data, dtype="<u8")
     at = np.array(starts, dtype=np.int64)
     heads = words[at]
-    types = (heads & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    lengths = heads >> np.uint64(51)
+    types = (heads & LOW).astype(np.uint32)
+    lengths = heads >> _SIZE_SHIFT
     short = lengths < _LEAST_WORDS[np.minimum(types, len(_LEAST_WORDS) - 1)]
     records = Records(data, words, at, types, np.array(bounds, dtype=np.int64), damaged)
     if not short.any():
@@ -143,7 +174,7 @@ def decode_samples(records: Records) -> RawSamples:
     """All stack samples of a drain, but for those without a callchain or whose callchain runs past its record."""
     at = records.of(RecordType.SAMPLE)
     words = records.words
-    sizes = (words[at] >> np.uint64(51)).astype(np.int64)
+    sizes = records.sizes(at)
     # An absurd count must not wrap into a small one: clip before it becomes signed.
     depth = np.minimum(words[at + 4], np.uint64(1 << 20)).astype(np.int64)
     sound = (depth > 0) & (depth + SAMPLE_WORDS <= sizes)
@@ -155,8 +186,8 @@ def decode_samples(records: Records) -> RawSamples:
     return RawSamples(
         time=words[at + 2],
         cpu=(words[at + 3] & np.uint64(0xFFFF)).astype(np.uint16),
-        pid=(ids & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.int32),
-        tid=(ids >> np.uint64(32)).astype(np.uint32).view(np.int32),
+        pid=(ids & LOW).astype(np.uint32).view(np.int32),
+        tid=(ids >> _HALF).astype(np.uint32).view(np.int32),
         addresses=words[gather],
         first=first,
         depth=depth,
@@ -185,7 +216,7 @@ def throttled_while_busy(records: Records) -> list[int]:
     throttled, before = throttled[before >= 0], before[before >= 0]
     last = records.starts[samples[before]]
     same_ring = records.ring_of(last) == records.ring_of(records.starts[throttled])
-    busy = (records.words[last + 1] & np.uint64(0xFFFFFFFF)) != 0
+    busy = records.low(last) != 0
     return records.per_ring(last[same_ring & busy])
 
 
@@ -194,16 +225,16 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def row_keys(links: U64Array, first: I64Array, depth: I64Array, salt: U64Array) -> U64Array:
+def row_keys(parts: U64Array, first: I64Array, depth: I64Array, salt: U64Array) -> U64Array:
     """A 64-bit key per row of a ragged array: equal rows with equal salt have equal keys, others practically never.
 
-    Each link is mixed with its place in the row and the results are summed, which numpy can do for all rows at once.
-    No row may be empty. The salt tells equal rows apart where they mean different things.
+    Each part is mixed with its place in the row and the results are summed, which numpy can do for all rows at once.
+    No row may be empty. Rows that are equal but mean different things have another salt.
     """
     if not len(first):
         return np.zeros(0, dtype=np.uint64)
-    place = np.arange(len(links), dtype=np.int64) - np.repeat(first, depth)
-    mixed = links + (place.astype(np.uint64) + np.uint64(1)) * _STEP
+    place = np.arange(len(parts), dtype=np.int64) - np.repeat(first, depth)
+    mixed = parts + (place.astype(np.uint64) + np.uint64(1)) * _STEP
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
     mixed ^= mixed >> np.uint64(31)
@@ -211,9 +242,9 @@ def row_keys(links: U64Array, first: I64Array, depth: I64Array, salt: U64Array) 
     return result ^ (result >> np.uint64(29))
 
 
-def chain_keys(samples: RawSamples, links: U64Array, salt: U64Array) -> U64Array:
-    """A key per callchain; `links` are its addresses, or what stands for them."""
-    return row_keys(links, samples.first, samples.depth, salt)
+def chain_keys(samples: RawSamples, parts: U64Array, salt: U64Array) -> U64Array:
+    """A key per callchain; `parts` has one for each address."""
+    return row_keys(parts, samples.first, samples.depth, salt)
 
 
 def has_user_part(samples: RawSamples) -> npt.NDArray[np.bool_]:

@@ -1,9 +1,9 @@
-"""Programs that are started again and again: recognised from the births and ends that the rings tell of anyway.
+"""Programs that are started again and again, recognised from the FORK, COMM and EXIT records of the rings.
 
-A life is a program from its exec (or its fork, where none followed) to its end. Lives of one name under one parent that
-follow each other with short pauses are a loop. Where the kernel tells exit codes, only those that fail are told of: a
+A life is a program from its exec (or its fork, where none followed) to its exit. Lives of one name under one parent
+that follow each other with short pauses are a loop. Where exit codes are known, only loops that fail are reported: a
 script that runs `sleep` once a second is none. In a storm of forks the busiest parents are left out by the array, so
-that the rest stays cheap: what loops by the hundred a second is a storm, and seen elsewhere.
+that the rest stays cheap: what loops by the hundred a second is a storm, and is found elsewhere.
 """
 
 from collections import Counter, deque
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import TRAILER_BYTES, I64Array, Records, RecordType, U64Array
-from exhume.collect.perf.unique import is_among
+from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array
+from exhume.collect.perf.unique import isin
 from exhume.model.clock import NANOS
 from exhume.model.events import RECORDER, RESTART
 from exhume.model.tables import Events
@@ -26,25 +26,21 @@ LONGEST_PAUSE_NS = 60 * NANOS
 LEAST_PACE_NS = NANOS // 10
 # A failure within this time may be an answer, as that of grep or test in a script; a service takes longer to start.
 HELPER_LIFE_NS = NANOS // 20
-# One row tells of all lives since the last.
-TOLD_EVERY_NS = 5 * NANOS
-TOLD_PER_TICK = 8
+# One row has all lives since the last.
+REPORT_EVERY_NS = 5 * NANOS
+REPORTS_PER_TICK = 8
 # More of one parent (or of one name) in a tick are a storm; more in all are not looked at one by one.
 MOST_ALIKE = 24
 MOST_PER_TICK = 256
 ALIVE_KEPT = 4096
 LOOPS_KEPT = 1024
 
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
-_EXEC = np.uint64((1 << 13) << 32)
-
 NameOf = Callable[[int], str | None]
 
 
 @dataclass(slots=True)
 class Life:
-    """A program that ended. `status` is its wait status, None where the kernel doesn't tell."""
+    """A program that ended. `status` is its wait status, None where it is not known."""
 
     pid: int
     born: int
@@ -59,17 +55,17 @@ class Loop:
     comm: str
     parent: int
     lives: deque[Life] = field(default_factory=lambda: deque(maxlen=8))
-    untold: int = 0
-    told_at: int | None = None
+    unreported: int = 0
+    reported_at: int | None = None
     parent_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RestartRows:
     """Rows for the events table, and processes (pid, parent, name) that should be described while they live."""
 
     events: list[Events]
-    asked: list[tuple[int, int | None, str]]
+    processes: list[tuple[int, int | None, str]]
 
 
 class Restarts:
@@ -86,7 +82,7 @@ class Restarts:
         self._alive.clear()
         self._loops.clear()
 
-    def observe(self, now: int, records: Records, failed: Mapping[int, int] | None, name_of: NameOf) -> Told:
+    def observe(self, now: int, records: Records, failed: Mapping[int, int] | None, name_of: NameOf) -> RestartRows:
         """Take in a tick. `failed` are the processes that ended with a failure (None: not known)."""
         changes = [*_births(records), *_programs(records)]
         ends = _ends(records, self._alive.keys() | {pid for pid, *_ in changes})
@@ -102,10 +98,10 @@ class Restarts:
         for pid, starts in begun.items():
             for born, comm, of in starts:
                 self._begin(pid, born, comm, of)
-        told = self._tell(now, name_of)
+        rows = self._report(now, name_of)
         self._bound(now)
         self._failed_before = dict(failed or {})
-        return told
+        return rows
 
     def _begin(self, pid: int, born: int, comm: str | None, parent: int | None) -> None:
         if comm is not None and pid in self._alive:
@@ -117,7 +113,7 @@ class Restarts:
         if begun is None or time - begun[1] > LONGEST_LIFE_NS:
             return
         comm, born, forked_by = begun
-        # One whose parent died first ends under another: it belongs to whoever started it.
+        # One whose parent died first ends under another: it belongs to the process that started it.
         parent = forked_by or parent
         loop = self._loops.get((comm, parent))
         if loop is None:
@@ -130,29 +126,29 @@ class Restarts:
         if last is not None and (born < last.ended or born - last.ended > LONGEST_PAUSE_NS):
             # Several at once, or long after: not one that is started again because it ended.
             loop.lives.clear()
-            loop.untold = 0
+            loop.unreported = 0
         loop.lives.append(Life(pid, born, time, status))
-        loop.untold += 1
+        loop.unreported += 1
 
-    def _tell(self, now: int, name_of: NameOf) -> Told:
-        told = Told([], [])
+    def _report(self, now: int, name_of: NameOf) -> RestartRows:
+        rows = RestartRows([], [])
         for loop in self._loops.values():
-            if len(told.events) >= TOLD_PER_TICK:
+            if len(rows.events) >= REPORTS_PER_TICK:
                 break
-            due = loop.told_at is None or now - loop.told_at >= TOLD_EVERY_NS
-            if not loop.untold or not due or not _is_loop(loop):
+            due = loop.reported_at is None or now - loop.reported_at >= REPORT_EVERY_NS
+            if not loop.unreported or not due or not _is_loop(loop):
                 continue
-            # Whoever is gone by now had a name before.
+            # A parent that is gone by now had a name before.
             loop.parent_name = name_of(loop.parent) or loop.parent_name
-            told.events.append(_event(loop))
-            told.asked.append((loop.parent, None, loop.parent_name or ""))
-            loop.untold, loop.told_at = 0, now
-        looping = {key for key, loop in self._loops.items() if loop.told_at is not None}
+            rows.events.append(_event(loop))
+            rows.processes.append((loop.parent, None, loop.parent_name or ""))
+            loop.unreported, loop.reported_at = 0, now
+        looping = {key for key, loop in self._loops.items() if loop.reported_at is not None}
         if looping:
             for pid, (comm, _, parent) in list(self._alive.items())[-MOST_PER_TICK:]:
-                if (comm, parent) in looping and len(told.asked) < 2 * TOLD_PER_TICK:
-                    told.asked.append((pid, parent, comm or ""))
-        return told
+                if (comm, parent) in looping and len(rows.processes) < 2 * REPORTS_PER_TICK:
+                    rows.processes.append((pid, parent, comm or ""))
+        return rows
 
     def _bound(self, now: int) -> None:
         if len(self._alive) > ALIVE_KEPT:
@@ -191,7 +187,7 @@ def _event(loop: Loop) -> Events:
         text=text,
         pid=last.pid,
         comm=loop.comm,
-        value=float(loop.untold),
+        value=float(loop.unreported),
     )
 
 
@@ -203,11 +199,10 @@ def _ending(status: int) -> str:
 def _births(records: Records) -> list[tuple[int, int, str | None, int | None]]:
     """New processes: pid, time, no name, parent."""
     at = records.of(RecordType.FORK)
-    ids = records.words[at + 1]
-    pids, parents = ids & _LOW, ids >> _HALF
+    pids, parents = records.low(at), records.high(at)
     kept = _rare(parents) & (pids != parents)
     at, pids, parents = at[kept][:MOST_PER_TICK], pids[kept][:MOST_PER_TICK], parents[kept][:MOST_PER_TICK]
-    times = _times(records, at)
+    times = records.times(at)
     return [
         (pid, time, None, parent)
         for pid, time, parent in zip(pids.tolist(), times.tolist(), parents.tolist(), strict=True)
@@ -216,12 +211,11 @@ def _births(records: Records) -> list[tuple[int, int, str | None, int | None]]:
 
 def _programs(records: Records) -> list[tuple[int, int, str | None, int | None]]:
     """Programs that were begun by exec: pid, time, name, no parent."""
-    at = records.of(RecordType.COMM)
-    at = at[(records.words[at] & _EXEC) != 0]
-    # The first eight bytes of the name are enough to tell a storm.
+    at = records.execs(records.of(RecordType.COMM))
+    # The first eight bytes of the name are enough to recognise a storm.
     at = at[_rare(records.words[at + 2])][:MOST_PER_TICK]
-    times = _times(records, at)
-    pids = (records.words[at + 1] & _LOW).tolist()
+    times = records.times(at)
+    pids = records.low(at).tolist()
     return [
         (pid, time, _name(records, place), None)
         for pid, time, place in zip(pids, times.tolist(), at.tolist(), strict=True)
@@ -231,13 +225,11 @@ def _programs(records: Records) -> list[tuple[int, int, str | None, int | None]]
 def _ends(records: Records, wanted: set[int]) -> list[tuple[int, int, int]]:
     """Ends of wanted processes, in the order of time: pid, time, parent."""
     at = records.of(RecordType.EXIT)
-    ids, tids = records.words[at + 1], records.words[at + 2] & _LOW
-    pids = ids & _LOW
-    leaders = pids == tids
-    at, pids, parents = at[leaders], pids[leaders], (ids >> _HALF)[leaders]
-    known = is_among(pids, wanted)
+    at = at[records.low(at) == records.low(at, 2)]
+    pids, parents = records.low(at), records.high(at)
+    known = isin(pids, wanted)
     at, pids, parents = at[known], pids[known], parents[known]
-    times = _times(records, at)
+    times = records.times(at)
     order = np.argsort(times)
     return list(zip(pids[order].tolist(), times[order].tolist(), parents[order].tolist(), strict=True))
 
@@ -247,12 +239,6 @@ def _rare(values: U64Array) -> npt.NDArray[np.bool_]:
     _, members, counts = np.unique(values, return_inverse=True, return_counts=True)
     few: npt.NDArray[np.bool_] = counts[members] <= MOST_ALIKE
     return few
-
-
-def _times(records: Records, at: I64Array) -> U64Array:
-    """The time in each record's trailer."""
-    times: U64Array = records.words[at + (records.words[at] >> np.uint64(51)).astype(np.int64) - 2]
-    return times
 
 
 def _name(records: Records, at: int) -> str:

@@ -1,104 +1,20 @@
-"""CPUs that were away for less than a tick.
-
-Events of a CPU end with it and don't come back with it. The list of online CPUs shows one that is away when it is read;
-one that was back by then is told by the kernel's device events. A suspended machine takes all of its CPUs away without
-saying so, but the clock that counts the suspended time shows it.
-"""
+"""The ring buffers of all CPUs: two for each, opened and closed as CPUs come and go, drained together once a tick."""
 
 import contextlib
-import ctypes
 import errno
 import os
-import re
 import resource
-import socket
-import struct
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from exhume.collect.perf.attr import open_event, sampling_event, task_event, tracepoint_event
+from exhume.collect.perf.hotplug import HotplugWatch
+from exhume.collect.perf.records import Records, lost_counts, walk
 from exhume.collect.perf.ring import Ring, load_fence
 from exhume.collect.perf.tracepoints import Tracepoint
-from exhume.model.clock import MILLIS
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.cpulist import parse_cpulist
 from exhume.procfs.host import Host, ProcFile
-
-_NETLINK_KOBJECT_UEVENT = 15
-_GROUP_OF_THE_KERNEL = 1
-_SO_ATTACH_FILTER = 26
-_LARGEST = 8192
-_OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
-# Only what begins with "offl" gets into the socket: a node that starts containers all day tells of little else.
-_FILTER = (
-    (0x20, 0, 0, 0),  # load the first word
-    (0x15, 0, 1, int.from_bytes(b"offl", "big")),
-    (0x06, 0, 0, 0xFFFFFFFF),  # take it
-    (0x06, 0, 0, 0),  # drop it
-)
-_SUSPENDED_NS = 100 * MILLIS
-
-
-def _suspended_ns() -> int:
-    """The time that the machine has been suspended since it was booted."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
-
-class HotplugWatch:
-    """Tells which CPUs were taken away, whether they are back or not."""
-
-    def __init__(self, suspended_ns: Callable[[], int] = _suspended_ns) -> None:
-        self._suspended_ns = suspended_ns
-        self._suspended = suspended_ns()
-        self._socket: socket.socket | None = None
-        # Without the kernel's word (another kind of network namespace) only the list of CPUs tells.
-        with contextlib.suppress(OSError):
-            self._socket = _listen()
-
-    def went(self, cpus: Collection[int]) -> set[int]:
-        """Those of the CPUs that were taken away since this was last asked."""
-        told = self._told(cpus)
-        suspended, self._suspended = self._suspended, self._suspended_ns()
-        return set(cpus) if self._suspended - suspended > _SUSPENDED_NS else told
-
-    def _told(self, cpus: Collection[int]) -> set[int]:
-        found: set[int] = set()
-        while self._socket is not None:
-            try:
-                match = _OFFLINE.match(self._socket.recv(_LARGEST))
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno == errno.ENOBUFS:
-                    # Some were not told: it may have been any of them.
-                    return set(cpus)
-                self.close()
-                break
-            if match:
-                found.add(int(match[1]))
-        return found.intersection(cpus)
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
-def _listen() -> socket.socket:
-    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    events = socket.socket(socket.AF_NETLINK, kind, _NETLINK_KOBJECT_UEVENT)
-    try:
-        program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in _FILTER))
-        events.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_FILTER), ctypes.addressof(program))
-        )
-        events.bind((0, _GROUP_OF_THE_KERNEL))
-    except OSError:
-        events.close()
-        raise
-    return events
-
 
 # A recorder that is itself starved must not lose what it is there to record.
 HELD_SECONDS = 20
@@ -107,6 +23,8 @@ SAMPLE_BYTES = 250
 # Task records come by the fork, not by the clock: all cores together share this much, within bounds.
 TASK_BYTES_IN_ALL = 64 << 20
 TASK_BYTES_LEAST, TASK_BYTES_MOST = 512 << 10, 4 << 20
+# The longest task record: a mapping, with the longest path.
+TASK_RECORD_BYTES = 4352
 
 
 @dataclass(slots=True)
@@ -123,6 +41,19 @@ class CpuRings:
     def close(self) -> None:
         self.samples.close()
         self.tasks.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A tick's records of all rings; `cpus` are the rings' CPUs, in their order. `whole` is False when task records are
+    missing, or may be: the kernel reports a loss only once there is room again. `fill` is how full the fullest ring of
+    samples was, in permille."""
+
+    cpus: list[int]
+    samples: Records
+    tasks: Records
+    whole: bool
+    fill: int
 
 
 class RingSet:
@@ -203,6 +134,25 @@ class RingSet:
                     raise
                 self._kernel_code = False
         return open_event(task_event(kernel_code=False), pid=-1, cpu=cpu)
+
+    def drain(self) -> Drained:
+        """All records since the last call, also of CPUs that went away meanwhile."""
+        before = list(self)
+        gone = self.follow_hotplug()
+        # A CPU that came back has forked and execed unwatched until now.
+        moved = before != list(self)
+        rings = [*self, *gone]
+        samples = [each.samples.read() for each in rings]
+        tasks = [each.tasks.read() for each in rings]
+        fill = max(
+            (len(part) * 1000 // each.samples.size for part, each in zip(samples, rings, strict=True)), default=0
+        )
+        full = any(len(part) + TASK_RECORD_BYTES > each.tasks.size for part, each in zip(tasks, rings, strict=True))
+        for each in gone:
+            each.close()
+        records = walk(*tasks)
+        whole = not (moved or full or any(records.damaged) or any(lost_counts(records)))
+        return Drained([each.samples.cpu for each in rings], walk(*samples), records, whole, fill)
 
     def start(self) -> None:
         """Begin to sample; until then nothing can overflow."""

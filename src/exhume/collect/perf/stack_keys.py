@@ -1,9 +1,9 @@
-"""What stands for an address when callchains are compared: not where it lies, but what it means.
+"""Stack keys: callchains of one function stack get the same key, whatever the addresses.
 
 The address that was running when the sample was taken differs from sample to sample inside one function, and every
-process has its libraries at other addresses. So an address is taken for its function, or, where that is not known, for
-its place in the file. Callers in the kernel stand for themselves: there are few, and they are the same for all. By
-this a busy node's callchains are nearly all known, also in a fork storm, and only new ones have to be named.
+process has its libraries at other addresses. So the part of a key for an address is its function, or, where that is not
+known, its offset in the file. Callers in the kernel stand for themselves: there are few, and they are the same for all.
+So nearly all callchains of a busy node are known, also in a fork storm, and only new ones need symbolization.
 """
 
 from array import array
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, I64Array, RawSamples, U64Array
-from exhume.collect.perf.unique import groups_of
+from exhume.collect.perf.unique import group_indices
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile
 from exhume.collect.symbols.symbolizer import Symbolizer
 
@@ -22,26 +22,26 @@ from exhume.collect.symbols.symbolizer import Symbolizer
 # are only handed out on request).
 _ADDRESS_BITS = np.uint64(48)
 _ADDRESS_MASK = np.uint64((1 << 48) - 1)
-# Odd multipliers keep the three kinds of meaning apart.
-_PLACE = np.uint64(0xD6E8FEB86659FD93)
+# Odd multipliers keep the three kinds of parts apart.
+_OFFSET = np.uint64(0xD6E8FEB86659FD93)
 _USER_FUNCTION = np.uint64(0xA0761D6478BD642F)
 _KERNEL_FUNCTION = np.uint64(0xE7037ED1A0B428DB)
 _UNMAPPED = np.uint64(1)
-# The lowest bit of a meaning: it belongs to one process alone.
+# The lowest bit of an owner id: it belongs to one process alone.
 _OWN = np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """User addresses of some samples that lie in a mapping: where they stand among the links, the row of the mapping,
-    and the offset in its file."""
+    """User addresses of some samples that lie in a mapping: where they are among the addresses, the row of the
+    mapping, and the offset in its file."""
 
     at: I64Array
     row: I64Array
     offset: U64Array
 
 
-class Places:
+class MappingTable:
     """The mappings of many processes in one sorted table."""
 
     def __init__(self, spaces: Sequence[tuple[AddressSpace, int]]) -> None:
@@ -53,7 +53,7 @@ class Places:
         high = numbers[low] << _ADDRESS_BITS
         files = [file for layout in layouts for file in layout.files]
         # Code that a runtime compiled into memory belongs to its process alone.
-        meanings = [
+        owner_ids = [
             (salt << 1) | 1 if file.maybe_jit else file.number << 1
             for layout, (_, salt) in zip(layouts, spaces, strict=True)
             for file in layout.files
@@ -61,10 +61,10 @@ class Places:
         kept = np.flatnonzero(low)
         self._starts = high + starts[low]
         self._ends = high + _column([layout.ends for layout in layouts])[low]
-        self.meanings: U64Array = np.array(meanings, dtype=np.uint64)[low]
+        self.owner_ids: U64Array = np.array(owner_ids, dtype=np.uint64)[low]
         # Memory without a file has no offsets to go by: there the address itself is the place.
         shifts = (starts - _column([layout.offsets for layout in layouts]))[low]
-        self._shifts = np.where(self.meanings & _OWN, np.uint64(0), shifts)
+        self._shifts = np.where(self.owner_ids & _OWN, np.uint64(0), shifts)
         self.files: list[MappedFile] = [files[place] for place in kept.tolist()]
 
     def locate(self, samples: RawSamples, at: I64Array, space_of: npt.NDArray[np.int64]) -> Located:
@@ -84,35 +84,37 @@ class Places:
         return Located(at[mapped], row, addresses[mapped] - self._shifts[row])
 
 
-def links_of(samples: RawSamples, places: Places, space_of: npt.NDArray[np.int64], symbolizer: Symbolizer) -> U64Array:
-    """What stands for each address of the chains."""
-    links = samples.addresses.copy()
-    markers = links >= CONTEXT_FIRST
+def key_parts(
+    samples: RawSamples, table: MappingTable, space_of: npt.NDArray[np.int64], symbolizer: Symbolizer
+) -> U64Array:
+    """The part of the stack key for each address of the chains."""
+    parts = samples.addresses.copy()
+    markers = parts >= CONTEXT_FIRST
     # What follows a marker was running: in the kernel, or where user code was left.
-    running = np.zeros(len(links), dtype=np.bool_)
+    running = np.zeros(len(parts), dtype=np.bool_)
     running[1:] = markers[:-1] & ~markers[1:]
     # By what the last marker said, not by the address: a frame pointer that led astray gives any number.
-    anchors = np.where(markers, np.arange(len(links)), 0)
+    anchors = np.where(markers, np.arange(len(parts)), 0)
     anchors[samples.first] = samples.first
     last_marker = np.maximum.accumulate(anchors)
-    user = (links[last_marker] == np.uint64(CONTEXT_USER)) & ~markers
+    user = (parts[last_marker] == np.uint64(CONTEXT_USER)) & ~markers
     kernel_at = np.flatnonzero(running & ~user)
-    functions = symbolizer.kernel_functions(links[kernel_at])
+    functions = symbolizer.kernel_functions(parts[kernel_at])
     known = functions >= 0
-    links[kernel_at[known]] = functions[known].astype(np.uint64) * _KERNEL_FUNCTION
-    links[user] = _UNMAPPED
-    located = places.locate(samples, np.flatnonzero(user), space_of)
-    links[located.at] = places.meanings[located.row] * _PLACE + located.offset
+    parts[kernel_at[known]] = functions[known].astype(np.uint64) * _KERNEL_FUNCTION
+    parts[user] = _UNMAPPED
+    located = table.locate(samples, np.flatnonzero(user), space_of)
+    parts[located.at] = table.owner_ids[located.row] * _OFFSET + located.offset
     # All but the running ones are return addresses: the call is the instruction before.
     offsets = located.offset - (~running[located.at]).astype(np.uint64)
-    meanings = places.meanings[located.row]
-    shared = np.flatnonzero((meanings & _OWN) == 0)
-    for group in (shared[places_of] for places_of in groups_of(meanings[shared])):
-        number, functions = symbolizer.file_functions(places.files[located.row[group[0]]], offsets[group])
+    owner_ids = table.owner_ids[located.row]
+    shared = np.flatnonzero((owner_ids & _OWN) == 0)
+    for group in (shared[part] for part in group_indices(owner_ids[shared])):
+        number, functions = symbolizer.file_functions(table.files[located.row[group[0]]], offsets[group])
         known = functions >= 0
-        meaning = np.uint64(number << 32) + functions[known].astype(np.uint64)
-        links[located.at[group[known]]] = meaning * _USER_FUNCTION
-    return links
+        ids = np.uint64(number << 32) + functions[known].astype(np.uint64)
+        parts[located.at[group[known]]] = ids * _USER_FUNCTION
+    return parts
 
 
 def _column(parts: "list[array[int]]") -> U64Array:

@@ -1,4 +1,4 @@
-"""Stacks with names: raw callchains in, stack ids out; each stack and frame told once per segment.
+"""Symbolized stacks: raw callchains in, stack ids out; each stack and frame is written once per segment.
 
 The same callchain is sampled over and over, so chains are known by a key and only new ones are resolved. Two
 generations bound the memory: when the young one is full it becomes the old one, and what is still in use moves back up.
@@ -108,7 +108,7 @@ class Chain:
             running = False
 
 
-class StackBook:
+class StackTable:
     """All stacks in use, and which of them the current segment already has."""
 
     def __init__(self, symbolizer: Symbolizer) -> None:
@@ -117,8 +117,8 @@ class StackBook:
         self._old: dict[int, Stack] = {}
         self._by_id: WeakValueDictionary[int, Stack] = WeakValueDictionary()
         self._kernel: dict[int, Frame] = {}
-        self._told_stacks: set[int] = set()
-        self._told_frames: set[int] = set()
+        self._written_stacks: set[int] = set()
+        self._written_frames: set[int] = set()
         self._new: list[Stack] = []
 
     def find(self, key: int) -> Stack | None:
@@ -129,8 +129,8 @@ class StackBook:
             if stack is None:
                 return None
             self._young[key] = stack
-        if stack.id not in self._told_stacks:
-            self._tell(stack)
+        if stack.id not in self._written_stacks:
+            self._write(stack)
         return stack
 
     def resolve(self, chains: dict[int, Chain], idle_keys: set[int]) -> dict[int, Stack]:
@@ -150,8 +150,8 @@ class StackBook:
             resolved[key] = stack
             if named.settled:
                 self._young[key] = stack
-            if stack.id not in self._told_stacks and not idle:
-                self._tell(stack)
+            if stack.id not in self._written_stacks and not idle:
+                self._write(stack)
         if len(self._young) > GENERATION:
             self._old, self._young = self._young, {}
         return resolved
@@ -185,9 +185,9 @@ class StackBook:
             for key, (_, addresses), frames in zip(wanted, batch, named, strict=True)
         }
 
-    def _tell(self, stack: Stack) -> None:
+    def _write(self, stack: Stack) -> None:
         if not stack.idle:
-            self._told_stacks.add(stack.id)
+            self._written_stacks.add(stack.id)
             self._new.append(stack)
 
     def take_rows(self) -> dict[str, Columns]:
@@ -198,9 +198,9 @@ class StackBook:
         fresh: dict[int, Frame] = {}
         for stack in stacks:
             for frame in stack.frames:
-                if frame.id not in self._told_frames:
+                if frame.id not in self._written_frames:
                     fresh[frame.id] = frame
-        self._told_frames.update(fresh)
+        self._written_frames.update(fresh)
         rows: dict[str, Columns] = {
             "stacks": {
                 "stack": [stack.id for stack in stacks],
@@ -218,12 +218,12 @@ class StackBook:
         return rows
 
     def begin_segment(self) -> None:
-        """From now on everything has to be told again."""
-        self._told_stacks.clear()
-        self._told_frames.clear()
+        """A new segment has to stand alone: everything is written again."""
+        self._written_stacks.clear()
+        self._written_frames.clear()
 
     def forget(self) -> None:
-        """Give memory back; everything in use is resolved anew."""
+        """Give memory back; everything in use is resolved again."""
         self._young.clear()
         self._old.clear()
         self._kernel.clear()

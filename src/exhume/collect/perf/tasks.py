@@ -1,8 +1,9 @@
-"""The executable mappings that processes made in a tick, decoded by the array and told in runs.
+"""Names and program images of every thread, followed through the FORK, COMM, EXIT and MMAP2 records of a tick.
 
-Loading one program makes five to ten mappings, and a fork storm loads a thousand programs a second. A run is what one
-process mapped without a fork or exec of its own in between: it can be applied at once, and the order of everything
-else that matters is kept.
+A sample is named by what its thread was called and what its process ran at that time, also when the process has since
+gone or run another program. Loading one program makes five to ten mappings, and a fork storm loads a thousand programs
+a second, so mappings are decoded by the array and applied in runs: what one process mapped without a fork or exec of
+its own in between, which keeps the order of everything that matters.
 """
 
 import contextlib
@@ -16,14 +17,12 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import TRAILER_BYTES, I64Array, Records, RecordType, U64Array, row_keys
-from exhume.collect.perf.unique import distinct, is_among
+from exhume.collect.perf.records import MISC_COMM_EXEC, TRAILER_BYTES, I64Array, Records, RecordType, U64Array, row_keys
+from exhume.collect.perf.unique import isin, unique
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 from exhume.model.clock import NANOS
 from exhume.procfs.host import Host
 
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 # In 64-bit words: where the path begins, and how much of the record is not the path.
 _PATH_AT = 9
 _NOT_PATH = _PATH_AT + TRAILER_BYTES // 8
@@ -31,6 +30,20 @@ _FILES_KEPT = 4096
 _PATH_BYTES_KEPT = 1 << 20
 # What one process may map in a tick: the dynamic loader maps a few dozen files, the largest programs some hundred.
 _MAX_OF_PROCESS = 2048
+# type, misc, size, pid, then tid or parent; the child's and the parent's thread.
+_HEAD = struct.Struct("<IHHII")
+_THREADS = struct.Struct("<II")
+_time_of = itemgetter(0)
+# Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
+# which they end. Those that live on can always be read from /proc instead.
+UNSAMPLED_KEPT = 512
+# The name of a thread that was sampled when it no longer had one.
+EXITING = "(exiting)"
+SAMPLED_KEPT = 2048
+# A thread's name is read again where it was dropped; more than this would be a leak, not a node.
+NAMES_KEPT = 32768
+# How often a process with too many mappings is read from /proc.
+READ_AGAIN_NS = 60 * NANOS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class MapRuns:
         self._skipped: Counter[int] = Counter()
 
     def take_skipped(self) -> Counter[int]:
-        """How many records were left out since this was last called, by process."""
+        """How many records were left out since the last call, by process."""
         skipped, self._skipped = self._skipped, Counter()
         return skipped
 
@@ -64,8 +77,8 @@ class MapRuns:
         if total > _MAX_OF_PROCESS:
             maps = self._bounded(parts, maps)
             total = sum(len(at) for at in maps)
-        pids = np.concatenate([r.words[at + 1] & _LOW for (r, _), at in zip(parts, maps, strict=True)])
-        times = np.concatenate([_times(r, at) for (r, _), at in zip(parts, maps, strict=True)])
+        pids = np.concatenate([r.low(at) for (r, _), at in zip(parts, maps, strict=True)])
+        times = np.concatenate([r.times(at) for (r, _), at in zip(parts, maps, strict=True)])
         columns = [
             np.concatenate([r.words[at + word] for (r, _), at in zip(parts, maps, strict=True)]) for word in (2, 3, 4)
         ]
@@ -84,7 +97,7 @@ class MapRuns:
 
     def _bounded(self, parts: list[tuple[Records, I64Array]], maps: list[I64Array]) -> list[I64Array]:
         """The records without those of a process that made too many."""
-        pids = np.concatenate([r.words[at + 1] & _LOW for (r, _), at in zip(parts, maps, strict=True)])
+        pids = np.concatenate([r.low(at) for (r, _), at in zip(parts, maps, strict=True)])
         kept = np.ones(len(pids), dtype=np.bool_)
         found, counts = np.unique(pids, return_counts=True)
         for pid, seen in zip(found.tolist(), counts.tolist(), strict=True):
@@ -99,19 +112,19 @@ class MapRuns:
         if not len(at):
             return []
         words = records.words
-        sizes = (words[at] >> np.uint64(51)).astype(np.int64)
+        sizes = records.sizes(at)
         depth = np.maximum(sizes - _NOT_PATH, 1)
         first = np.cumsum(depth) - depth
         gather = np.repeat(at + _PATH_AT - first, depth) + np.arange(int(depth.sum()), dtype=np.int64)
         identity = words[at + 5] * np.uint64(31) + words[at + 6] * np.uint64(1_000_003) + words[at + 7]
         keys = row_keys(words[gather], first, depth, identity)
-        unique, index, inverse = distinct(keys)
+        found, index, inverse = unique(keys)
         if len(self._files) > _FILES_KEPT or self._path_bytes > _PATH_BYTES_KEPT:
             self._files.clear()
             self._path_bytes = 0
         files = [
             self._files.get(key) or self._new_file(key, records, int(at[place]), int(sizes[place]))
-            for key, place in zip(unique.tolist(), index.tolist(), strict=True)
+            for key, place in zip(found.tolist(), index.tolist(), strict=True)
         ]
         return [files[place] for place in inverse.tolist()]
 
@@ -126,14 +139,8 @@ class MapRuns:
 
 
 def _of_kind(records: Records, at: I64Array, kind: RecordType) -> I64Array:
-    chosen: I64Array = at[(records.words[at] & _LOW) == kind]
+    chosen: I64Array = at[records.low(at, 0) == kind]
     return chosen
-
-
-def _times(records: Records, at: I64Array) -> U64Array:
-    """The time in each record's trailer."""
-    times: U64Array = records.words[at + (records.words[at] >> np.uint64(51)).astype(np.int64) - 2]
-    return times
 
 
 def _runs(pids: U64Array, times: U64Array, parts: list[tuple[Records, I64Array]]) -> tuple[I64Array, list[int]]:
@@ -142,35 +149,17 @@ def _runs(pids: U64Array, times: U64Array, parts: list[tuple[Records, I64Array]]
     for records, at in parts:
         named = _of_kind(records, at, RecordType.COMM)
         forked = _of_kind(records, at, RecordType.FORK)
-        enders.append((records.words[named + 1] & _LOW, _times(records, named)))
-        forked_times = _times(records, forked)
-        enders.append((records.words[forked + 1] >> _HALF, forked_times))
+        enders.append((records.low(named), records.times(named)))
+        forked_times = records.times(forked)
+        enders.append((records.high(forked), forked_times))
         # The child's number may have been another's earlier in the tick.
-        enders.append((records.words[forked + 1] & _LOW, forked_times))
+        enders.append((records.low(forked), forked_times))
     all_pids = np.concatenate([pids, *(ender[0] for ender in enders)])
     order = np.lexsort((np.concatenate([times, *(ender[1] for ender in enders)]), all_pids))
     is_map = order < len(pids)
     begins = is_map.copy()
     begins[1:] &= (all_pids[order][1:] != all_pids[order][:-1]) | ~is_map[:-1]
     return order[is_map], np.flatnonzero(begins[is_map]).tolist()
-
-
-MISC_COMM_EXEC = 1 << 13
-# type, misc, size, pid, then tid or parent; the child's and the parent's thread.
-_HEAD = struct.Struct("<IHHII")
-_THREADS = struct.Struct("<II")
-_time_of = itemgetter(0)
-_EXEC = np.uint64(MISC_COMM_EXEC << 32)
-# Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
-# which they end. Those that live on can always be read from /proc instead.
-UNSAMPLED_KEPT = 512
-# The name of a thread that was sampled when it no longer had one.
-EXITING = "(exiting)"
-SAMPLED_KEPT = 2048
-# A thread's name is asked for again where it was dropped; more than this would be a leak, not a node.
-NAMES_KEPT = 32768
-# How often a process with too many mappings is read from /proc.
-READ_AGAIN_NS = 60 * NANOS
 
 
 @dataclass(slots=True)
@@ -181,13 +170,13 @@ class Image:
     salt: int
 
 
-# Stands for a process that ended before anything could be learnt about it; it is not asked about again.
+# Stands for a process that ended before anything could be learnt about it; it is not looked up again.
 _UNKNOWN = Image(AddressSpace(0), 0)
 
 
-class Unasked:
-    """An image that nobody has asked about yet. A process shares it with its children until one of them changes
-    its own; any that still has it can tell what it is."""
+class LazyImage:
+    """An image that was not read from /proc yet. A process shares it with its children until one of them changes its
+    own; it can be read from any that still has it."""
 
     __slots__ = ("holder", "image")
 
@@ -204,18 +193,18 @@ class Tasks:
         self._salts = count(1)
         self._map_runs = MapRuns()
         # With the time from which on, newest last; the first goes back for ever. More than one only within a tick.
-        self._images: OrderedDict[int, list[tuple[int, Image | Unasked]]] = OrderedDict()
+        self._images: OrderedDict[int, list[tuple[int, Image | LazyImage]]] = OrderedDict()
         self._names: dict[int, list[tuple[int, str]]] = {}
         self._parents: dict[int, int] = {}
         self._sampled: set[int] = set()
         self._ended_threads: set[int] = set()
-        # Threads that changed their name in this tick: /proc can't tell what they were called before.
+        # Threads that changed their name in this tick: /proc no longer has what they were called before.
         self._renamed: set[int] = set()
         self._began: list[int] = []
         # Mappings that were left out, by process, and when each that had too many was last read from /proc.
         self._skipped: Counter[int] = Counter()
         self._read_again: dict[int, int] = {}
-        # Processes that ended in this tick: /proc need not be asked about them.
+        # Processes that ended in this tick: /proc has nothing of them.
         self.gone: set[int] = set()
 
     def apply(self, drained: Iterable[Records], sampled_pids: Iterable[int]) -> None:
@@ -225,16 +214,15 @@ class Tasks:
         keep = _relevant_pids(parts, sampled_pids) | _traced_pids(parts)
         kept = [(part, _task_records(part, keep, self.gone)) for part in parts]
         self._renamed = _renamed(kept)
-        told: list[tuple[int, int, bytes, MapRun | None]] = [
+        changes: list[tuple[int, int, bytes, MapRun | None]] = [
             (run.time, 0, b"", run) for run in self._map_runs.decode(kept)
         ]
         for part, starts in kept:
-            others = starts[(part.words[starts] & _LOW) != RecordType.MMAP2]
-            ends = others + (part.words[others] >> np.uint64(51)).astype(np.int64)
-            times = part.words[ends - 2].tolist()
-            told.extend((time, at, part.data, None) for time, at in zip(times, (others * 8).tolist(), strict=True))
-        told.sort(key=_time_of)
-        for time, at, data, run in told:
+            others = starts[part.low(starts, 0) != RecordType.MMAP2]
+            times = part.times(others).tolist()
+            changes.extend((time, at, part.data, None) for time, at in zip(times, (others * 8).tolist(), strict=True))
+        changes.sort(key=_time_of)
+        for time, at, data, run in changes:
             if run is None:
                 self._take(time, at, data)
             else:
@@ -256,10 +244,10 @@ class Tasks:
     def _exec(self, time: int, pid: int) -> None:
         images = self._images.get(pid)
         if images is None:
-            # What it ran before can't be asked about any more.
+            # What it ran before can't be read any more.
             images = self._images[pid] = [(0, _UNKNOWN)]
         before = images[-1][1]
-        if isinstance(before, Unasked) or before is _UNKNOWN:
+        if isinstance(before, LazyImage) or before is _UNKNOWN:
             parent = self._parents.get(pid)
             space = AddressSpace(pid, (parent,) if parent else ())
         else:
@@ -279,12 +267,12 @@ class Tasks:
         self._parents[pid] = parent
         images = self._images.get(parent)
         if images is None:
-            images = self._images[parent] = [(0, Unasked(parent))]
+            images = self._images[parent] = [(0, LazyImage(parent))]
         image = images[-1][1]
         if image is _UNKNOWN:
-            child: Image | Unasked = Unasked(pid)
+            child: Image | LazyImage = LazyImage(pid)
         else:
-            child = image if isinstance(image, Unasked) else Image(image.space.fork(pid), image.salt)
+            child = image if isinstance(image, LazyImage) else Image(image.space.fork(pid), image.salt)
         self._images.setdefault(pid, []).append((time, child))
         self._began.append(pid)
 
@@ -293,9 +281,9 @@ class Tasks:
         if images is None:
             return
         began, image = images[-1]
-        if isinstance(image, Unasked):
+        if isinstance(image, LazyImage):
             # From here on it is another image than that of its relatives.
-            images[-1] = (began, Unasked(run.pid))
+            images[-1] = (began, LazyImage(run.pid))
             return
         if image is _UNKNOWN:
             return
@@ -305,13 +293,13 @@ class Tasks:
             if run.time - self._read_again.get(run.pid, -READ_AGAIN_NS) >= READ_AGAIN_NS:
                 # The kernel records no munmap: most of what is known may be gone, and /proc has the rest.
                 self._read_again[run.pid] = run.time
-                images[-1] = (began, Unasked(run.pid))
+                images[-1] = (began, LazyImage(run.pid))
                 return
         # What the addresses mean has changed, so what was concluded from them before must not be reused.
         image.salt = next(self._salts)
 
     def take_skipped(self) -> Counter[int]:
-        """How many mappings were left out since this was last called, by process."""
+        """How many mappings were left out since the last call, by process."""
         skipped, self._skipped = self._skipped + self._map_runs.take_skipped(), Counter()
         return skipped
 
@@ -323,24 +311,24 @@ class Tasks:
             images = self._images[pid] = [(0, self._from_proc(pid) or _UNKNOWN)]
         index = _last_before(images, time)
         began, image = images[index]
-        if isinstance(image, Unasked):
-            image = self._ask(image, pid)
+        if isinstance(image, LazyImage):
+            image = self._load(image, pid)
             images[index] = (began, image)
         return image if image is not _UNKNOWN else None
 
-    def _ask(self, unasked: Unasked, pid: int) -> Image:
+    def _load(self, lazy: LazyImage, pid: int) -> Image:
         """What an image is, from one that still has it."""
-        if unasked.image is None:
-            for holder in dict.fromkeys((pid, unasked.holder)):
+        if lazy.image is None:
+            for holder in dict.fromkeys((pid, lazy.holder)):
                 images = self._images.get(holder)
-                image = self._from_proc(holder) if images and images[-1][1] is unasked else None
+                image = self._from_proc(holder) if images and images[-1][1] is lazy else None
                 if image is not None:
-                    unasked.image = image
+                    lazy.image = image
                     break
             else:
                 return _UNKNOWN
         # A copy: what the others map from now on is theirs.
-        return Image(unasked.image.space.fork(pid), unasked.image.salt)
+        return Image(lazy.image.space.fork(pid), lazy.image.salt)
 
     def changed_image(self, pid: int) -> bool:
         """Whether the process ran more than one program within the current tick."""
@@ -351,7 +339,7 @@ class Tasks:
         return len(self._names.get(tid, ())) > 1
 
     def take_began(self) -> list[int]:
-        """The processes that began, or began another program, since this was last asked."""
+        """The processes that began, or began another program, since the last call."""
         began, self._began = self._began, []
         return began
 
@@ -426,7 +414,7 @@ class Tasks:
         return None
 
 
-def _last_before(entries: list[tuple[int, Image | Unasked]] | list[tuple[int, str]], time: int) -> int:
+def _last_before(entries: list[tuple[int, Image | LazyImage]] | list[tuple[int, str]], time: int) -> int:
     index = len(entries) - 1
     while index > 0 and entries[index][0] > time:
         index -= 1
@@ -437,14 +425,9 @@ def _text(raw: bytes) -> str:
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
-def _pids(part: Records, kind: RecordType) -> npt.NDArray[np.uint64]:
-    result: npt.NDArray[np.uint64] = part.words[part.of(kind) + 1]
-    return result
-
-
 def _traced_pids(parts: list[Records]) -> set[int]:
     """Those that did what a tracepoint records: its rows name them, also when they were too brief to be sampled."""
-    return {pid for part in parts for pid in (_pids(part, RecordType.SAMPLE) & _LOW).tolist()}
+    return {pid for part in parts for pid in part.low(part.of(RecordType.SAMPLE)).tolist()}
 
 
 def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
@@ -458,13 +441,13 @@ def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
     births: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = []
     for part in parts:
         at = part.of(RecordType.EXIT)
-        pids, tids = part.words[at + 1] & _LOW, part.words[at + 2] & _LOW
+        pids, tids = part.low(at), part.low(at, 2)
         threads.update(tids.tolist())
         leaders = at[pids == tids]
-        exits.append((part.words[leaders + 1] & _LOW, _times(part, leaders)))
+        exits.append((part.low(leaders), part.times(leaders)))
         forked, named = part.of(RecordType.FORK), part.of(RecordType.COMM)
-        began = np.concatenate([forked, named[(part.words[named] & _EXEC) != 0]])
-        births.append((part.words[began + 1] & _LOW, _times(part, began)))
+        began = np.concatenate([forked, part.execs(named)])
+        births.append((part.low(began), part.times(began)))
     if not threads:
         return set(), set()
     pids, times = (np.concatenate(column) for column in zip(*exits, strict=True))
@@ -482,28 +465,27 @@ def _relevant_pids(parts: list[Records], sampled_pids: Iterable[int]) -> set[int
     """Pids to keep in any case: those that were sampled, and the parents that they were forked from."""
     # A task that is being reaped is sampled with the pid -1.
     keep = {pid for pid in sampled_pids if pid >= 0}
-    forks = [_pids(part, RecordType.FORK) for part in parts]
-    if forks:
-        ids = np.concatenate(forks)
-        children, parents = ids & _LOW, ids >> _HALF
+    if parts:
+        forks = [(part, part.of(RecordType.FORK)) for part in parts]
+        children = np.concatenate([part.low(at) for part, at in forks])
+        parents = np.concatenate([part.high(at) for part, at in forks])
         # A sampled child may have forked from one that did: two generations cover a shell's pipelines.
         for _ in range(2):
-            keep.update(parents[is_among(children, keep)].tolist())
+            keep.update(parents[isin(children, keep)].tolist())
     return keep
 
 
 def _task_records(part: Records, keep: set[int], ended: set[int]) -> npt.NDArray[np.int64]:
     """Where the records lie that matter: all of a sampled process, and those of any other that lives on."""
     kinds = (RecordType.FORK, RecordType.COMM, RecordType.MMAP2)
-    at = part.starts[is_among(part.types, kinds)]
-    pids = part.words[at + 1] & _LOW
-    return at[is_among(pids, keep) | ~is_among(pids, ended)]
+    at = part.starts[isin(part.types, kinds)]
+    pids = part.low(at)
+    return at[isin(pids, keep) | ~isin(pids, ended)]
 
 
 def _renamed(kept: list[tuple[Records, npt.NDArray[np.int64]]]) -> set[int]:
     """The threads that some records give a new name."""
     renamed: set[int] = set()
     for part, at in kept:
-        named = at[(part.words[at] & _LOW) == RecordType.COMM]
-        renamed.update((part.words[named + 1] >> _HALF).tolist())
+        renamed.update(part.high(_of_kind(part, at, RecordType.COMM)).tolist())
     return renamed

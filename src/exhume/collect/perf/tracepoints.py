@@ -1,6 +1,6 @@
-"""Where tracepoints are described. Where tracefs is not mounted, a mount that only this process can see."""
+"""Tracepoints: where tracefs describes them (mounted, or in a mount that only this process can see), how their records
+are laid out on this kernel, and the rows that they become."""
 
-import contextlib
 import os
 import re
 import struct
@@ -13,12 +13,9 @@ import numpy as np
 
 from exhume.collect.perf.attr import call, numbers
 from exhume.collect.perf.records import Records, RecordType
-from exhume.collect.source import NOTHING, TickRows
-from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
+from exhume.model.tables import CgroupEvents, Events
 from exhume.procfs.host import Host
-from exhume.procfs.pid_status import status_values
 
 _FSCONFIG_CMD_CREATE = 6
 _CLOEXEC = 1
@@ -110,6 +107,13 @@ def load_tracepoint(tracefs: Path, name: str) -> Tracepoint | None:
         return None
 
 
+def load_tracepoints(host: Host) -> list[Tracepoint]:
+    """Those of the recorded tracepoints that this kernel has and lets us read."""
+    tracefs = find_tracefs(host)
+    found = [load_tracepoint(tracefs, name) for name in WANTED] if tracefs else []
+    return [tracepoint for tracepoint in found if tracepoint]
+
+
 NameOf = Callable[[int, int, int], str]
 
 
@@ -170,148 +174,3 @@ def _timeout_row(fields: dict[str, int | str], time: int) -> Events:
 def _number(fields: dict[str, int | str], name: str) -> int:
     value = fields.get(name, 0)
     return value if isinstance(value, int) else 0
-
-
-_PREFIX = "exhume-"
-# A kernel buffer of this size a core holds about two thousand events; the kernel's own choice is 1.4 MiB.
-_BUFFER_KB = 256
-_CHUNK = 1 << 16
-# The name may hold anything, also dashes; behind the last one is the thread. A thread group may follow in parentheses.
-_LINE = re.compile(
-    rb"\s*(?P<comm>.+)-(?P<tid>\d+)\s+(?:\([^)]*\)\s+)?\[\d+\]\s+(?:\S+\s+)?(?P<seconds>\d+)\.(?P<fraction>\d+):\s"
-    rb"(?P<event>cgroup_\w+): root=(?P<root>-?\d+) id=(?P<id>\d+) level=(?P<level>\d+) path=(?P<path>.*)"
-)
-_LOST = re.compile(rb"CPU:(?P<cpu>\d+) \[LOST (?P<count>\d+) EVENTS\]")
-
-
-class CgroupTraceSource:
-    """Rows of cgroup_events from a private tracing instance."""
-
-    name = "cgroup-trace"
-
-    def __init__(self, host: Host, tracefs: Path | None = None) -> None:
-        self._host = host
-        tracefs = tracefs or find_tracefs(host)
-        if tracefs is None:
-            raise _unavailable("tracefs can't be reached")
-        remove_leftovers(tracefs / "instances", host)
-        self._instance = tracefs / "instances" / f"{_PREFIX}{os.getpid()}"
-        self._rest = b""
-        try:
-            self._instance.mkdir()
-        except OSError as error:
-            raise _unavailable(f"no tracing instance can be made ({error.strerror})") from error
-        try:
-            self._pipe = self._begin()
-        except OSError as error:
-            self._remove()
-            raise _unavailable(f"the tracing instance can't be used ({error.strerror})") from error
-
-    def _begin(self) -> int:
-        (self._instance / "trace_clock").write_text("mono")
-        (self._instance / "buffer_size_kb").write_text(str(_BUFFER_KB))
-        pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            for event in CGROUP_OPERATIONS:
-                (self._instance / "events/cgroup" / event / "enable").write_text("1")
-        except OSError:
-            os.close(pipe)
-            raise
-        return pipe
-
-    def read(self, tick: Tick) -> TickRows:
-        if tick.nanos <= 0:
-            return NOTHING
-        events, losses = parse_trace(self._drain())
-        rows: dict[str, Columns] = {}
-        if events:
-            groups: dict[int, int] = {}
-            for event in events:
-                if event.pid is not None:
-                    if event.pid not in groups:
-                        groups[event.pid] = self._process_of(event.pid)
-                    event.pid = groups[event.pid]
-            events.sort(key=lambda event: event.time)
-            rows["cgroup_events"] = to_columns("cgroup_events", events)
-        if losses:
-            text = "the tracing buffer was full: cgroup events were not written"
-            rows["losses"] = to_columns(
-                "losses", [Losses(tick.start, self.name, "lost-cgroup-events", n, text, cpu) for cpu, n in losses]
-            )
-        return rows
-
-    def _drain(self) -> bytes:
-        """All whole lines since the last time."""
-        chunks = [self._rest]
-        with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self._pipe, _CHUNK):
-                chunks.append(chunk)
-        lines, newline, self._rest = b"".join(chunks).rpartition(b"\n")
-        return lines + newline
-
-    def _process_of(self, tid: int) -> int:
-        """The process of a thread, which is all that the trace tells; the thread itself where it is gone."""
-        try:
-            status = (self._host.proc / str(tid) / "status").read_bytes()
-        except OSError:
-            return tid
-        return next(iter(status_values(status, b"Tgid")), tid)
-
-    def close(self) -> None:
-        if self._pipe >= 0:
-            os.close(self._pipe)
-            self._pipe = -1
-            self._remove()
-
-    def _remove(self) -> None:
-        # What can't be removed now is removed by the next recorder.
-        with contextlib.suppress(OSError):
-            self._instance.rmdir()
-
-
-def parse_trace(text: bytes) -> tuple[list[CgroupEvents], list[tuple[int, int]]]:
-    """Cgroup events in the text of a trace pipe (with the thread for the pid), and what each core lost."""
-    events: list[CgroupEvents] = []
-    losses: list[tuple[int, int]] = []
-    for line in text.split(b"\n"):
-        found = _LINE.fullmatch(line)
-        if found is None:
-            lost = _LOST.match(line)
-            if lost:
-                losses.append((int(lost["cpu"]), int(lost["count"])))
-            continue
-        op = CGROUP_OPERATIONS.get(found["event"].decode())
-        if op is None:
-            continue
-        comm = found["comm"].decode("utf-8", "replace")
-        events.append(
-            CgroupEvents(
-                time=int(found["seconds"]) * NANOS + int(found["fraction"].ljust(9, b"0")[:9]),
-                hierarchy=int(found["root"]),
-                op=op,
-                id=int(found["id"]),
-                level=int(found["level"]),
-                path=found["path"].decode("utf-8", "replace"),
-                pid=int(found["tid"]),
-                # What the kernel writes for a thread whose name it did not keep.
-                comm=None if comm == "<...>" else comm,
-            )
-        )
-    return events, losses
-
-
-def remove_leftovers(instances: Path, host: Host) -> None:
-    """Remove the instances of recorders that are gone. One that is in use refuses to be removed."""
-    with contextlib.suppress(OSError):
-        for instance in list(instances.iterdir()):
-            pid = instance.name.removeprefix(_PREFIX)
-            ours = instance.name.startswith(_PREFIX) and pid.isascii() and pid.isdigit()
-            if ours and (int(pid) == os.getpid() or not (host.proc / pid).exists()):
-                with contextlib.suppress(OSError):
-                    instance.rmdir()
-
-
-def _unavailable(reason: str) -> SourceUnavailable:
-    return SourceUnavailable(
-        "cgroup-trace", reason, "run as root with tracefs mounted and writable at /sys/kernel/tracing"
-    )

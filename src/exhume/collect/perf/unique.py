@@ -1,5 +1,5 @@
-"""Distinct values, groups and membership. numpy has functions for these, but they load its masked arrays when first
-called, which would cost the recorder 40 ms and 4 MB at its start."""
+"""unique, group_indices and isin for integers: numpy's own load its masked arrays when first called, which costs 40 ms
+and 4 MB at the recorder's start."""
 
 from collections.abc import Collection
 from typing import NamedTuple, TypeVar
@@ -10,7 +10,7 @@ import numpy.typing as npt
 _Number = TypeVar("_Number", np.int32, np.int64, np.uint32, np.uint64)
 
 
-class Distinct(NamedTuple):
+class Unique(NamedTuple):
     """The distinct values in ascending order, where each first stands, and for every place which of them it holds."""
 
     values: npt.NDArray[np.uint64]
@@ -18,16 +18,16 @@ class Distinct(NamedTuple):
     which: npt.NDArray[np.int64]
 
 
-def distinct(values: npt.NDArray[np.uint64]) -> Distinct:
+def unique(values: npt.NDArray[np.uint64]) -> Unique:
     """The distinct values of an array."""
     order, begins = _sorted_runs(values)
     which = np.empty(len(values), dtype=np.int64)
     which[order] = np.cumsum(begins) - 1
     first = order[begins]
-    return Distinct(values[first], first, which)
+    return Unique(values[first], first, which)
 
 
-def groups_of(values: npt.NDArray[_Number]) -> list[npt.NDArray[np.int64]]:
+def group_indices(values: npt.NDArray[_Number]) -> list[npt.NDArray[np.int64]]:
     """Where each distinct value stands: one array of places a value, each in ascending order."""
     if not len(values):
         return []
@@ -35,7 +35,7 @@ def groups_of(values: npt.NDArray[_Number]) -> list[npt.NDArray[np.int64]]:
     return np.split(order, np.flatnonzero(begins)[1:])
 
 
-def is_among(values: npt.NDArray[_Number], chosen: Collection[int]) -> npt.NDArray[np.bool_]:
+def isin(values: npt.NDArray[_Number], chosen: Collection[int]) -> npt.NDArray[np.bool_]:
     """Which of the values are among the chosen ones."""
     if not chosen:
         return np.zeros(len(values), dtype=np.bool_)

@@ -1,11 +1,8 @@
-"""How many cgroups the kernel keeps, how many are visible, and so how many are dying: removed, but not released.
-
-v1 has no count of the dying, so it is the kernel's count minus the visible directories. v2 counts them itself, for
-each subtree. A removed cgroup takes some 40 ms to be released even when nothing holds it, so a count says something
-only when the next one confirms it.
-"""
+"""How many cgroups the kernel has, how many are visible and how many are dying, every ten seconds; and, where no
+tracepoint counts them, how many were made meanwhile (churn)."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +12,21 @@ from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
+from exhume.model.tables import Losses
 from exhume.procfs.host import Host, subdirectories
 
 _EVERY_S = 10.0
 _FIRST_SLICE_NS = 8 * MILLIS
 _SLICE_NS = 4 * MILLIS
-# Until there is a first count, it may cost more: without it nobody knows how many are alive.
+# Until there is a first count, it may cost more: without it the number of live ones is unknown.
 _EARLY_SLICE_NS = 12 * MILLIS
 # A tree that is too large for one slice and that tracepoints keep current is checked against the files this often.
 _RECONCILE_S = 60.0
 _PARENT_LEVELS = 3
 _PARENTS_AT_MOST = 512
+
+# Losses of a source that traces cgroups by which a mkdir or rmdir may have been missed.
+MISSED_EVENTS = frozenset(("lost-task-records", "damaged-task-bytes", "lost-cgroup-events", "source-failed"))
 
 CountRow = tuple[str, str, int | None, int | None, int | None]
 
@@ -76,8 +77,8 @@ class CgroupSource:
 class MemoryHierarchy:
     """The memory hierarchy of v1: the kernel's count, and the directories that can be seen.
 
-    The two have to be of the same moment. A tree that is walked within one tick gives that; a larger one does when its
-    makings and removals are told by tracepoints (`follow`), or when the kernel's count stood still meanwhile. Else the
+    The two have to be of the same moment. A tree that is walked within one tick gives that; a larger one does when
+    tracepoints report its mkdirs and rmdirs (`follow`), or when the kernel's count stood still meanwhile. Else the
     visible ones are unknown.
     """
 
@@ -107,11 +108,11 @@ class MemoryHierarchy:
             self.tree.removed(path)
 
     def follow_from_now(self) -> None:
-        """Tracepoints are on: from here every mkdir and rmdir is told to `follow`."""
+        """Tracepoints are on: from here `follow` is called for every mkdir and rmdir."""
         self._following = True
 
     def lost_track(self) -> None:
-        """Tracepoints were lost, or are off: only another walk can tell what is there."""
+        """Events were lost: only another walk can find what is there."""
         self._following = self._followed_since_begin = self._current = False
 
     def read(self, tick: Tick) -> list[CountRow]:
@@ -147,6 +148,29 @@ class MemoryHierarchy:
 
     def close(self) -> None:
         self._counter.close()
+
+
+class CgroupFollower:
+    """Feeds the mkdirs and rmdirs that a source traces to the memory hierarchy of v1, whose count stays current without
+    walking it."""
+
+    def __init__(self, memory: MemoryHierarchy) -> None:
+        self._memory = memory
+        self._hierarchy: int | None = None
+        memory.follow_from_now()
+
+    def observe(self, rows: TickRows, losses: Sequence[Losses]) -> None:
+        """Take in a tick of the tracing source."""
+        if self._hierarchy is None:
+            self._hierarchy = self._memory.hierarchy_id
+        if any(loss.kind in MISSED_EVENTS for loss in losses):
+            self._memory.lost_track()
+            self._memory.follow_from_now()
+        if "cgroup_events" in rows:
+            events = rows["cgroup_events"]
+            for hierarchy, op, path in zip(events["hierarchy"], events["op"], events["path"], strict=True):
+                if hierarchy == self._hierarchy:
+                    self._memory.follow(op, path)
 
 
 class UnifiedHierarchy:

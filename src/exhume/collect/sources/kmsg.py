@@ -1,11 +1,10 @@
-"""One record of /dev/kmsg: `priority,sequence,microseconds,flags[,...];text`, then ` KEY=value` lines."""
+"""The kernel log: lines of /dev/kmsg as events, brought from the log's own clock to CLOCK_MONOTONIC."""
 
 import contextlib
 import errno
 import mmap
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,101 +27,16 @@ from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.sources.kmsg_signatures import LONGEST_LITERAL, PLAIN_KIND, Recognised, hints, recognise
 from exhume.model.clock import Tick, read_boot_id
 from exhume.model.errors import SourceUnavailable
-from exhume.model.tables import columns_of
+from exhume.model.events import KERNEL_LOG
+from exhume.model.tables import Losses, columns_of
 from exhume.procfs.host import Host
 from exhume.procfs.kmsg import LogRecord, parse_record
 
-# Once may go wrong: a virtual core may be taken away between the two stamps.
-_TIMES = 3
-
-
-class KernelLogClock:
-    """Measures the offset when asked; remembers the last answer."""
-
-    def __init__(self, comm: Path = Path("/proc/thread-self/comm")) -> None:
-        self._comm = comm
-        self._offset = 0
-        self.measured = False
-
-    def offset_ns(self) -> int:
-        """Kernel-log time minus CLOCK_MONOTONIC, as last measured (0 if it never could be)."""
-        return self._offset
-
-    def measure(self) -> bool:
-        """Measure now. False where the kernel doesn't allow even a thread to watch itself.
-
-        The first event that follows a thread makes the kernel wait until every core has been through its scheduler,
-        which took seconds under thousands of forks a second. An event of a core doesn't, so that is tried first.
-        """
-        return self._measure_on_a_core() or self._measure(pid=0, cpu=-1)
-
-    def _measure_on_a_core(self) -> bool:
-        # Stay where the thread runs: another core may be the starved one.
-        allowed, core = os.sched_getaffinity(0), current_core()
-        try:
-            os.sched_setaffinity(0, {core})
-        except OSError:
-            return False
-        try:
-            return self._measure(pid=-1, cpu=core)
-        finally:
-            # The cores may have changed meanwhile; then the kernel has seen to it.
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, allowed)
-
-    def _measure(self, *, pid: int, cpu: int) -> bool:
-        rings: list[Ring] = []
-        try:
-            for monotonic in (True, False):
-                fd = open_event(_name_event(monotonic), pid=pid, cpu=cpu)
-                ring = Ring(fd, cpu, mmap.PAGESIZE, load_fence())
-                rings.append(ring)
-            for ring in rings:
-                ring.enable()
-            name = self._comm.read_bytes().strip()
-            for _ in range(_TIMES):
-                set_thread_name(name)
-            stamps = [_stamps(ring.read(), threading.get_native_id()) for ring in rings]
-        except (OSError, SourceUnavailable):
-            return False
-        finally:
-            for ring in rings:
-                ring.close()
-        offset = _offset(*stamps)
-        if offset is None:
-            return False
-        self._offset = offset
-        self.measured = True
-        return True
-
-
-def _name_event(monotonic: bool) -> EventSpec:
-    return EventSpec(
-        EventType.SOFTWARE,
-        SW_DUMMY,
-        0,
-        SampleType.TID | SampleType.TIME | SampleType.CPU,
-        Flag.DISABLED | Flag.COMM | Flag.SAMPLE_ID_ALL | Flag.EXCLUDE_KERNEL | Flag.EXCLUDE_HV,
-        monotonic=monotonic,
-    )
-
-
-def _stamps(data: bytes, thread: int) -> list[int]:
-    """When a thread was named; others on its core may have been meanwhile."""
-    records = walk(data)
-    at = records.of(RecordType.COMM)
-    at = at[records.words[at + 1] >> np.uint64(32) == thread]
-    ends = (start + int(records.words[start] >> np.uint64(48)) // 8 for start in at)
-    return [int(records.words[end - 2]) for end in ends]
-
-
-def _offset(monotonic: list[int], log: list[int]) -> int | None:
-    """The usual difference. A ring that is full has the first of them."""
-    found = sorted(after - before for before, after in zip(monotonic, log, strict=False))
-    return found[(len(found) - 1) // 2] if found else None
-
-
 _LARGEST_RECORD = 8192
+# The two clocks drift apart slowly.
+CLOCK_TICKS = 60
+# One measurement may go wrong: a virtual core may be taken away between the two stamps.
+_MEASUREMENTS = 3
 # In one tick: enough to catch up with any real burst, few enough that a flood can't take the recorder over. What is
 # beyond it stays in the kernel's buffer for the next tick.
 _RECORDS_PER_TICK = 20_000
@@ -154,24 +68,23 @@ class _Line:
 
 
 class KernelLogSource:
-    """Rows of the events table from /dev/kmsg, and of the losses table for what was overwritten or left out.
+    """Rows of the events table from /dev/kmsg; what was overwritten or left out is lost.
 
     `after` is where an earlier recorder stopped. Without it (or after a reboot) the lines that are already in the log
-    are searched for signatures only, and everything from now on is recorded. `clock_offset` tells how many
-    nanoseconds the log's clock is ahead of CLOCK_MONOTONIC.
+    are searched for signatures only, and everything from now on is recorded. Without a `clock`, the log's clock is
+    taken for CLOCK_MONOTONIC.
     """
 
-    name = "kernel-log"
+    name = KERNEL_LOG
 
-    def __init__(
-        self, host: Host, after: LogPosition | None = None, clock_offset: Callable[[], int] = lambda: 0
-    ) -> None:
+    def __init__(self, host: Host, after: LogPosition | None = None, clock: "KernelLogClock | None" = None) -> None:
         self._boot_id = read_boot_id(host.proc)
-        self._clock_offset = clock_offset
+        self._clock = clock
         resumes = after is not None and after.boot_id == self._boot_id
         self._last: int | None = after.sequence if after is not None and resumes else None
         self._before: _Line | None = None
         self._batch = _Batch()
+        self._losses: list[Losses] = []
         path = host.dev / "kmsg"
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -181,6 +94,8 @@ class KernelLogSource:
             self._drain(_RECORDS_OF_BACKLOG, only_known=True)
             self._before = None
             self._batch.begin_tick()
+        if clock is not None:
+            clock.measure()
 
     @property
     def position(self) -> LogPosition | None:
@@ -195,8 +110,15 @@ class KernelLogSource:
         if self._before is not None:
             # Its row leaves with this tick: a second half that comes later gets a row of its own.
             self._before.row = None
+        if self._clock is not None and tick.index % CLOCK_TICKS == 0:
+            self._clock.measure()
         batch, self._batch = self._batch, _Batch()
-        return batch.rows(tick, self._clock_offset())
+        self._losses += batch.losses(tick)
+        return batch.rows(tick, self._clock.offset_ns() if self._clock else 0)
+
+    def take_losses(self) -> list[Losses]:
+        losses, self._losses = self._losses, []
+        return losses
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -211,7 +133,7 @@ class KernelLogSource:
                 return
             except OSError as error:
                 if error.errno == errno.EPIPE:
-                    # Records were overwritten; the number of the next one tells how many.
+                    # Records were overwritten (kernel/printk/printk.c, devkmsg_read): the next number says how many.
                     continue
                 self._batch.lose("read-error", 1, f"/dev/kmsg: {error.strerror}")
                 return
@@ -271,7 +193,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
-        self._losses: list[tuple[str, int, str]] = []
+        self._lost: list[tuple[str, int, str]] = []
         self._left_out = 0
         self.begin_tick()
 
@@ -301,26 +223,20 @@ class _Batch:
             row.update(known.fields)
 
     def lose(self, kind: str, count: int, text: str) -> None:
-        self._losses.append((kind, count, text))
+        self._lost.append((kind, count, text))
 
-    def rows(self, tick: Tick, offset: int) -> TickRows:
+    def losses(self, tick: Tick) -> list[Losses]:
         if self._left_out:
             self.lose("rate-limit", self._left_out, "lines of the kernel log beyond what is recorded in a second")
-        tables: dict[str, dict[str, list[Any]]] = {}
-        if self._rows:
-            for row in self._rows:
-                row["time"] = monotonic_of(row["kernel_us"], tick.end, offset)
-                row["source"] = KernelLogSource.name
-            tables["events"] = {name: [row.get(name) for row in self._rows] for name in _EVENT_COLUMNS}
-        if self._losses:
-            tables["losses"] = {
-                "time": [tick.start] * len(self._losses),
-                "source": [KernelLogSource.name] * len(self._losses),
-                "kind": [kind for kind, _, _ in self._losses],
-                "count": [count for _, count, _ in self._losses],
-                "text": [text for _, _, text in self._losses],
-            }
-        return tables
+        return [Losses(tick.start, KERNEL_LOG, kind, count, text) for kind, count, text in self._lost]
+
+    def rows(self, tick: Tick, offset: int) -> TickRows:
+        for row in self._rows:
+            row["time"] = monotonic_of(row["kernel_us"], tick.end, offset)
+            row["source"] = KERNEL_LOG
+        if not self._rows:
+            return NOTHING
+        return {"events": {name: [row.get(name) for row in self._rows] for name in _EVENT_COLUMNS}}
 
 
 def monotonic_of(stamp_us: int, now: int, offset: int) -> int:
@@ -334,6 +250,97 @@ def monotonic_of(stamp_us: int, now: int, offset: int) -> int:
     if log_now <= 0:
         return stamp - offset
     return stamp - offset * stamp // log_now
+
+
+class KernelLogClock:
+    """Measures how far the log's clock (local_clock) is ahead of CLOCK_MONOTONIC.
+
+    Two events that differ in their clock alone record the same renamings of a thread: the difference of their stamps is
+    the offset.
+    """
+
+    def __init__(self, comm: Path = Path("/proc/thread-self/comm")) -> None:
+        self._comm = comm
+        self._offset = 0
+        self.measured = False
+
+    def offset_ns(self) -> int:
+        """Kernel-log time minus CLOCK_MONOTONIC, as last measured (0 if it never could be)."""
+        return self._offset
+
+    def measure(self) -> bool:
+        """Measure now. False where the kernel doesn't allow even a thread to watch itself.
+
+        The first event that follows a thread makes the kernel wait for an RCU grace period (kernel/events/core.c,
+        account_event: synchronize_rcu), which took seconds under thousands of forks a second. An event of a core
+        doesn't, so that is tried first.
+        """
+        return self._measure_on_a_core() or self._measure(pid=0, cpu=-1)
+
+    def _measure_on_a_core(self) -> bool:
+        # Stay where the thread runs: another core may be the starved one.
+        allowed, core = os.sched_getaffinity(0), current_core()
+        try:
+            os.sched_setaffinity(0, {core})
+        except OSError:
+            return False
+        try:
+            return self._measure(pid=-1, cpu=core)
+        finally:
+            # The cores may have changed meanwhile; then the kernel has seen to it.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, allowed)
+
+    def _measure(self, *, pid: int, cpu: int) -> bool:
+        rings: list[Ring] = []
+        try:
+            for monotonic in (True, False):
+                fd = open_event(_name_event(monotonic), pid=pid, cpu=cpu)
+                ring = Ring(fd, cpu, mmap.PAGESIZE, load_fence())
+                rings.append(ring)
+            for ring in rings:
+                ring.enable()
+            name = self._comm.read_bytes().strip()
+            for _ in range(_MEASUREMENTS):
+                set_thread_name(name)
+            stamps = [_stamps(ring.read(), threading.get_native_id()) for ring in rings]
+        except (OSError, SourceUnavailable):
+            return False
+        finally:
+            for ring in rings:
+                ring.close()
+        offset = _offset(*stamps)
+        if offset is None:
+            return False
+        self._offset = offset
+        self.measured = True
+        return True
+
+
+def _name_event(monotonic: bool) -> EventSpec:
+    return EventSpec(
+        EventType.SOFTWARE,
+        SW_DUMMY,
+        0,
+        SampleType.TID | SampleType.TIME | SampleType.CPU,
+        Flag.DISABLED | Flag.COMM | Flag.SAMPLE_ID_ALL | Flag.EXCLUDE_KERNEL | Flag.EXCLUDE_HV,
+        monotonic=monotonic,
+    )
+
+
+def _stamps(data: bytes, thread: int) -> list[int]:
+    """When a thread was named; others on its core may have been meanwhile."""
+    records = walk(data)
+    at = records.of(RecordType.COMM)
+    at = at[records.words[at + 1] >> np.uint64(32) == thread]
+    ends = (start + int(records.words[start] >> np.uint64(48)) // 8 for start in at)
+    return [int(records.words[end - 2]) for end in ends]
+
+
+def _offset(monotonic: list[int], log: list[int]) -> int | None:
+    """The usual difference. A ring that is full has the first of them."""
+    found = sorted(after - before for before, after in zip(monotonic, log, strict=False))
+    return found[(len(found) - 1) // 2] if found else None
 
 
 def _remedy(error: OSError) -> str:

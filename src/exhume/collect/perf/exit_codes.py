@@ -1,21 +1,20 @@
-"""How processes end: the kernel's process connector tells their exit codes, and a filter in the kernel passes only the
-ends that failed. Whoever ends well costs no wakeup and no line of Python.
-"""
+"""Exit codes of processes that failed, from the kernel's process connector (drivers/connector/cn_proc.c,
+proc_exit_connector). A socket filter drops the exits with code 0, which then cost no wakeup and no line of Python."""
 
 import contextlib
-import ctypes
 import socket
 import struct
 import sys
+
+from exhume.collect.perf.netlink import EQUAL, EQUAL_X, LOAD, RETURN, TO_X, attach_filter
 
 _NETLINK_CONNECTOR = 11
 _CN_IDX_PROC = _CN_VAL_PROC = 1
 _LISTEN = 1
 _EXIT = 0x80000000
-_SO_ATTACH_FILTER = 26
 _RECEIVE_BYTES = 1 << 18
 _ACK_PATIENCE_S = 0.2
-# More in a tick are no crash loop but a storm, of which a part tells enough.
+# More in a tick are no crash loop but a storm, of which a part is enough.
 MOST_PER_TICK = 512
 
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
@@ -26,18 +25,9 @@ _WHAT = struct.Struct("=I")
 _ENDED_AT = _EVENT_AT + 16
 _ENDED = struct.Struct("=III")
 
-_LOAD, _TO_X, _EQUAL, _EQUAL_X, _RETURN = 0x20, 0x07, 0x15, 0x1D, 0x06
-_INSTRUCTION = struct.Struct("=HBBI")
-
-
-class _Program(ctypes.Structure):
-    """struct sock_fprog"""
-
-    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
-
 
 class ExitCodes:
-    """The processes that ended with a failure. Raises OSError where the kernel doesn't tell: it needs CAP_NET_ADMIN,
+    """The processes that ended with a failure. Raises OSError where there is no such listener: it needs CAP_NET_ADMIN
     and the node's own network and process namespaces."""
 
     def __init__(self) -> None:
@@ -56,15 +46,15 @@ class ExitCodes:
             raise
 
     def drain(self) -> dict[int, int]:
-        """The processes that failed since this was last asked, with their wait status (code << 8, or a signal)."""
+        """The processes that failed since the last call, with their wait status (code << 8, or a signal)."""
         failed: dict[int, int] = {}
         # A buffer that ran over says so once, and goes on.
         with contextlib.suppress(OSError):
             for _ in range(MOST_PER_TICK):
-                told = self._socket.recv(1024)
-                if len(told) < _ENDED_AT + _ENDED.size or _WHAT.unpack_from(told, _EVENT_AT)[0] != _EXIT:
+                message = self._socket.recv(1024)
+                if len(message) < _ENDED_AT + _ENDED.size or _WHAT.unpack_from(message, _EVENT_AT)[0] != _EXIT:
                     continue
-                _, process, status = _ENDED.unpack_from(told, _ENDED_AT)
+                _, process, status = _ENDED.unpack_from(message, _ENDED_AT)
                 failed[process] = status
         return failed
 
@@ -74,22 +64,19 @@ class ExitCodes:
     def _filter(self) -> None:
         """Only whole processes that end with a code other than 0."""
         swapped = int.from_bytes(_EXIT.to_bytes(4, sys.byteorder), "big")
-        # Jumps are counted from the step behind; the last but one drops, the last keeps.
-        steps = (
-            (_LOAD, 0, 0, _EVENT_AT),
-            (_EQUAL, 0, 6, swapped),  # another event: drop
-            (_LOAD, 0, 0, _ENDED_AT),
-            (_TO_X, 0, 0, 0),
-            (_LOAD, 0, 0, _ENDED_AT + 4),
-            (_EQUAL_X, 0, 2, 0),  # a thread: drop
-            (_LOAD, 0, 0, _ENDED_AT + 8),
-            (_EQUAL, 0, 1, 0),  # code 0: drop, else keep
-            (_RETURN, 0, 0, 0),
-            (_RETURN, 0, 0, 0xFFFF),
+        program = (
+            (LOAD, 0, 0, _EVENT_AT),
+            (EQUAL, 0, 6, swapped),  # another event: drop
+            (LOAD, 0, 0, _ENDED_AT),
+            (TO_X, 0, 0, 0),
+            (LOAD, 0, 0, _ENDED_AT + 4),
+            (EQUAL_X, 0, 2, 0),  # a thread: drop
+            (LOAD, 0, 0, _ENDED_AT + 8),
+            (EQUAL, 0, 1, 0),  # code 0: drop, else keep
+            (RETURN, 0, 0, 0),
+            (RETURN, 0, 0, 0xFFFF),
         )
-        instructions = b"".join(_INSTRUCTION.pack(*step) for step in steps)
-        program = _Program(len(steps), instructions)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))
+        attach_filter(self._socket, program)
 
 
 def _request(operation: int) -> bytes:

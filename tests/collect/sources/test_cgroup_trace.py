@@ -10,7 +10,8 @@ from tests.parts import missing
 
 from exhume.collect import assemble
 from exhume.collect.perf import tracepoints as tracefs_instance
-from exhume.collect.perf.tracepoints import CgroupTraceSource, find_tracefs, parse_trace, remove_leftovers
+from exhume.collect.perf.tracepoints import find_tracefs
+from exhume.collect.sources.cgroup_trace import CgroupTraceSource, parse_trace, remove_leftovers
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import Missing, SourceUnavailable
 from exhume.procfs.host import Host
@@ -111,7 +112,7 @@ def test_the_recorder_takes_the_instance_where_perf_has_no_tracepoints(monkeypat
     def refused(*_: object, **__: object):
         raise SourceUnavailable("stacks", "perf_event_open was refused", "run as root")
 
-    monkeypatch.setattr(assemble, "Sampler", refused)
+    monkeypatch.setattr(assemble, "PerfSource", refused)
     monkeypatch.setattr(assemble, "CgroupTraceSource", Instance)
     sources = assemble.open_sources(Host(), 97, None)
     sources.others = [source for source in sources.others if source.close() is None]
@@ -125,7 +126,7 @@ def test_without_either_the_numbers_of_directories_have_to_do(monkeypatch) -> No
     def refused(*_: object, **__: object):
         raise SourceUnavailable("any", "refused", "run as root")
 
-    monkeypatch.setattr(assemble, "Sampler", refused)
+    monkeypatch.setattr(assemble, "PerfSource", refused)
     monkeypatch.setattr(assemble, "CgroupTraceSource", refused)
     sources = assemble.open_sources(Host(), 97, None)
     sources.close()

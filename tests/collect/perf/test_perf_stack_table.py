@@ -5,7 +5,7 @@ import pytest
 
 from exhume.collect.perf import stack_table as stackbook
 from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER
-from exhume.collect.perf.stack_table import Chain, Stack, StackBook, stack_id
+from exhume.collect.perf.stack_table import Chain, Stack, StackTable, stack_id
 from exhume.collect.symbols.frame import JIT, KERNEL, USER, Frame, make_frame
 from exhume.collect.symbols.mappings import AddressSpace
 
@@ -38,8 +38,8 @@ def names() -> Names:
 
 
 @pytest.fixture
-def book(names) -> StackBook:
-    return StackBook(names)
+def book(names) -> StackTable:
+    return StackTable(names)
 
 
 def kernel_chain(*addresses: int) -> Chain:
@@ -52,7 +52,7 @@ def user_chain(*addresses: int, space: AddressSpace | None = None) -> Chain:
     return Chain([CONTEXT_USER, *addresses], space or AddressSpace(1))
 
 
-def told(book: StackBook) -> tuple[list[int], list[str]]:
+def told(book: StackTable) -> tuple[list[int], list[str]]:
     rows = book.take_rows()
     return list(rows.get("stacks", {}).get("stack", ())), list(rows.get("frames", {}).get("name", ()))
 

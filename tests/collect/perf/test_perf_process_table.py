@@ -9,7 +9,7 @@ import pytest
 
 from exhume.collect.containers.pod_names import PodNames
 from exhume.collect.perf import process_table as processbook
-from exhume.collect.perf.process_table import ProcessBook, Scheduling, keepers, scheduling_of
+from exhume.collect.perf.process_table import ProcessRows, Scheduling, keepers, scheduling_of
 from exhume.procfs.host import Host
 
 POD, CONTAINER = "0f1e2d3c-0000-4000-8000-0123456789ab", "c0" * 32
@@ -44,11 +44,11 @@ def logs(tmp_path) -> Path:
 
 
 @pytest.fixture
-def book(reader, logs, tmp_path) -> ProcessBook:
-    return ProcessBook(reader, PodNames(Host(proc=tmp_path / "proc", logs=logs)))
+def book(reader, logs, tmp_path) -> ProcessRows:
+    return ProcessRows(reader, PodNames(Host(proc=tmp_path / "proc", logs=logs)))
 
 
-def told(book: ProcessBook, *seen: tuple[int, int | None, str], gone: set[int] | None = None) -> list[dict[str, Any]]:
+def told(book: ProcessRows, *seen: tuple[int, int | None, str], gone: set[int] | None = None) -> list[dict[str, Any]]:
     columns = book.rows(1000, seen, gone or set())
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else []
 

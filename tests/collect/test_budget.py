@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.collect.loop import AVERAGED_TICKS, LOWEST_HZ, SETTLING_TICKS, Budget
+from exhume.collect.budget import AVERAGED_TICKS, LOWEST_HZ, SETTLING_TICKS, Budget
 
 SHARE = 0.08
 

@@ -10,7 +10,7 @@ from tests.collect.perf.record_builder import ksymbol, sample
 
 from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER, chain_keys, decode_samples, has_user_part, walk
 from exhume.collect.perf.sampler import KernelChanges
-from exhume.collect.perf.stack_keys import Places, links_of
+from exhume.collect.perf.stack_keys import MappingTable, key_parts
 from exhume.collect.perf.stack_table import Chain
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 
@@ -55,7 +55,7 @@ def keys_of(
     """Keys of chains (kernel addresses, user addresses, which space)."""
     samples = decode_samples(walk(b"".join(sample(1, 1, kernel=k, user=u) for k, u, _ in chains)))
     space_of = np.array([which for *_, which in chains], dtype=np.int64)
-    links = links_of(samples, Places(spaces), space_of, functions)
+    links = key_parts(samples, MappingTable(spaces), space_of, functions)
     return chain_keys(samples, links, np.zeros(len(samples), dtype=np.uint64)).tolist()
 
 
@@ -186,7 +186,7 @@ def test_each_chain_stands_alone() -> None:
     user = sample(1, 1, user=[0x10010])
     samples = decode_samples(walk(bare + user + bare + other))
     spaces = [(space(10, {0x10000: (file("/lib/a"), 0)}), 1)]
-    links = links_of(samples, Places(spaces), np.zeros(4, dtype=np.int64), Functions())
+    links = key_parts(samples, MappingTable(spaces), np.zeros(4, dtype=np.int64), Functions())
     first, _, again, different = chain_keys(samples, links, np.zeros(4, dtype=np.uint64)).tolist()
     assert first == again
     assert first != different

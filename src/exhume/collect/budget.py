@@ -1,0 +1,108 @@
+"""The recorder's own cost, and its budget: it is kept by sampling less often, never by going dark."""
+
+import resource
+from collections import deque
+from dataclasses import dataclass
+
+from exhume.collect.perf.source import PerfSource
+from exhume.model.clock import MILLIS, Clock, Tick
+from exhume.model.tables import Self
+from exhume.procfs.host import ProcFile
+from exhume.procfs.pid_status import status_values
+
+AVERAGED_TICKS = 30
+# The first seconds read symbol tables and every process; they say nothing about the running cost.
+SETTLING_TICKS = 10
+LOWEST_HZ = 11
+# Only well below the budget is the rate raised again, or it would swing.
+RAISE_BELOW = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class RateChange:
+    """A new sampling rate, and why."""
+
+    rate_hz: int
+    reason: str
+
+
+class Budget:
+    """Watches what the recorder costs and decides when the rate has to change."""
+
+    def __init__(self, cpu_share: float, rate_hz: int) -> None:
+        self._share = cpu_share
+        self._requested = rate_hz
+        self._rate = rate_hz
+        self._spent: deque[tuple[float, float]] = deque(maxlen=AVERAGED_TICKS)
+        self._settling = SETTLING_TICKS
+
+    def observe(self, cpu_seconds: float, seconds: float) -> RateChange | None:
+        """One tick's cost. Returns the rate to go on with when it has to change."""
+        if self._settling:
+            self._settling -= 1
+            return None
+        self._spent.append((cpu_seconds, seconds))
+        if len(self._spent) < AVERAGED_TICKS:
+            return None
+        share = sum(cpu for cpu, _ in self._spent) / max(sum(length for _, length in self._spent), 1e-9)
+        if share > self._share and self._rate > LOWEST_HZ:
+            return self._change(max(LOWEST_HZ, self._rate // 2), share, "over")
+        if share < self._share * RAISE_BELOW and self._rate < self._requested:
+            return self._change(min(self._requested, self._rate * 2), share, "well within")
+        return None
+
+    def _change(self, rate_hz: int, share: float, how: str) -> RateChange:
+        reason = (
+            f"the recorder used {share:.1%} of one core, {how} its budget of {self._share:.1%}: "
+            f"sampling at {rate_hz} Hz instead of {self._rate} Hz"
+        )
+        self._rate = rate_hz
+        self._spent.clear()
+        return RateChange(rate_hz, reason)
+
+
+class OwnCost:
+    """What the recorder itself costs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._statm = ProcFile("/proc/self/statm")
+        self._status = ProcFile("/proc/self/status")
+        self._page_kb = resource.getpagesize() // 1024
+        self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._written = 0
+        self._peak_rss_kb = 0
+
+    def close_tick(self, tick: Tick, written: int, samples: int, sampler: PerfSource | None) -> Self:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        rss = int(self._statm.read().split()[1]) * self._page_kb
+        row = Self(
+            time=tick.start,
+            span_ms=tick.nanos // MILLIS,
+            user_us=int((usage.ru_utime - self._usage.ru_utime) * 1e6),
+            system_us=int((usage.ru_stime - self._usage.ru_stime) * 1e6),
+            rss_kb=rss,
+            rate_hz=sampler.rate_hz if sampler else 0,
+            samples=samples,
+            tick_us=max(0, (self._clock.monotonic_ns() - tick.end) // 1000),
+            written_bytes=written - self._written,
+            ring_fill=sampler.ring_fill if sampler else 0,
+        )
+        self._usage, self._written = usage, written
+        self._peak_rss_kb = max(self._peak_rss_kb, rss)
+        return row
+
+    @property
+    def peak_rss_kb(self) -> int:
+        """The most memory that was held, also between ticks: the kernel's high-water mark (fs/proc/task_mmu.c,
+        task_mem). Not ru_maxrss, which keeps what the process held before its exec (fs/exec.c, exec_mmap)."""
+        return max(self._peak_rss_kb, *status_values(self._status.read(), b"VmHWM"))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What recording took; loading the program is not part of it."""
+        return self._usage.ru_utime + self._usage.ru_stime - self._began.ru_utime - self._began.ru_stime
+
+    @property
+    def written(self) -> int:
+        return self._written

@@ -1,0 +1,117 @@
+"""The perf source: drains the rings once a tick, and hands the records to the sampler and the task follower."""
+
+from exhume.collect.perf.records import lost_counts, throttled_while_busy
+from exhume.collect.perf.rings import Drained, RingSet
+from exhume.collect.perf.sampler import Sampler
+from exhume.collect.perf.task_follower import TaskFollower
+from exhume.collect.perf.tasks import Tasks
+from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, load_tracepoints
+from exhume.collect.source import NOTHING, TickRows
+from exhume.model.clock import Tick
+from exhume.model.errors import Missing
+from exhume.model.tables import Losses
+from exhume.procfs.host import Host
+
+_LOSS_TEXT = {
+    "lost-samples": "the ring was full: stack samples were not written",
+    "lost-task-records": "the ring was full: forks, execs, mappings or cgroup events were not written",
+    "damaged-bytes": "bytes of a ring that made no sense: stack samples",
+    "damaged-task-bytes": "bytes of a ring that made no sense: forks, execs, mappings or cgroup events",
+    "throttled": "the kernel held back sampling on this core (kernel.perf_cpu_time_max_percent)",
+}
+
+
+class PerfSource:
+    """Rows of samples, sampling, stacks, frames, processes, cgroup_events and events."""
+
+    name = "stacks"
+
+    def __init__(self, host: Host, rate_hz: int, *, keep_secrets: bool = False) -> None:
+        tracepoints = load_tracepoints(host)
+        self._rings = RingSet(host, rate_hz, tracepoints)
+        self.traces_cgroups = self._rings.tracing and any(each.name == "cgroup_mkdir" for each in tracepoints)
+        if not self.traces_cgroups:
+            # On some cores they may be open all the same; another source records them now, and on all cores.
+            tracepoints = [each for each in tracepoints if each.name not in CGROUP_OPERATIONS]
+        self._tasks = Tasks(host)
+        self._sampler = Sampler(host, rate_hz, self._tasks)
+        self._follower = TaskFollower(host, self._tasks, tracepoints, keep_secrets=keep_secrets)
+        self._losses: list[Losses] = []
+        self._started = False
+        # Whether every task record was taken in: else what is known of processes may be stale.
+        self._followed = True
+        self.ring_fill = 0
+
+    @property
+    def rate_hz(self) -> int:
+        return self._sampler.rate_hz
+
+    @property
+    def event_source(self) -> str:
+        """The event that triggers samples: a fact of the recording."""
+        return "cycles" if self._rings.hardware else "cpu-clock"
+
+    @property
+    def missing(self) -> list[Missing]:
+        return self._sampler.missing
+
+    def set_rate(self, rate_hz: int) -> None:
+        self._rings.set_rate(rate_hz)
+        self._sampler.rate_hz = rate_hz
+
+    def begin_segment(self) -> None:
+        """The next rows go to a new segment, which has to stand alone."""
+        self._sampler.begin_segment()
+        self._follower.begin_segment()
+
+    def release_memory(self) -> None:
+        """Drop everything that can be read again."""
+        self._sampler.forget()
+        self._tasks.forget()
+
+    def close(self) -> None:
+        self._rings.close()
+        self._follower.close()
+
+    def read(self, tick: Tick) -> TickRows:
+        if not self._started:
+            self._started = True
+            self._rings.start()
+            return NOTHING
+        followed, self._followed = self._followed, False
+        drained = self._rings.drain()
+        self.ring_fill = drained.fill
+        samples = self._sampler.decode(drained.samples)
+        if not followed or not drained.whole:
+            # Forks, execs or exits were missed: another process or program may be behind any number.
+            self._tasks.forget()
+            self._follower.forget()
+        self._tasks.apply([drained.tasks], set(samples.pid.tolist()))
+        sampled = self._sampler.read(tick, drained, samples)
+        rows = sampled.rows | self._follower.read(tick, drained, sampled, self.rate_hz * tick.seconds)
+        self._losses += self._ring_losses(tick, drained)
+        self._losses += self._sampler.losses(tick, self.name)
+        self._losses += self._follower.losses(tick, self.name)
+        self._tasks.settle()
+        # A loss may lie before or behind what was taken in: nothing of this tick may stay either.
+        self._followed = drained.whole
+        return rows
+
+    def take_losses(self) -> list[Losses]:
+        losses, self._losses = self._losses, []
+        return losses
+
+    def _ring_losses(self, tick: Tick, drained: Drained) -> list[Losses]:
+        counts = {
+            "lost-samples": lost_counts(drained.samples),
+            "lost-task-records": lost_counts(drained.tasks),
+            "damaged-bytes": drained.samples.damaged,
+            "damaged-task-bytes": drained.tasks.damaged,
+            "throttled": throttled_while_busy(drained.samples),
+        }
+        return [
+            Losses(tick.start, self.name, kind, count, _LOSS_TEXT[kind], cpu)
+            for kind, by_ring in counts.items()
+            for cpu, count in zip(drained.cpus, by_ring, strict=True)
+            if count
+        ]
