@@ -14,7 +14,9 @@ from exhume.collect.budget import AVERAGED_TICKS, SETTLING_TICKS
 from exhume.collect.loop import MEMORY_TICKS, RETRY_TICKS, RecorderOptions
 from exhume.collect.sources.cgroups import CgroupFollower
 from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.errors import UsageError
 from exhume.model.tables import Losses
+from exhume.model.times import parse_duration
 
 
 def anchors(tick: Tick) -> dict[str, dict[str, list[int]]]:

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import pytest
-from exhume.collect.sources.exit_codes import ExitCodes
 from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 

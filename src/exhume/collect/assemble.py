@@ -101,7 +101,7 @@ def _open(make: Callable[[], _S], missing: list[MissingSource]) -> _S | None:
     return source
 
 
-def _no_tracepoints(host: Host, sampler: PerfSource | None) -> Missing:
+def _no_tracepoints(host: Host, sampler: PerfSource | None) -> MissingSource:
     mounted = [p for p in (host.sys / "kernel/tracing", host.sys / "kernel/debug/tracing") if (p / "events").exists()]
     if sampler is None:
         reason, remedy = "tracepoints need perf_event_open", "add CAP_PERFMON and mount tracefs, see stacks"

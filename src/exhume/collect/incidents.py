@@ -1,4 +1,4 @@
-"""The moments that the recorder marks by itself, while they happen.
+"""Incidents: the moments that the recorder marks by itself, while they happen.
 
 A mark is one row for one episode: it opens at the episode's first second, and the same trigger on the same core is
 quiet until it has not been seen for 30 seconds. The thresholds:
@@ -6,7 +6,7 @@ quiet until it has not been seen for 30 seconds. The thresholds:
 - a core at 95% or more in the kernel (system, irq, softirq) for two seconds: a busy program runs in user mode, and the
   kernel's own work is short, so two seconds of it on one core keep everything else there waiting;
 - a ksoftirqd that waited over half a second: a tenth of what it takes for a network driver's watchdog to fire;
-- a line in the kernel log that tells of starvation, or a transmit timeout that the kernel counted;
+- a line in the kernel log about starvation, or a transmit timeout that the kernel counted;
 - 200 dying cgroups more within a minute, confirmed by a second count: a node that starts and stops pods has a few
   dozen at most, and those go; at this rate a leak reaches 10,000 within the hour.
 """
@@ -44,7 +44,7 @@ class Incident:
 
 
 class IncidentMarks:
-    """Watches the rows of each tick, in order, and tells when an episode begins."""
+    """Watches the rows of each tick, in order, and marks when an episode begins."""
 
     def __init__(self) -> None:
         self._last_seen: dict[tuple[str, str | int | None], int] = {}
@@ -63,7 +63,7 @@ class IncidentMarks:
             if "threads" in rows:
                 marks += self._starved_softirqs(tick, rows["threads"])
             if "events" in rows:
-                marks += self._told(rows["events"])
+                marks += self._logged(rows["events"])
             if "cgroups" in rows:
                 marks += self._dying_cgroups(rows["cgroups"])
         return {"events": _columns(marks)} if marks else NOTHING
@@ -96,7 +96,7 @@ class IncidentMarks:
                 opened.append(Incident(start, text, cpu=core, value=waited / NANOS))
         return opened
 
-    def _told(self, events: Columns) -> list[Incident]:
+    def _logged(self, events: Columns) -> list[Incident]:
         opened = []
         for time, source, kind, text, core, device in _rows(events, "time", "source", "kind", "text", "cpu", "device"):
             # What was in the log before recording began can't be looked at here.

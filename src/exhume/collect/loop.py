@@ -1,5 +1,7 @@
 """The recorder's loop: reads every source once a second and hands the rows to the sink."""
 
+import logging
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +14,13 @@ from exhume.collect.budget import Budget, OwnCost
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.source import NOTHING, LossySource, Source, TickRows
 from exhume.model.clock import NANOS, Clock, SystemClock, Tick, both_ns
-from exhume.model.events import INCIDENT
+from exhume.model.events import INCIDENT, loss_total
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.sink import RowSink
 from exhume.model.tables import Columns, Losses, Self, to_columns
+
+_log = logging.getLogger(__name__)
+_PACKAGE = f"{Path(__file__).parents[1]}/"
 
 # A tick that comes this much too late has missed at least one second.
 LATE_NS = NANOS * 3 // 2
@@ -173,7 +178,8 @@ class Recorder:
                 losses = source.take_losses()
         except Exception as error:  # noqa: BLE001  the edge of the tick: one source's failure must not end the recording
             self._paused[source.name] = tick.index + RETRY_TICKS
-            text = f"{type(error).__name__}: {error}; retried in {RETRY_TICKS} s"
+            text = f"{type(error).__name__}: {error} ({_place_of(error)}); retried in {RETRY_TICKS} s"
+            _log.warning("source %s failed: %s", source.name, text, exc_info=error)
             losses = [Losses(tick.start, source.name, "source-failed", 1, text)]
         return rows, losses
 
@@ -196,6 +202,13 @@ class Recorder:
 
     def _rate(self) -> int:
         return self._sources.sampler.rate_hz if self._sources.sampler else 0
+
+
+def _place_of(error: Exception) -> str:
+    """Where an error was raised, as file:line below the package: the innermost frame of exhume."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if frame.filename.startswith(_PACKAGE)] or frames
+    return f"{inside[-1].filename.removeprefix(_PACKAGE)}:{inside[-1].lineno}"
 
 
 class _Totals:

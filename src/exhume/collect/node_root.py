@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from exhume.collect.containers.docker import docker_socket
+from exhume.collect.containers.docker_stream import docker_socket
 from exhume.procfs.host import Host
 
 _BUS = "/run/dbus/system_bus_socket"
@@ -73,8 +73,8 @@ class NodeRoot:
     @property
     def bus(self) -> Path:
         """The socket of the system's D-Bus."""
-        told = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "") if self.is_here else ""
-        for address in told.split(";"):
+        addresses = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "") if self.is_here else ""
+        for address in addresses.split(";"):
             kind, _, options = address.partition(":")
             known = dict(each.partition("=")[::2] for each in options.split(","))
             if kind == "unix" and known.get("path"):
@@ -93,9 +93,9 @@ class NodeRoot:
     def cri(self) -> tuple[Path, ...]:
         """Every socket on which a runtime may speak CRI: the one that the environment names alone, else the usual ones
         that are there."""
-        told = os.environ.get("CONTAINER_RUNTIME_ENDPOINT", "") if self.is_here else ""
-        if told:
-            return (Path(told.removeprefix("unix://")),)
+        endpoint = os.environ.get("CONTAINER_RUNTIME_ENDPOINT", "") if self.is_here else ""
+        if endpoint:
+            return (Path(endpoint.removeprefix("unix://")),)
         return tuple(path for name in _CRI if (path := self._if_there(name)) is not None)
 
     def _if_there(self, name: str) -> Path | None:

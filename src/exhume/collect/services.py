@@ -1,4 +1,4 @@
-"""What a look at one manager of services brings."""
+"""The services of one manager (systemd, Docker, Podman, a CRI runtime), as an audit reads them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,17 +7,17 @@ from exhume.model.audit import Service
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The services that it has, and what could not be seen, in sentences."""
+class ServiceList:
+    """Services, and what could not be read of them, in sentences."""
 
     services: list[Service] = field(default_factory=list)
     blind_spots: list[str] = field(default_factory=list)
 
 
-def together(looks: Iterable[Seen]) -> Seen:
-    """Several looks as one."""
-    whole = Seen()
-    for look in looks:
-        whole.services.extend(look.services)
-        whole.blind_spots.extend(look.blind_spots)
+def merge_lists(lists: Iterable[ServiceList]) -> ServiceList:
+    """Several lists as one."""
+    whole = ServiceList()
+    for each in lists:
+        whole.services.extend(each.services)
+        whole.blind_spots.extend(each.blind_spots)
     return whole

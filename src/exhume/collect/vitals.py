@@ -1,4 +1,5 @@
-"""The units of systemd that failed."""
+"""The vitals of a node, read once without a recording: uptime, memory, pressure, steal, OOM kills, quotas, failed units
+and restarts."""
 
 import os
 import time
@@ -17,26 +18,13 @@ from exhume.procfs.host import Host, ProcFile, subdirectories
 from exhume.procfs.pressure import parse_pressure
 from exhume.procfs.stat import CPU_STATES, parse_machine_times
 
-
-def failed_units(root: NodeRoot | None = None) -> list[str]:
-    """Their names. Raises OSError, with the reason, where systemd doesn't run or doesn't answer."""
-    try:
-        units, _ = open_units(root or NodeRoot())
-        try:
-            return sorted(row.name for row in units.listed().values() if row.active == "failed")
-        finally:
-            units.close()
-    except BusError as error:
-        raise OSError(str(error)) from None
-
-
 # Walking the cgroups of a node that has far too many of them must not take long.
 WALK_S = 2.0
 _STEAL = CPU_STATES.index("steal")
 
 
 def read_vitals(host: Host) -> Vitals:
-    """All that can be read; the rest is named with the reason."""
+    """All that can be read; the rest is listed with the reason."""
     unseen: dict[str, str] = {}
     reader = _Reader(host, unseen)
     return Vitals(
@@ -149,6 +137,18 @@ class _Reader:
                 self._unseen["quotas"] = f"there are more cgroups than could be walked in {WALK_S:.0f} s"
                 break
         return found
+
+
+def failed_units(root: NodeRoot | None = None) -> list[str]:
+    """The names of failed units. Raises OSError, with the reason, where systemd doesn't run or doesn't answer."""
+    try:
+        units, _ = open_units(root or NodeRoot())
+        try:
+            return sorted(row.name for row in units.listed().values() if row.active == "failed")
+        finally:
+            units.close()
+    except BusError as error:
+        raise OSError(str(error)) from None
 
 
 def oldest_processes(host: Host) -> dict[str, tuple[str, int]]:

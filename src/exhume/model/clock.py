@@ -11,7 +11,7 @@ from typing import Protocol
 
 NANOS = 1_000_000_000
 MILLIS = 1_000_000
-# Two readings of a clock this near to each other are one moment; where somebody is held up each time, the nearest are.
+# Two readings of a clock this near to each other are one moment; on a starved node the nearest of some are.
 _ONE_MOMENT_NS, _LOOKS = MILLIS // 20, 5
 
 
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 def both_ns(clock: Clock) -> tuple[int, int]:
-    """Monotonic and wall time of one moment. Whoever asks may have to wait for a core between the two questions, on a
+    """Monotonic and wall time of one moment. The caller may have to wait for a core between the two readings, on a
     starved node for long: then the answers don't belong together, and it is asked again."""
     nearest: tuple[int, int, int] | None = None
     for _ in range(_LOOKS):
@@ -70,7 +70,7 @@ class Tick:
 
 
 def read_boot_id(proc: Path = Path("/proc")) -> str:
-    """The identity of this boot (32 hex digits); an empty string where the kernel doesn't tell."""
+    """The identity of this boot (32 hex digits); an empty string where it can't be read."""
     try:
         return (proc / "sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     except OSError:

@@ -1,4 +1,4 @@
-"""Staying small between segments: how the C library's allocator is told to give memory back."""
+"""Staying small between segments: making the C library's allocator give memory back."""
 
 import ctypes
 

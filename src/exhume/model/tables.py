@@ -93,7 +93,7 @@ class Frames:
 @dataclass(slots=True)
 class Processes:
     """A process when the recorder first saw it run (again after an exec, and when a thread of it that keeps a core has
-    another scheduling policy than was told). `policy` is Linux's number: 0 ordinary, 1 FIFO, 2 RR, 3 batch, 5 idle,
+    another scheduling policy than before). `policy` is Linux's number: 0 ordinary, 1 FIFO, 2 RR, 3 batch, 5 idle,
     6 deadline. `pod_name` is namespace/pod and `container_name` namespace/pod/container, for what Kubernetes runs."""
 
     time: I64

@@ -1,4 +1,4 @@
-"""The words for zombies: memory cgroups whose directory is gone, but which the kernel keeps because pages are charged
+"""Zombies: memory cgroups whose directory is gone, but which the kernel keeps because pages are charged
 to them. Counted by the census, explained by residuals (which parent, what kind of page) and pins (which files, who
 holds them)."""
 
@@ -72,7 +72,7 @@ class ParentResidual:
     """What is charged to removed children of a live cgroup. `path` is its directory, `name` its path in the hierarchy;
     `dying` is None where the kernel doesn't count them for each cgroup (v1). `file_bytes` includes what is dirty and
     mapped, and filesystem metadata. Where `exact` is False (v2), pages of the cgroup itself may be among them;
-    else those are `own_bytes`, beside the others."""
+    else those are `own_bytes`, apart from the others."""
 
     path: str
     version: int

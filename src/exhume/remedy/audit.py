@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from exhume.collect.audit.facts import gather_facts
-from exhume.collect.containers.services import container_looks
+from exhume.collect.containers.services import container_services
 from exhume.collect.containers.units import with_their_units
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import Seen, together
+from exhume.collect.services import ServiceList, merge_lists
 from exhume.collect.systemd.commands import unit_starts
 from exhume.collect.systemd.units import read_services
 from exhume.diagnose.audit.agents import questions, recognise
@@ -30,9 +30,9 @@ def take_audit(
     """Audit a node. Raises NoData where no service manager can be reached. `note` is why there is no recording."""
     looks = _looks(root, hours, progress)
     spoke = tuple(manager for manager, look in looks if look.services or not look.blind_spots)
-    seen = together(look for _, look in looks)
+    seen = merge_lists(look for _, look in looks)
     tied = with_their_units(seen.services, unit_starts(root, seen.services))
-    seen = Seen(tied.services, [*seen.blind_spots, *tied.blind_spots])
+    seen = ServiceList(tied.services, [*seen.blind_spots, *tied.blind_spots])
     if not seen.services:
         reasons = "; ".join(dict.fromkeys(seen.blind_spots)) or "neither systemd nor a container runtime runs here"
         raise NoData(f"there is nothing to audit: {reasons}")
@@ -45,9 +45,9 @@ def take_audit(
     return audit(seen, facts, recording, tuple(dict.fromkeys(spoke)))
 
 
-def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, Seen]]:
+def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, ServiceList]]:
     """The services of each manager; none of one that isn't there."""
     progress("reading systemd", 0.1)
     looks = [(Manager.SYSTEMD, read_services(root, hours))]
     progress("reading container runtimes", 0.5)
-    return [*looks, *container_looks(root, hours)]
+    return [*looks, *container_services(root, hours)]

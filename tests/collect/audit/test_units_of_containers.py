@@ -4,14 +4,14 @@ import pytest
 from tests.diagnose.audit.audit_scenes import container, unit
 
 from exhume.collect.containers.units import with_their_units
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.collect.systemd.commands import own_starts
 from exhume.model.audit import Manager
 
 COMPOSED = {"owner": "compose project shop, service web", "fragment": "/srv/shop/compose.yaml"}
 
 
-def tied(command: str, directory: str | None = None, **more: object) -> Seen:
+def tied(command: str, directory: str | None = None, **more: object) -> ServiceList:
     keeps = unit("keeps.service", starts=("/bin/true", command), directory=directory)
     return with_their_units([keeps, container("web", **more)], list(own_starts(keeps)))
 

@@ -85,7 +85,7 @@ def test_owners_are_told_by_what_they_leave_on_a_pod() -> None:
 
 
 def test_owners_of_single_containers() -> None:
-    assert owner_of({}).words == ""
-    assert owner_of({"com.docker.swarm.service.name": "web"}).words == "swarm service web"
+    assert owner_of({}).label == ""
+    assert owner_of({"com.docker.swarm.service.name": "web"}).label == "swarm service web"
     ecs = {"com.amazonaws.ecs.task-arn": "arn:x", "com.amazonaws.ecs.cluster": "prod"}
-    assert owner_of(ecs).words == "ECS task arn:x of cluster prod"
+    assert owner_of(ecs).label == "ECS task arn:x of cluster prod"

@@ -7,10 +7,10 @@ import pytest
 from tests.collect.made_up_node import MadeUpNode
 
 from exhume.collect.containers import pod_names
-from exhume.collect.containers.pod_names import Named, PodNames, container_of_log, pod_of_directory
+from exhume.collect.containers.pod_names import PodName, PodNames, container_of_log, pod_of_directory
 
 POD, STATIC, ID = "0f1e2d3c-0000-4000-8000-0123456789ab", "5d" * 16, "c0" * 32
-NOBODY = Named(None, None)
+NOBODY = PodName(None, None)
 
 
 class Logs:
@@ -54,21 +54,21 @@ def test_pods_and_their_containers_have_names(node: MadeUpNode, logs: Logs) -> N
     logs.pod(f"kube-system_etcd-node-1_{STATIC}")
     logs.container(f"cart-7d9f.v2-x_shop_side-car-{ID}.log")
     names = PodNames(node.host)
-    assert names.of(POD, ID, 1) == Named("shop/cart-7d9f.v2-x", "shop/cart-7d9f.v2-x/side-car")
-    assert names.of(POD, "ab" * 32, 1) == Named("shop/cart-7d9f.v2-x", None), "what holds a pod together has no log"
-    assert names.of(STATIC, None, 1) == Named("kube-system/etcd-node-1", None)
+    assert names.of(POD, ID, 1) == PodName("shop/cart-7d9f.v2-x", "shop/cart-7d9f.v2-x/side-car")
+    assert names.of(POD, "ab" * 32, 1) == PodName("shop/cart-7d9f.v2-x", None), "what holds a pod together has no log"
+    assert names.of(STATIC, None, 1) == PodName("kube-system/etcd-node-1", None)
     assert names.of("00000000-0000-4000-8000-000000000000", None, 1) == NOBODY
 
 
 def test_directories_of_old_kubelets_have_no_names_but_links_do(node: MadeUpNode, logs: Logs) -> None:
     logs.pod(POD)
     logs.container(f"cart-0_shop_web-{ID}.log")
-    assert PodNames(node.host).of(POD, ID, 1) == Named("shop/cart-0", "shop/cart-0/web")
+    assert PodNames(node.host).of(POD, ID, 1) == PodName("shop/cart-0", "shop/cart-0/web")
 
 
 def test_in_a_container_the_node_is_behind_its_first_process(node: MadeUpNode) -> None:
     (node.host.proc / f"1/root/var/log/pods/shop_cart-0_{POD}").mkdir(parents=True)
-    assert PodNames(node.host).of(POD, ID, 1) == Named("shop/cart-0", None)
+    assert PodNames(node.host).of(POD, ID, 1) == PodName("shop/cart-0", None)
 
 
 def test_a_node_without_these_directories_has_no_names(node: MadeUpNode, monkeypatch) -> None:

@@ -13,7 +13,8 @@ from exhume.collect.perf import tracepoints as tracefs_instance
 from exhume.collect.perf.tracepoints import find_tracefs
 from exhume.collect.sources.cgroup_trace import CgroupTraceSource, parse_trace, remove_leftovers
 from exhume.model.clock import NANOS, Tick
-from exhume.model.errors import Missing, SourceUnavailable
+from exhume.model.errors import SourceUnavailable
+from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
 
 TRACE = b"""\
@@ -132,7 +133,7 @@ def test_without_either_the_numbers_of_directories_have_to_do(monkeypatch) -> No
     sources.close()
     assert sources.traced is None
     told = [missing for missing in sources.missing if missing.source == "cgroup-events"]
-    assert len(told) == 1 and isinstance(told[0], Missing)
+    assert len(told) == 1 and isinstance(told[0], MissingSource)
 
 
 @pytest.fixture

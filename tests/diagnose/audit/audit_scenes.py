@@ -4,7 +4,7 @@ import random
 import string
 from dataclasses import replace
 
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
 from exhume.model.audit import Audit, Condition, Exit, History, Judged, Manager, Service, Wants
@@ -91,7 +91,7 @@ def judged(service: Service, *others: Service, **more) -> Judged:
 
 
 def whole(*services: Service, known: NodeFacts | None = None, **more) -> Audit:
-    return audit(Seen(list(services), []), known or facts(*services, **more))
+    return audit(ServiceList(list(services), []), known or facts(*services, **more))
 
 
 def named(audited: Audit, key: str) -> Judged:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.diagnose.audit.audit_scenes import container, facts, looping, unit
 
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.costs import Bill, costs_of
 from exhume.diagnose.audit.judge import audit
 from exhume.model.audit import Costs
@@ -62,7 +62,7 @@ def test_starts_of_a_program_are_counted_where_the_recorder_told_of_them():
 
 def test_the_leaker_of_two_loops_comes_first(incident):
     services = [looping("a.service", history=None, restarts=9), container("ecs-agent", "restarting", restarts=9)]
-    found = audit(Seen(services, []), facts(*services), incident)
+    found = audit(ServiceList(services, []), facts(*services), incident)
     assert found.services[0].service.key == "docker:ecs-agent"
 
 

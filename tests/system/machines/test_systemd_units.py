@@ -162,7 +162,7 @@ def test_systemctl_s_text_tells_the_same(machine: Machine, services: dict[str, S
         for key in ("ActiveState", "SubState", "UnitFileState", "FragmentPath", "Restart", "ControlGroup", "Result"):
             assert mine.text(key) == other.text(key), (name, key)
         for key in ("Requires", "WantedBy", "After", "TriggeredBy", "DropInPaths"):
-            assert mine.words(key) == other.words(key), (name, key)
+            assert mine.names(key) == other.names(key), (name, key)
         assert (mine.last_exit is None) == (other.last_exit is None)
         assert mine.unmet == other.unmet
         assert (mine.directory, len(mine.starts)) == (other.directory, len(other.starts)), name

@@ -166,7 +166,7 @@ class AgentChecks:
         use = self.uses.get(service.key)
         if use is not None and use.connections:
             return Answer(True, use.connections[0])
-        return Answer(None, "nobody is connected to it now, which says little: such peers come for a moment")
+        return Answer(None, "no peer is connected to it now, which says little: such connections are brief")
 
     def _place(self, service: Service, check: Check) -> NodeRoot | None:
         """Whose files count: the node's for a unit, its own for a container; None while a container has no process."""
@@ -220,19 +220,19 @@ def _matches(place: NodeRoot, pattern: str) -> Sequence[Path]:
 
 def _unseen(place: NodeRoot, service: Service, check: Check) -> Answer | None:
     """Why it can't be said that none of a check's files is there, where that is so: a directory that we may not look
-    into, a file system of the kernel that isn't mounted here, or another file that the service was told to read."""
+    into, a file system of the kernel that isn't mounted here, or another file that the service is to read."""
     for pattern in check.paths:
         top = pattern.split("/")[1]
         if top in _KERNELS and not _is_filled(place.path / top):
             return Answer(None, f"/{top} of the node can't be seen from here")
         if hidden := _closed(place, pattern):
             return Answer(None, f"{hidden} can't be read: run as root")
-    if not check.on_host and (told := _told_elsewhere(service.command, check.paths)):
-        return Answer(None, f"it is told to read {told}, which may hold it")
+    if not check.on_host and (other := _configured_elsewhere(service.command, check.paths)):
+        return Answer(None, f"it is configured to read {other}, which may hold it")
     return None
 
 
-def _told_elsewhere(command: str | None, paths: Sequence[str]) -> str:
+def _configured_elsewhere(command: str | None, paths: Sequence[str]) -> str:
     """A file of settings that a command line names, and that is none of those which were looked at."""
     known = {_fixed(pattern) for pattern in paths}
     for match in _SETTINGS_OPTION.finditer(command or ""):

@@ -1,4 +1,4 @@
-"""Everything that an audit has to know of a node beside its services, gathered in one go."""
+"""What an audit needs to know of a node besides its services."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from exhume.model.clock import SystemClock
 from exhume.model.node_facts import Answer, Check, NodeFacts
 
 
-def gather_facts(root: NodeRoot, services: Sequence[Service], asked: Mapping[str, Sequence[Check]]) -> NodeFacts:
-    """The facts about these services; `asked` are the checks to make for some of them, by their keys."""
+def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping[str, Sequence[Check]]) -> NodeFacts:
+    """The facts about these services; `requested` are the checks to make for some of them, by their keys."""
     table = ProcessTable.read(root.host)
     uses, unseen = uses_of(root, services, table)
     links = {service.key: found for service in services if (found := enabling_links(root, service))}
@@ -24,7 +24,7 @@ def gather_facts(root: NodeRoot, services: Sequence[Service], asked: Mapping[str
     answers: dict[tuple[str, Check], Answer] = {
         (service.key, check): checks.answer(service, check)
         for service in services
-        for check in asked.get(service.key, ())
+        for check in requested.get(service.key, ())
     }
     if files and not packages:
         unseen.append("which package owns a unit is not known: there is no database of dpkg")

@@ -1,4 +1,4 @@
-"""Which processes belong to which service, told by their cgroups; also when the node is seen from elsewhere."""
+"""Which processes belong to which service, by their cgroups; also when the node is seen from a container."""
 
 import os
 from collections import defaultdict
@@ -31,7 +31,7 @@ class ProcessTable:
             for path in _cgroups(host, pid):
                 by_cgroup[path].append(pid)
             names[pid] = _name(host, pid)
-        # Inside a container systemd's paths begin at its own root, and the kernel tells us ours.
+        # Inside a container systemd's paths begin at its own root, and the kernel shows us ours.
         first = next((path for path in _cgroups(host, 1) if path.endswith(_INIT_SCOPE)), "")
         return cls({path: tuple(pids) for path, pids in by_cgroup.items()}, names, first.removesuffix(_INIT_SCOPE))
 
@@ -52,7 +52,7 @@ def owners(table: ProcessTable, services: Sequence[Service]) -> dict[int, str]:
             # A process may be in another cgroup of each hierarchy: the deepest says most.
             for pid in (pid for pid in pids if depths.get(pid, 0) < len(home)):
                 found[pid], depths[pid] = homes[home], len(home)
-    # A main process that its cgroup does not tell of.
+    # A main process that is not in its cgroup.
     found |= {s.pid: s.key for s in services if s.pid and s.pid in table.names and s.pid not in found}
     return found
 

@@ -90,7 +90,7 @@ def _sockets_of(
         for inode in own:
             name = table.listeners.get(inode)
             if name is not None:
-                # A connection from the service to itself is nobody's use.
+                # A connection from the service to itself is no use.
                 others = [peer for peer in table.connected.get(name, ()) if inodes.get(peer or "") != key]
                 listens[name] = max(listens.get(name, 0), len(others))
     connections = [f"{count(number, 'connection')} to {name}" for name, number in listens.items() if number > 0]

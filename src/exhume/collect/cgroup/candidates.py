@@ -136,7 +136,7 @@ def _nameless_files(processes: ProcessFiles) -> Iterator[Candidate]:
 
 def _mapped_files(processes: ProcessFiles) -> Iterator[Candidate]:
     for path in processes.mapped_paths:
-        # Paths of other mount namespaces may lead nowhere, or to another file of that name: each is told by its inode.
+        # Paths of other mount namespaces may lead nowhere, or to another file of that name: its inode decides.
         yield Candidate(path, path)
 
 
@@ -168,7 +168,7 @@ def _disk_files(host: Host, mounts: list[Mount]) -> Iterator[Iterator[Candidate]
             yield below(upper, upper)
     # A container's own root is looked at as it is shown; others by what lies below them.
     shown = [mount for mount in disks.values() if mount.kind != "overlay" or mount.point == "/"]
-    # File systems beside the root's have a purpose of their own, so they come first; in the root's, the busy places.
+    # Other file systems than the root's have a purpose of their own and come first; in the root's, the busy places.
     for mount in sorted(shown, key=lambda mount: (mount.point == "/", mount.point)):
         for place in BUSY_PLACES if mount.point == "/" else ():
             yield below(f"/{place}", f"/{place}", mount.kind != "overlay")
@@ -176,7 +176,7 @@ def _disk_files(host: Host, mounts: list[Mount]) -> Iterator[Iterator[Candidate]
 
 
 def _detached_segments(host: Host) -> bool:
-    """Whether there is System V shared memory that nobody has attached."""
+    """Whether there is System V shared memory that no process has attached."""
     try:
         rows = [line.split() for line in (host.proc / "sysvipc/shm").read_text().splitlines()]
     except OSError:

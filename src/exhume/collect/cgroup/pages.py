@@ -61,10 +61,10 @@ _libc.process_vm_readv.argtypes = [
 def cached_pages(fd: int, offset: int = 0, length: int = 0) -> int | None:
     """Pages of a file (or a stretch of it; 0 is the rest) that are cached; None where the kernel has no cachestat."""
     span = (ctypes.c_uint64 * 2)(offset, length)
-    told = (ctypes.c_uint64 * 5)()
-    if _libc.syscall(ctypes.c_long(_CACHESTAT), fd, span, told, 0) != 0:
+    stat = (ctypes.c_uint64 * 5)()
+    if _libc.syscall(ctypes.c_long(_CACHESTAT), fd, span, stat, 0) != 0:
         return None
-    return int(told[0])
+    return int(stat[0])
 
 
 def cached_runs(fd: int, size: int, deadline: float) -> Iterator[tuple[int, int]]:
@@ -218,9 +218,9 @@ class PageReader:
 
     def _of_frames(self, fd: int, frames: U64) -> U64:
         """A word of the kernel for each page frame."""
-        words = np.zeros(len(frames), np.uint64)
+        values = np.zeros(len(frames), np.uint64)
         if not len(frames):
-            return words
+            return values
         order = np.argsort(frames)
         ordered = frames[order].astype(np.int64)
         begin = 0
@@ -229,9 +229,9 @@ class PageReader:
             content = np.frombuffer(os.pread(fd, (last - first + 1) * 8, first * 8), np.uint64)
             places = ordered[begin:end] - first
             known = places < len(content)
-            words[order[begin:end][known]] = content[places[known]]
+            values[order[begin:end][known]] = content[places[known]]
             begin = end
-        return words
+        return values
 
 
 def _reserve(address: int | None = None, length: int = ARENA_PAGES * PAGE) -> int:

@@ -59,7 +59,9 @@ def likely_pins(
     try:
         reader = PageReader(host)
     except SourceUnavailable as error:
-        return PinReport(blind_spots=[f"which files pin can't be told: {error.missing.reason}; {error.missing.remedy}"])
+        return PinReport(
+            blind_spots=[f"the files that pin can't be found: {error.missing.reason}; {error.missing.remedy}"]
+        )
     with reader:
         processes = scan_processes(host, seconds * _PROCESSES_SHARE)
         search = _Search(reader, parents, began + seconds, progress or (lambda _: None), began)
@@ -69,9 +71,9 @@ def likely_pins(
     files = [_pinned(host, found, search.parent_of(found), processes) for found in search.found.values()]
     files += search.swapped()
     files.sort(key=lambda file: (-file.pages, file.path))
-    told = blind_spots(host, processes) if search.missing_bytes() else []
+    spots = blind_spots(host, processes) if search.missing_bytes() else []
     return PinReport(
-        files, [*search.blind_spots(), *told], search.expected_bytes, search.looked_at, time.monotonic() - began
+        files, [*search.blind_spots(), *spots], search.expected_bytes, search.looked_at, time.monotonic() - began
     )
 
 
@@ -150,16 +152,16 @@ class _Search:
         return not (self._out_of_time or self._complete())
 
     def blind_spots(self) -> list[str]:
-        told = []
+        spots = []
         if self._out_of_time and self.missing_bytes():
-            told.append(f"the search ran out of time after {self.looked_at:,} files: more may pin than were found")
+            spots.append(f"the search ran out of time after {self.looked_at:,} files: more may pin than were found")
         if self._closed_devices and self.missing_bytes():
-            told.append(f"filesystem metadata can't be looked at: {', '.join(self._closed_devices)}")
+            spots.append(f"filesystem metadata can't be looked at: {', '.join(self._closed_devices)}")
         if self._hidden:
-            told.append("memory of processes (anonymous pages) can't be traced to whoever holds it")
+            spots.append("memory of processes (anonymous pages) can't be traced to the process that holds it")
         if self._swap:
-            told.append("pages in swap don't tell their cgroup: files with pages there are only likely")
-        return told
+            spots.append("the cgroup of pages in swap can't be read: files with pages there are only likely")
+        return spots
 
     def swapped(self) -> list[PinnedFile]:
         """tmpfs files with pages in swap, where some of that is a zombie's."""
@@ -262,7 +264,7 @@ class _Search:
 
 
 def with_metadata(parents: Sequence[ParentResidual], report: PinReport) -> list[ParentResidual]:
-    """The parents with filesystem metadata told apart from the other cached pages, as far as the search found it."""
+    """The parents with filesystem metadata apart from the other cached pages, as far as the search found it."""
     found: Counter[str] = Counter()
     for file in report.files:
         if file.kind is PinKind.METADATA:

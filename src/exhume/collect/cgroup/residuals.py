@@ -1,7 +1,7 @@
 """Which live cgroups have zombies below them, and what kind of page holds those: what a cgroup's totals say beyond
 itself and its visible children.
 
-v1 tells a cgroup's own pages and its totals, so the rest is exact to the page. v2 tells totals only, so pages of the
+v1 has a cgroup's own pages and its totals, so the rest is exact to the page. v2 has totals only, so pages of the
 cgroup itself are among the rest; there the kernel's count of the dying says where to look. Cgroups are alive while they
 are read, so a rest counts only as far as three looks agree on it.
 """
@@ -22,7 +22,8 @@ Progress = Callable[[float], None]
 SECONDS = 5.0
 _LOOKS = 3
 
-# What a rest is told by -> what the kernel calls it. Cached pages include those of tmpfs in both versions.
+# Our name -> the name in memory.stat (mm/memcontrol.c, memcg_stat_show and memory_stat_format as of 5.10). Cached pages
+# include those of tmpfs in both versions.
 _V1 = {
     "cached": b"cache",
     "shmem": b"shmem",
@@ -89,7 +90,7 @@ class _Reader:
         return self.root / name.lstrip("/")
 
     def amounts(self, name: str) -> tuple[Amounts, Amounts] | None:
-        """What a cgroup holds itself (nothing, where that is not told) and with all below it; None when it is gone or
+        """What a cgroup holds itself (nothing, where that is not known) and with all below it; None when it is gone or
         may not be read."""
         content = ProcFile(self.directory(name) / "memory.stat").read_or_none()
         if content is None:
@@ -104,7 +105,7 @@ class _Reader:
         return dict.fromkeys(total, 0), total
 
     def dying_below(self, name: str, children: list[str]) -> int | None:
-        """Removed cgroups whose closest live ancestor this is; None where the kernel doesn't tell."""
+        """Removed cgroups whose closest live ancestor this is; None where the kernel has no count."""
         if self.version == 1:
             return None
         counts = count_below(self.directory(name))
@@ -117,7 +118,7 @@ class _Reader:
         return bool(ProcFile(self.directory(name) / "cgroup.procs").read_or_none())
 
     def hierarchical(self, name: str) -> bool:
-        """Old kernels let a cgroup stand alone: then its totals don't tell of those below."""
+        """Old kernels let a cgroup stand alone: then its totals lack those below."""
         content = ProcFile(self.directory(name) / "memory.use_hierarchy").read_or_none()
         return content is None or content.strip() != b"0"
 
@@ -149,7 +150,7 @@ class _Survey:
                 f"memory.stat of {self._closed:,} cgroups could not be read (gone meanwhile, or not permitted)"
             )
         if self._alone:
-            found.append(f"{self._alone[0]} has memory.use_hierarchy off: its totals don't tell of those below it")
+            found.append(f"{self._alone[0]} has memory.use_hierarchy off: its totals lack those below it")
         return found
 
     def _parents(self, progress: Progress) -> Iterator[ParentResidual]:
@@ -182,8 +183,8 @@ class _Survey:
         return rest
 
     def _rest(self, name: str, children: list[str]) -> Amounts | None:
-        """Totals minus what the cgroup itself and its children account for; None when it can't be told. A child that is
-        gone meanwhile would look like a zombie: then children are listed anew."""
+        """Totals minus what the cgroup itself and its children account for; None when it can't be known. A child that
+        is gone meanwhile would look like a zombie: then children are listed again."""
         rest = self._minus_children(name, children)
         for _ in range(_LOOKS):
             if rest is not None:

@@ -2,7 +2,7 @@
 
 A directory's link count is two more than its subdirectories, so a directory whose count is as expected and whose known
 children are all still there needs no listing: one `stat` for each cgroup instead of reading some forty file names. A
-walk goes in slices, so 100,000 cgroups don't hold up a tick. Where tracepoints tell of each mkdir and rmdir, the tree
+walk goes in slices, so 100,000 cgroups don't hold up a tick. Where tracepoints report each mkdir and rmdir, the tree
 follows them between walks.
 """
 
@@ -152,7 +152,7 @@ class CgroupTree:
                     checked.add(name)
                     if stat.st_ino > self._newest[0]:
                         self._newest = (stat.st_ino, f"{path}/{name}")
-                    # Filesystems that don't count links (never cgroups) say 1: then only a listing tells.
+                    # Filesystems that don't count links (never cgroups) say 1: then only a listing shows.
                     if stat.st_nlink != 2 or child.children:
                         pending.append((f"{path}/{name}", child, stat.st_nlink))
                     if count % _STATS_BETWEEN_LOOKS_AT_THE_CLOCK == _STATS_BETWEEN_LOOKS_AT_THE_CLOCK - 1:
@@ -178,7 +178,7 @@ class CgroupTree:
             if isinstance(error, PermissionError):
                 self.unreadable.add(path)
         for name in set(directory.children or ()) - names:
-            # One that a tracepoint told of while the listing had already passed its place is still there.
+            # One that a tracepoint reported while the listing had already passed its place is still there.
             if _links(f"{path}/{name}") == 0:
                 self._forget(directory, name)
         for name in names:

@@ -1,4 +1,4 @@
-"""Command lines that start containers: which ones, as far as the words say. Words in, facts out; nothing is looked at.
+"""Command lines that start containers: which ones, as far as the arguments say. Arguments in, facts out; no I/O.
 
 `docker run --name X`, `docker start X`, `docker compose up` with its project, and the same of Podman; also within
 `sh -c`, and in the text of a script.
@@ -14,7 +14,7 @@ from exhume.model.audit import Manager
 
 _ENGINES = {"docker": Manager.DOCKER, "podman": Manager.PODMAN}
 _COMPOSE = {"docker-compose": Manager.DOCKER, "podman-compose": Manager.PODMAN}
-# Looks after one container of Podman, whose whole id is among its words.
+# Looks after one container of Podman, whose whole id is among its arguments.
 _MONITOR = "conmon"
 CLIENTS = frozenset({*_ENGINES, *_COMPOSE, _MONITOR})
 _VERBS = ("run", "start")
@@ -38,7 +38,7 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 @dataclass(frozen=True, slots=True)
 class Compose:
-    """What a call of compose is about. `directory` is the one that it was told; empty where it goes by its own."""
+    """What a call of compose is about. `directory` is the one that it was given; empty where it uses its own."""
 
     project: str = ""
     file: str = ""
@@ -47,33 +47,33 @@ class Compose:
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
-    """One command that starts containers, by their names or ids, or by compose. `said` is it in two words; what stands
-    in none of these, such as a variable of a shell, is not known, but may be among `words`."""
+class ContainerStart:
+    """One command that starts containers, by their names or ids, or by compose. `label` is its program and verb; what
+    is in none of these, such as a variable of a shell, is not known, but may be among `args`."""
 
     manager: Manager
-    said: str
+    label: str
     names: frozenset[str] = frozenset()
     compose: Compose | None = None
-    words: tuple[str, ...] = field(default=(), compare=False)
+    args: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_vague(self) -> bool:
-        """Whether words that a shell fills in stand where names would."""
-        return any("$" in word for word in self.words)
+        """Whether variables of a shell stand where names would."""
+        return any("$" in arg for arg in self.args)
 
 
-def in_command(command: str) -> Iterator[Starting]:
+def in_command(command: str) -> Iterator[ContainerStart]:
     """Of one command line; of one that is given to a shell, those of each part of it."""
-    words = _words(command)
-    yield from in_words(words)
-    for word in words:
-        if " " in word:
-            for part in _SHELL_MARKS.split(word):
-                yield from in_words(_words(part))
+    args = _split(command)
+    yield from in_args(args)
+    for arg in args:
+        if " " in arg:
+            for part in _SHELL_MARKS.split(arg):
+                yield from in_args(_split(part))
 
 
-def in_script(text: str) -> Iterator[Starting]:
+def in_script(text: str) -> Iterator[ContainerStart]:
     """Of a shell's script; variables that it sets to a plain text, and to one alone, stand for that."""
     if not any(engine in text for engine in _ENGINES):
         return
@@ -82,24 +82,24 @@ def in_script(text: str) -> Iterator[Starting]:
     for line in lines:
         plain = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], match[0]), line)
         for part in _SHELL_MARKS.split(plain):
-            yield from in_words(_words(part))
+            yield from in_args(_split(part))
 
 
-def in_words(words: Sequence[str]) -> Iterator[Starting]:
-    """Of the words of one command."""
-    programs = [word.rpartition("/")[2] for word in words]
+def in_args(args: Sequence[str]) -> Iterator[ContainerStart]:
+    """Of the arguments of one command."""
+    programs = [arg.rpartition("/")[2] for arg in args]
     at = next((place for place, program in enumerate(programs) if program in CLIENTS), None)
     if at is None:
         return
-    program, after = programs[at], list(words[at + 1 :])
+    program, after = programs[at], list(args[at + 1 :])
     if program == _MONITOR:
-        ids = {value for word, value in pairwise(after) if word == "-c"}
-        yield Starting(Manager.PODMAN, _MONITOR, frozenset(ids), words=tuple(after))
+        ids = {value for arg, value in pairwise(after) if arg == "-c"}
+        yield ContainerStart(Manager.PODMAN, _MONITOR, frozenset(ids), args=tuple(after))
         return
     if program in _COMPOSE:
         yield from _by_compose(_COMPOSE[program], program, after[1:] if after[:1] == ["compose"] else after)
         return
-    verb = next((place for place, word in enumerate(after) if word in (*_VERBS, "compose")), None)
+    verb = next((place for place, arg in enumerate(after) if arg in (*_VERBS, "compose")), None)
     if verb is None:
         return
     manager, rest = _ENGINES[program], after[verb + 1 :]
@@ -107,15 +107,15 @@ def in_words(words: Sequence[str]) -> Iterator[Starting]:
         yield from _by_compose(manager, f"{program} compose", rest)
         return
     if after[verb] == "run":
-        names = {value for word, value in pairwise(rest) if word == "--name"}
-        names |= {word.removeprefix("--name=") for word in rest if word.startswith("--name=")}
+        names = {value for arg, value in pairwise(rest) if arg == "--name"}
+        names |= {arg.removeprefix("--name=") for arg in rest if arg.startswith("--name=")}
     else:
-        names = {word for word in rest if not word.startswith("-")}
-    yield Starting(manager, f"{program} {after[verb]}", _plain(names), words=tuple(rest))
+        names = {arg for arg in rest if not arg.startswith("-")}
+    yield ContainerStart(manager, f"{program} {after[verb]}", _plain(names), args=tuple(rest))
 
 
-def _by_compose(manager: Manager, program: str, words: Sequence[str]) -> Iterator[Starting]:
-    options, rest = _options(words, _VALUED)
+def _by_compose(manager: Manager, program: str, args: Sequence[str]) -> Iterator[ContainerStart]:
+    options, rest = _options(args, _VALUED)
     if not rest or rest[0] not in _COMPOSE_VERBS:
         return
     _, services = _options(rest[1:], _VALUED_LATER, whole=True)
@@ -128,29 +128,29 @@ def _by_compose(manager: Manager, program: str, words: Sequence[str]) -> Iterato
         next((options[key] for key in _DIRECTORY if key in options), ""),
         frozenset(services),
     )
-    yield Starting(manager, f"{program} {rest[0]}", compose=about, words=tuple(words))
+    yield ContainerStart(manager, f"{program} {rest[0]}", compose=about, args=tuple(args))
 
 
 def _options(
-    words: Sequence[str], valued: frozenset[str], *, whole: bool = False
+    args: Sequence[str], valued: frozenset[str], *, whole: bool = False
 ) -> tuple[dict[str, str], Sequence[str]]:
-    """Options with their first values, and the rest from the first other word on; of the `whole`, all other words."""
+    """Options with their first values, and the rest from the first other argument on; of the `whole`, all others."""
     found: dict[str, str] = {}
     others: list[str] = []
     place = 0
-    while place < len(words):
-        word = words[place]
+    while place < len(args):
+        arg = args[place]
         place += 1
-        name, equals, value = word.partition("=")
-        if word in valued:
-            found.setdefault(word, words[place] if place < len(words) else "")
+        name, equals, value = arg.partition("=")
+        if arg in valued:
+            found.setdefault(arg, args[place] if place < len(args) else "")
             place += 1
-        elif word.startswith("-") and equals:
+        elif arg.startswith("-") and equals:
             found.setdefault(name, value)
-        elif not word.startswith("-"):
+        elif not arg.startswith("-"):
             if not whole:
-                return found, words[place - 1 :]
-            others.append(word)
+                return found, args[place - 1 :]
+            others.append(arg)
     return found, others
 
 
@@ -166,7 +166,7 @@ def _variables(lines: Sequence[str]) -> dict[str, str]:
     return {name: values.pop() for name, values in found.items() if len(values) == 1}
 
 
-def _words(command: str) -> list[str]:
+def _split(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError:

@@ -1,6 +1,7 @@
-"""The messages of the interface, out of their compiled description.
+"""Client of the Container Runtime Interface (CRI) over gRPC.
 
-The description is read when it is needed, instead of Python code made from it, so that any version of protobuf will do.
+Its messages come out of a compiled description, read when it is needed, instead of generated Python code: any version
+of protobuf will do.
 """
 
 import os
@@ -20,7 +21,7 @@ def messages() -> dict[str, Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     described = descriptor_pb2.FileDescriptorSet.FromString(
-        files("exhume.collect.containers.identity").joinpath("runtime.protoset").read_bytes()
+        files("exhume.collect.containers").joinpath("runtime.protoset").read_bytes()
     )
     pool = descriptor_pool.DescriptorPool()
     found = {}
@@ -33,7 +34,7 @@ def messages() -> dict[str, Any]:
 
 
 _TIMEOUT_S = 5.0
-# A node full of containers is told in one answer.
+# A node full of containers comes in one answer.
 _MOST_BYTES = 64 << 20
 # Before version 1 the same messages went by another name.
 _PACKAGES = ("runtime.v1", "runtime.v1alpha2")

@@ -1,4 +1,7 @@
-"""The attempts of a pod's container: kubelet makes a new container for each restart and keeps the last few."""
+"""Services that run as containers of pods, from a CRI runtime.
+
+kubelet makes a new container for each restart and keeps the last few: the attempts of a pod's container.
+"""
 
 import contextlib
 import json
@@ -16,7 +19,7 @@ from exhume.collect.containers.owner import is_static, pod_owner
 from exhume.collect.containers.runs import Run, age_pattern, history
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import cgroup_path
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.model.audit import Exit, History, Manager, Service
 
 _NANOS = 10**9
@@ -38,7 +41,7 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """Those that the runtime still has, oldest first. `pod_made` is when the pod came to this node, None where that is
-    not known (the pod's sandbox was made anew, so that the numbers go back further than it)."""
+    not known (the pod's sandbox was made again, so that the numbers go back further than it)."""
 
     known: Sequence[Attempt] = field(default_factory=tuple)
     pod_made: int | None = None
@@ -49,7 +52,7 @@ class Attempts:
         last = self.known[-1].number
         if last == len(self.known) - 1:
             return history(runs, now, max(since, self.known[0].created))
-        # Numbers are told from the first on; the time that they took is known where all fall into the time looked at,
+        # Numbers count from the first on; the time that they took is known where all fall into the time looked at,
         # or by the oldest one that is left.
         if self.pod_made is not None and self.pod_made >= since:
             first, began = 0, self.pod_made
@@ -120,11 +123,11 @@ _MOST_BYTES = 1 << 20
 def manifest_of(root: NodeRoot, pod: str) -> str | None:
     """What the node calls the manifest of a static pod (its name without the namespace); None where none fits."""
     fitting = [
-        (told, path)
+        (name, path)
         for directory in _directories(root)
         for path in _files(root, directory)
         # The pod's name has the node's behind it.
-        if (told := _name_in(_content(root.file(path)))) and pod.startswith(f"{told}-")
+        if (name := _name_in(_content(root.file(path)))) and pod.startswith(f"{name}-")
     ]
     # A name may begin with another pod's.
     return max(fitting, key=lambda each: len(each[0]))[1] if fitting else None
@@ -143,8 +146,8 @@ def _name_in(manifest: str) -> str | None:
 
 
 def _directories(root: NodeRoot) -> tuple[str, ...]:
-    told = _PATH.search(_content(root.file(_KUBELET)))
-    return (told[1].rstrip("/"),) if told is not None else _USUAL
+    found = _PATH.search(_content(root.file(_KUBELET)))
+    return (found[1].rstrip("/"),) if found is not None else _USUAL
 
 
 def _files(root: NodeRoot, directory: str) -> list[str]:
@@ -167,7 +170,7 @@ def _content(path: Path) -> str:
 
 
 def cri_restarts(sockets: Iterable[Path], name: str) -> int:
-    """Of a container that goes by namespace/pod/container; what is not there is not made anew. Raises CriError."""
+    """Of a container that goes by namespace/pod/container; what is not there is not made again. Raises CriError."""
     found = 0
     for socket in sockets:
         with Cri(socket) as runtime:
@@ -189,21 +192,23 @@ _MOST_COMMAND = 400
 _PATIENCE_S = 20.0
 
 
-def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 24.0, log_lines: int = 5) -> Seen:
+def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 24.0, log_lines: int = 5) -> ServiceList:
     """Every container of every pod. A runtime that does not answer is a blind spot."""
     try:
         with Cri(socket) as runtime:
-            return _Look(runtime, root or NodeRoot(), hours, log_lines).take()
+            return _RuntimeReader(runtime, root or NodeRoot(), hours, log_lines).take()
     except CriError as error:
         if error.unknown:
-            # Often a Docker's own, whose containers Docker tells.
-            return Seen([], [f"what {socket} runs itself can't be seen: it speaks no CRI, or has it switched off"])
-        return Seen([], [f"the pods of this node can't be seen: {error}"])
+            # Often Docker's own containerd, whose containers Docker reports.
+            return ServiceList(
+                [], [f"what {socket} runs itself can't be seen: it speaks no CRI, or has it switched off"]
+            )
+        return ServiceList([], [f"the pods of this node can't be seen: {error}"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """What the sandbox around a container tells."""
+    """The sandbox around a container."""
 
     name: str | None = None
     owner: str = ""
@@ -211,8 +216,8 @@ class _Pod:
     made: int | None = None
 
 
-class _Look:
-    """One look at a runtime."""
+class _RuntimeReader:
+    """One reading of a runtime."""
 
     def __init__(self, runtime: Cri, root: NodeRoot, hours: float, log_lines: int) -> None:
         self._runtime, self._root, self._log_lines = runtime, root, log_lines
@@ -222,13 +227,13 @@ class _Look:
         self._hidden = 0
         self._images = {image.id: next(iter(image.repo_tags), "") for image in runtime.images()}
 
-    def take(self) -> Seen:
+    def take(self) -> ServiceList:
         sandboxes = {sandbox.id: sandbox for sandbox in self._runtime.sandboxes()}
         rows: dict[tuple[str, str], list[Any]] = defaultdict(list)
         listed = self._runtime.containers()
         for container in listed:
             sandbox = sandboxes.get(container.pod_sandbox_id)
-            # A pod whose sandbox was made anew is still the same pod.
+            # A pod whose sandbox was made again is still the same pod.
             pod = sandbox.metadata.uid if sandbox is not None else container.pod_sandbox_id
             rows[pod, container.metadata.name].append(container)
         services = []
@@ -237,20 +242,20 @@ class _Look:
             service = self._service(row, sandboxes.get(row[-1].pod_sandbox_id))
             if service is not None:
                 services.append(service)
-        spots = [f"the runtime told little of {self._hidden} of its {len(listed)} containers"] if self._hidden else []
-        return Seen(sorted(services, key=lambda service: (service.name, service.id)), spots)
+        spots = [f"the runtime said little of {self._hidden} of its {len(listed)} containers"] if self._hidden else []
+        return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), spots)
 
     def _service(self, row: list[Any], sandbox: Any | None) -> Service | None:
-        told = [self._status(container.id) for container in row]
+        answers = [self._status(container.id) for container in row]
         newest = row[-1]
-        if told[-1] is None:
+        if answers[-1] is None:
             # Removed meanwhile.
             return None
-        status, info = told[-1].status, _info(told[-1])
+        status, info = answers[-1].status, _info(answers[-1])
         pod = self._pod(sandbox)
         known = tuple(
             Attempt(each.metadata.attempt, each.created_at, _run(answer.status))
-            for each, answer in zip(row, told, strict=True)
+            for each, answer in zip(row, answers, strict=True)
             if answer is not None
         )
         past = Attempts(known, pod.made).history(self._now, self._since)
@@ -258,7 +263,9 @@ class _Look:
         result = "" if up else _result(status)
         restarts = newest.metadata.attempt
         pid = int(info.get("pid") or 0) or None if up else None
-        log = next((answer for answer in reversed(told) if answer is not None and answer.status.finished_at), told[-1])
+        log = next(
+            (answer for answer in reversed(answers) if answer is not None and answer.status.finished_at), answers[-1]
+        )
         return Service(
             manager=Manager.CRI,
             id=newest.id,
@@ -288,7 +295,7 @@ class _Look:
         metadata, annotations = sandbox.metadata, dict(sandbox.annotations)
         name = f"{metadata.namespace}/{metadata.name}"
         manifest = manifest_of(self._root, metadata.name) if is_static(annotations) else None
-        # A sandbox that was made anew is younger than the attempts are many.
+        # A sandbox that was made again is younger than the attempts are many.
         made = sandbox.created_at if metadata.attempt == 0 else None
         return _Pod(name, pod_owner(name, dict(sandbox.labels), annotations), manifest, made)
 
@@ -306,9 +313,9 @@ class _Look:
         if pid is not None:
             with contextlib.suppress(OSError):
                 return cgroup_path((self._root.host.proc / str(pid) / "cgroup").read_bytes())
-        told = str(((info.get("runtimeSpec") or {}).get("linux") or {}).get("cgroupsPath") or "")
-        # With systemd's driver it is no path but three words.
-        return told if told.startswith("/") else None
+        path = str(((info.get("runtimeSpec") or {}).get("linux") or {}).get("cgroupsPath") or "")
+        # With systemd's driver it is no path but slice:prefix:name.
+        return path if path.startswith("/") else None
 
     def _image(self, container: Any, status: Any) -> str | None:
         tags = (self._images.get(number) for number in (container.image_ref, status.image_ref, container.image.image))
@@ -345,14 +352,14 @@ def _result(status: Any) -> str:
 
 
 def _info(answer: Any) -> dict[str, Any]:
-    """What a runtime tells beyond the interface, in JSON: the process, what it was started with."""
+    """What a runtime adds to the interface, in JSON: the process, what it was started with."""
     try:
-        told = json.loads(answer.info.get("info", "{}"))
+        info = json.loads(answer.info.get("info", "{}"))
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return info if isinstance(info, dict) else {}
 
 
 def _command(info: dict[str, Any]) -> str | None:
-    words = ((info.get("runtimeSpec") or {}).get("process") or {}).get("args") or []
-    return shlex.join(map(str, words))[:_MOST_COMMAND] or None
+    args = ((info.get("runtimeSpec") or {}).get("process") or {}).get("args") or []
+    return shlex.join(map(str, args))[:_MOST_COMMAND] or None

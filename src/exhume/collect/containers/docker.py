@@ -1,8 +1,4 @@
-"""The Docker Engine API for those that may never wait: what it answers is taken as it comes.
-
-The recorder starts with this file alone. Python's own HTTP client, which the rest of the API is asked with, would cost
-it a twentieth of its start.
-"""
+"""Client of the Docker Engine API, of Docker or Podman, with bounds on time and bytes."""
 
 import http.client
 import json
@@ -18,79 +14,8 @@ from urllib.parse import urlencode
 
 from exhume.model.errors import ExhumeError
 
-DOCKER_SOCKET = Path("/var/run/docker.sock")
-_MOST_WAITING_BYTES = 16 << 20
-
-
-def docker_socket(given: Path | None = None) -> Path | None:
-    """The socket to ask: the one given, else DOCKER_HOST's, else the usual one; None where there is no Docker here."""
-    if given is not None:
-        return given
-    address = os.environ.get("DOCKER_HOST", "")
-    if address:
-        return Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
-    return DOCKER_SOCKET if DOCKER_SOCKET.exists() else None
-
-
-def only(**kinds: list[str]) -> str:
-    """The API's `filters`."""
-    return json.dumps(kinds)
-
-
-class Answer:
-    """What the engine answers to one question, as far as it has come, never waited for. HTTP 1.0: the body ends with
-    the connection. Raises OSError where nobody listens."""
-
-    def __init__(self, path: Path, question: str, **query: str | int) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        url = f"{question}?{urlencode(query)}" if query else question
-        try:
-            self._socket.setblocking(False)
-            self._socket.connect(str(path))
-            self._socket.sendall(f"GET {url} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
-        except OSError:
-            self._socket.close()
-            raise
-        self._content = b""
-        self._in_body = False
-
-    @property
-    def body(self) -> bytes:
-        return self._content if self._in_body else b""
-
-    def receive(self) -> bool:
-        """Take what there is; True when there won't be more."""
-        while len(self._content) < _MOST_WAITING_BYTES:
-            try:
-                part = self._socket.recv(1 << 16)
-            except BlockingIOError:
-                return False
-            except OSError:
-                return True
-            if not part:
-                return True
-            self._content += part
-            if not self._in_body and b"\r\n\r\n" in self._content:
-                head, _, self._content = self._content.partition(b"\r\n\r\n")
-                self._in_body = True
-                if b" 200 " not in head.split(b"\r\n", 1)[0]:
-                    return True
-        return True
-
-    def lines(self) -> tuple[list[bytes], bool]:
-        """The whole lines that came, and whether it is over."""
-        ended = self.receive()
-        if not self._in_body:
-            return [], ended
-        *whole, self._content = self._content.split(b"\n")
-        return [line for line in whole if line.strip()], ended
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-# It tells of a container once nothing else is done to it: one that is just started again, on a node that is short of
-# CPU, takes seconds.
+# It answers about a container once nothing else is done to it: one that is just started again takes seconds on a
+# node that is short of CPU.
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
 _TRIES = 3
@@ -125,7 +50,7 @@ class Engine:
         return [self._parsed(path, line) for line in self.read(path, **query).splitlines() if line.strip()]
 
     def read(self, path: str, **query: str | int) -> bytes:
-        """The bytes that it answers. What it failed to tell is asked for again: a question changes nothing."""
+        """The bytes that it answers. What failed is retried: a GET changes nothing."""
         return again_where_it_fails(lambda: self.exchange("GET", path, query, None, self.timeout_s)[1], _ASK_AGAIN_S)
 
     def exchange(
@@ -195,7 +120,7 @@ class _UnixConnection(http.client.HTTPConnection):
 def _reason(said: bytes) -> str:
     """The sentence of an answer that refuses."""
     try:
-        told = json.loads(said)
+        answer = json.loads(said)
     except ValueError:
         return ""
-    return str(told.get("message") or "") if isinstance(told, dict) else ""
+    return str(answer.get("message") or "") if isinstance(answer, dict) else ""

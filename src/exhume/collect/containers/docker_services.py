@@ -1,4 +1,4 @@
-"""The ports of a node that lead into a container, by what an engine of Docker's kind tells of it."""
+"""Services that run as containers of Docker or Podman: state, runs, owner, published ports and the end of the log."""
 
 import shlex
 import time
@@ -12,7 +12,7 @@ from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.containers.owner import CONTAINER_NAME, POD_UID, owner_of, pod_of
 from exhume.collect.containers.runs import Run, history, nanoseconds
 from exhume.collect.processes import cgroup_path
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.model.audit import Exit, History, Manager, Service
 from exhume.model.redaction import redact
 from exhume.procfs.host import Host
@@ -21,10 +21,10 @@ _TCP = "/tcp"
 _MOST_PORTS = 1 << 16
 
 
-def published_ports(told: dict[str, Any]) -> tuple[int, ...]:
+def published_ports(inspect: dict[str, Any]) -> tuple[int, ...]:
     """TCP ports of the node: those that were ordered, also while it is down, and those that it got."""
-    ordered = (told.get("HostConfig") or {}).get("PortBindings") or {}
-    given = (told.get("NetworkSettings") or {}).get("Ports") or {}
+    ordered = (inspect.get("HostConfig") or {}).get("PortBindings") or {}
+    given = (inspect.get("NetworkSettings") or {}).get("Ports") or {}
     found: set[int] = set()
     for ports in (ordered, given):
         for inside, bound in ports.items():
@@ -33,9 +33,9 @@ def published_ports(told: dict[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _range(words: str) -> range:
+def _range(text: str) -> range:
     """`22` or `8000-8010`; nothing where the engine is to choose one."""
-    first, _, last = words.partition("-")
+    first, _, last = text.partition("-")
     last = last or first
     if not (first.isdigit() and last.isdigit()):
         return range(0)
@@ -46,23 +46,23 @@ _MOST_LINE = 400
 _HEADER = 8
 
 
-def log_tail(engine: Engine, told: dict[str, Any], lines: int) -> tuple[str, ...]:
-    """The last lines of a container (`told` is what the engine tells of it), both outputs together; none where its logs
-    go elsewhere. They hold whatever the container wrote: who shows them has to make them harmless."""
-    path = container_path(str(told.get("Id", "")), "logs")
+def log_tail(engine: Engine, inspect: dict[str, Any], lines: int) -> tuple[str, ...]:
+    """The last lines of a container (`inspect` is what the engine has of it), both outputs together; none where its
+    logs go elsewhere. They hold whatever the container wrote: who shows them has to make them harmless."""
+    path = container_path(str(inspect.get("Id", "")), "logs")
     try:
         written = engine.read(path, stdout=1, stderr=1, tail=lines)
     except EngineError:
         return ()
-    if not (told.get("Config") or {}).get("Tty"):
+    if not (inspect.get("Config") or {}).get("Tty"):
         written = _unframed(written)
     text = written.decode("utf-8", "replace")
     return tuple(line.rstrip("\r")[:_MOST_LINE] for line in text.split("\n") if line.strip())[-lines:]
 
 
-def health_lines(told: dict[str, Any]) -> tuple[str, ...]:
+def health_lines(inspect: dict[str, Any]) -> tuple[str, ...]:
     """What the last health check that failed said, as a line; none where it went well, or there is none."""
-    health = (told.get("State") or {}).get("Health") or {}
+    health = (inspect.get("State") or {}).get("Health") or {}
     last = next(reversed(health.get("Log") or []), None)
     if health.get("Status") != "unhealthy" or last is None:
         return ()
@@ -111,24 +111,24 @@ class EventLog:
 
 def read_events(engine: Engine, manager: Manager, since: int, now: int) -> EventLog:
     """The starts and ends from `since` to `now`. Raises EngineError."""
-    # Docker keeps the answer open unless its end is told and has passed. Podman has a word for that, and with an end
+    # Docker keeps the answer open unless it has an end that has passed. Podman has a word for that, and with an end
     # some of its versions leave most of it out.
     end = {"stream": "false"} if manager is Manager.PODMAN else {"until": f"{now // _NANOS}.{now % _NANOS:09}"}
     # Asked for without a filter, so that it shows when the engine's memory was full.
-    told = engine.lines("/events", since=since // _NANOS, **end)
+    events = engine.lines("/events", since=since // _NANOS, **end)
     found: dict[str, list[_Event]] = defaultdict(list)
-    for each in told:
+    for each in events:
         action = _SAME.get(str(each.get("Action")), str(each.get("Action")))
         actor = each.get("Actor") or {}
         if action in _KINDS and each.get("Type") == "container":
             found[str(actor.get("ID", ""))].append(_Event(_moment(each), action, _code(actor)))
-    full = manager is not Manager.PODMAN and len(told) >= _MEMORY
-    return EventLog(dict(found), _moment(told[0]) if full else 0)
+    full = manager is not Manager.PODMAN and len(events) >= _MEMORY
+    return EventLog(dict(found), _moment(events[0]) if full else 0)
 
 
 def runs_of(log: EventLog, container: str) -> tuple[list[Run], bool]:
-    """Its runs, oldest first, and whether somebody stopped it after the last start. A run that started before the log
-    is left out."""
+    """Its runs, oldest first, and whether it was stopped on request after the last start. A run that started before
+    the log is left out."""
     runs: list[Run] = []
     asked = stopped = False
     for event in sorted(log.events.get(container, []), key=lambda event: event.at):
@@ -149,8 +149,8 @@ def _moment(event: dict[str, Any]) -> int:
 
 def _code(actor: dict[str, Any]) -> int | None:
     attributes = actor.get("Attributes") or {}
-    told = attributes.get("exitCode", attributes.get("containerExitCode"))
-    return int(str(told)) if str(told).lstrip("-").isdigit() else None
+    code = attributes.get("exitCode", attributes.get("containerExitCode"))
+    return int(str(code)) if str(code).lstrip("-").isdigit() else None
 
 
 # An engine that hangs over single containers is left after this long.
@@ -163,13 +163,13 @@ _SIGTERM = 128 + 15
 
 def docker_services(
     socket: Path, manager: Manager, *, host: Host | None = None, hours: float = 24.0, log_lines: int = 5
-) -> Seen:
+) -> ServiceList:
     """Every container that the engine at `socket` has. An engine that does not answer is a blind spot."""
-    return _Look(Engine(socket), manager, host or Host(), hours, log_lines).take()
+    return _EngineReader(Engine(socket), manager, host or Host(), hours, log_lines).take()
 
 
-class _Look:
-    """One look at an engine."""
+class _EngineReader:
+    """One reading of an engine."""
 
     def __init__(self, engine: Engine, manager: Manager, host: Host, hours: float, log_lines: int) -> None:
         self._engine, self._manager, self._host = engine, manager, host
@@ -179,18 +179,18 @@ class _Look:
         self._events = EventLog()
         self._blind_spots: list[str] = []
 
-    def take(self) -> Seen:
+    def take(self) -> ServiceList:
         who = self._manager.value
         try:
             listed = self._engine.get("/containers/json", all=1)
         except EngineError as error:
-            return Seen([], [f"the containers of {who} can't be seen: {error}"])
+            return ServiceList([], [f"the containers of {who} can't be seen: {error}"])
         try:
             self._events = read_events(self._engine, self._manager, self._since, self._now)
         except EngineError as error:
-            self._blind_spots.append(f"{who} does not tell what its containers did: {error}")
-        services = [self._service(told) for told in self._newest(self._inspected(listed))]
-        return Seen(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
+            self._blind_spots.append(f"{who} has no history of its containers: {error}")
+        services = [self._service(inspect) for inspect in self._newest(self._inspected(listed))]
+        return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
 
     def _inspected(self, listed: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         deadline = time.monotonic() + _PATIENCE_S
@@ -207,37 +207,37 @@ class _Look:
                     yield _only_listed(row)
         if hidden:
             self._blind_spots.append(
-                f"{self._manager.value} told no more than the names of {hidden} of its {len(listed)} containers"
+                f"{self._manager.value} gave no more than the names of {hidden} of its {len(listed)} containers"
             )
 
     def _newest(self, inspected: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Kubelet makes a new container for each restart: the last one stands for them all. What holds a pod together
         and runs nothing is left out."""
         newest: dict[tuple[str, ...], dict[str, Any]] = {}
-        for told in inspected:
-            labels = _labels(told)
+        for inspect in inspected:
+            labels = _labels(inspect)
             if labels.get(_SANDBOX[0]) == _SANDBOX[1]:
                 continue
-            key = (labels[POD_UID], labels.get(CONTAINER_NAME, "")) if POD_UID in labels else (str(told.get("Id")),)
-            if key not in newest or str(newest[key].get("Created", "")) < str(told.get("Created", "")):
-                newest[key] = told
+            key = (labels[POD_UID], labels.get(CONTAINER_NAME, "")) if POD_UID in labels else (str(inspect.get("Id")),)
+            if key not in newest or str(newest[key].get("Created", "")) < str(inspect.get("Created", "")):
+                newest[key] = inspect
         yield from newest.values()
 
-    def _service(self, told: dict[str, Any]) -> Service:
-        number, state, labels = str(told.get("Id", "")), told.get("State") or {}, _labels(told)
+    def _service(self, inspect: dict[str, Any]) -> Service:
+        number, state, labels = str(inspect.get("Id", "")), inspect.get("State") or {}, _labels(inspect)
         runs, stopped = runs_of(self._events, number)
         started, ended = nanoseconds(state.get("StartedAt")), nanoseconds(state.get("FinishedAt"))
         up = bool(state.get("Running")) and not state.get("Restarting")
         last_exit = _last_exit(state, runs, ended, up=up)
-        owner, created = owner_of(labels), nanoseconds(told.get("Created"))
-        restarts = int(told.get("RestartCount") or labels.get(_KUBERNETES_RESTARTS) or 0)
+        owner, created = owner_of(labels), nanoseconds(inspect.get("Created"))
+        restarts = int(inspect.get("RestartCount") or labels.get(_KUBERNETES_RESTARTS) or 0)
         result = "" if up else _result(state, last_exit, stopped=stopped)
-        pid, unwell = int(state.get("Pid") or 0) or None, health_lines(told)
+        pid, unwell = int(state.get("Pid") or 0) or None, health_lines(inspect)
         troubled = restarts > 0 or state.get("Status") == "restarting" or result not in ("", "success", "stopped")
         return Service(
             manager=self._manager,
             id=number,
-            name=str(told.get("Name") or number[:12]).lstrip("/"),
+            name=str(inspect.get("Name") or number[:12]).lstrip("/"),
             description=labels.get("org.opencontainers.image.description", ""),
             state=str(state.get("Status") or ""),
             detail=str(state.get("Error") or (state.get("Health") or {}).get("Status") or ""),
@@ -246,19 +246,21 @@ class _Look:
             started=started,
             age_s=round(max(0, self._now - started) / _NANOS, 3) if up and started is not None else None,
             restarts=restarts,
-            restart_policy=_policy(told),
+            restart_policy=_policy(inspect),
             last_exit=last_exit,
             cgroup=self._cgroup(pid),
-            image=(told.get("Config") or {}).get("Image") or None,
+            image=(inspect.get("Config") or {}).get("Image") or None,
             pod=pod_of(labels),
-            owner=owner.words,
+            owner=owner.label,
             created=created,
             fragment=owner.file,
-            command=shlex.join(redact([str(told.get("Path") or ""), *map(str, told.get("Args") or [])]))[:_MOST_COMMAND]
-            if told.get("Path")
+            command=shlex.join(redact([str(inspect.get("Path") or ""), *map(str, inspect.get("Args") or [])]))[
+                :_MOST_COMMAND
+            ]
+            if inspect.get("Path")
             else None,
-            log=(*log_tail(self._engine, told, self._log_lines), *unwell) if troubled or unwell else (),
-            published=published_ports(told),
+            log=(*log_tail(self._engine, inspect, self._log_lines), *unwell) if troubled or unwell else (),
+            published=published_ports(inspect),
             history=self._history(runs, restarts, created, started, last_exit, over=_is_over(state)),
         )
 
@@ -281,7 +283,7 @@ class _Look:
         over: bool,
     ) -> History:
         reaches = max(self._since, self._events.reaches, created or 0)
-        # The log tells of a start at once or later, on a busy node; of one since this look began it can't tell yet.
+        # The log has a start at once or later, on a busy node; one since this read began it may not have yet.
         in_log = any(run.started > started - _NANOS for run in runs) if started is not None else False
         since_then = started is not None and started > self._now and bool(runs)
         known = started is None or started < self._since or in_log or since_then
@@ -301,8 +303,8 @@ class _Look:
         )
 
 
-def _labels(told: dict[str, Any]) -> dict[str, str]:
-    return (told.get("Config") or {}).get("Labels") or {}
+def _labels(inspect: dict[str, Any]) -> dict[str, str]:
+    return (inspect.get("Config") or {}).get("Labels") or {}
 
 
 def _is_over(state: dict[str, Any]) -> bool:
@@ -310,8 +312,8 @@ def _is_over(state: dict[str, Any]) -> bool:
     return not state.get("Running") and not state.get("Restarting")
 
 
-def _policy(told: dict[str, Any]) -> str:
-    policy = (told.get("HostConfig") or {}).get("RestartPolicy") or {}
+def _policy(inspect: dict[str, Any]) -> str:
+    policy = (inspect.get("HostConfig") or {}).get("RestartPolicy") or {}
     most = int(policy.get("MaximumRetryCount") or 0)
     return (policy.get("Name") or "no") + (f":{most}" if most else "")
 
@@ -338,7 +340,7 @@ def _result(state: dict[str, Any], last: Exit | None, *, stopped: bool) -> str:
 
 
 def _only_listed(row: dict[str, Any]) -> dict[str, Any]:
-    """What the list of containers tells, in the shape of the whole answer."""
+    """An entry of the list of containers, in the shape of an inspect answer."""
     return {
         "Id": row.get("Id"),
         "Name": next(iter(row.get("Names") or []), ""),

@@ -35,7 +35,7 @@ _POD = re.compile(rf"(?:(?:[\w.]+-)*kubepods(?:-burstable|-besteffort)?-)?pod(?P
 
 @dataclass(frozen=True, slots=True)
 class ContainerIdentity:
-    """Who a cgroup belongs to, as far as its path tells."""
+    """Who a cgroup belongs to, as far as its path says."""
 
     container: str | None
     pod: str | None
@@ -69,13 +69,13 @@ def _innermost_container(parts: list[str]) -> tuple[str, str | None, int, str | 
         if "ecs" in parts[:depth] and (match := _ECS.fullmatch(part)):
             return match["id"], None, depth, None
         if part.startswith(("libpod-conmon-", "crio-conmon-")):
-            # The monitor of a container lives beside it, not in it.
+            # The monitor of a container lives next to it, not in it.
             return None
     return None
 
 
 def _runtime_above(parents: list[str]) -> str | None:
-    """The runtime of a bare id: told by the directory above; below a pod, docker and containerd look the same."""
+    """The runtime of a bare id: by the directory above; below a pod, docker and containerd look the same."""
     if not parents:
         return None
     if parents[0] == "ecs":

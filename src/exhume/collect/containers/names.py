@@ -1,7 +1,7 @@
 """Container ids -> names and images, as far as this node still knows them.
 
 Docker is asked over its socket: for the containers it has, and for those it removed lately. Where Kubernetes runs, the
-links that kubelet keeps for log shippers tell pod and container without asking anybody.
+links that kubelet keeps for log shippers have pod and container in their names.
 """
 
 import time
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exhume.collect.containers.docker import Engine, EngineError, only
+from exhume.collect.containers.docker import Engine, EngineError
+from exhume.collect.containers.docker_stream import only
 from exhume.collect.containers.pod_names import container_of_log
 
 KUBERNETES_LOGS = Path("/var/log/containers")
@@ -17,7 +18,7 @@ KUBERNETES_LOGS = Path("/var/log/containers")
 
 @dataclass(frozen=True, slots=True)
 class ContainerName:
-    """What a container is called; the image where it is known, and who told."""
+    """What a container is called; the image where it is known, and where that comes from."""
 
     name: str
     image: str | None
@@ -33,14 +34,14 @@ class ContainerNames:
 
 
 def container_names(socket_path: Path | None, since_s: int, logs: Path = KUBERNETES_LOGS) -> ContainerNames:
-    """Every name that can be had now; Docker also tells of containers that it removed after `since_s` (unix time)."""
+    """Every name that can be had now; Docker also has containers that it removed after `since_s` (unix time)."""
     found = dict(_kubernetes(logs))
     if socket_path is None:
         return ContainerNames(found)
     try:
         found |= dict(_docker(socket_path, since_s))
     except EngineError as error:
-        return ContainerNames(found, [f"Docker did not tell container names over {socket_path}: {error}"])
+        return ContainerNames(found, [f"Docker gave no container names over {socket_path}: {error}"])
     return ContainerNames(found)
 
 
@@ -66,6 +67,6 @@ def _kubernetes(directory: Path) -> Iterator[tuple[str, ContainerName]]:
         names = [entry.name for entry in directory.iterdir()]
     except OSError:
         return
-    for told in map(container_of_log, names):
-        if told is not None:
-            yield told[0], ContainerName(told[1], None, "kubernetes")
+    for named in map(container_of_log, names):
+        if named is not None:
+            yield named[0], ContainerName(named[1], None, "kubernetes")

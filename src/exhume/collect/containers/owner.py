@@ -9,25 +9,25 @@ POD_NAMESPACE = "io.kubernetes.pod.namespace"
 POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
 _SOURCE = "kubernetes.io/config.source"
-# How an owner is told that is compose: the project, then the service in it.
+# How an owner that is compose is labelled: the project, then the service in it.
 COMPOSE_PROJECT, COMPOSE_SERVICE = "compose project ", ", service "
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """`words` say who it is, `file` is what defines the container, where that is known."""
+    """`label` names it, `file` is what defines the container, where that is known."""
 
-    words: str = ""
+    label: str = ""
     file: str | None = None
 
 
 def owner_of(labels: Mapping[str, str]) -> Owner:
-    """What the labels of a container tell; nothing for one that a person started."""
+    """What the labels of a container say; nothing for one that a person started."""
     if name := labels.get("com.docker.compose.project"):
         service = labels.get("com.docker.compose.service", "")
-        # Several files are told in one label.
+        # Several files are in one label.
         file = labels.get("com.docker.compose.project.config_files", "").split(",")[0]
-        # Versions before 2 told it as it was given.
+        # Versions before 2 have it as it was given.
         file = file and posixpath.join(labels.get("com.docker.compose.project.working_dir", ""), file)
         return Owner(f"{COMPOSE_PROJECT}{name}" + (f"{COMPOSE_SERVICE}{service}" if service else ""), file or None)
     if name := labels.get("com.docker.swarm.service.name"):
@@ -43,7 +43,7 @@ def owner_of(labels: Mapping[str, str]) -> Owner:
 
 
 def pod_owner(pod: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Who keeps a pod (namespace/name) alive, by what its controller left on it; kubelet tells the runtime no more."""
+    """Who keeps a pod (namespace/name) alive, by what its controller left on it; kubelet gives the runtime no more."""
     if is_static(annotations):
         return f"static pod {pod} of this node's kubelet"
     namespace, _, name = pod.partition("/")

@@ -1,7 +1,7 @@
 """Pod and container ids -> the names that people know them by, from the directories that kubelet keeps for logs.
 
 `/var/log/pods/<namespace>_<pod>_<uid>/` is there before a pod's first process, and
-`/var/log/containers/<pod>_<namespace>_<container>-<id>.log` from a container's start on: nobody has to be asked.
+`/var/log/containers/<pod>_<namespace>_<container>-<id>.log` from a container's start on, so no API has to be called.
 Only their names are read, and only when an id turns up that isn't known: a node without pods is never looked at.
 """
 
@@ -27,8 +27,8 @@ _POD = re.compile(
 _LOG = re.compile(rf"(?P<pod>{_NAME})_(?P<namespace>{_NAME})_(?P<container>{_NAME})-(?P<id>[0-9a-f]{{64}})\.log")
 
 
-class Named(NamedTuple):
-    """`pod` is namespace/name, `container` is namespace/name/container; None where the node doesn't tell."""
+class PodName(NamedTuple):
+    """`pod` is namespace/name, `container` is namespace/name/container; None where the node doesn't have it."""
 
     pod: str | None
     container: str | None
@@ -43,14 +43,14 @@ class PodNames:
         self._pods = _Listing([place / "pods" for place in places], pod_of_directory)
         self._containers = _Listing([place / "containers" for place in places], container_of_log)
 
-    def of(self, pod: str, container: str | None, tick: int) -> Named:
+    def of(self, pod: str, container: str | None, tick: int) -> PodName:
         """The names for a pod's uid and the id of a container in it. Each directory is listed once a tick at most."""
         called = self._containers.get(container, tick) if container is not None else None
-        told = self._pods.get(pod, tick)
-        if told is None and called is not None:
+        name = self._pods.get(pod, tick)
+        if name is None and called is not None:
             # Kubelets before 1.14 named the directories of pods by their uid alone.
-            told = called.rpartition("/")[0]
-        return Named(told, called)
+            name = called.rpartition("/")[0]
+        return PodName(name, called)
 
 
 class _Listing:
@@ -94,10 +94,10 @@ class _Listing:
     def _listed(self, directory: Path) -> dict[str, str]:
         try:
             with os.scandir(directory) as entries:
-                told = [self._parse(entry.name) for entry in islice(entries, MOST_ENTRIES)]
+                parsed = [self._parse(entry.name) for entry in islice(entries, MOST_ENTRIES)]
         except OSError:
             return self._names
-        return dict(each for each in told if each is not None)
+        return dict(each for each in parsed if each is not None)
 
 
 def pod_of_directory(name: str) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Times as container engines write them."""
+"""The runs of a container: their times as engines write them, their history, and the age at which they end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def nanoseconds(text: Any) -> int | None:
     return (since.days * 86400 + since.seconds) * _NANOS + int((digits + "0" * 9)[:9])
 
 
-# Less time than this between the first start and now tells no rate: it counts as this much.
+# Less time than this between the first start and now gives no rate: it counts as this much.
 _SHORTEST_S = 60.0
 _LAST_EXITS = 10
 _LAST_RUNS = 1000
@@ -36,7 +36,7 @@ _ALIKE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Times are wall nanoseconds; `ended` is None while it runs. A run that somebody stopped did not fail."""
+    """Times are wall nanoseconds; `ended` is None while it runs. A run that was stopped on request did not fail."""
 
     started: int
     ended: int | None = None
@@ -47,7 +47,7 @@ class Run:
 def history(runs: Sequence[Run], now: int, since: int) -> History:
     """Of runs in the order of their starts, where all that started from `since` to `now` are known."""
     ended = [run for run in runs if run.ended is not None]
-    # The first start is no restart; how often it restarts is told by the time since.
+    # The first start is no restart; how often it restarts follows from the time since.
     span_s = max(_SHORTEST_S, (now - runs[0].started) / _NANOS) if runs else 0.0
     lasted = [(run.ended - run.started) / _NANOS for run in ended if run.ended is not None]
     bad = [run.ended for run in ended if run.failed and run.ended is not None]

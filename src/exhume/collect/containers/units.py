@@ -8,23 +8,23 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
 
-from exhume.collect.containers.commands import Compose, Starting
+from exhume.collect.containers.commands import Compose, ContainerStart
 from exhume.collect.containers.owner import COMPOSE_PROJECT, COMPOSE_SERVICE
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.collect.systemd.commands import UnitStarts
 from exhume.model.audit import Manager, Service
 
 _LEAST_ID = 12
 
 
-def with_their_units(services: Sequence[Service], starts: Sequence[UnitStarts]) -> Seen:
+def with_their_units(services: Sequence[Service], starts: Sequence[UnitStarts]) -> ServiceList:
     """The same, with the unit as the owner of each container that one starts; and the units that start some which can't
-    be told, where these may be among those that are left."""
+    be known, where these may be among those that are left."""
     found = [_with_its_unit(each, starts) for each in services]
     left = [each for each in found if _may_be_kept(each)]
     meant = {id(start) for start in starts for each in services if _may_be_kept(each) and _is_meant(each, start)}
     vague = [start for start in starts if id(start) not in meant and any(_may_be_meant(each, start) for each in left)]
-    return Seen(found, list(dict.fromkeys(_vague_words(start) for start in vague)))
+    return ServiceList(found, list(dict.fromkeys(_vague_note(start) for start in vague)))
 
 
 def _with_its_unit(service: Service, starts: Sequence[UnitStarts]) -> Service:
@@ -37,7 +37,7 @@ def _with_its_unit(service: Service, starts: Sequence[UnitStarts]) -> Service:
 
 
 def _may_be_kept(service: Service) -> bool:
-    """Whether it is a container that nobody is known to keep; compose only does what it is called for."""
+    """Whether it is a container that no known service keeps; compose only does what it is called for."""
     ownerless = not service.owner or service.owner.startswith(COMPOSE_PROJECT)
     return service.manager in (Manager.DOCKER, Manager.PODMAN) and service.pod is None and ownerless
 
@@ -73,17 +73,17 @@ def _same(one: str, other: str) -> bool:
 
 
 def _may_be_meant(service: Service, start: UnitStarts) -> bool:
-    """Whether a container may be among those that a unit starts without saying which: by its image where it is told."""
+    """Whether a container may be among those that a unit starts without naming them, by its image if known."""
     starting = start.starting
     if starting.manager is not service.manager:
         return False
     if starting.compose is not None:
         return service.owner.startswith(COMPOSE_PROJECT) and not _says_which(starting, start.directory)
     # A name that no container has is that of one which is not there now.
-    return not starting.names and (starting.is_vague or service.image in starting.words)
+    return not starting.names and (starting.is_vague or service.image in starting.args)
 
 
-def _says_which(starting: Starting, directory: str) -> bool:
+def _says_which(starting: ContainerStart, directory: str) -> bool:
     """Whether a call of compose says its project, so that what is not of it is another's."""
     about = starting.compose
     if about is None or starting.is_vague:
@@ -92,9 +92,9 @@ def _says_which(starting: Starting, directory: str) -> bool:
     return bool(about.project) or (place.startswith("/") and posixpath.normpath(place) != "/")
 
 
-def _vague_words(start: UnitStarts) -> str:
+def _vague_note(start: UnitStarts) -> str:
     where = f" ({start.where})" if start.where else ""
     return (
-        f"{start.unit} starts containers by {start.starting.said}{where}, and which ones can't be read there: one of "
+        f"{start.unit} starts containers by {start.starting.label}{where}, and which ones can't be read there: one of "
         "them that is stopped alone may be started again by it"
     )

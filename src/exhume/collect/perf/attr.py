@@ -1,4 +1,5 @@
-"""The system calls that the standard library has no function for, by number and architecture."""
+"""perf_event_open: struct perf_event_attr (include/uapi/linux/perf_event.h), the events that the recorder opens, and
+the system calls that the standard library has no function for, by number and architecture."""
 
 import ctypes
 import os
@@ -177,7 +178,7 @@ def sampling_event(hardware: bool, rate_hz: int) -> EventSpec:
 
 
 def task_event(*, kernel_code: bool) -> EventSpec:
-    """The event that tells of forks, exits, execs, names and executable mappings, and never samples.
+    """The event that records forks, exits, execs, names and executable mappings, and never samples.
 
     `kernel_code`: also of BPF programs and other code that comes to the kernel or leaves it (not before Linux 5.1).
     """

@@ -85,7 +85,7 @@ class RingSet:
 
     def follow_hotplug(self) -> list[CpuRings]:
         """Open rings for CPUs that came; give back those of CPUs that went, for a last drain and close."""
-        # Asked before the list is read: a CPU that goes in between is missed by neither.
+        # Read before the list: a CPU that goes in between is missed by neither.
         went = self._watch.went(self.rings.keys())
         listed = self._online.read()
         if listed == self._listed and not went:

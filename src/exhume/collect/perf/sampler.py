@@ -24,6 +24,7 @@ from exhume.collect.perf.unique import group_indices, unique
 from exhume.collect.symbols.mappings import strip_tags, user_va_bits
 from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.model.clock import MILLIS, Tick
+from exhume.model.facts import MissingSource
 from exhume.model.tables import Columns, Losses
 from exhume.procfs.host import Host
 
@@ -178,7 +179,7 @@ class Sampler:
 
 def _sample_counts(tick: Tick, drained: Drained, samples: RawSamples, idle: npt.NDArray[np.bool_]) -> Columns:
     """Rows of the sampling table: how many samples of each core were busy, idle and lost."""
-    # A core that was away for a blink has two rings, and one row.
+    # A core that was offline for less than a tick has two rings, and one row.
     cpus = sorted(set(drained.cpus))
     size = cpus[-1] + 1
     # A sample taken while its CPU went offline may carry a number beyond the ones that are left.

@@ -8,7 +8,7 @@ from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, load_tracepoints
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import Tick
-from exhume.model.errors import Missing
+from exhume.model.facts import MissingSource
 from exhume.model.tables import Losses
 from exhume.procfs.host import Host
 
@@ -52,7 +52,7 @@ class PerfSource:
         return "cycles" if self._rings.hardware else "cpu-clock"
 
     @property
-    def missing(self) -> list[Missing]:
+    def missing(self) -> list[MissingSource]:
         return self._sampler.missing
 
     def set_rate(self, rate_hz: int) -> None:

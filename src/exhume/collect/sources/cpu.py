@@ -116,7 +116,7 @@ def _with_nulls(values: Counts) -> object:
 
 
 class SoftirqCounts:
-    """Network softirqs of each core since the last read; -1 where that can't be told."""
+    """Network softirqs of each core since the last read; -1 where that can't be known."""
 
     def __init__(self, host: Host) -> None:
         self._file = ProcFile(host.proc / "softirqs")

@@ -1,6 +1,6 @@
 """Starts and ends of Docker's containers, with their names: an id in a cgroup's path says nothing once it is gone.
 
-Docker tells over its socket, in a stream that is read without ever waiting for it: a daemon that hangs holds up nobody.
+Docker streams them over its socket, which is read without ever waiting for it: a daemon that hangs holds nothing up.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.containers.docker import Answer, docker_socket, only
+from exhume.collect.containers.docker_stream import StreamedResponse, docker_socket, only
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
@@ -16,11 +16,11 @@ from exhume.procfs.host import Host
 
 # Without Docker: how often to look whether it is there by now.
 _LOOK_EVERY_S = 5.0
-# Names are told again, so that they outlive the oldest rows of a recording that is kept short.
-_TELL_ALL_EVERY_S = 12 * 3600.0
+# Names are recorded again, so that they outlive the oldest rows of a recording that is kept short.
+_LIST_EVERY_S = 12 * 3600.0
 _MOST_ROWS = 256
 _KINDS = {"start": "container-start", "die": "container-die", "oom": "container-oom"}
-_WORDS = {"start": "started", "oom": "ran out of memory"}
+_MESSAGES = {"start": "started", "oom": "ran out of memory"}
 
 
 class DockerEventSource:
@@ -30,13 +30,13 @@ class DockerEventSource:
 
     def __init__(self, host: Host, socket_path: Path | None = None) -> None:
         self._given = socket_path
-        self._events: Answer | None = None
-        self._list: Answer | None = None
-        self._look, self._tell_all = Pace(_LOOK_EVERY_S), Pace(_TELL_ALL_EVERY_S)
+        self._events: StreamedResponse | None = None
+        self._list: StreamedResponse | None = None
+        self._look, self._list_again = Pace(_LOOK_EVERY_S), Pace(_LIST_EVERY_S)
         path = docker_socket(socket_path)
         if path is not None and path.exists():
             try:
-                Answer(path, "/_ping").close()
+                StreamedResponse(path, "/_ping").close()
             except PermissionError:
                 raise SourceUnavailable(
                     self.name, f"{path} can't be opened", "run as root, or put this user into the group of that file"
@@ -51,8 +51,8 @@ class DockerEventSource:
             self._open(tick)
         if self._events is None:
             return NOTHING
-        if self._list is None and self._tell_all.due(tick.end):
-            self._tell_all.done(tick.end)
+        if self._list is None and self._list_again.due(tick.end):
+            self._list_again.done(tick.end)
             self._list = self._ask("/containers/json")
         rows = [*self._listed(tick), *self._happened(tick)][:_MOST_ROWS]
         if not rows:
@@ -69,12 +69,12 @@ class DockerEventSource:
         wanted = only(type=["container"], event=list(_KINDS))
         self._events = self._ask("/events", since=tick.wall // 10**9, filters=wanted)
 
-    def _ask(self, question: str, **query: str | int) -> Answer | None:
+    def _ask(self, question: str, **query: str | int) -> StreamedResponse | None:
         path = docker_socket(self._given)
         if path is None:
             return None
         try:
-            return Answer(path, question, **query)
+            return StreamedResponse(path, question, **query)
         except OSError:
             return None
 
@@ -103,21 +103,21 @@ class DockerEventSource:
 
 def _event(line: bytes, tick: Tick) -> dict[str, Any] | None:
     try:
-        told = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         return None
-    action, actor = str(told.get("Action", "")), told.get("Actor") or {}
+    action, actor = str(event.get("Action", "")), event.get("Actor") or {}
     if action not in _KINDS:
         return None
     known = actor.get("Attributes") or {}
     name, image = known.get("name"), known.get("image")
     code = known.get("exitCode")
-    words = f"ended with code {code}" if action == "die" else _WORDS[action]
-    moment = told.get("timeNano")
+    message = f"ended with code {code}" if action == "die" else _MESSAGES[action]
+    moment = event.get("timeNano")
     # Docker's clock is the wall clock.
     time = tick.end - (tick.wall - moment) if isinstance(moment, int) else tick.start
     value = float(str(code)) if action == "die" and str(code).isdigit() else None
-    return _row(_KINDS[action], time, actor.get("ID"), name, image, words, value)
+    return _row(_KINDS[action], time, actor.get("ID"), name, image, message, value)
 
 
 def _seen(container: dict[str, Any], tick: Tick) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ def _row(  # noqa: PLR0917
     number: Any,
     name: str | None,
     image: str | None,
-    words: str,
+    message: str,
     value: float | None = None,
 ) -> dict[str, Any] | None:
     if not number:
@@ -141,7 +141,7 @@ def _row(  # noqa: PLR0917
         "source": DockerEventSource.name,
         "kind": kind,
         "severity": "warning" if kind == "container-oom" else "info",
-        "text": f"container {name or str(number)[:12]}{f' (image {image})' if image else ''} {words}",
+        "text": f"container {name or str(number)[:12]}{f' (image {image})' if image else ''} {message}",
         "value": value,
         "container": number,
         "container_name": name or None,

@@ -1,7 +1,8 @@
-"""Which network queue an interrupt belongs to.
+"""Interrupts by core from /proc/interrupts, and the network queues that they belong to.
 
-Drivers put the queue into the interrupt's name, each in its way; the interface is told by the device that owns the
-interrupt (sysfs lists them), since an interface may have been renamed after its interrupts were named.
+The file is read every second where that is cheap; else only network queues are, and the rest in turns. Drivers put the
+queue into the interrupt's name, each in its way; the interface is that of the device that owns the interrupt (sysfs
+lists them), since an interface may have been renamed after its interrupts were named.
 """
 
 import os
@@ -72,7 +73,7 @@ class NicQueues:
                     self._by_irq.setdefault(irq, interface)
 
     def find(self, irq: str, name: str) -> NicQueue | None:
-        """The queue of an interrupt; None for one that is not a network queue's, or that can't be told."""
+        """The queue of an interrupt; None for one that is not a network queue's, or that can't be identified."""
         for pattern in _QUEUE_NAMES:
             if match := pattern.match(name):
                 groups = match.groupdict()
@@ -106,7 +107,7 @@ Row = tuple[Any, ...]
 
 _CHEAP_NS = MILLIS // 2
 _QUEUES_EACH_SECOND = 64
-# The kernel's own interrupts (timer, rescheduling, ...) are told only when a core has a storm of them.
+# The kernel's own interrupts (timer, rescheduling, ...) are recorded only when a core has a storm of them.
 _STORM_PER_S = 5000
 
 
@@ -151,7 +152,7 @@ class InterruptSource:
         if self._turn.due(tick.end) or self._cheap:
             began, first = time.thread_time_ns(), not self._lines
             self._read_all(tick, rows)
-            # The first time has every line to look at, so it tells nothing.
+            # The first time has every line to look at, so its cost says nothing.
             self._cheap = first or time.thread_time_ns() - began < _CHEAP_NS
             self._turn.done(tick.end)
         else:

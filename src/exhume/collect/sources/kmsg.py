@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from exhume.collect.perf.attr import (
     SW_DUMMY,
     EventSpec,
@@ -329,12 +327,10 @@ def _name_event(monotonic: bool) -> EventSpec:
 
 
 def _stamps(data: bytes, thread: int) -> list[int]:
-    """When a thread was named; others on its core may have been meanwhile."""
+    """When a thread was renamed; others on its core may have been meanwhile."""
     records = walk(data)
     at = records.of(RecordType.COMM)
-    at = at[records.words[at + 1] >> np.uint64(32) == thread]
-    ends = (start + int(records.words[start] >> np.uint64(48)) // 8 for start in at)
-    return [int(records.words[end - 2]) for end in ends]
+    return [int(time) for time in records.times(at[records.high(at) == thread])]
 
 
 def _offset(monotonic: list[int], log: list[int]) -> int | None:

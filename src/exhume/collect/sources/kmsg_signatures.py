@@ -133,7 +133,7 @@ SIGNATURES: tuple[Signature, ...] = (
         unit="s",
         scale=1e-3,
     ),
-    # --- mlx5, bnxt, virtio_net, and the drivers that use their words -------------------------------------------------
+    # --- mlx5, bnxt, virtio_net, and the drivers that log the same -------------------------------------------------
     _line(
         "nic-tx-timeout",
         "critical",

@@ -20,7 +20,7 @@ class PressureTotals:
 
     def __init__(self, host: Host) -> None:
         self._files = {resource: ProcFile(host.proc / "pressure" / resource) for resource in _PRESSURE}
-        self.missing: tuple[Missing, ...] = ()
+        self.missing: tuple[MissingSource, ...] = ()
         # A kernel that has it compiled in but switched off shows the files and fails the read.
         if all(file.read_or_none() is None for file in self._files.values()):
             self.missing = (

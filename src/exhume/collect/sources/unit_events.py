@@ -1,7 +1,7 @@
-"""Starts, ends and failures of systemd's services, as systemd tells them over its bus.
+"""Starts, ends and failures of systemd's services, from systemd's signals on the bus.
 
-Nobody is asked each second: systemd sends what changed, and what came is taken without waiting. Only services that
-stirred are kept in mind, and only those are asked after now and then, for what a lost connection may have swallowed.
+Nothing is polled each second: systemd signals what changed, and what came is read without waiting. Only services that
+changed are kept, and only those are queried now and then, for what a lost connection may have missed.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.collect.systemd.bus import MANAGER, PROPERTIES, SERVICE, UNIT, Bus, BusError, Call, Signal, get_all
-from exhume.collect.systemd.bus import properties as told_by
+from exhume.collect.systemd.bus import properties as property_values
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -24,12 +24,12 @@ STARTED, ENDED, FAILED, RESTARTED = "unit-started", "unit-ended", "unit-failed",
 # where nothing is held up by it: on a node that is starved already half a second is soon over.
 _LOOK_EVERY_S = 30.0
 _PATIENCE_S, _FIRST_PATIENCE_S = 0.5, 5.0
-_ASK_AGAIN_EVERY_S = 600.0
+_QUERY_EVERY_S = 600.0
 _MOST_ROWS = 256
 _MOST_AT_ONCE = 32
-# Services kept in mind, and how many of them are asked after.
+# Services that are kept, and how many of them are queried again.
 _MOST_KNOWN = 1024
-_MOST_ASKED = 64
+_MOST_QUERIED = 64
 _EXITED = 1
 _ESCAPED = re.compile(r"_([0-9a-f]{2})")
 _FROM = "type='signal',sender='org.freedesktop.systemd1',"
@@ -45,8 +45,8 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class _Known:
-    """What was last told of a service; times are systemd's monotonic microseconds."""
+class _ServiceState:
+    """What is known of a service; times are systemd's monotonic microseconds."""
 
     started: int = 0
     ended: int = 0
@@ -62,9 +62,9 @@ class UnitEventSource:
 
     def __init__(self, host: Host, bus: Path | None = None) -> None:
         self._path = bus or NodeRoot().bus
-        self._known: dict[str, _Known] = {}
-        self._asked: dict[int, tuple[str, str]] = {}
-        self._look, self._ask_again = Pace(_LOOK_EVERY_S), Pace(_ASK_AGAIN_EVERY_S)
+        self._known: dict[str, _ServiceState] = {}
+        self._calls: dict[int, tuple[str, str]] = {}
+        self._look, self._query_again = Pace(_LOOK_EVERY_S), Pace(_QUERY_EVERY_S)
         # What happened before is not news.
         self._since = time.monotonic_ns() // 1000
         try:
@@ -80,9 +80,9 @@ class UnitEventSource:
         if self._bus is None:
             return NOTHING
         try:
-            if self._ask_again.due(tick.end):
-                self._ask_again.done(tick.end)
-                self._ask_after(list(self._known)[-_MOST_ASKED:])
+            if self._query_again.due(tick.end):
+                self._query_again.done(tick.end)
+                self._query(list(self._known)[-_MOST_QUERIED:])
             rows = self._take(self._bus, tick)[:_MOST_ROWS]
         except BusError:
             self.close()
@@ -93,43 +93,43 @@ class UnitEventSource:
         if self._bus is not None:
             self._bus.close()
         self._bus = None
-        self._asked.clear()
+        self._calls.clear()
 
     def _find_again(self) -> None:
         try:
             self._bus = _listening(self._path, _PATIENCE_S)
-            self._ask_after(list(self._known)[-_MOST_ASKED:])
+            self._query(list(self._known)[-_MOST_QUERIED:])
         except BusError:
             self.close()
 
     def _take(self, bus: Bus, tick: Tick) -> list[Row]:
         rows: list[Row] = []
-        for told in bus.signals():
-            rows += self._signalled(told, tick)
+        for message in bus.signals():
+            rows += self._signalled(message, tick)
         for number, answer in bus.answers().items():
-            what, path = self._asked.pop(number, ("", ""))
+            what, path = self._calls.pop(number, ("", ""))
             if not what or isinstance(answer, BusError):
                 continue
             if what == SERVICE:
-                rows += self._changed(path, told_by(answer), tick)
+                rows += self._changed(path, property_values(answer), tick)
             elif answer[0][1] == "failed":
-                result = self._known.get(path, _Known()).result
+                result = self._known.get(path, _ServiceState()).result
                 rows.append(_row(FAILED, tick.end, _name(path), f"failed ({result})"))
         return rows
 
-    def _signalled(self, told: Signal, tick: Tick) -> list[Row]:
-        if told.member == "PropertiesChanged":
-            return self._changed(told.path, {name: value for name, (_, value) in told.body[1].items()}, tick)
-        if told.member == "JobRemoved" and told.body[3] in _JOBS and str(told.body[2]).endswith(".service"):
-            return [_row(FAILED, tick.end, str(told.body[2]), _JOBS[told.body[3]])]
+    def _signalled(self, message: Signal, tick: Tick) -> list[Row]:
+        if message.member == "PropertiesChanged":
+            return self._changed(message.path, {name: value for name, (_, value) in message.body[1].items()}, tick)
+        if message.member == "JobRemoved" and message.body[3] in _JOBS and str(message.body[2]).endswith(".service"):
+            return [_row(FAILED, tick.end, str(message.body[2]), _JOBS[message.body[3]])]
         return []
 
     def _changed(self, path: str, now: dict[str, Any], tick: Tick) -> list[Row]:
         """What the properties of a service say that was not known of it yet."""
         name = _name(path)
-        # The one that stirred last is the last to be forgotten.
+        # The one that changed last is forgotten last.
         before = self._known.pop(path, None)
-        known = before or _Known(self._since, self._since)
+        known = before or _ServiceState(self._since, self._since)
         self._known[path] = known
         if len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
@@ -145,21 +145,21 @@ class UnitEventSource:
             rows.append(_end(name, ended * 1000, now))
         restarts = _restarts(known, name, now.get("NRestarts"), is_new_start, tick)
         result = str(now.get("Result", known.result))
-        # When systemd reads its files again it tells of every unit, also of those that failed long ago.
+        # When systemd reads its files again it signals every unit, also of those that failed long ago.
         if result != "success" and (rows or (before is not None and result != known.result)):
-            self._ask_state(path)
+            self._query_state(path)
         known.result = result
         return sorted([*rows, *restarts], key=lambda row: int(row["time"]))
 
-    def _ask_state(self, path: str) -> None:
-        """Whether it is given up or started again: only its state tells."""
-        if self._bus is not None and (UNIT, path) not in self._asked.values():
-            self._asked[self._bus.ask(Call(path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState")))] = (UNIT, path)
+    def _query_state(self, path: str) -> None:
+        """Whether it is given up or started again: only its state says."""
+        if self._bus is not None and (UNIT, path) not in self._calls.values():
+            self._calls[self._bus.ask(Call(path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState")))] = (UNIT, path)
 
-    def _ask_after(self, paths: list[str]) -> None:
+    def _query(self, paths: list[str]) -> None:
         assert self._bus is not None
         for path in paths:
-            self._asked[self._bus.ask(get_all(path, SERVICE))] = (SERVICE, path)
+            self._calls[self._bus.ask(get_all(path, SERVICE))] = (SERVICE, path)
 
 
 def _listening(path: Path, patience_s: float) -> Bus:
@@ -173,8 +173,8 @@ def _listening(path: Path, patience_s: float) -> Bus:
     return bus
 
 
-def _restarts(known: _Known, name: str, count: int | None, is_new_start: bool, tick: Tick) -> list[Row]:
-    """The restarts that were not told yet; of a service that was not followed so far, the one that was just seen."""
+def _restarts(known: _ServiceState, name: str, count: int | None, is_new_start: bool, tick: Tick) -> list[Row]:
+    """The restarts that were not recorded yet; of a service that was not followed so far, the one just seen."""
     if count is None:
         return []
     before = known.restarts if known.restarts is not None else count - int(is_new_start and count > 0)
@@ -202,13 +202,13 @@ def _end(name: str, moment: int, now: dict[str, Any]) -> Row:
     return _row(ENDED, moment, name, f"was ended by {by}", float(128 + status))
 
 
-def _row(kind: str, moment: int, name: str, words: str, value: float | None = None, pid: int | None = None) -> Row:  # noqa: PLR0917
+def _row(kind: str, moment: int, name: str, what: str, value: float | None = None, pid: int | None = None) -> Row:  # noqa: PLR0917
     return {
         "time": moment,
         "source": UnitEventSource.name,
         "kind": kind,
         "severity": "warning" if kind == FAILED else "info",
-        "text": f"unit {name} {words}",
+        "text": f"unit {name} {what}",
         "pid": pid,
         "comm": name,
         "value": value,

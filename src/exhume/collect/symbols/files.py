@@ -34,7 +34,7 @@ _RETRY_AT_MOST_S = 60.0
 _TRIM_EVERY = 512 << 10
 
 
-class _Known:
+class _FileState:
     """What is known about one mapped file. A program of None means that it could not be read, `deferred` that this
     was for want of time alone."""
 
@@ -63,7 +63,7 @@ class FileSymbols:
         self._host = host
         self._budget = budget
         self._clock = clock
-        self._known: OrderedDict[MappedFile, _Known] = OrderedDict()
+        self._known: OrderedDict[MappedFile, _FileState] = OrderedDict()
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
         self._loaded_bytes = 0
@@ -111,12 +111,12 @@ class FileSymbols:
             return 0, np.full(len(offsets), -1, np.intp)
         return known.program.number, known.program.find(offsets)
 
-    def _known_file(self, views: Views) -> _Known:
+    def _known_file(self, views: Views) -> _FileState:
         now = self._clock()
         file = views[0][1].file
         known = self._known.get(file)
         if known is None:
-            known = self._known[file] = _Known(now)
+            known = self._known[file] = _FileState(now)
             self._load(views, known)
             return known
         self._known.move_to_end(file)
@@ -135,7 +135,7 @@ class FileSymbols:
         return known
 
     def _rewritten(self, views: Views, program: Program) -> bool:
-        """Whether the file was written anew in place (the same inode, another content)."""
+        """Whether the file was written again in place (the same inode, another content)."""
         space, mapping = views[0]
 
         def check() -> bool:
@@ -151,7 +151,7 @@ class FileSymbols:
         except FileRefused:
             return False
 
-    def _load(self, views: Views, known: _Known) -> None:
+    def _load(self, views: Views, known: _FileState) -> None:
         known.program, known.deferred = None, False
         try:
             program = self._run(views, lambda: self._read_program(views))
@@ -177,7 +177,7 @@ class FileSymbols:
             self._loaded_bytes = 0
             give_back()
 
-    def _outline(self, views: Views, known: _Known, program: Program) -> bool:
+    def _outline(self, views: Views, known: _FileState, program: Program) -> bool:
         """Find out where a file's functions without a name are, now that one was hit."""
         now = self._clock()
         if now < known.outline_from:
@@ -213,7 +213,7 @@ class FileSymbols:
             return known or load_program(opened, self._debug_roots(views))
 
     def _debug_roots(self, views: Views) -> tuple[str, ...]:
-        """Where debug files may be installed: beside the file, for the first process that lets us look, or here."""
+        """Where debug files may be installed: next to the file, for the first process that lets us look, or here."""
         roots = (f"{self._host.proc}/{space.pid}/root" for space, _ in views)
         # A Path would raise where we may not look: without CAP_SYS_PTRACE, at most of them.
         return (next((root for root in roots if os.path.isdir(root)), ""), "")  # noqa: PTH112
@@ -221,7 +221,7 @@ class FileSymbols:
     def _open(self, views: Views) -> OpenFile | None:
         return next((file for view in views if (file := open_mapped(self._host, *view)) is not None), None)
 
-    def _name(self, views: Views, known: _Known, program: Program, indexes: set[int]) -> None:
+    def _name(self, views: Views, known: _FileState, program: Program, indexes: set[int]) -> None:
         """Make frames for functions that are hit for the first time."""
         file = views[0][1].file
         named = {index for index in indexes if program.has_name(index)}

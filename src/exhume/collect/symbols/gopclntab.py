@@ -25,7 +25,7 @@ _SEARCHED_AT_ONCE = 1 << 20
 _MAX_SEARCHED = 256 << 20
 # The table may end this much before its code does: the linker fills up to a multiple of a few bytes.
 _MAX_FILLING = 64
-_TEXT_IN_MODULE = 22  # which pointer of the runtime's description of a module tells where its code starts
+_TEXT_IN_MODULE = 22  # which pointer of the runtime's description of a module is the start of its code
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class GoFunctions:
 
 
 def read_go_functions(elf: ElfFile, read: Read) -> GoFunctions | None:
-    """The functions of a Go program; None when it is none, or when it can't be told where its code starts."""
+    """The functions of a Go program; None when it is none, or when the start of its code can't be found."""
     for section in _candidates(elf, read):
         header = _header(read, section)
         if header is not None and (functions := _functions(elf, read, section, header)) is not None:

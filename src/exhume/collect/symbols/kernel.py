@@ -1,4 +1,4 @@
-"""/proc/kallsyms as two arrays and a string: a few megabytes for hundreds of thousands of kernel symbols.
+"""Kernel symbols: /proc/kallsyms as two arrays and a string, a few megabytes for hundreds of thousands of symbols.
 
 The text is read in chunks and taken apart with numpy, so that loading costs tens of milliseconds and never holds
 more than a chunk of it.
@@ -89,7 +89,7 @@ def kallsyms_hidden(path: str) -> bool:
 
 
 def load_kallsyms(path: str) -> KernelTable:
-    """Read kallsyms. Raises OSError where there is none. `hidden` tells that the kernel shows only zeros."""
+    """Read kallsyms. Raises OSError where there is none. `hidden` is set where kptr_restrict zeroes all addresses."""
     parts: list[_Lines] = []
     size = 0
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -153,7 +153,7 @@ def _begins_with(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], prefix: 
 
 
 def _regions(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
-    """Which module each line belongs to, told apart well enough by its length and its ends."""
+    """Which module each line belongs to, distinguished well enough by its length and its ends."""
     tabs = np.append(-1, np.flatnonzero(text == _TAB))
     regions = np.zeros(len(ends), np.uint32)
     tab = tabs[np.searchsorted(tabs, ends) - 1]  # the last tab before each line's end...
@@ -297,7 +297,7 @@ class KernelSymbols:
         return table
 
     def _look_for_names(self) -> MissingSource | None:
-        """What is missing for names: a look at the first symbols, so that it can be told before any is needed."""
+        """What is missing for names: a look at the first symbols, so that it can be reported before any is needed."""
         try:
             hidden = kallsyms_hidden(f"{self._host.proc}/kallsyms")
         except OSError as error:

@@ -28,7 +28,7 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 @dataclass(slots=True)
 class OpenFile:
-    """A file open for reading; whoever gets it closes it."""
+    """A file open for reading; the caller closes it."""
 
     fd: int
     path: str
@@ -59,7 +59,7 @@ class OpenFile:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """What makes a file's content what it is: the same inode written anew is another file."""
+    """What makes a file's content what it is: the same inode written again is another file."""
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
@@ -91,7 +91,7 @@ def _is_file_of(key: FileKey, status: os.stat_result) -> bool:
 
 
 def open_mapped(host: Host, space: AddressSpace, mapping: Mapping) -> OpenFile | None:
-    """The file behind a mapping, or None when it can't be reached or can't be told to be the right one."""
+    """The file behind a mapping, or None when it can't be reached or can't be proven to be the right one."""
     key, path = mapping.file.key, mapping.file.path
     for candidate in _views(host, (space.pid,), path):
         if (file := _open_exact(candidate, key)) is not None:
@@ -139,8 +139,8 @@ def _open_vouched(host: Host, pid: int, mapping: Mapping) -> OpenFile | None:
         return None
     if now is None:
         return None
-    told, shown = mapping.file.key, now.file.key
-    if now.file.path != mapping.file.path or _proven_different(told, shown.major, shown.minor, shown.inode):
+    recorded, shown = mapping.file.key, now.file.key
+    if now.file.path != mapping.file.path or _proven_different(recorded, shown.major, shown.minor, shown.inode):
         return None
     # The kernel's own link to the mapped file: right even when it was deleted or replaced.
     file = open_regular(f"{host.proc}/{pid}/map_files/{now.start:x}-{now.end:x}")
@@ -149,7 +149,7 @@ def _open_vouched(host: Host, pid: int, mapping: Mapping) -> OpenFile | None:
     if file is None:
         return None
     device, inode = file.identity[:2]
-    if any(_proven_different(key, os.major(device), os.minor(device), inode) for key in (told, shown)):
+    if any(_proven_different(key, os.major(device), os.minor(device), inode) for key in (recorded, shown)):
         file.close()
         return None
     return file

@@ -1,4 +1,4 @@
-"""User addresses as the hardware hands them out, without the bits that are not part of the address.
+"""The executable mappings of processes, and user addresses without the bits that are not part of the address.
 
 On aarch64 the top byte of a pointer may hold a tag, and a return address on the stack carries a pointer
 authentication code in the bits above the virtual address. Both have to go before an address is looked up.
@@ -59,7 +59,7 @@ _MAPS_AT_ONCE = 64 << 10
 
 
 class FileKey(NamedTuple):
-    """How the kernel names a mapped file. Generation 0 means that it was not told."""
+    """How the kernel names a mapped file. Generation 0 means that it is not known."""
 
     major: int
     minor: int

@@ -48,7 +48,7 @@ def _lengths(read: Read, header: Section, frames: Section, starts: Numbers, entr
     """How long functions are, by their entries in .eh_frame; 0 where that is not known.
 
     An entry is taken at its word only when it gives the start that the list gives, as a distance in four bytes.
-    That also tells that the length has four bytes: after a distance in eight, what stands there would be its upper
+    That also shows that the length has four bytes: after a distance in eight, what stands there would be its upper
     half, and so zero or larger than any function.
     """
     lengths = np.zeros(len(starts), np.int32)

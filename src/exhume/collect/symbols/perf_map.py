@@ -1,4 +1,7 @@
-"""The entries of a perf map, compact and free of overlaps."""
+"""Names of code that runtimes compile into memory, from the perf maps that they write (/tmp/perf-PID.map).
+
+The maps are untrusted files: they are read in pieces, within an allowance for each user.
+"""
 
 import os
 import time

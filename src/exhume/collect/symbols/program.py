@@ -72,7 +72,7 @@ class Program:
         return self._outlines is not None
 
     def outline(self, starts: U64, ends: U64) -> None:
-        """Tell where functions are. Those that lie wholly inside a named one are never asked for."""
+        """Add the places of functions. Those that lie wholly inside a named one are never looked up."""
         unnamed = np.ones(len(starts), np.bool_)
         for table in self._tables:
             unnamed &= ~table.spans.enclose(starts, ends)

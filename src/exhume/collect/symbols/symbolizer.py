@@ -82,7 +82,7 @@ class Symbolizer:
 
     @property
     def kernel_generation(self) -> int:
-        """Goes up each time the kernel's functions were read anew."""
+        """Goes up each time the kernel's symbols were read again."""
         return self._kernel.generation
 
     def kernel_functions(self, addresses: Addresses) -> npt.NDArray[np.intp]:

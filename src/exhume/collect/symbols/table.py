@@ -73,7 +73,7 @@ class Spans:
         self._starts = starts
         self._ends = ends
         self._limit = 2 ** (8 * starts.itemsize)
-        # How far any stretch up to here reaches: tells whether an earlier one may enclose an address. Only
+        # How far any stretch up to here reaches: shows whether an earlier one may enclose an address. Only
         # tables with stretches inside stretches need it.
         nested = bool(np.any(ends[:-1] > starts[1:]))
         self._reach = np.maximum.accumulate(ends) if nested else None

@@ -1,6 +1,6 @@
 """systemd over D-Bus: questions with answers in bounded time, and signals that are taken without waiting.
 
-jeepney speaks the protocol; the socket is ours, so that a bus that hangs holds up nobody. jeepney is imported when the
+jeepney speaks the protocol; the socket is ours, so that a bus that hangs holds nothing up. jeepney is imported when the
 first connection is made: nothing else of exhume pays for it.
 """
 
@@ -29,7 +29,7 @@ _BUS_PATH = "/org/freedesktop/DBus"
 _PATIENCE_S = 10.0
 # Questions that are under way at once: enough to keep both ends busy, far below what a bus allows.
 _AT_ONCE = 32
-# Signals that nobody took yet; a client that falls behind loses the oldest.
+# Signals that were not taken yet; a client that falls behind loses the oldest.
 _MOST_SIGNALS = 4096
 # What is taken in at a time without waiting: at most 4 MB.
 _PART = 1 << 16
@@ -65,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What somebody told of their own accord."""
+    """A signal, which comes without a call."""
 
     path: str
     interface: str

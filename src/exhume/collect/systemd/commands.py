@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exhume.collect.audit.service_processes import ProcessTable, owners
-from exhume.collect.containers.commands import CLIENTS, Starting, in_command, in_script, in_words
+from exhume.collect.containers.commands import CLIENTS, ContainerStart, in_args, in_command, in_script
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Manager, Service
 
 _MOST_SCRIPT = 1 << 16
 _MOST_SCRIPTS = 4
-_MOST_WORDS = 1 << 14
+_MOST_CMDLINE = 1 << 14
 # What runs scripts. A daemon that starts clients for others (cron, sshd, an agent) does not keep their containers.
 _INTERPRETER = re.compile(r"(?:ba|da|a|z|k)?sh|busybox|(?:python|perl|ruby)[\d.]*")
 _MONITOR = "conmon"
-# These run containers for whoever asks.
+# These run containers for any client.
 _RUNTIMES = re.compile(r"(?:docker|containerd|podman|crio|cri-o|user@.*)\.\w+")
 
 
@@ -28,7 +28,7 @@ class UnitStarts:
     """A unit that starts containers: how, by which file where it isn't the unit's own, and in which directory."""
 
     unit: str
-    starting: Starting
+    starting: ContainerStart
     where: str = ""
     directory: str = ""
 
@@ -58,13 +58,13 @@ def _in_scripts(root: NodeRoot, unit: Service) -> Iterator[UnitStarts]:
 
 
 def _files_of(command: str) -> list[str]:
-    """The program, and for one that runs scripts the files among its words."""
+    """The program, and for one that runs scripts the files among its arguments."""
     try:
-        words = shlex.split(command)
+        args = shlex.split(command)
     except ValueError:
-        words = command.split()
-    program = words[0].lstrip("-@:+!|") if words else ""
-    named = [program, *(words[1:] if _INTERPRETER.fullmatch(program.rpartition("/")[2]) else [])]
+        args = command.split()
+    program = args[0].lstrip("-@:+!|") if args else ""
+    named = [program, *(args[1:] if _INTERPRETER.fullmatch(program.rpartition("/")[2]) else [])]
     return [part for word in named for part in word.split() if part.startswith("/")]
 
 
@@ -72,7 +72,7 @@ def _script(root: NodeRoot, path: str) -> str | None:
     """The text of a script; None for another kind of file, or one that can't be read."""
     try:
         file = root.file(path)
-        # What isn't a plain file may keep whoever opens it waiting.
+        # What isn't a plain file may block when it is opened.
         if not file.is_file():
             return None
         with file.open("rb") as stream:
@@ -92,10 +92,10 @@ def _by_clients(root: NodeRoot, services: Sequence[Service], units: Mapping[str,
         if unit is None or not (table.names[pid] == _MONITOR or _is_its_own(root, unit, pid)):
             continue
         try:
-            words = (process / "cmdline").read_bytes()[:_MOST_WORDS].decode(errors="replace").rstrip("\0").split("\0")
+            args = (process / "cmdline").read_bytes()[:_MOST_CMDLINE].decode(errors="replace").rstrip("\0").split("\0")
         except OSError:
             continue
-        for starting in in_words(words):
+        for starting in in_args(args):
             yield UnitStarts(unit.id, starting, f"process {pid}", _target(process / "cwd") or unit.directory or "")
 
 

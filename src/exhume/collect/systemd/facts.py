@@ -1,4 +1,4 @@
-"""Lengths of time as systemd writes them."""
+"""The properties of units by systemd's names, and how to list units and read them over the bus."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from exhume.model.audit import Condition, Exit
 from exhume.model.clock import SystemClock, both_ns
 from exhume.model.redaction import redact, redact_line
 
-# systemd's words for lengths of time.
+# systemd's units of time.
 _SPANS_US = {"us": 1, "ms": 1e3, "s": 1e6, "min": 60e6, "h": 3600e6, "d": 86400e6, "w": 7 * 86400e6}
 _SPANS_US |= {"month": 2629800e6, "y": 31557600e6, "": 1}
 _SPAN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(sorted(_SPANS_US, key=len, reverse=True))})")
@@ -19,14 +19,14 @@ _SPAN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(sorted(_SPANS_US, key=len, rever
 
 def time_span_us(text: str) -> int | None:
     """`1min 30s` in microseconds; None for `infinity`, and for what is no time."""
-    parts = [_SPAN.fullmatch(word) for word in text.split()]
+    parts = [_SPAN.fullmatch(part) for part in text.split()]
     if not parts or not all(parts):
         return None
     return round(sum(float(part[1]) * _SPANS_US[part[2]] for part in parts if part))
 
 
 _NEVER = 2**64 - 1
-# waitid's words for how a process ended.
+# waitid's codes for how a process ended.
 _EXITED = 1
 _COMMANDS = ("ExecStart", "ExecStop", "ExecStopPost")
 # Where one of these fails, the unit does, whatever became of its main process.
@@ -54,7 +54,7 @@ class UnitFacts:
     def flag(self, key: str) -> bool:
         return self.known.get(key) in (True, "yes")
 
-    def words(self, *keys: str) -> tuple[str, ...]:
+    def names(self, *keys: str) -> tuple[str, ...]:
         """The names that these properties list, sorted, each once."""
         found: set[str] = set()
         for key in keys:
@@ -97,8 +97,8 @@ class UnitFacts:
     @property
     def directory(self) -> str | None:
         """Where its commands run; systemd marks one that need not be there."""
-        told = self.text("WorkingDirectory").lstrip("!-")
-        return told if told.startswith("/") else None
+        directory = self.text("WorkingDirectory").lstrip("!-")
+        return directory if directory.startswith("/") else None
 
     @property
     def last_exit(self) -> Exit | None:
@@ -127,11 +127,11 @@ class UnitFacts:
     def start_limit(self) -> str:
         """The limit of starts that it ran into, so that systemd gave up; empty where it didn't."""
         burst, restarts = self.number("StartLimitBurst"), self.number("NRestarts") or 0
-        told = self.known.get("StartLimitIntervalUSec")
-        within = told if isinstance(told, int) else time_span_us(str(told))
+        interval = self.known.get("StartLimitIntervalUSec")
+        within = interval if isinstance(interval, int) else time_span_us(str(interval))
         if self.text("ActiveState") != "failed" or not burst or not within:
             return ""
-        # systemd keeps the reason of the last end, and only tells of the limit where there is none.
+        # systemd keeps the reason of the last end, and only reports the limit where there is none.
         if self.text("Result") == "start-limit-hit" or (self.text("Restart") != "no" and restarts >= burst):
             return f"more than {burst} starts within {within / 1e6:,.0f} s"
         return ""

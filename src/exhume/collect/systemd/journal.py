@@ -1,4 +1,4 @@
-"""How old a thing gets before it ends, in words."""
+"""The past of units from the journal: starts, ends, failures and log lines."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.facts import AROUND_START
-from exhume.collect.systemd.systemctl import Said, run
+from exhume.collect.systemd.systemctl import Output, run
 from exhume.model.audit import Exit, History
 
 # Fewer runs are no pattern.
@@ -66,7 +66,7 @@ _NO_START = ("dependency", "canceled", "skipped", "once", "collected")
 
 @dataclass(slots=True)
 class Past:
-    """What the journal tells of one unit; times are wall nanoseconds. `blocked` is when a dependency kept it from
+    """What the journal has of one unit; times are wall nanoseconds. `blocked` is when a dependency kept it from
     starting, None when it was started since; `older_end` is the end of a run that began before the journal does."""
 
     starts: int = 0
@@ -86,7 +86,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The pasts of all units that it speaks of, how many hours it reaches back, and what it could not tell."""
+    """The pasts of all units that it speaks of, how many hours it reaches back, and its blind spots."""
 
     pasts: dict[str, Past] = field(default_factory=dict)
     hours: float = 0.0
@@ -97,7 +97,7 @@ class Journal:
         if not self.hours:
             return None
         past = self.pasts.get(name, Past())
-        # What a timer, a path or another unit starts is not told as restarted: its starts after the first are that.
+        # What a timer, a path or another unit starts is not logged as a restart: its starts after the first are that.
         again = past.restarted_at or past.started_at[1:]
         return History(
             source="journal",
@@ -129,7 +129,7 @@ def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> J
     try:
         first = _ask(root, f"--since=@{since:.0f}", "--output-fields=MESSAGE_ID", most_lines=1)
         # The newest first: a bound cuts off the oldest.
-        said = _ask(root, f"--since=@{since:.0f}", "--reverse", fields, *matches)
+        output = _ask(root, f"--since=@{since:.0f}", "--reverse", fields, *matches)
     except FileNotFoundError:
         return Journal(blind_spots=["the past of units is not known: journalctl is not installed here"])
     oldest = next((_moment(entry) for entry in _entries(first.lines)), None)
@@ -137,40 +137,38 @@ def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> J
         reason = first.complaint.splitlines()[-1] if first.complaint else "it is empty, or can't be read by this user"
         return Journal(blind_spots=[f"the past of units is not known: the journal has nothing ({reason})"])
     blind_spots = []
-    if not said.whole:
-        oldest = next((_moment(entry) for entry in _entries(reversed(said.lines))), oldest)
+    if not output.whole:
+        oldest = next((_moment(entry) for entry in _entries(reversed(output.lines))), oldest)
         since_then = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest / 1e9))
         blind_spots.append(f"there is too much in the journal: the past of units is known since {since_then} only")
     covered = max(0.0, time.time() - oldest / 1e9) / _HOUR_S
-    return Journal(_pasts(_entries(reversed(said.lines))), min(hours, covered), blind_spots)
+    return Journal(_pasts(_entries(reversed(output.lines))), min(hours, covered), blind_spots)
 
 
 def unit_history(root: NodeRoot, names: Collection[str], hours: float) -> dict[str, History]:
     """How these units fared; those of which nothing can be known are left out."""
     journal = read_journal(root, hours, names)
-    return {name: told for name in names if (told := journal.history(name)) is not None}
+    return {name: past for name in names if (past := journal.history(name)) is not None}
 
 
 def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
-    """The last lines that it wrote itself; where there are none, what systemd last said of it."""
+    """The last lines that it wrote itself; where there are none, what systemd last output of it."""
     said_of = (f"UNIT={name}", "_PID=1")
     # What went wrong says more than that it was started once more.
     for match in ((f"_SYSTEMD_UNIT={name}",), ("--priority=notice", *said_of), said_of):
         try:
-            said = _ask(root, f"--lines={lines}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
+            output = _ask(root, f"--lines={lines}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
         except FileNotFoundError:
             return ()
-        told = tuple(_line(entry.get("MESSAGE")) for entry in _entries(said.lines))
-        if told:
-            return told[-lines:]
+        messages = tuple(_line(entry.get("MESSAGE")) for entry in _entries(output.lines))
+        if messages:
+            return messages[-lines:]
     return ()
 
 
-def _ask(root: NodeRoot, *words: str, most_bytes: int = _MOST_BYTES, most_lines: int | None = None) -> Said:
+def _ask(root: NodeRoot, *args: str, most_bytes: int = _MOST_BYTES, most_lines: int | None = None) -> Output:
     where = () if root.is_here else (f"--root={root.path}",)
-    return run(
-        [_PROGRAM, "--no-pager", "--quiet", "--output=json", *where, *words], most_bytes, _PATIENCE_S, most_lines
-    )
+    return run([_PROGRAM, "--no-pager", "--quiet", "--output=json", *where, *args], most_bytes, _PATIENCE_S, most_lines)
 
 
 def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -212,12 +210,12 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
     if kind == _STARTING:
         past.running_since, past.is_starting = moment, True
     elif kind == _STARTED:
-        # What a condition kept from being started is told as started too, but was never invoked.
+        # What a condition kept from being started is logged as started too, but was never invoked.
         if entry.get("JOB_RESULT", "done") == "done" and entry.get("INVOCATION_ID"):
             past.starts += 1
             past.started_at.append(moment)
             past.blocked = None
-            # What runs once is told as started when it is over already.
+            # What runs once is logged as started when it is over already.
             past.running_since = past.running_since if past.is_starting else moment
             past.is_starting = False
     elif kind == _START_FAILED:

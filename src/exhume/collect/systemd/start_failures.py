@@ -1,6 +1,7 @@
-"""Which condition of a unit is not met, where systemd itself only remembers that one of them was not.
+"""Why a unit was not started: the condition that is not met, or the requirement that failed.
 
-It forgets what came of each when it reads its unit files again. Those that ask for files can be looked at anew.
+systemd remembers only that a condition was not met, and forgets which when it reads its unit files again; conditions
+about files can be checked again.
 """
 
 import os
@@ -20,15 +21,15 @@ def looked_at(
     """The same, with those that stand for files judged by what is there now; `failed` are the kinds (Condition, Assert)
     of which one did not hold. A kind for which none can be named gets a row without a parameter, also where there is no
     root to look at."""
-    told = list(conditions)
+    judged = list(conditions)
     for kind in failed:
-        if any(each.held is False for each in told if each.name.startswith(kind)):
+        if any(each.held is False for each in judged if each.name.startswith(kind)):
             continue
-        told = [_judged(root, each) if root is not None and each.name.startswith(kind) else each for each in told]
-        own = [each for each in told if each.name.startswith(kind)]
+        judged = [_judged(root, each) if root is not None and each.name.startswith(kind) else each for each in judged]
+        own = [each for each in judged if each.name.startswith(kind)]
         if not any(each.held is False and not each.trigger for each in own) and not _no_trigger_holds(own):
-            told.append(Condition(kind, "", False))
-    return tuple(told)
+            judged.append(Condition(kind, "", False))
+    return tuple(judged)
 
 
 def _no_trigger_holds(conditions: list[Condition]) -> bool:
@@ -64,13 +65,13 @@ _LOOKS: dict[str, Callable[[Path], bool]] = {
 # With one of these a unit can't be started at all.
 _UNUSABLE = ("not-found", "bad-setting", "error", "masked")
 _DEEPEST = 16
-# A failure and what it keeps from starting are told at nearly the same time.
+# A failure and what it keeps from starting are logged at nearly the same time.
 _SOON_NS = 5 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Looks for the requirement that failed, by how units stand now and by what the journal tells."""
+    """Looks for the requirement that failed, by how units stand now and by the journal."""
 
     listed: dict[str, Listed]
     facts: Callable[[str], UnitFacts | None]
@@ -100,7 +101,7 @@ class Blame:
             row = self._row(name)
             if row is not None and (row.active == "failed" or row.load in _UNUSABLE):
                 return (name,)
-        for name in unit.words("Requisite"):
+        for name in unit.names("Requisite"):
             row = self._row(name)
             if row is not None and row.active == "inactive":
                 return (name,)
@@ -125,7 +126,7 @@ class Blame:
 
     def _broken_bond(self, unit: UnitFacts) -> tuple[str, ...]:
         """A unit goes down with those that it is bound to."""
-        bonds = (self._row(name) for name in unit.words("BindsTo"))
+        bonds = (self._row(name) for name in unit.names("BindsTo"))
         return tuple(row.name for row in bonds if row is not None and row.active == "failed")[:1]
 
     def _failed_then(self, unit: UnitFacts, blocked: int, seen: frozenset[str]) -> tuple[str, ...]:
@@ -145,10 +146,10 @@ class Blame:
 
 
 def _required(unit: UnitFacts) -> tuple[str, ...]:
-    return unit.words("Requires", "BindsTo", "Requisite")
+    return unit.names("Requires", "BindsTo", "Requisite")
 
 
 def _is_wanted(unit: UnitFacts) -> bool:
-    """Whether anybody asked for it to be started."""
+    """Whether something wants it started."""
     enabled = unit.text("UnitFileState").startswith("enabled")
-    return enabled or bool(unit.words("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "RequisiteOf"))
+    return enabled or bool(unit.names("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "RequisiteOf"))

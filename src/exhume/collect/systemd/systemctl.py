@@ -1,4 +1,4 @@
-"""Runs one of systemd's own programs, with bounds on what it may say and how long it may take."""
+"""systemd through its own programs, where there is no bus: run with bounds on output and time."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from exhume.model.priority import usual_priority
 
 _PART = 1 << 16
 _MOST_COMPLAINTS = 1 << 12
-# Their words have to be the same everywhere, and nothing may wait for a key.
+# Their output has to be the same everywhere, and nothing may wait for a key.
 _ENVIRONMENT = {"LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "", "SYSTEMD_LOG_LEVEL": "err"}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Output:
     """The lines that a program wrote, whether these are all of them, and what it complained of."""
 
     lines: list[bytes] = field(default_factory=list)
@@ -28,13 +28,13 @@ class Said:
     complaint: str = ""
 
 
-def run(words: Sequence[str], most_bytes: int, patience_s: float, most_lines: int | None = None) -> Said:
+def run(args: Sequence[str], most_bytes: int, patience_s: float, most_lines: int | None = None) -> Output:
     """What it says, up to these bounds: then it is stopped. Raises FileNotFoundError where there is no such program.
 
-    The words go to the program as they are: no shell sees them.
+    The arguments go to the program as they are: no shell sees them.
     """
     with subprocess.Popen(
-        words,
+        args,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -42,16 +42,16 @@ def run(words: Sequence[str], most_bytes: int, patience_s: float, most_lines: in
     ) as child:
         usual_priority(child.pid)
         try:
-            said, complaint, whole = _listen(child, most_bytes, time.monotonic() + patience_s, most_lines)
+            output, complaint, whole = _listen(child, most_bytes, time.monotonic() + patience_s, most_lines)
         finally:
             child.kill()
         code = child.wait()
-    *lines, rest = said.split(b"\n")
+    *lines, rest = output.split(b"\n")
     if whole and rest:
         lines.append(rest)
     if most_lines is not None:
         lines = lines[:most_lines]
-    return Said(lines, whole, code if whole else 0, complaint.decode(errors="replace").strip())
+    return Output(lines, whole, code if whole else 0, complaint.decode(errors="replace").strip())
 
 
 def _listen(
@@ -59,8 +59,8 @@ def _listen(
 ) -> tuple[bytes, bytes, bool]:
     assert child.stdout is not None
     assert child.stderr is not None
-    said, complaints = bytearray(), bytearray()
-    streams = {child.stdout.fileno(): said, child.stderr.fileno(): complaints}
+    output, complaints = bytearray(), bytearray()
+    streams = {child.stdout.fileno(): output, child.stderr.fileno(): complaints}
     # Not select: that knows no descriptors above 1,023.
     watch = select.poll()
     for stream in streams:
@@ -69,7 +69,7 @@ def _listen(
     while streams:
         ready = watch.poll(max(0.0, deadline - time.monotonic()) * 1000)
         if not ready:
-            return bytes(said), bytes(complaints), False
+            return bytes(output), bytes(complaints), False
         for stream, _ in ready:
             part = os.read(stream, _PART)
             if not part:
@@ -77,14 +77,14 @@ def _listen(
                 watch.unregister(stream)
                 continue
             streams[stream].extend(part)
-            seen += part.count(b"\n") if streams[stream] is said else 0
+            seen += part.count(b"\n") if streams[stream] is output else 0
         del complaints[_MOST_COMPLAINTS:]
-        if len(said) > most_bytes or (most_lines is not None and seen >= most_lines):
-            return bytes(said), bytes(complaints), False
+        if len(output) > most_bytes or (most_lines is not None and seen >= most_lines):
+            return bytes(output), bytes(complaints), False
     # Both ends are closed: it is over, or as good as.
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(timeout=max(1.0, deadline - time.monotonic()))
-    return bytes(said), bytes(complaints), True
+    return bytes(output), bytes(complaints), True
 
 
 PROGRAM = "systemctl"
@@ -120,37 +120,37 @@ class SystemctlUnits:
         known: dict[str, UnitFacts] = {}
         for start in range(0, len(wanted), _NAMES_AT_ONCE):
             some = wanted[start : start + _NAMES_AT_ONCE]
-            told = _blocks(ask(self._program, "show", "--no-pager", "--all", "--", *some))
+            shown = _blocks(ask(self._program, "show", "--no-pager", "--all", "--", *some))
             known |= {
                 name: UnitFacts(facts, self._boot_ns)
-                for name, facts in zip(some, told, strict=False)
+                for name, facts in zip(some, shown, strict=False)
                 if facts.get("Id")
             }
         return known
 
-    def _lines(self, *words: str) -> list[bytes]:
-        return ask(self._program, *words, *_PLAIN).lines
+    def _lines(self, *args: str) -> list[bytes]:
+        return ask(self._program, *args, *_PLAIN).lines
 
 
-def ask(program: str, *words: str, patience_s: float = PATIENCE_S) -> Said:
-    """Run systemctl and return what it printed. Raises BusError."""
+def ask(program: str, *args: str, patience_s: float = PATIENCE_S) -> Output:
+    """Run systemctl and return its output. Raises BusError."""
     try:
-        said = run([program, *words], MOST_BYTES, patience_s)
+        output = run([program, *args], MOST_BYTES, patience_s)
     except FileNotFoundError:
         raise BusError(f"{program} is not installed") from None
-    if not said.whole:
+    if not output.whole:
         raise BusSilent(f"{program} did not answer within {patience_s:.0f} s")
-    if said.code and not said.lines:
-        # Its first line tells; what follows is about its own ways to the bus.
-        first = said.complaint.partition("\n")[0].rstrip(" .")
-        raise BusError(f"{program} says: {first}" if first else f"{program} ended with code {said.code}")
-    return said
+    if output.code and not output.lines:
+        # The reason is in its first line; what follows is about its own ways to the bus.
+        first = output.complaint.partition("\n")[0].rstrip(" .")
+        raise BusError(f"{program} says: {first}" if first else f"{program} ended with code {output.code}")
+    return output
 
 
-def _blocks(said: Said) -> Sequence[dict[str, str]]:
+def _blocks(output: Output) -> Sequence[dict[str, str]]:
     """`Key=value` lines, with an empty one between units."""
     blocks: list[dict[str, str]] = [{}]
-    for line in said.lines:
+    for line in output.lines:
         key, equals, value = line.decode(errors="replace").partition("=")
         if equals:
             # A command that is set several times comes in several lines: the first one is the main one.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.collect.systemd.bus import Bus, BusError
 from exhume.collect.systemd.facts import BusUnits, Listed, UnitFacts, Units
 from exhume.collect.systemd.journal import Journal, read_journal, unit_log
@@ -17,28 +17,28 @@ from exhume.model.audit import Condition, Manager, Service, Wants
 _HOURS = 24.0
 # There where systemd is the first process.
 _RUNS = "/run/systemd/system"
-# Kinds of which the failed ones are told as well: they start services, or services need them.
+# Kinds of which the failed ones are listed as well: they start services, or services need them.
 _OTHERS = ("socket", "timer", "mount", "path", "swap")
 # Logs are read for those in trouble; more than this many are a story of their own.
 _MOST_LOGS = 50
 
 
-def read_services(root: NodeRoot, hours: float = _HOURS) -> Seen:
+def read_services(root: NodeRoot, hours: float = _HOURS) -> ServiceList:
     """All of them, sorted by name; why nothing could be seen otherwise."""
     try:
         units, blind_spots = open_units(root)
     except BusError as error:
-        return Seen([], [f"units were not looked at: {error}"])
+        return ServiceList([], [f"units were not looked at: {error}"])
     try:
         return _read(root, units, hours, blind_spots)
     except BusError as error:
-        return Seen([], [*blind_spots, f"units were not looked at: {error}"])
+        return ServiceList([], [*blind_spots, f"units were not looked at: {error}"])
     finally:
         units.close()
 
 
 def open_units(root: NodeRoot) -> tuple[Units, list[str]]:
-    """A way to ask systemd, and what it can't tell: the bus; else, on the node itself, systemctl. Raises BusError, with
+    """A way to query systemd, and its blind spots: the bus; else, on the node itself, systemctl. Raises BusError, with
     both reasons, where neither works."""
     try:
         return BusUnits(Bus(root.bus)), []
@@ -51,13 +51,13 @@ def open_units(root: NodeRoot) -> tuple[Units, list[str]]:
             units = SystemctlUnits()
         except BusError as second:
             raise BusError(f"{error}, and {second}") from None
-        told = f"{error}: units are told by systemctl's text instead, without the parameters of their conditions"
-        return units, [told]
+        note = f"{error}: units are read from systemctl's text instead, without the parameters of their conditions"
+        return units, [note]
 
 
-def _read(root: NodeRoot, units: Units, hours: float, blind_spots: list[str]) -> Seen:
+def _read(root: NodeRoot, units: Units, hours: float, blind_spots: list[str]) -> ServiceList:
     listed = units.listed()
-    names = [name for name, row in listed.items() if _is_told(row)]
+    names = [name for name, row in listed.items() if _is_listed(row)]
     # A template is no unit yet.
     names += [name for name in units.enabled_files(["service"]) if name not in listed and "@." not in name]
     known = units.facts(sorted(names))
@@ -77,7 +77,7 @@ def _read(root: NodeRoot, units: Units, hours: float, blind_spots: list[str]) ->
             row = _service(unit, _conditions(root, unit), blame.chain(unit), journal)
             rows[unit.name] = replace(row, absent=_absent(root, unit)) if _is_troubled(row) else row
     blind_spots = [*blind_spots, *journal.blind_spots, *_unseen_managers(listed)]
-    return Seen(_with_logs(root, list(rows.values())), blind_spots)
+    return ServiceList(_with_logs(root, list(rows.values())), blind_spots)
 
 
 def _unseen_managers(listed: Mapping[str, Listed]) -> list[str]:
@@ -86,7 +86,7 @@ def _unseen_managers(listed: Mapping[str, Listed]) -> list[str]:
     return [f"units of users are not looked at: {', '.join(sorted(users))} runs them"] if users else []
 
 
-def _is_told(row: Listed) -> bool:
+def _is_listed(row: Listed) -> bool:
     kind = row.name.rpartition(".")[2]
     if kind == "service":
         return row.load != "not-found"
@@ -145,21 +145,21 @@ def _service(unit: UnitFacts, conditions: tuple[Condition, ...], failed: tuple[s
         last_exit=unit.last_exit or before,
         cgroup=unit.text("ControlGroup") or None,
         fragment=unit.text("FragmentPath") or unit.text("SourcePath") or None,
-        drop_ins=unit.words("DropInPaths"),
+        drop_ins=unit.names("DropInPaths"),
         enabled=unit.text("UnitFileState") or None,
         preset=unit.text("UnitFilePreset") or None,
         command=unit.command,
         starts=unit.starts,
         directory=unit.directory,
         wants=Wants(
-            wanted_by=unit.words("WantedBy", "UpheldBy"),
-            required_by=unit.words("RequiredBy", "RequisiteOf", "BoundBy"),
-            requires=unit.words("Requires", "Requisite", "BindsTo"),
-            after=unit.words("After"),
-            triggered_by=unit.words("TriggeredBy"),
+            wanted_by=unit.names("WantedBy", "UpheldBy"),
+            required_by=unit.names("RequiredBy", "RequisiteOf", "BoundBy"),
+            requires=unit.names("Requires", "Requisite", "BindsTo"),
+            after=unit.names("After"),
+            triggered_by=unit.names("TriggeredBy"),
             failed=failed,
-            triggers=unit.words("Triggers"),
-            restarted_by=unit.words("UpheldBy", "OnFailureOf", "OnSuccessOf"),
+            triggers=unit.names("Triggers"),
+            restarted_by=unit.names("UpheldBy", "OnFailureOf", "OnSuccessOf"),
         ),
         conditions=conditions,
         history=history,

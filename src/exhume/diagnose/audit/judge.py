@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from exhume.collect.services import Seen
+from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.agents import describe, recognise
 from exhume.diagnose.audit.costs import Bill, costs_of
 from exhume.diagnose.audit.explain import explain
@@ -20,7 +20,7 @@ _SWITCHED_ON = frozenset({"enabled", "enabled-runtime"})
 
 
 def audit(
-    seen: Seen, facts: NodeFacts, recording: Recording | None = None, managers: tuple[Manager, ...] | None = None
+    seen: ServiceList, facts: NodeFacts, recording: Recording | None = None, managers: tuple[Manager, ...] | None = None
 ) -> Audit:
     """Judge every service. `managers` are those that answered; without it those that have services."""
     others = {service.key: service for service in seen.services}

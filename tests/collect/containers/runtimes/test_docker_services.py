@@ -19,9 +19,9 @@ from tests.system.zombies.own_docker import OwnDocker, until
 
 from exhume.collect.containers.docker import Engine, container_path
 from exhume.collect.containers.docker_services import docker_services
-from exhume.collect.containers.services import container_looks
+from exhume.collect.containers.services import container_services
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import together
+from exhume.collect.services import merge_lists
 from exhume.control.containers import DockerControl
 from exhume.model.audit import Manager, Service
 
@@ -218,13 +218,13 @@ def test_all_runtimes_of_a_node_are_one_look(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{docker.socket}")
     monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", f"unix://{tmp_path}/none.sock")
-    looks = container_looks(NodeRoot())
+    looks = container_services(NodeRoot())
     assert [manager for manager, _ in looks] == [Manager.DOCKER, Manager.CRI]
-    seen = together(look for _, look in looks)
+    seen = merge_lists(look for _, look in looks)
     assert {docker_containers.crashing, docker_containers.steady} <= {service.id for service in seen.services}
     assert [spot.startswith("the pods of this node can't be seen") for spot in seen.blind_spots] == [True]
     # Elsewhere this environment speaks of another node.
-    assert container_looks(NodeRoot(tmp_path)) == []
+    assert container_services(NodeRoot(tmp_path)) == []
 
 
 def test_an_engine_that_is_not_there_is_a_blind_spot(tmp_path) -> None:
