@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 from tests.collect.made_up_node import MadeUpNode
 
@@ -78,20 +79,24 @@ def test_which_hierarchy_tells_the_cgroup() -> None:
     assert cgroup_path(b"") is None
 
 
+def described(reader: ProcessReader, pid: int) -> dict[str, Any]:
+    """A child process, once it has executed its interpreter."""
+    deadline = time.monotonic() + 60
+    while "input()" not in (row := reader.describe(pid)).get("cmdline", ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return row
+
+
 def test_this_process() -> None:
     began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     child = subprocess.Popen([sys.executable, "-c", "input()", "some argument"], stdin=subprocess.PIPE)
     try:
-        # The command line is the interpreter's once it has been executed.
-        deadline = time.monotonic() + 60
-        reader = ProcessReader(Host())
-        while "some argument" not in reader.describe(child.pid).get("cmdline", ""):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        row = reader.describe(child.pid)
+        row = described(ProcessReader(Host()), child.pid)
+        assert row["cmdline"].endswith("some argument")
         assert row["ppid"] == os.getpid()
         assert row["comm"].startswith("python")
-        # The kernel tells it in whole ticks.
+        # The kernel prints it in whole ticks.
         of_a_tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         assert began - of_a_tick <= row["start"] <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     finally:
@@ -101,9 +106,9 @@ def test_this_process() -> None:
 def test_secrets_of_a_command_line_are_not_recorded():
     child = subprocess.Popen([sys.executable, "-c", "input()", "--password=hunter2", "--x"], stdin=subprocess.PIPE)
     try:
-        described = ProcessReader(Host()).describe(child.pid)["cmdline"]
-        kept = ProcessReader(Host(), keep_secrets=True).describe(child.pid)["cmdline"]
+        redacted = described(ProcessReader(Host()), child.pid)["cmdline"]
+        kept = described(ProcessReader(Host(), keep_secrets=True), child.pid)["cmdline"]
     finally:
         child.communicate(b"\n")
-    assert described.endswith("-c input() --password=*** --x")
+    assert redacted.endswith("-c input() --password=*** --x")
     assert kept.endswith("-c input() --password=hunter2 --x")
