@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode
+from tests.collect.fake_node import FakeNode
 
 _MICROSECOND = 1_000
 
@@ -19,5 +19,5 @@ def steady_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def node(tmp_path: Path, steady_costs: None) -> MadeUpNode:
-    return MadeUpNode(tmp_path / "node")
+def node(tmp_path: Path, steady_costs: None) -> FakeNode:
+    return FakeNode(tmp_path / "node")

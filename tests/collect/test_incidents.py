@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.collect.made_up_node import tick
+from tests.collect.fake_node import tick
 
 from exhume.collect.incidents import IncidentMarks
 from exhume.model.clock import NANOS

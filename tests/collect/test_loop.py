@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from tests.collect.recorder_parts import WALL, KeepingSink, MadeUpRecorder, MadeUpSampler, MadeUpSource
+from tests.collect.fake_recorder import WALL, FakeRecorder, FakeSampler, FakeSource, KeepingSink
 
 from exhume.collect import budget
 from exhume.collect.assemble import Sources
@@ -34,7 +34,7 @@ def samples(count: int):
 
 
 def test_ticks_end_on_full_seconds_of_the_wall_clock_and_leave_no_gap() -> None:
-    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made = FakeRecorder(FakeSource("anchors", anchors))
     made.clock.pass_ns(300 * MILLIS)
     made.run(4)
     rows = made.sink.rows("anchors")
@@ -46,7 +46,7 @@ def test_ticks_end_on_full_seconds_of_the_wall_clock_and_leave_no_gap() -> None:
 
 
 def test_the_first_tick_is_never_next_to_nothing() -> None:
-    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made = FakeRecorder(FakeSource("anchors", anchors))
     made.clock.pass_ns(995 * MILLIS)
     made.run(2)
     assert made.stop.waits == [pytest.approx(1.005), 1]
@@ -54,13 +54,13 @@ def test_the_first_tick_is_never_next_to_nothing() -> None:
 
 
 def test_a_turn_that_takes_nearly_a_second_is_no_reason_to_skip_one() -> None:
-    made = MadeUpRecorder()
+    made = FakeRecorder()
 
     def slow(tick: Tick):
         made.clock.pass_ns(900 * MILLIS)
         return {}
 
-    made.sources.others.append(MadeUpSource("slow", slow))
+    made.sources.others.append(FakeSource("slow", slow))
     made.run(4)
     assert [tick.nanos for tick, _ in made.sink.ticks[1:]] == [NANOS] * 3
 
@@ -69,17 +69,17 @@ def test_sources_are_read_in_order_and_primed_first() -> None:
     order = []
 
     def noting(name: str):
-        return MadeUpSource(name, lambda tick: order.append((tick.index, name)) or {})
+        return FakeSource(name, lambda tick: order.append((tick.index, name)) or {})
 
-    sampler = MadeUpSampler(rows=lambda tick: order.append((tick.index, "stacks")) or {})
-    made = MadeUpRecorder(noting("cpu"), noting("node"), sampler=sampler)
+    sampler = FakeSampler(rows=lambda tick: order.append((tick.index, "stacks")) or {})
+    made = FakeRecorder(noting("cpu"), noting("node"), sampler=sampler)
     made.run(1)
     assert order == [(-1, "stacks"), (-1, "cpu"), (-1, "node"), (0, "stacks"), (0, "cpu"), (0, "node")]
     assert made.sink.ticks[0][0].index == 0, "what the first look gave is not recorded"
 
 
 def test_who_traces_cgroups_comes_right_after_the_sampler_and_before_their_counts() -> None:
-    sampler, traced, counts, cpu = (MadeUpSource(name) for name in ("stacks", "cgroup-trace", "cgroups", "cpu"))
+    sampler, traced, counts, cpu = (FakeSource(name) for name in ("stacks", "cgroup-trace", "cgroups", "cpu"))
     sources = Sources(sampler=sampler, cgroups=counts, traced=traced, others=[cpu])
     assert sources.in_order() == [sampler, traced, counts, cpu]
     sources.traced = sampler
@@ -94,9 +94,9 @@ def test_a_source_that_fails_is_left_alone_recorded_as_a_loss_and_comes_back() -
             raise FileNotFoundError(2, "No such file", "/proc/net/softnet_stat")
         return anchors(tick)
 
-    broken = MadeUpSource("softnet", fails_once)
-    steady = MadeUpSource("steady")
-    made = MadeUpRecorder(broken, steady)
+    broken = FakeSource("softnet", fails_once)
+    steady = FakeSource("steady")
+    made = FakeRecorder(broken, steady)
     summary = made.run(2 + RETRY_TICKS + 3)
     (loss,) = made.sink.rows("losses")
     assert (loss["tick"], loss["source"], loss["kind"], loss["count"]) == (2, "softnet", "source-failed", 1)
@@ -110,7 +110,7 @@ def test_a_failed_source_has_its_place_in_the_loss_and_its_traceback_in_the_log(
     def fails(tick: Tick):
         return parse_duration("soon") if tick.index == 2 else anchors(tick)
 
-    made = MadeUpRecorder(MadeUpSource("softnet", fails))
+    made = FakeRecorder(FakeSource("softnet", fails))
     made.run(4)
     (loss,) = made.sink.rows("losses")
     line = inspect.getsourcelines(parse_duration)[1]
@@ -127,13 +127,13 @@ def test_a_source_that_keeps_failing_is_recorded_each_time() -> None:
     def fails(tick: Tick):
         raise ValueError("nonsense")
 
-    made = MadeUpRecorder(MadeUpSource("node", fails))
+    made = FakeRecorder(FakeSource("node", fails))
     made.run(2 * RETRY_TICKS)
     assert [loss["tick"] for loss in made.sink.rows("losses")] == [0, RETRY_TICKS - 1, 2 * RETRY_TICKS - 1]
 
 
 def test_a_late_tick_is_a_loss() -> None:
-    made = MadeUpRecorder()
+    made = FakeRecorder()
     summary = made.run(6, delays={1: 0.4, 3: 29.0})
     (loss,) = made.sink.rows("losses")
     assert (loss["tick"], loss["source"], loss["kind"], loss["count"]) == (3, "recorder", "late-tick", 29)
@@ -144,14 +144,14 @@ def test_a_late_tick_is_a_loss() -> None:
 
 @pytest.mark.parametrize("step", [3600.25, -3600.25])
 def test_a_wall_clock_that_is_set_moves_no_row_and_misses_no_second(step) -> None:
-    made = MadeUpRecorder()
+    made = FakeRecorder()
 
     def sets(tick: Tick):
         if tick.index == 2:
             made.clock.wall += round(step * NANOS)
         return anchors(tick)
 
-    made.sources.others.append(MadeUpSource("anchors", sets))
+    made.sources.others.append(FakeSource("anchors", sets))
     summary = made.run(6)
     times = [row["time"] for row in made.sink.rows("anchors")]
     assert all(200 * MILLIS <= after - before <= 1200 * MILLIS for before, after in itertools.pairwise(times))
@@ -161,7 +161,7 @@ def test_a_wall_clock_that_is_set_moves_no_row_and_misses_no_second(step) -> Non
 
 @pytest.mark.parametrize("held_up", [1, 4])
 def test_who_is_held_up_between_two_clocks_reads_them_again(held_up: int) -> None:
-    made = MadeUpRecorder()
+    made = FakeRecorder()
     true, left, wall_ns = made.clock.wall - made.clock.monotonic, [held_up], made.clock.wall_ns
 
     def slowly() -> int:
@@ -178,19 +178,19 @@ def test_who_is_held_up_between_two_clocks_reads_them_again(held_up: int) -> Non
 
 
 def test_it_ends_when_the_time_is_over() -> None:
-    made = MadeUpRecorder()
+    made = FakeRecorder()
     made.run(100, until=made.clock.monotonic + 5 * NANOS)
     assert len(made.sink.ticks) == 5
 
 
 def test_what_is_there_when_a_stop_is_asked_for_is_recorded() -> None:
-    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made = FakeRecorder(FakeSource("anchors", anchors))
     made.run(1)
     assert len(made.sink.rows("anchors")) == 1
 
 
 def test_what_comes_while_the_last_turn_is_taken_is_recorded_too() -> None:
-    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made = FakeRecorder(FakeSource("anchors", anchors))
 
     def starved(tick: Tick):
         if tick.index == 1:
@@ -198,14 +198,14 @@ def test_what_comes_while_the_last_turn_is_taken_is_recorded_too() -> None:
             made.clock.pass_ns(20 * NANOS)
         return {}
 
-    made.sources.others.append(MadeUpSource("starved", starved))
+    made.sources.others.append(FakeSource("starved", starved))
     made.run(10)
     assert len(made.sink.rows("anchors")) == 3
     assert made.sink.ticks[-1][0].end == made.clock.monotonic
 
 
 def test_it_accounts_for_itself() -> None:
-    made = MadeUpRecorder(sampler=MadeUpSampler(rows=samples(11)))
+    made = FakeRecorder(sampler=FakeSampler(rows=samples(11)))
     summary = made.run(3)
     rows = made.sink.rows("self")
     assert [row["samples"] for row in rows] == [11, 11, 11]
@@ -224,7 +224,7 @@ def test_the_peak_of_memory_counts_what_is_held_within_a_tick() -> None:
         assert len(b"x" * held) == held
         return {}
 
-    made = MadeUpRecorder(sampler=MadeUpSampler(rows=holds))
+    made = FakeRecorder(sampler=FakeSampler(rows=holds))
     summary = made.run(2)
     least = min(row["rss_kb"] for row in made.sink.rows("self")) * 1024
     assert summary.peak_rss_bytes >= least + held * 9 // 10
@@ -236,7 +236,7 @@ def test_a_sampler_that_is_left_alone_has_no_samples() -> None:
             raise OSError(5, "broken")
         return samples(4)(tick)
 
-    made = MadeUpRecorder(sampler=MadeUpSampler(rows=fails_in_the_second))
+    made = FakeRecorder(sampler=FakeSampler(rows=fails_in_the_second))
     summary = made.run(4)
     assert [row["samples"] for row in made.sink.rows("self")] == [4, 0, 0, 0]
     assert summary.samples == 4
@@ -247,7 +247,7 @@ def test_each_tick_is_told_as_it_happens() -> None:
     cpu = {"cpu": {"time": np.array([1]), "cpu": np.array([0], np.uint16)}}
     for column in ("system", "irq", "softirq"):
         cpu["cpu"][column] = np.array([0], np.uint16)
-    made = MadeUpRecorder(MadeUpSource("cpu", lambda tick: cpu), sampler=MadeUpSampler(rows=samples(5)))
+    made = FakeRecorder(FakeSource("cpu", lambda tick: cpu), sampler=FakeSampler(rows=samples(5)))
     made.run(2, delays={1: 4.0}, on_tick=told.append)
     assert [summary.samples for summary in told] == [5, 5]
     assert [summary.lost for summary in told] == [2, 2]
@@ -259,7 +259,7 @@ def test_each_tick_is_told_as_it_happens() -> None:
 
 def test_losses_of_sources_are_summed() -> None:
     lost = Losses(1, "kernel-log", "log-gap", 3, "gap")
-    made = MadeUpRecorder(MadeUpSource("kernel-log", losses=lambda tick: [lost] if tick.index in (0, 2) else []))
+    made = FakeRecorder(FakeSource("kernel-log", losses=lambda tick: [lost] if tick.index in (0, 2) else []))
     summary = made.run(3)
     assert summary.losses == {"log-gap": 6}
     assert [loss["tick"] for loss in made.sink.rows("losses")] == [0, 2]
@@ -268,7 +268,7 @@ def test_losses_of_sources_are_summed() -> None:
 
 def test_a_disk_that_is_full_is_told_to_whoever_watches() -> None:
     told = []
-    made = MadeUpRecorder(MadeUpSource("anchors", anchors))
+    made = FakeRecorder(FakeSource("anchors", anchors))
     made.sink.commit = lambda tick: setattr(made.sink, "dropped", made.sink.dropped + 4) or False
     summary = made.run(2, on_tick=told.append)
     assert [each.loss_counts for each in told] == [{"disk-full": 4}, {"disk-full": 4}]
@@ -276,8 +276,8 @@ def test_a_disk_that_is_full_is_told_to_whoever_watches() -> None:
 
 
 def test_a_new_segment_has_to_stand_alone() -> None:
-    sampler = MadeUpSampler()
-    made = MadeUpRecorder(sampler=sampler)
+    sampler = FakeSampler()
+    made = FakeRecorder(sampler=sampler)
     made.sink = KeepingSink(cuts=frozenset((1, 2)))
     made.run(5)
     assert sampler.segments == 2
@@ -298,8 +298,8 @@ class TestBudget:
 
     def test_a_change_of_rate_is_a_loss(self, monkeypatch) -> None:
         self.spends(monkeypatch, 0.2)
-        sampler = MadeUpSampler()
-        made = MadeUpRecorder(sampler=sampler)
+        sampler = FakeSampler()
+        made = FakeRecorder(sampler=sampler)
         summary = made.run(SETTLING_TICKS + AVERAGED_TICKS)
         (loss,) = made.sink.rows("losses")
         assert (loss["source"], loss["kind"], loss["count"]) == ("stacks", "rate-lowered", 48)
@@ -308,8 +308,8 @@ class TestBudget:
         assert summary.rate_hz == 48
 
     def test_the_rate_comes_back(self, monkeypatch) -> None:
-        sampler = MadeUpSampler()
-        made = MadeUpRecorder(sampler=sampler)
+        sampler = FakeSampler()
+        made = FakeRecorder(sampler=sampler)
         self.spends(monkeypatch, 0.2)
         made.run(SETTLING_TICKS + AVERAGED_TICKS)
         self.spends(monkeypatch, 0.01)
@@ -319,17 +319,17 @@ class TestBudget:
 
     def test_a_rate_that_the_kernel_refuses_does_not_end_the_recording(self, monkeypatch) -> None:
         self.spends(monkeypatch, 0.2)
-        sampler = MadeUpSampler()
+        sampler = FakeSampler()
         sampler.refuses = OSError(22, "Invalid argument")
-        made = MadeUpRecorder(sampler=sampler)
+        made = FakeRecorder(sampler=sampler)
         made.run(SETTLING_TICKS + AVERAGED_TICKS + 3)
         (loss,) = made.sink.rows("losses")
         assert (loss["kind"], loss["count"]) == ("rate-refused", 48)
         assert made.sink.rows("self")[-1]["rate_hz"] == 97
 
     def test_too_much_memory_makes_the_sampler_forget(self) -> None:
-        sampler = MadeUpSampler()
-        made = MadeUpRecorder(sampler=sampler, options=RecorderOptions(memory_budget=1))
+        sampler = FakeSampler()
+        made = FakeRecorder(sampler=sampler, options=RecorderOptions(memory_budget=1))
         made.run(2 * MEMORY_TICKS)
         assert sampler.released == 2
         assert [loss["kind"] for loss in made.sink.rows("losses")] == ["memory-released"] * 2
@@ -353,7 +353,7 @@ class FollowedMemory:
         self.calls.append(("from-now",))
 
 
-def followed(made: MadeUpRecorder) -> FollowedMemory:
+def followed(made: FakeRecorder) -> FollowedMemory:
     memory = FollowedMemory()
     made.sources.follower = CgroupFollower(memory)
     assert memory.calls == [("from-now",)]
@@ -369,20 +369,20 @@ def cgroup_events(*events: tuple[int, str, str]):
 @pytest.mark.parametrize("own_source", [False, True])
 def test_traced_cgroups_keep_the_counts_current(own_source) -> None:
     events = cgroup_events((4, "mkdir", "/a"), (9, "mkdir", "/other"), (4, "rmdir", "/a"))
-    sampler = MadeUpSampler(rows=lambda tick: {} if own_source else events)
-    made = MadeUpRecorder(sampler=sampler)
+    sampler = FakeSampler(rows=lambda tick: {} if own_source else events)
+    made = FakeRecorder(sampler=sampler)
     memory = followed(made)
     if own_source:
-        made.sources.traced = MadeUpSource("cgroup-trace", lambda tick: events)
+        made.sources.traced = FakeSource("cgroup-trace", lambda tick: events)
     made.run(1)
     assert memory.calls == [("mkdir", "/a"), ("rmdir", "/a")]
 
 
 @pytest.mark.parametrize("kind", ["lost-task-records", "damaged-task-bytes", "lost-cgroup-events"])
 def test_lost_records_lose_track_of_cgroups(kind) -> None:
-    sampler = MadeUpSampler()
+    sampler = FakeSampler()
     sampler.losses = lambda tick: [Losses(1, "stacks", kind, 3, "full")] if tick.index == 1 else []
-    made = MadeUpRecorder(sampler=sampler)
+    made = FakeRecorder(sampler=sampler)
     memory = followed(made)
     made.run(3)
     assert memory.calls == [("lost",), ("from-now",)]
@@ -394,7 +394,7 @@ def test_a_sampler_that_fails_loses_track_of_cgroups() -> None:
             raise OSError(5, "broken")
         return {}
 
-    made = MadeUpRecorder(sampler=MadeUpSampler(rows=fails))
+    made = FakeRecorder(sampler=FakeSampler(rows=fails))
     memory = followed(made)
     made.run(3)
     assert memory.calls == [("lost",), ("from-now",)]

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from tests.collect.made_up_node import MadeUpNode
+from tests.collect.fake_node import FakeNode
 
 from exhume.collect.processes import ProcessReader, cgroup_path
 from exhume.procfs.host import Host
@@ -15,13 +15,13 @@ ID = "5a" * 32
 STAT = "4242 ({comm}) S 17 4242 4242 0 -1 4194304 1 0 0 0 1 2 0 0 20 0 1 0 {start} 1000 10 18446744073709551615\n"
 
 
-def a_process(node: MadeUpNode, comm: str = "ray::train", cgroup: str = f"0::/docker/{ID}\n") -> None:
+def a_process(node: FakeNode, comm: str = "ray::train", cgroup: str = f"0::/docker/{ID}\n") -> None:
     node.proc("4242/stat", STAT.format(comm=comm, start=12_345))
     node.proc("4242/cmdline", "python3\0-m\0train\0")
     node.proc("4242/cgroup", cgroup)
 
 
-def test_a_row(node: MadeUpNode) -> None:
+def test_a_row(node: FakeNode) -> None:
     a_process(node)
     hertz = os.sysconf("SC_CLK_TCK")
     assert ProcessReader(node.host).describe(4242) == {
@@ -37,23 +37,23 @@ def test_a_row(node: MadeUpNode) -> None:
     }
 
 
-def test_names_with_blanks_and_parentheses(node: MadeUpNode) -> None:
+def test_names_with_blanks_and_parentheses(node: FakeNode) -> None:
     a_process(node, comm="a) S 1 (b) c")
     row = ProcessReader(node.host).describe(4242)
     assert (row["comm"], row["ppid"]) == ("a) S 1 (b) c", 17)
 
 
-def test_a_process_that_is_gone(node: MadeUpNode) -> None:
+def test_a_process_that_is_gone(node: FakeNode) -> None:
     assert ProcessReader(node.host).describe(4242) == {"pid": 4242}
 
 
-def test_kernel_threads_have_no_command_line(node: MadeUpNode) -> None:
+def test_kernel_threads_have_no_command_line(node: FakeNode) -> None:
     a_process(node, comm="kworker/0:1")
     node.proc("4242/cmdline", "")
     assert "cmdline" not in ProcessReader(node.host).describe(4242)
 
 
-def test_a_command_line_that_is_not_text_or_has_no_end(node: MadeUpNode) -> None:
+def test_a_command_line_that_is_not_text_or_has_no_end(node: FakeNode) -> None:
     a_process(node)
     node.proc("4242/cmdline", b"\xff\xfe" + b"x" * 5000)
     cmdline = ProcessReader(node.host).describe(4242)["cmdline"]
@@ -61,7 +61,7 @@ def test_a_command_line_that_is_not_text_or_has_no_end(node: MadeUpNode) -> None
     assert len(cmdline) <= 1024
 
 
-def test_a_stat_that_was_cut_short(node: MadeUpNode) -> None:
+def test_a_stat_that_was_cut_short(node: FakeNode) -> None:
     node.proc("4242/stat", "4242 (x")
     assert ProcessReader(node.host).describe(4242) == {"pid": 4242}
 

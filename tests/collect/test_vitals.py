@@ -1,4 +1,4 @@
-"""The counters of a node's state, read from a made-up tree and from this machine."""
+"""The counters of a node's state, read from a fake tree and from this machine."""
 
 from pathlib import Path
 

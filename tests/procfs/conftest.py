@@ -1,4 +1,4 @@
-"""The made-up node that the tests of collect/ have, too."""
+"""The fake node that the tests of collect/ have, too."""
 
 from tests.collect.conftest import node, steady_costs
 

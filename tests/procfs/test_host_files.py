@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode
+from tests.collect.fake_node import FakeNode
 
 from exhume.procfs.cpulist import online_cpus, parse_cpulist, possible_cpus
 from exhume.procfs.host import Host, ProcFile, subdirectories
@@ -87,7 +87,7 @@ def test_what_is_no_list_of_cores(text: str) -> None:
         parse_cpulist(text)
 
 
-def test_online_cores(node: MadeUpNode) -> None:
+def test_online_cores(node: FakeNode) -> None:
     assert online_cpus(node.host) is None
     node.sys("devices/system/cpu/online", "0-1,3\n")
     assert online_cpus(node.host) == [0, 1, 3]

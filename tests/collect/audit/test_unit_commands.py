@@ -1,4 +1,4 @@
-"""What units run that starts containers: scripts and client processes, on made-up nodes."""
+"""What units run that starts containers: scripts and client processes, on fake nodes."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ HOME = "/system.slice/keeps.service"
 ID = "ab" * 32
 
 
-class MadeUpRoot:
+class FakeRoot:
     """A node's files and processes, below a directory."""
 
     def __init__(self, path: Path) -> None:
@@ -41,8 +41,8 @@ class MadeUpRoot:
 
 
 @pytest.fixture
-def node(tmp_path) -> MadeUpRoot:
-    return MadeUpRoot(tmp_path)
+def node(tmp_path) -> FakeRoot:
+    return FakeRoot(tmp_path)
 
 
 @pytest.mark.parametrize(

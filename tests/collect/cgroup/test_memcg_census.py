@@ -1,11 +1,11 @@
-"""Zombies counted on made-up nodes of every layout: what can't be counted is unknown and says why, never wrong."""
+"""Zombies counted on fake nodes of every layout: what can't be counted is unknown and says why, never wrong."""
 
 import os
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode
+from tests.collect.fake_node import FakeNode
 
 from exhume.collect.cgroup.census import PERCPU_BYTES, SLAB_BYTES, take_census
 from exhume.model.zombies import Census, HierarchyCensus
@@ -19,7 +19,7 @@ V2 = "41 31 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memo
 ROWS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t3\t{cpu}\t1\ncpuacct\t3\t{cpu}\t1\nmemory\t4\t{memory}\t1\n"
 
 
-def v1_node(node: MadeUpNode, memory: int, directories: list[str], cpu: int = 1) -> Path:
+def v1_node(node: FakeNode, memory: int, directories: list[str], cpu: int = 1) -> Path:
     node.mounts(TMPFS, V1_CPU, V1_MEMORY, V1_NAMED)
     node.proc("cgroups", ROWS.format(memory=memory, cpu=cpu))
     node.sys("devices/system/cpu/possible", "0-3\n")
@@ -47,7 +47,7 @@ def figures(each: HierarchyCensus) -> tuple[int | None, int | None, int | None]:
     return each.kernel, each.visible, each.dying
 
 
-def test_v1_counts_every_hierarchy_that_the_kernel_counts(node: MadeUpNode) -> None:
+def test_v1_counts_every_hierarchy_that_the_kernel_counts(node: FakeNode) -> None:
     v1_node(node, 68_920, ["a", "a/b", "kubepods", "kubepods/pod1"], cpu=7)
     census = take_census(node.host)
     assert figures(memory_of(census)) == (68_920, 5, 68_915)
@@ -58,19 +58,19 @@ def test_v1_counts_every_hierarchy_that_the_kernel_counts(node: MadeUpNode) -> N
     assert census.blind_spots == []
 
 
-def test_kernel_memory_is_estimated_from_the_cost_of_one_on_this_many_cpus(node: MadeUpNode) -> None:
+def test_kernel_memory_is_estimated_from_the_cost_of_one_on_this_many_cpus(node: FakeNode) -> None:
     v1_node(node, 1001, [])
     assert memory_of(take_census(node.host)).memory_bytes == 1000 * (SLAB_BYTES + 4 * PERCPU_BYTES)
     assert memory_of(take_census(node.host)).memory_measured is False
 
 
-def test_the_estimate_is_never_more_than_the_kernel_has(node: MadeUpNode) -> None:
+def test_the_estimate_is_never_more_than_the_kernel_has(node: FakeNode) -> None:
     v1_node(node, 1001, [])
     node.proc("meminfo", "SUnreclaim: 10 kB\nPercpu: 20 kB\n")
     assert memory_of(take_census(node.host)).memory_bytes == 30 * 1024
 
 
-def test_v2_before_controllers_were_told_apart(node: MadeUpNode) -> None:
+def test_v2_before_controllers_were_told_apart(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.controllers", "cpu memory\n")
     node.sys("fs/cgroup/cgroup.stat", v2_stat(41, 300))
@@ -80,7 +80,7 @@ def test_v2_before_controllers_were_told_apart(node: MadeUpNode) -> None:
     assert memory.number == 0
 
 
-def test_v2_by_controller_and_without_a_memory_row(node: MadeUpNode) -> None:
+def test_v2_by_controller_and_without_a_memory_row(node: FakeNode) -> None:
     node.mounts(V2)
     node.proc("cgroups", "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t42\t1\n")
     node.sys("fs/cgroup/cgroup.controllers", "cpu memory\n")
@@ -91,7 +91,7 @@ def test_v2_by_controller_and_without_a_memory_row(node: MadeUpNode) -> None:
     assert census.blind_spots == []
 
 
-def test_hybrid_memory_is_on_v1(node: MadeUpNode) -> None:
+def test_hybrid_memory_is_on_v1(node: FakeNode) -> None:
     v1_node(node, 12, ["a"])
     node.mounts(TMPFS, V1_MEMORY, HYBRID_V2)
     node.sys("fs/cgroup/unified/cgroup.stat", v2_stat(3, 1, memory=(1, 0)))
@@ -101,7 +101,7 @@ def test_hybrid_memory_is_on_v1(node: MadeUpNode) -> None:
     assert [(each.controller, each.dying) for each in census.hierarchies] == [("memory", 10), ("all", 1)]
 
 
-def test_v1_without_a_memory_row_knows_no_zombies(node: MadeUpNode) -> None:
+def test_v1_without_a_memory_row_knows_no_zombies(node: FakeNode) -> None:
     v1_node(node, 1, ["a"])
     node.proc("cgroups", "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t1\t1\n")
     memory = memory_of(take_census(node.host))
@@ -109,7 +109,7 @@ def test_v1_without_a_memory_row_knows_no_zombies(node: MadeUpNode) -> None:
     assert "no row for memory" in memory.note
 
 
-def test_a_cgroup_namespace_of_v1_knows_the_kernels_count_alone(node: MadeUpNode) -> None:
+def test_a_cgroup_namespace_of_v1_knows_the_kernels_count_alone(node: FakeNode) -> None:
     root = v1_node(node, 500, ["a"])
     (root / "release_agent").unlink()
     census = take_census(node.host)
@@ -118,7 +118,7 @@ def test_a_cgroup_namespace_of_v1_knows_the_kernels_count_alone(node: MadeUpNode
     assert "cgroup namespace" in census.blind_spots[0]
 
 
-def test_a_cgroup_namespace_of_v2_says_that_it_is_a_part(node: MadeUpNode) -> None:
+def test_a_cgroup_namespace_of_v2_says_that_it_is_a_part(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.events", "populated 1\n")
     node.sys("fs/cgroup/cgroup.stat", v2_stat(4, 9, memory=(5, 9)))
@@ -127,7 +127,7 @@ def test_a_cgroup_namespace_of_v2_says_that_it_is_a_part(node: MadeUpNode) -> No
     assert "only what is below" in memory.note
 
 
-def test_a_hierarchy_that_is_mounted_twice_counts_once_by_its_whole(node: MadeUpNode) -> None:
+def test_a_hierarchy_that_is_mounted_twice_counts_once_by_its_whole(node: FakeNode) -> None:
     v1_node(node, 10, ["a", "b"])
     node.sys("fs/part/memory.stat", "")
     part = "77 31 0:32 /docker/abc /sys/fs/part rw - cgroup cgroup rw,memory"
@@ -137,7 +137,7 @@ def test_a_hierarchy_that_is_mounted_twice_counts_once_by_its_whole(node: MadeUp
     assert [figures(each) for each in census.hierarchies] == [(10, 3, 7)]
 
 
-def test_a_directory_that_may_not_be_listed_makes_the_count_unknown(node: MadeUpNode) -> None:
+def test_a_directory_that_may_not_be_listed_makes_the_count_unknown(node: FakeNode) -> None:
     root = v1_node(node, 10, ["open/x", "closed/y/z"])
     real = os.scandir
 
@@ -153,7 +153,7 @@ def test_a_directory_that_may_not_be_listed_makes_the_count_unknown(node: MadeUp
     assert "run as root" in memory.note
 
 
-def test_a_tree_that_never_holds_still_is_a_range_not_a_number(node: MadeUpNode) -> None:
+def test_a_tree_that_never_holds_still_is_a_range_not_a_number(node: FakeNode) -> None:
     v1_node(node, 10, ["a"])
     counts = iter(range(100, 10_000))
 
@@ -166,12 +166,12 @@ def test_a_tree_that_never_holds_still_is_a_range_not_a_number(node: MadeUpNode)
     assert "between" in memory.note and "quieter moment" in memory.note
 
 
-def test_more_directories_than_the_kernel_counts_is_no_number(node: MadeUpNode) -> None:
+def test_more_directories_than_the_kernel_counts_is_no_number(node: FakeNode) -> None:
     v1_node(node, 2, ["a", "b", "c"])
     assert figures(memory_of(take_census(node.host))) == (2, None, None)
 
 
-def test_a_zombie_of_an_instant_is_not_counted(node: MadeUpNode) -> None:
+def test_a_zombie_of_an_instant_is_not_counted(node: FakeNode) -> None:
     """A removed cgroup is released after some 40 ms: only what a second look sees as well counts."""
     v1_node(node, 10, ["a"])
     looks = iter([12, 12, 10, 10])
@@ -182,7 +182,7 @@ def test_a_zombie_of_an_instant_is_not_counted(node: MadeUpNode) -> None:
         assert memory_of(take_census(node.host)).dying == 8
 
 
-def test_growth_is_seen_by_a_sampling(node: MadeUpNode) -> None:
+def test_growth_is_seen_by_a_sampling(node: FakeNode) -> None:
     v1_node(node, 10, ["a"])
     looks = iter([10, 10, 10, 10, 14, 14, 14, 14])
     with (
@@ -202,14 +202,14 @@ def _only_memory(host):
     return [LegacyCounter(host, find_v1(hierarchies(host), "memory"), ["memory"])]
 
 
-def test_nothing_mounted(node: MadeUpNode) -> None:
+def test_nothing_mounted(node: FakeNode) -> None:
     census = take_census(node.host)
     assert census.hierarchies == []
     assert census.dying is None
     assert "memory controller" in census.blind_spots[0]
 
 
-def test_an_unreadable_count_of_v2_says_so(node: MadeUpNode) -> None:
+def test_an_unreadable_count_of_v2_says_so(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.controllers", "memory\n")
     memory = memory_of(take_census(node.host))
@@ -217,7 +217,7 @@ def test_an_unreadable_count_of_v2_says_so(node: MadeUpNode) -> None:
     assert "cgroup.stat" in memory.note
 
 
-def test_a_kernel_that_counts_no_dying_cgroups_says_so(node: MadeUpNode) -> None:
+def test_a_kernel_that_counts_no_dying_cgroups_says_so(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.stat", "")
     assert "no count of dying" in memory_of(take_census(node.host)).note

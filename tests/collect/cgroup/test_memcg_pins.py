@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.collect.made_up_node import MadeUpNode
+from tests.collect.fake_node import FakeNode
 from tests.page_removals import Removals, traced_removals
 from tests.parts import missing
 
@@ -125,7 +125,7 @@ def test_a_file_without_a_name_is_found_through_whoever_holds_it(work: Path) -> 
         assert len(report.files) == 20
 
 
-def test_without_the_right_to_look_it_says_so(node: MadeUpNode) -> None:
+def test_without_the_right_to_look_it_says_so(node: FakeNode) -> None:
     parent = ParentResidual("/nowhere", 1, None, file_bytes=PAGE)
     report = likely_pins(node.host, [parent])
     assert report.files == []
@@ -213,7 +213,7 @@ def test_cached_stretches_are_found_by_halving(tmp_path: Path) -> None:
     assert pages == [0, 1, 2, 500, 999]
 
 
-def test_the_mount_table_is_read_with_its_blanks(node: MadeUpNode) -> None:
+def test_the_mount_table_is_read_with_its_blanks(node: FakeNode) -> None:
     node.mounts(
         r"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root\134x rw,errors=continue",
         "37 35 0:50 / /o rw - overlay overlay rw,lowerdir=/l,upperdir=/u/diff,workdir=/w",

@@ -1,8 +1,8 @@
-"""What cgroups hold beyond themselves and their children, on made-up nodes."""
+"""What cgroups hold beyond themselves and their children, on fake nodes."""
 
 from pathlib import Path
 
-from tests.collect.made_up_node import MadeUpNode
+from tests.collect.fake_node import FakeNode
 
 from exhume.collect.cgroup import residuals as module
 from exhume.collect.cgroup.residuals import find_residuals, residuals
@@ -19,11 +19,11 @@ def v1_stat(own: dict[str, int], total: dict[str, int]) -> str:
     return "\n".join(lines + [f"total_{name} {total.get(name, 0)}" for name in V1_NAMES]) + "\n"
 
 
-def v1_cgroup(node: MadeUpNode, path: str, own: dict[str, int], total: dict[str, int]) -> None:
+def v1_cgroup(node: FakeNode, path: str, own: dict[str, int], total: dict[str, int]) -> None:
     node.sys(f"fs/cgroup/memory/{path}/memory.stat", v1_stat(own, total))
 
 
-def v1_node(node: MadeUpNode) -> None:
+def v1_node(node: FakeNode) -> None:
     node.mounts(V1)
     node.sys("fs/cgroup/memory/release_agent", "")
 
@@ -32,7 +32,7 @@ def by_name(parents: list[ParentResidual]) -> dict[str, ParentResidual]:
     return {parent.name: parent for parent in parents}
 
 
-def test_v1_tells_the_rest_to_the_page(node: MadeUpNode) -> None:
+def test_v1_tells_the_rest_to_the_page(node: FakeNode) -> None:
     v1_node(node)
     v1_cgroup(node, "", {"cache": 7 * MIB}, {"cache": 90 * MIB, "shmem": 20 * MIB, "rss": MIB, "swap": 4096})
     v1_cgroup(
@@ -50,7 +50,7 @@ def test_v1_tells_the_rest_to_the_page(node: MadeUpNode) -> None:
     assert parent.exact and parent.dying is None
 
 
-def test_a_parent_whose_children_are_all_gone_is_found(node: MadeUpNode) -> None:
+def test_a_parent_whose_children_are_all_gone_is_found(node: FakeNode) -> None:
     v1_node(node)
     v1_cgroup(node, "", {}, {"cache": MIB})
     v1_cgroup(node, "docker", {}, {"cache": MIB, "mapped_file": 4096, "unevictable": 8192, "dirty": 12288})
@@ -58,14 +58,14 @@ def test_a_parent_whose_children_are_all_gone_is_found(node: MadeUpNode) -> None
     assert (parent.mapped_bytes, parent.unevictable_bytes, parent.dirty_bytes) == (4096, 8192, 12288)
 
 
-def test_nothing_is_held_where_sums_are_even(node: MadeUpNode) -> None:
+def test_nothing_is_held_where_sums_are_even(node: FakeNode) -> None:
     v1_node(node)
     v1_cgroup(node, "", {"cache": 1}, {"cache": MIB + 1})
     v1_cgroup(node, "a", {"cache": MIB}, {"cache": MIB})
     assert residuals(node.host) == []
 
 
-def test_what_only_one_look_sees_is_not_told(node: MadeUpNode, monkeypatch) -> None:
+def test_what_only_one_look_sees_is_not_told(node: FakeNode, monkeypatch) -> None:
     """A child that grows between two reads is no zombie."""
     v1_node(node)
     v1_cgroup(node, "", {}, {"cache": 5 * MIB})
@@ -83,7 +83,7 @@ def test_what_only_one_look_sees_is_not_told(node: MadeUpNode, monkeypatch) -> N
     assert reads.count("/a") > 2
 
 
-def test_a_child_that_is_removed_meanwhile_does_not_hide_its_parent(node: MadeUpNode, monkeypatch) -> None:
+def test_a_child_that_is_removed_meanwhile_does_not_hide_its_parent(node: FakeNode, monkeypatch) -> None:
     v1_node(node)
     v1_cgroup(node, "", {}, {"cache": MIB})
     v1_cgroup(node, "docker", {}, {"cache": MIB})
@@ -102,7 +102,7 @@ def test_a_child_that_is_removed_meanwhile_does_not_hide_its_parent(node: MadeUp
     assert [parent.name for parent in report.parents] == ["/docker"]
 
 
-def test_a_file_that_may_not_be_read_is_a_blind_spot(node: MadeUpNode) -> None:
+def test_a_file_that_may_not_be_read_is_a_blind_spot(node: FakeNode) -> None:
     v1_node(node)
     v1_cgroup(node, "", {}, {"cache": MIB})
     (node.host.sys / "fs/cgroup/memory/closed").mkdir()
@@ -111,14 +111,14 @@ def test_a_file_that_may_not_be_read_is_a_blind_spot(node: MadeUpNode) -> None:
     assert any("could not be read" in spot for spot in report.blind_spots)
 
 
-def test_cgroups_that_stand_alone_are_a_blind_spot(node: MadeUpNode) -> None:
+def test_cgroups_that_stand_alone_are_a_blind_spot(node: FakeNode) -> None:
     v1_node(node)
     v1_cgroup(node, "", {"cache": 1}, {"cache": 1})
     node.sys("fs/cgroup/memory/memory.use_hierarchy", "0\n")
     assert "use_hierarchy" in find_residuals(node.host).blind_spots[0]
 
 
-def test_a_reading_that_takes_too_long_says_how_much_is_missing(node: MadeUpNode) -> None:
+def test_a_reading_that_takes_too_long_says_how_much_is_missing(node: FakeNode) -> None:
     v1_node(node)
     for name in ("", "a", "b", "c"):
         v1_cgroup(node, name, {}, {"cache": MIB})
@@ -127,9 +127,7 @@ def test_a_reading_that_takes_too_long_says_how_much_is_missing(node: MadeUpNode
     assert "4 of 4 cgroups" in report.blind_spots[0]
 
 
-def v2_cgroup(
-    node: MadeUpNode, path: str, *, dying: int, swap: int | None = None, procs: str = "", **stat: int
-) -> Path:
+def v2_cgroup(node: FakeNode, path: str, *, dying: int, swap: int | None = None, procs: str = "", **stat: int) -> Path:
     base = f"fs/cgroup/{path}"
     node.sys(f"{base}/cgroup.stat", f"nr_descendants 0\nnr_dying_descendants {dying}\n")
     node.sys(f"{base}/cgroup.procs", procs)
@@ -138,7 +136,7 @@ def v2_cgroup(
     return node.sys(f"{base}/memory.stat", "".join(f"{name} {value}\n" for name, value in stat.items()))
 
 
-def test_v2_attributes_the_dying_to_their_closest_parent(node: MadeUpNode) -> None:
+def test_v2_attributes_the_dying_to_their_closest_parent(node: FakeNode) -> None:
     node.mounts(V2)
     v2_cgroup(node, "", dying=320, file=100 * MIB, anon=50 * MIB)
     v2_cgroup(node, "system.slice", dying=300, swap=8192, file=90 * MIB, shmem=30 * MIB, anon=MIB)
@@ -152,7 +150,7 @@ def test_v2_attributes_the_dying_to_their_closest_parent(node: MadeUpNode) -> No
     assert found["/user.slice"].populated
 
 
-def test_no_hierarchy_no_parents(node: MadeUpNode) -> None:
+def test_no_hierarchy_no_parents(node: FakeNode) -> None:
     report = find_residuals(node.host)
     assert report.parents == []
     assert "memory controller" in report.blind_spots[0]

@@ -1,10 +1,10 @@
-"""Names of pods and containers from the directories that kubelet keeps, on made-up nodes."""
+"""Names of pods and containers from the directories that kubelet keeps, on fake nodes."""
 
 import os
 from pathlib import Path
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode
+from tests.collect.fake_node import FakeNode
 
 from exhume.collect.containers import pod_names
 from exhume.collect.containers.pod_names import PodName, PodNames, container_of_log, pod_of_directory
@@ -33,7 +33,7 @@ class Logs:
 
 
 @pytest.fixture
-def logs(node: MadeUpNode) -> Logs:
+def logs(node: FakeNode) -> Logs:
     return Logs(node.host.logs)
 
 
@@ -49,7 +49,7 @@ def count_lists(monkeypatch) -> list[str]:
     return listed
 
 
-def test_pods_and_their_containers_have_names(node: MadeUpNode, logs: Logs) -> None:
+def test_pods_and_their_containers_have_names(node: FakeNode, logs: Logs) -> None:
     logs.pod(f"shop_cart-7d9f.v2-x_{POD}")
     logs.pod(f"kube-system_etcd-node-1_{STATIC}")
     logs.container(f"cart-7d9f.v2-x_shop_side-car-{ID}.log")
@@ -60,18 +60,18 @@ def test_pods_and_their_containers_have_names(node: MadeUpNode, logs: Logs) -> N
     assert names.of("00000000-0000-4000-8000-000000000000", None, 1) == NOBODY
 
 
-def test_directories_of_old_kubelets_have_no_names_but_links_do(node: MadeUpNode, logs: Logs) -> None:
+def test_directories_of_old_kubelets_have_no_names_but_links_do(node: FakeNode, logs: Logs) -> None:
     logs.pod(POD)
     logs.container(f"cart-0_shop_web-{ID}.log")
     assert PodNames(node.host).of(POD, ID, 1) == PodName("shop/cart-0", "shop/cart-0/web")
 
 
-def test_in_a_container_the_node_is_behind_its_first_process(node: MadeUpNode) -> None:
+def test_in_a_container_the_node_is_behind_its_first_process(node: FakeNode) -> None:
     (node.host.proc / f"1/root/var/log/pods/shop_cart-0_{POD}").mkdir(parents=True)
     assert PodNames(node.host).of(POD, ID, 1) == PodName("shop/cart-0", None)
 
 
-def test_a_node_without_these_directories_has_no_names(node: MadeUpNode, monkeypatch) -> None:
+def test_a_node_without_these_directories_has_no_names(node: FakeNode, monkeypatch) -> None:
     listed = count_lists(monkeypatch)
     assert PodNames(node.host).of(POD, ID, 1) == NOBODY
     assert listed == []
@@ -101,7 +101,7 @@ def test_what_is_no_link_of_kubelet_names_nothing(name: str) -> None:
     assert container_of_log(name) is None
 
 
-def test_a_directory_is_listed_for_new_ids_only_and_once_a_tick(node: MadeUpNode, logs: Logs, monkeypatch) -> None:
+def test_a_directory_is_listed_for_new_ids_only_and_once_a_tick(node: FakeNode, logs: Logs, monkeypatch) -> None:
     listed = count_lists(monkeypatch)
     logs.pod(f"shop_cart-0_{POD}")
     names = PodNames(node.host)
@@ -119,7 +119,7 @@ def test_a_directory_is_listed_for_new_ids_only_and_once_a_tick(node: MadeUpNode
     assert listed == ["pods"] * 3
 
 
-def test_what_was_made_in_the_moment_of_the_last_look_is_found_a_tick_later(node: MadeUpNode, logs: Logs) -> None:
+def test_what_was_made_in_the_moment_of_the_last_look_is_found_a_tick_later(node: FakeNode, logs: Logs) -> None:
     """The time of a directory goes by the kernel's tick: two changes within one look the same."""
     logs.pod(f"shop_cart-0_{POD}")
     names = PodNames(node.host)
@@ -128,7 +128,7 @@ def test_what_was_made_in_the_moment_of_the_last_look_is_found_a_tick_later(node
     assert names.of(STATIC, None, 2).pod == "shop/cart-1"
 
 
-def test_a_directory_without_end_is_looked_at_up_to_a_bound(node: MadeUpNode, logs: Logs, monkeypatch) -> None:
+def test_a_directory_without_end_is_looked_at_up_to_a_bound(node: FakeNode, logs: Logs, monkeypatch) -> None:
     monkeypatch.setattr(pod_names, "MOST_ENTRIES", 5)
     uids = [f"{number:08x}-0000-4000-8000-0123456789ab" for number in range(20)]
     for number, uid in enumerate(uids):

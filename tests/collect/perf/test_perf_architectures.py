@@ -245,7 +245,7 @@ PROGRAM = mmap2(50, 0x40_0000, 0x10000, "/bin/none", 20)
 
 
 @pytest.fixture
-def made_up_sampler(opened):
+def fake_sampler(opened):
     opened.host.proc.mkdir()
     made = PerfSource(opened.host, 97)
     drained(made, -1)
@@ -276,75 +276,75 @@ def test_kernel_addresses_and_markers_keep_their_upper_bits(opened, monkeypatch)
     assert frames(rows) == {"0xffff800008010000"}
 
 
-def test_a_stale_name_is_not_kept_where_records_were_lost(made_up_sampler, opened) -> None:
+def test_a_stale_name_is_not_kept_where_records_were_lost(fake_sampler, opened) -> None:
     first = comm(50, "before", 10, execs=True) + PROGRAM
-    rows = drained(made_up_sampler, 0, sample(50, 40, user=[0x40_1000]), first)
+    rows = drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), first)
     assert commands(rows) == ["before"]
-    assert commands(drained(made_up_sampler, 1, sample(50, 50, user=[0x40_1000]))) == ["before"]
-    rows = drained(made_up_sampler, 2, sample(50, 60, user=[0x40_1000]), lost(3, 55, identified=True))
+    assert commands(drained(fake_sampler, 1, sample(50, 50, user=[0x40_1000]))) == ["before"]
+    rows = drained(fake_sampler, 2, sample(50, 60, user=[0x40_1000]), lost(3, 55, identified=True))
     assert commands(rows) == [":50"]
-    assert [(loss.kind, loss.count) for loss in made_up_sampler.take_losses()] == [("lost-task-records", 3)]
-    assert made_up_sampler.take_losses() == []
+    assert [(loss.kind, loss.count) for loss in fake_sampler.take_losses()] == [("lost-task-records", 3)]
+    assert fake_sampler.take_losses() == []
 
 
-def test_what_came_together_with_a_loss_is_not_kept_either(made_up_sampler) -> None:
+def test_what_came_together_with_a_loss_is_not_kept_either(fake_sampler) -> None:
     """An exec that was lost may have followed the one that was told."""
     told = comm(50, "before", 10, execs=True) + PROGRAM + lost(1, 30, identified=True)
-    drained(made_up_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
-    assert commands(drained(made_up_sampler, 1, sample(50, 90, user=[0x40_1000]))) == [":50"]
+    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
+    assert commands(drained(fake_sampler, 1, sample(50, 90, user=[0x40_1000]))) == [":50"]
 
 
-def test_a_ring_that_is_full_is_not_trusted_before_the_kernel_tells_of_the_loss(made_up_sampler) -> None:
+def test_a_ring_that_is_full_is_not_trusted_before_the_kernel_tells_of_the_loss(fake_sampler) -> None:
     told = comm(50, "before", 10, execs=True) + PROGRAM
-    made_up_sampler._rings.rings[0].tasks.size = len(told) + 1000
-    drained(made_up_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
-    assert commands(drained(made_up_sampler, 1, sample(50, 90, user=[0x40_1000]))) == [":50"]
+    fake_sampler._rings.rings[0].tasks.size = len(told) + 1000
+    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
+    assert commands(drained(fake_sampler, 1, sample(50, 90, user=[0x40_1000]))) == [":50"]
 
 
-def test_a_tick_that_failed_is_not_trusted(made_up_sampler, monkeypatch) -> None:
+def test_a_tick_that_failed_is_not_trusted(fake_sampler, monkeypatch) -> None:
     """The records of that tick are read and gone; what they told may not have been taken in."""
     told = comm(50, "before", 10, execs=True) + PROGRAM
-    drained(made_up_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
+    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
     with monkeypatch.context() as broken:
-        broken.setattr(made_up_sampler._tasks, "apply", lambda *_: 1 / 0)
+        broken.setattr(fake_sampler._tasks, "apply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            drained(made_up_sampler, 1, sample(50, 60), comm(50, "unheard", 55, execs=True))
-    assert commands(drained(made_up_sampler, 2, sample(50, 90, user=[0x40_1000]))) == [":50"]
+            drained(fake_sampler, 1, sample(50, 60), comm(50, "unheard", 55, execs=True))
+    assert commands(drained(fake_sampler, 2, sample(50, 90, user=[0x40_1000]))) == [":50"]
 
 
-def test_an_unknown_program_and_garbage_in_a_known_one_are_told_apart(made_up_sampler) -> None:
+def test_an_unknown_program_and_garbage_in_a_known_one_are_told_apart(fake_sampler) -> None:
     """Both have only addresses that mean nothing; one of them has frames that say so."""
     known = fork(50, 1, 5) + comm(50, "app", 10, execs=True) + PROGRAM
     data = sample(60, 40, user=[0x1, 0x2]) + sample(50, 41, user=[0x3, 0x4])
-    rows = drained(made_up_sampler, 0, data, known)
+    rows = drained(fake_sampler, 0, data, known)
     unknown, garbage = rows["samples"]["stack"].tolist()
     frames_of = dict(zip(rows["stacks"]["stack"], rows["stacks"]["frames"], strict=True))
     assert frames_of[unknown] == []
     assert len(frames_of[garbage]) == 2
 
 
-def test_kernel_code_that_was_replaced_is_named_anew(made_up_sampler, opened, monkeypatch) -> None:
+def test_kernel_code_that_was_replaced_is_named_anew(fake_sampler, opened, monkeypatch) -> None:
     kallsyms = opened.host.proc / "kallsyms"
     first = "ffffffff81000000 T _stext\nffffffff82000000 T _etext\nffffffffc0001000 t bpf_prog_old\t[bpf]\n"
     kallsyms.write_text(first)
     address = 0xFFFF_FFFF_C000_1010
-    kernel = made_up_sampler._sampler._symbolizer._kernel
+    kernel = fake_sampler._sampler._symbolizer._kernel
     monkeypatch.setattr(kernel, "_clock", lambda: now)
     now = 100.0
-    (before,) = frames(drained(made_up_sampler, 0, sample(50, 40, kernel=[address])))
+    (before,) = frames(drained(fake_sampler, 0, sample(50, 40, kernel=[address])))
     kallsyms.write_text(first.replace("_old", "_new"))
     now = 110.0
-    assert frames(drained(made_up_sampler, 1, sample(50, 40, kernel=[address]))) == set(), "known, and told"
+    assert frames(drained(fake_sampler, 1, sample(50, 40, kernel=[address]))) == set(), "known, and told"
     elsewhere = ksymbol(0xFFFF_FFFF_C009_0000, 0x100, "bpf_prog_far", 45)
-    assert frames(drained(made_up_sampler, 2, sample(50, 40, kernel=[address]), elsewhere)) == set()
+    assert frames(drained(fake_sampler, 2, sample(50, 40, kernel=[address]), elsewhere)) == set()
     replaced = ksymbol(0xFFFF_FFFF_C000_1000, 0x100, "bpf_prog_new", 45)
-    (after,) = frames(drained(made_up_sampler, 3, sample(50, 50, kernel=[address]), replaced))
+    (after,) = frames(drained(fake_sampler, 3, sample(50, 50, kernel=[address]), replaced))
     assert (before, after) == ("bpf_prog_old", "bpf_prog_new")
 
 
-def test_counts_are_by_core_whatever_the_samples_say(made_up_sampler) -> None:
+def test_counts_are_by_core_whatever_the_samples_say(fake_sampler) -> None:
     data = sample(50, 1, kernel=[2**63], cpu=0) + sample(50, 2, kernel=[2**63], cpu=1) * 2
-    rows = drained(made_up_sampler, 0, data + sample(50, 3, kernel=[2**63], cpu=4000))
+    rows = drained(fake_sampler, 0, data + sample(50, 3, kernel=[2**63], cpu=4000))
     assert rows["sampling"]["cpu"].tolist() == [0, 1]
     assert rows["sampling"]["busy"].tolist() == [1, 2]
     assert np.all(rows["samples"]["weight_us"] == 10309)

@@ -1,15 +1,15 @@
 """A process that comes and goes between two ticks, never sampled: it is named when it made or removed a cgroup."""
 
 import pytest
-from tests.collect.perf.made_up_processes import MadeUpProcesses
+from tests.collect.perf.fake_processes import FakeProcesses
 from tests.collect.perf.record_builder import cgroup_raw, comm, exits, fork, mmap2, tracepoint
 
 MKDIR = cgroup_raw(500, 3, 2, 4711, "/docker/leak")
 
 
 @pytest.fixture
-def node(tmp_path) -> MadeUpProcesses:
-    made = MadeUpProcesses(tmp_path)
+def node(tmp_path) -> FakeProcesses:
+    made = FakeProcesses(tmp_path)
     made.lives(10, "containerd-shim", "/bin/containerd-shim")
     return made
 

@@ -3,15 +3,15 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.collect.perf.made_up_processes import MadeUpProcesses, path_at
+from tests.collect.perf.fake_processes import FakeProcesses, path_at
 from tests.collect.perf.record_builder import comm, exits, fork, mmap2
 
 from exhume.collect.perf.tasks import EXITING
 
 
 @pytest.fixture
-def node(tmp_path) -> MadeUpProcesses:
-    return MadeUpProcesses(tmp_path)
+def node(tmp_path) -> FakeProcesses:
+    return FakeProcesses(tmp_path)
 
 
 def loads(pid: int, name: str, time: int, *, start: int = 0x1000) -> bytes:
@@ -299,7 +299,7 @@ steps = st.lists(
 def test_never_another_program_or_name(tmp_path_factory, history, data) -> None:
     """Any history of forks, execs, mappings and ends, written into any of three rings: what is told of any moment is
     what was, or nothing."""
-    node = MadeUpProcesses(tmp_path_factory.mktemp("proc"))
+    node = FakeProcesses(tmp_path_factory.mktemp("proc"))
     node.lives(100, "root", "/bin/root")
     alive = {100: ("/bin/root", "root")}
     rings: list[list[bytes]] = [[], [], []]

@@ -3,15 +3,15 @@
 import time as clock
 
 import pytest
-from tests.collect.perf.made_up_processes import MadeUpProcesses
+from tests.collect.perf.fake_processes import FakeProcesses
 from tests.collect.perf.record_builder import comm, exits, fork, mmap2
 
 from exhume.collect.perf.tasks import NAMES_KEPT, SAMPLED_KEPT, UNSAMPLED_KEPT
 
 
 @pytest.fixture
-def node(tmp_path) -> MadeUpProcesses:
-    return MadeUpProcesses(tmp_path)
+def node(tmp_path) -> FakeProcesses:
+    return FakeProcesses(tmp_path)
 
 
 def storm(first: int, count: int, *, ends: bool = True) -> bytes:

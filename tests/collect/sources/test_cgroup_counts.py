@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 from tests.parts import missing
 
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
@@ -22,7 +22,7 @@ V2 = "41 31 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate,memo
 CONTROLLERS = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t1\t1\nmemory\t4\t{memory}\t1\n"
 
 
-def v1_node(node: MadeUpNode, kernel: int, directories: list[str]) -> Path:
+def v1_node(node: FakeNode, kernel: int, directories: list[str]) -> Path:
     node.mounts(TMPFS, V1_CPU, V1_MEMORY)
     node.proc("cgroups", CONTROLLERS.format(memory=kernel))
     node.sys("fs/cgroup/memory/release_agent", "")
@@ -48,7 +48,7 @@ def rows_of(rows) -> list[tuple]:
 # --- which layout ---------------------------------------------------------------------------------------------------
 
 
-def test_a_v1_layout(node: MadeUpNode) -> None:
+def test_a_v1_layout(node: FakeNode) -> None:
     v1_node(node, 1, [])
     layout = hierarchies(node.host)
     assert find_v2(layout) is None
@@ -59,7 +59,7 @@ def test_a_v1_layout(node: MadeUpNode) -> None:
     assert cpu.path == node.host.sys / "fs/cgroup/cpu,cpuacct"
 
 
-def test_a_v2_layout(node: MadeUpNode) -> None:
+def test_a_v2_layout(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n")
     unified = find_v2(hierarchies(node.host))
@@ -68,7 +68,7 @@ def test_a_v2_layout(node: MadeUpNode) -> None:
     assert "memory" in unified.controllers
 
 
-def test_a_hierarchy_that_is_mounted_twice_counts_once(node: MadeUpNode) -> None:
+def test_a_hierarchy_that_is_mounted_twice_counts_once(node: FakeNode) -> None:
     v1_node(node, 1, [])
     part = "77 31 0:32 /docker/abc /part rw - cgroup cgroup rw,memory"
     node.mounts(part, TMPFS, V1_MEMORY, part)
@@ -76,12 +76,12 @@ def test_a_hierarchy_that_is_mounted_twice_counts_once(node: MadeUpNode) -> None
     assert [each.whole for each in memory] == [True]
 
 
-def test_blanks_in_a_mount_point(node: MadeUpNode) -> None:
+def test_blanks_in_a_mount_point(node: FakeNode) -> None:
     node.mounts(r"1 2 0:32 / /sys/a\040b rw - cgroup cgroup rw,memory")
     assert hierarchies(node.host)[0].path == node.host.sys / "a b"
 
 
-def test_no_mount_table(node: MadeUpNode) -> None:
+def test_no_mount_table(node: FakeNode) -> None:
     with pytest.raises(SourceUnavailable, match="cgroup2"):
         CgroupSource(node.host)
 
@@ -89,7 +89,7 @@ def test_no_mount_table(node: MadeUpNode) -> None:
 # --- v1 -------------------------------------------------------------------------------------------------------------
 
 
-def test_dying_is_the_kernels_count_minus_the_directories(node: MadeUpNode) -> None:
+def test_dying_is_the_kernels_count_minus_the_directories(node: FakeNode) -> None:
     root = v1_node(node, 68_680, ["a", "a/b", "a/c", "kubepods", "kubepods/pod1", "kubepods/pod1/x"])
     source = CgroupSource(node.host)
     assert rows_of(source.read(tick(0))) == [("memory", "", 68_680, 7, 68_673)]
@@ -99,12 +99,12 @@ def test_dying_is_the_kernels_count_minus_the_directories(node: MadeUpNode) -> N
     assert source.missing == ()
 
 
-def test_a_count_that_cannot_be_right_is_unknown(node: MadeUpNode) -> None:
+def test_a_count_that_cannot_be_right_is_unknown(node: FakeNode) -> None:
     v1_node(node, 2, ["a", "b", "c"])
     assert rows_of(CgroupSource(node.host).read(tick(0))) == [("memory", "", 2, None, None)]
 
 
-def test_a_part_of_the_hierarchy_tells_no_dying(node: MadeUpNode) -> None:
+def test_a_part_of_the_hierarchy_tells_no_dying(node: FakeNode) -> None:
     v1_node(node, 500, ["a"])
     (node.host.sys / "fs/cgroup/memory/release_agent").unlink()
     source = CgroupSource(node.host)
@@ -112,7 +112,7 @@ def test_a_part_of_the_hierarchy_tells_no_dying(node: MadeUpNode) -> None:
     assert "cgroup namespace" in source.missing[0].remedy
 
 
-def test_no_memory_row(node: MadeUpNode) -> None:
+def test_no_memory_row(node: FakeNode) -> None:
     v1_node(node, 1, ["a"])
     node.proc("cgroups", "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t1\t1\n")
     source = CgroupSource(node.host)
@@ -121,7 +121,7 @@ def test_no_memory_row(node: MadeUpNode) -> None:
     assert source.v1.hierarchy_id is None
 
 
-def test_a_large_tree_takes_several_ticks(node: MadeUpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_tree_takes_several_ticks(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"g{i}" for i in range(400)]
     root = v1_node(node, 405, names)
     monkeypatch.setattr("exhume.collect.sources.cgroups._FIRST_SLICE_NS", 0)
@@ -147,7 +147,7 @@ def test_a_large_tree_takes_several_ticks(node: MadeUpNode, monkeypatch: pytest.
     assert all(row[3] is None for row in seen)
 
 
-def test_a_large_tree_that_tracepoints_keep_current(node: MadeUpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_tree_that_tracepoints_keep_current(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     v1_node(node, 401, [f"g{i}" for i in range(400)])
     monkeypatch.setattr("exhume.collect.sources.cgroups._FIRST_SLICE_NS", 0)
     monkeypatch.setattr("exhume.collect.sources.cgroups._SLICE_NS", 0)
@@ -195,7 +195,7 @@ def test_the_tree_follows_what_happens_below_it(tmp_path: Path) -> None:
 # --- v2 -------------------------------------------------------------------------------------------------------------
 
 
-def test_v2_counts_for_each_subtree(node: MadeUpNode) -> None:
+def test_v2_counts_for_each_subtree(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.controllers", "memory\n")
     node.sys("fs/cgroup/cgroup.stat", v2_stat(40, 25))
@@ -217,13 +217,13 @@ def test_v2_counts_for_each_subtree(node: MadeUpNode) -> None:
     assert source.v1 is None
 
 
-def test_v2_counts_memory_cgroups_where_the_kernel_does(node: MadeUpNode) -> None:
+def test_v2_counts_memory_cgroups_where_the_kernel_does(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.stat", v2_stat(40, 25, memory=(30, 11)))
     assert rows_of(CgroupSource(node.host).read(tick(0))) == [("unified", "", 41, 30, 11)]
 
 
-def test_v2_in_a_container(node: MadeUpNode) -> None:
+def test_v2_in_a_container(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.stat", v2_stat(2, 1))
     node.sys("fs/cgroup/cgroup.events", "populated 1\n")
@@ -232,7 +232,7 @@ def test_v2_in_a_container(node: MadeUpNode) -> None:
     assert "cgroupns=host" in source.missing[0].remedy
 
 
-def test_hybrid_takes_memory_from_v1(node: MadeUpNode) -> None:
+def test_hybrid_takes_memory_from_v1(node: FakeNode) -> None:
     v1_node(node, 10, ["a"])
     node.mounts(TMPFS, V1_MEMORY, HYBRID_V2)
     node.sys("fs/cgroup/unified/cgroup.stat", v2_stat(7, 0))

@@ -48,7 +48,7 @@ def test_the_text_of_a_trace() -> None:
     assert (grouped.comm, grouped.pid) == ("runc", 9)
 
 
-class MadeUpTracefs:
+class FakeTracefs:
     """A directory that looks like tracefs; the trace pipe is a pipe."""
 
     def __init__(self, root: Path) -> None:
@@ -63,8 +63,8 @@ class MadeUpTracefs:
 
 
 @pytest.fixture
-def tracefs(tmp_path) -> MadeUpTracefs:
-    return MadeUpTracefs(tmp_path)
+def tracefs(tmp_path) -> FakeTracefs:
+    return FakeTracefs(tmp_path)
 
 
 def test_instances_of_recorders_that_are_gone_are_removed_and_no_others(tracefs, tmp_path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 
 from exhume.collect.sources.cpu import CpuSource, core_shares
 from exhume.model.clock import Tick
@@ -32,7 +32,7 @@ def times(**counters: int) -> tuple[int, ...]:
     return tuple(counters.get(name, 0) for name in ORDER)
 
 
-def read_twice(node: MadeUpNode, before: dict, after: dict):
+def read_twice(node: FakeNode, before: dict, after: dict):
     node.proc("stat", stat(before))
     source = CpuSource(node.host)
     assert source.read(tick(0)) == {}
@@ -40,7 +40,7 @@ def read_twice(node: MadeUpNode, before: dict, after: dict):
     return source.read(tick(1)).get("cpu")
 
 
-def test_shares_of_one_second(node: MadeUpNode) -> None:
+def test_shares_of_one_second(node: FakeNode) -> None:
     rows = read_twice(
         node,
         {0: times(idle=1000), 1: times(user=500, idle=500)},
@@ -53,7 +53,7 @@ def test_shares_of_one_second(node: MadeUpNode) -> None:
     assert (rows["user"][1], rows["idle"][1], rows["steal"][1]) == (0, 750, 250)
 
 
-def test_guest_time_is_not_counted_twice(node: MadeUpNode) -> None:
+def test_guest_time_is_not_counted_twice(node: FakeNode) -> None:
     rows = read_twice(
         node,
         {0: times(idle=10)},
@@ -62,19 +62,19 @@ def test_guest_time_is_not_counted_twice(node: MadeUpNode) -> None:
     assert (rows["user"][0], rows["nice"][0], rows["guest"][0], rows["idle"][0]) == (200, 0, 600, 200)
 
 
-def test_iowait_and_idle_that_go_backwards(node: MadeUpNode) -> None:
+def test_iowait_and_idle_that_go_backwards(node: FakeNode) -> None:
     rows = read_twice(node, {0: times(idle=1000, iowait=500)}, {0: times(system=50, idle=1050, iowait=100)})
     assert (rows["iowait"][0], rows["system"][0], rows["idle"][0]) == (0, 500, 500)
     rows = read_twice(node, {0: times(idle=1000)}, {0: times(system=100, idle=400)})
     assert (rows["idle"][0], rows["system"][0]) == (0, 1000)
 
 
-def test_an_idle_counter_that_jumps_hides_nothing(node: MadeUpNode) -> None:
+def test_an_idle_counter_that_jumps_hides_nothing(node: FakeNode) -> None:
     rows = read_twice(node, {0: times(idle=0)}, {0: times(system=90, idle=5_000_000)})
     assert (rows["system"][0], rows["idle"][0]) == (900, 100)
 
 
-def test_a_core_that_goes_and_comes_back(node: MadeUpNode) -> None:
+def test_a_core_that_goes_and_comes_back(node: FakeNode) -> None:
     node.proc("stat", stat({0: times(idle=0), 1: times(idle=0), 2: times(idle=0)}))
     source = CpuSource(node.host)
     source.read(tick(0))
@@ -91,12 +91,12 @@ def test_a_core_that_goes_and_comes_back(node: MadeUpNode) -> None:
     assert rows["user"].tolist() == [0, 1000, 0]
 
 
-def test_a_core_without_any_time_has_no_row(node: MadeUpNode) -> None:
+def test_a_core_without_any_time_has_no_row(node: FakeNode) -> None:
     rows = read_twice(node, {0: times(idle=5), 1: times(idle=5)}, {0: times(idle=105), 1: times(idle=5)})
     assert rows["cpu"].tolist() == [0]
 
 
-def test_ninety_six_cores_with_a_hole(node: MadeUpNode) -> None:
+def test_ninety_six_cores_with_a_hole(node: FakeNode) -> None:
     cores = [cpu for cpu in range(96) if cpu not in (7, 41)]
     after = {cpu: times(system=100) if cpu == 39 else times(user=3, idle=97) for cpu in cores}
     rows = read_twice(node, {cpu: times() for cpu in cores}, after)
@@ -118,7 +118,7 @@ def softirqs(header: str, received: str, sent: str) -> str:
     return f"{header}\n          HI: 0 0\n      NET_TX: {sent}\n      NET_RX: {received}\n         RCU: 1 1\n"
 
 
-def test_network_softirqs_wrap_and_reset(node: MadeUpNode) -> None:
+def test_network_softirqs_wrap_and_reset(node: FakeNode) -> None:
     node.proc("softirqs", softirqs("   CPU0  CPU1", "4294967290 100", "5 5"))
     node.proc("stat", stat({0: times(), 1: times()}))
     source = CpuSource(node.host)
@@ -130,7 +130,7 @@ def test_network_softirqs_wrap_and_reset(node: MadeUpNode) -> None:
     assert list(rows["net_tx"]) == [1, 0]
 
 
-def test_possible_cores_that_are_offline_have_columns_but_no_rows(node: MadeUpNode) -> None:
+def test_possible_cores_that_are_offline_have_columns_but_no_rows(node: FakeNode) -> None:
     node.proc("softirqs", softirqs("   CPU0  CPU1  CPU2", "1 2 3", "0 0 0"))
     node.proc("stat", stat({0: times(), 2: times()}))
     source = CpuSource(node.host)
@@ -150,7 +150,7 @@ domain0 MC 00000003 1 2 3
 """
 
 
-def test_run_queue_wait(node: MadeUpNode) -> None:
+def test_run_queue_wait(node: FakeNode) -> None:
     node.proc("schedstat", SCHEDSTAT.format(run0=1, wait0=100, slices0=10, run1=1, wait1=900, slices1=90))
     node.proc("stat", stat({0: times(), 1: times()}))
     source = CpuSource(node.host)
@@ -163,13 +163,13 @@ def test_run_queue_wait(node: MadeUpNode) -> None:
     assert list(rows["switches"]) == [2, None]
 
 
-def test_no_schedstat_is_told(node: MadeUpNode) -> None:
+def test_no_schedstat_is_told(node: FakeNode) -> None:
     rows = read_twice(node, {0: times()}, {0: times(idle=100)})
     assert "wait_ns" not in rows
     assert "CONFIG_SCHEDSTATS" in CpuSource(node.host).missing[0].remedy
 
 
-def test_no_proc(node: MadeUpNode) -> None:
+def test_no_proc(node: FakeNode) -> None:
     with pytest.raises(SourceUnavailable, match="procfs"):
         CpuSource(node.host)
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 
 from exhume.collect.source import Source
 from exhume.collect.sources.cgroups import CgroupSource
@@ -67,7 +67,7 @@ def test_every_source_works_as_root() -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.name)
-def test_a_node_that_hides_everything(node: MadeUpNode, kind: type[Source]) -> None:
+def test_a_node_that_hides_everything(node: FakeNode, kind: type[Source]) -> None:
     with pytest.raises(SourceUnavailable) as raised:
         kind(node.host)
     assert raised.value.missing.source == kind.name
@@ -75,7 +75,7 @@ def test_a_node_that_hides_everything(node: MadeUpNode, kind: type[Source]) -> N
     assert raised.value.missing.remedy
 
 
-def test_a_source_that_is_missing_leaves_the_others(node: MadeUpNode) -> None:
+def test_a_source_that_is_missing_leaves_the_others(node: FakeNode) -> None:
     node.proc("stat", "cpu  1 2 3 4 0 0 0 0 0 0\ncpu0 1 2 3 4 0 0 0 0 0 0\nintr 1\nctxt 1\n")
     sources = open_all(node.host)
     assert [source.name for source in sources] == ["cpu", "node"]
@@ -84,7 +84,7 @@ def test_a_source_that_is_missing_leaves_the_others(node: MadeUpNode) -> None:
             check(source.read(tick(second)))
 
 
-def large_node(node: MadeUpNode, cores: int, step: int) -> None:
+def large_node(node: FakeNode, cores: int, step: int) -> None:
     node.proc(
         "stat",
         "cpu  0 0 0 0 0 0 0 0 0 0\n"
@@ -114,7 +114,7 @@ def large_node(node: MadeUpNode, cores: int, step: int) -> None:
 
 @pytest.mark.alone
 def test_ninety_six_cores_stay_cheap(tmp_path: Path) -> None:
-    node, cores = MadeUpNode(tmp_path / "node"), 96
+    node, cores = FakeNode(tmp_path / "node"), 96
     large_node(node, cores, 0)
     children = []
     for core in range(cores):

@@ -4,13 +4,13 @@ import itertools
 import time
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 
 from exhume.collect.sources.interrupts import InterruptSource, NicQueue, NicQueues
 from exhume.procfs.host import Host
 
 
-def a_nic(node: MadeUpNode, interface: str, address: str, irqs: tuple[int, ...] = ()) -> None:
+def a_nic(node: FakeNode, interface: str, address: str, irqs: tuple[int, ...] = ()) -> None:
     device = node.host.sys / "devices/pci0000:00" / address
     device.mkdir(parents=True, exist_ok=True)
     for irq in irqs:
@@ -20,7 +20,7 @@ def a_nic(node: MadeUpNode, interface: str, address: str, irqs: tuple[int, ...] 
     (link / "device").symlink_to(device)
 
 
-def a_virtio_nic(node: MadeUpNode, interface: str, number: int, irqs: tuple[int, ...]) -> None:
+def a_virtio_nic(node: FakeNode, interface: str, number: int, irqs: tuple[int, ...]) -> None:
     pci = node.host.sys / "devices/pci0000:00/0000:00:03.0"
     (pci / f"virtio{number}").mkdir(parents=True)
     for irq in irqs:
@@ -54,7 +54,7 @@ def a_virtio_nic(node: MadeUpNode, interface: str, number: int, irqs: tuple[int,
         ("hns3-0000:05:00.0-TxRx-2", 2),
     ],
 )
-def test_names_that_drivers_give(node: MadeUpNode, name: str, queue: int) -> None:
+def test_names_that_drivers_give(node: FakeNode, name: str, queue: int) -> None:
     a_nic(node, "eth0", "0000:05:00.0")
     assert NicQueues(node.host).find("77", name) == NicQueue("eth0", queue)
 
@@ -74,17 +74,17 @@ def test_names_that_drivers_give(node: MadeUpNode, name: str, queue: int) -> Non
         "",
     ],
 )
-def test_names_that_are_no_queue_of_a_nic(node: MadeUpNode, name: str) -> None:
+def test_names_that_are_no_queue_of_a_nic(node: FakeNode, name: str) -> None:
     a_nic(node, "eth0", "0000:05:00.0")
     assert NicQueues(node.host).find("77", name) is None
 
 
-def test_an_interface_that_was_renamed_is_found_by_its_interrupts(node: MadeUpNode) -> None:
+def test_an_interface_that_was_renamed_is_found_by_its_interrupts(node: FakeNode) -> None:
     a_nic(node, "ens5", "0000:00:05.0", irqs=(77,))
     assert NicQueues(node.host).find("77", "eth0-Tx-Rx-5") == NicQueue("ens5", 5)
 
 
-def test_virtio_queues(node: MadeUpNode) -> None:
+def test_virtio_queues(node: FakeNode) -> None:
     a_virtio_nic(node, "eth0", 2, (38, 39))
     queues = NicQueues(node.host)
     assert queues.find("38", "virtio2-input.0") == NicQueue("eth0", 0)
@@ -108,7 +108,7 @@ def rows_of(rows) -> list[tuple]:
     return list(zip(*columns.values(), strict=True)) if columns else []
 
 
-def test_rows_where_a_count_moved(node: MadeUpNode) -> None:
+def test_rows_where_a_count_moved(node: FakeNode) -> None:
     a_nic(node, "eth0", "0000:00:05.0", irqs=(50, 51))
     node.proc("irq/50/effective_affinity_list", "0\n")
     node.proc("irq/51/effective_affinity_list", "\n")
@@ -140,7 +140,7 @@ def test_rows_where_a_count_moved(node: MadeUpNode) -> None:
     ]
 
 
-def test_columns_follow_the_cores_that_are_online(node: MadeUpNode) -> None:
+def test_columns_follow_the_cores_that_are_online(node: FakeNode) -> None:
     node.proc("interrupts", table([0, 1, 2], {"9": ([1, 1000, 3], "IO-APIC 9-edge x")}))
     source = InterruptSource(node.host)
     source.read(tick(0))
@@ -150,7 +150,7 @@ def test_columns_follow_the_cores_that_are_online(node: MadeUpNode) -> None:
     assert [row[3:5] for row in rows_of(source.read(tick(2)))] == [(2, 4)]
 
 
-def test_a_number_given_to_another_device_starts_afresh(node: MadeUpNode) -> None:
+def test_a_number_given_to_another_device_starts_afresh(node: FakeNode) -> None:
     node.proc("interrupts", table([0], {"9": ([100], "IO-APIC 9-edge old")}))
     source = InterruptSource(node.host)
     source.read(tick(0))
@@ -162,7 +162,7 @@ def test_a_number_given_to_another_device_starts_afresh(node: MadeUpNode) -> Non
     assert source.read(tick(3)) == {}
 
 
-def test_a_table_that_is_dear_is_read_in_turns(node: MadeUpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_dear_is_read_in_turns(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.collect.sources.interrupts._CHEAP_NS", 0)
     a_nic(node, "eth0", "0000:00:05.0", irqs=(50,))
     lines = {"9": ([1, 1], "IO-APIC 9-edge acpi"), "50": ([10, 10], ENA.format(0))}

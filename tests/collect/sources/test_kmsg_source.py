@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 
 from exhume.collect.sources.kmsg import CLOCK_TICKS, KernelLogClock, KernelLogSource, LogPosition, monotonic_of
 from exhume.model.clock import NANOS, Tick
@@ -40,7 +40,7 @@ class Log:
 
 
 @pytest.fixture
-def log(node: MadeUpNode) -> Iterator[Log]:
+def log(node: FakeNode) -> Iterator[Log]:
     node.proc("sys/kernel/random/boot_id", "01234567-89ab-cdef-0123-456789abcdef\n")
     log = Log(node.host.dev / "kmsg")
     yield log
@@ -52,7 +52,7 @@ def events(rows):
     return [{name: values[i] for name, values in columns.items()} for i in range(len(columns["time"]))]
 
 
-def test_every_line_is_an_event_at_the_kernels_time(node: MadeUpNode, log: Log) -> None:
+def test_every_line_is_an_event_at_the_kernels_time(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say("eth0: link up", at_us=5_000_000)
     log.say("watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [cat:9]", at_us=6_500_000)
@@ -64,7 +64,7 @@ def test_every_line_is_an_event_at_the_kernels_time(node: MadeUpNode, log: Log) 
     assert source.read(tick(2)) == {}
 
 
-def test_the_backlog_is_searched_for_signatures_only(node: MadeUpNode, log: Log) -> None:
+def test_the_backlog_is_searched_for_signatures_only(node: FakeNode, log: Log) -> None:
     log.say("Linux version 6.1")
     log.say("sched: RT throttling activated")
     source = KernelLogSource(node.host)
@@ -72,7 +72,7 @@ def test_the_backlog_is_searched_for_signatures_only(node: MadeUpNode, log: Log)
     assert [row["kind"] for row in events(source.read(tick(1)))] == ["rt-throttling", "kernel-line"]
 
 
-def test_a_tick_without_length_keeps_the_lines_for_the_next(node: MadeUpNode, log: Log) -> None:
+def test_a_tick_without_length_keeps_the_lines_for_the_next(node: FakeNode, log: Log) -> None:
     log.say("sched: RT throttling activated")
     source = KernelLogSource(node.host)
     log.say("early")
@@ -82,7 +82,7 @@ def test_a_tick_without_length_keeps_the_lines_for_the_next(node: MadeUpNode, lo
     assert texts == ["sched: RT throttling activated", "early", "later"]
 
 
-def test_a_restart_repeats_and_misses_nothing(node: MadeUpNode, log: Log) -> None:
+def test_a_restart_repeats_and_misses_nothing(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say("one")
     source.read(tick(1))
@@ -99,18 +99,18 @@ def test_a_restart_repeats_and_misses_nothing(node: MadeUpNode, log: Log) -> Non
     assert again.read(tick(3)) == {}
 
 
-def test_a_position_of_another_boot_is_void(node: MadeUpNode, log: Log) -> None:
+def test_a_position_of_another_boot_is_void(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host, after=LogPosition("f" * 32, 1_000_000))
     log.say("new boot")
     assert [row["text"] for row in events(source.read(tick(1)))] == ["new boot"]
     assert source.position == LogPosition(BOOT, 101)
 
 
-def test_no_line_no_position(node: MadeUpNode, log: Log) -> None:
+def test_no_line_no_position(node: FakeNode, log: Log) -> None:
     assert KernelLogSource(node.host).position is None
 
 
-def test_gaps_are_losses(node: MadeUpNode, log: Log) -> None:
+def test_gaps_are_losses(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say("a")
     log.say("b", skip=41)
@@ -129,7 +129,7 @@ SECOND = "6596000 usec. napi scheduled: 1"
 
 
 @pytest.mark.parametrize("cut", range(30, len(f"{FIRST} {SECOND}") - 1, 7))
-def test_a_wrapped_line_is_one_event(node: MadeUpNode, log: Log, cut: int) -> None:
+def test_a_wrapped_line_is_one_event(node: FakeNode, log: Log, cut: int) -> None:
     whole = f"{FIRST} {SECOND}"
     source = KernelLogSource(node.host)
     log.say("something else", at_us=999_000)
@@ -141,7 +141,7 @@ def test_a_wrapped_line_is_one_event(node: MadeUpNode, log: Log, cut: int) -> No
     assert (rows[1]["queue"], rows[1]["value"], rows[1]["kernel_us"]) == (5, pytest.approx(6.596), 1_000_000)
 
 
-def test_a_line_wrapped_at_a_blank(node: MadeUpNode, log: Log) -> None:
+def test_a_line_wrapped_at_a_blank(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say(FIRST, at_us=1_000_000)
     log.say(SECOND, at_us=1_000_010)
@@ -150,7 +150,7 @@ def test_a_line_wrapped_at_a_blank(node: MadeUpNode, log: Log) -> None:
     assert row["device"] == "eth0"
 
 
-def test_a_line_wrapped_over_two_ticks(node: MadeUpNode, log: Log) -> None:
+def test_a_line_wrapped_over_two_ticks(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say(FIRST, at_us=1_000_000)
     assert [row["kind"] for row in events(source.read(tick(1)))] == ["kernel-line"]
@@ -158,14 +158,14 @@ def test_a_line_wrapped_over_two_ticks(node: MadeUpNode, log: Log) -> None:
     assert [row["kind"] for row in events(source.read(tick(2)))] == ["nic-tx-paused"]
 
 
-def test_lines_far_apart_are_two(node: MadeUpNode, log: Log) -> None:
+def test_lines_far_apart_are_two(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say(FIRST, at_us=1_000_000)
     log.say(SECOND, at_us=9_000_000)
     assert [row["kind"] for row in events(source.read(tick(1)))] == ["kernel-line", "kernel-line"]
 
 
-def test_a_recognised_line_takes_in_nothing(node: MadeUpNode, log: Log) -> None:
+def test_a_recognised_line_takes_in_nothing(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say("sched: RT throttling activated", at_us=1_000)
     log.say("hello", at_us=1_001)
@@ -174,7 +174,7 @@ def test_a_recognised_line_takes_in_nothing(node: MadeUpNode, log: Log) -> None:
     assert [row["text"] for row in rows] == ["sched: RT throttling activated", "hello", "world"]
 
 
-def test_a_continuation_is_the_same_line(node: MadeUpNode, log: Log) -> None:
+def test_a_continuation_is_the_same_line(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     log.say("probing ports:", at_us=1_000)
     log.say(" 1", flags="c", at_us=1_001)
@@ -182,7 +182,7 @@ def test_a_continuation_is_the_same_line(node: MadeUpNode, log: Log) -> None:
     assert [row["text"] for row in events(source.read(tick(1)))] == ["probing ports: 1 2"]
 
 
-def test_a_flood_is_bounded_and_counted(node: MadeUpNode, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_is_bounded_and_counted(node: FakeNode, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.collect.sources.kmsg._PLAIN_ROWS_PER_TICK", 4)
     source = KernelLogSource(node.host)
     source.read(tick(0))
@@ -196,14 +196,14 @@ def test_a_flood_is_bounded_and_counted(node: MadeUpNode, log: Log, monkeypatch:
     assert [row["text"] for row in events(source.read(tick(2)))] == ["quiet again"]
 
 
-def test_records_of_another_shape_are_counted(node: MadeUpNode, log: Log) -> None:
+def test_records_of_another_shape_are_counted(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host)
     os.write(log._fd, b"no record at all")
     assert source.read(tick(1)) == {}
     assert [loss.kind for loss in source.take_losses()] == ["unreadable-record"]
 
 
-def test_no_device(node: MadeUpNode) -> None:
+def test_no_device(node: FakeNode) -> None:
     with pytest.raises(SourceUnavailable, match="/dev"):
         KernelLogSource(node.host)
 
@@ -221,7 +221,7 @@ class FakeLogClock(KernelLogClock):
         return True
 
 
-def test_the_clock_of_the_log_is_measured_at_first_and_every_minute(node: MadeUpNode, log: Log) -> None:
+def test_the_clock_of_the_log_is_measured_at_first_and_every_minute(node: FakeNode, log: Log) -> None:
     clock = FakeLogClock()
     source = KernelLogSource(node.host, clock=clock)
     assert clock.measurements == 1
@@ -230,7 +230,7 @@ def test_the_clock_of_the_log_is_measured_at_first_and_every_minute(node: MadeUp
     assert clock.measurements == 4
 
 
-def test_the_clock_of_the_log_is_brought_to_monotonic(node: MadeUpNode, log: Log) -> None:
+def test_the_clock_of_the_log_is_brought_to_monotonic(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host, clock=FakeLogClock(50_000_000))
     now_us = (tick(1).end + 50_000_000) // 1000
     log.say("now", at_us=now_us)

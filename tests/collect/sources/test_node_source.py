@@ -3,7 +3,7 @@
 import os
 import time
 
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 
 from exhume.collect.source import Pace
 from exhume.collect.sources.node import NodeSource
@@ -17,7 +17,7 @@ STAT = (
 )
 
 
-def a_node(node: MadeUpNode, step: int = 0) -> None:
+def a_node(node: FakeNode, step: int = 0) -> None:
     node.proc("stat", STAT.format(intr=1000 + 50 * step, ctxt=2000 + 70 * step, forks=30 + step))
     node.proc("pressure/cpu", f"some avg10=1.00 avg60=0.98 avg300=0.33 total={4000 + 500 * step}\n")
     for resource in ("memory", "io"):
@@ -40,7 +40,7 @@ def a_node(node: MadeUpNode, step: int = 0) -> None:
     node.proc("slabinfo", "slabinfo - version: 2.1\n# name <active_objs>\nnet_namespace  12  14 4288 7 8 : x\n")
 
 
-def test_a_row_has_differences_and_gauges(node: MadeUpNode) -> None:
+def test_a_row_has_differences_and_gauges(node: FakeNode) -> None:
     a_node(node)
     source = NodeSource(node.host)
     first = source.read(tick(0))["node"]
@@ -68,7 +68,7 @@ def test_a_row_has_differences_and_gauges(node: MadeUpNode) -> None:
     assert source.read(tick(11))["node"]["mounts"] == [3]
 
 
-def test_counters_that_go_backwards_are_unknown(node: MadeUpNode) -> None:
+def test_counters_that_go_backwards_are_unknown(node: FakeNode) -> None:
     a_node(node, step=5)
     source = NodeSource(node.host)
     source.read(tick(0))
@@ -80,7 +80,7 @@ def test_counters_that_go_backwards_are_unknown(node: MadeUpNode) -> None:
     assert source.read(tick(2))["node"]["pgfault"] == [9]
 
 
-def test_no_pressure_information(node: MadeUpNode) -> None:
+def test_no_pressure_information(node: FakeNode) -> None:
     a_node(node)
     for resource in ("cpu", "memory", "io"):
         (node.host.proc / "pressure" / resource).unlink()
@@ -90,7 +90,7 @@ def test_no_pressure_information(node: MadeUpNode) -> None:
     assert "psi_cpu_some" not in source.read(tick(1))["node"]
 
 
-def test_no_slabinfo_names_the_remedy(node: MadeUpNode) -> None:
+def test_no_slabinfo_names_the_remedy(node: FakeNode) -> None:
     a_node(node)
     (node.host.proc / "slabinfo").unlink()
     source = NodeSource(node.host)
@@ -98,7 +98,7 @@ def test_no_slabinfo_names_the_remedy(node: MadeUpNode) -> None:
     assert "net_namespaces" not in source.read(tick(0))["node"]
 
 
-def test_kernels_without_a_count_of_negative_dentries(node: MadeUpNode) -> None:
+def test_kernels_without_a_count_of_negative_dentries(node: FakeNode) -> None:
     a_node(node)
     node.proc("sys/fs/dentry-state", "100 50 45 0 0 0\n")
     row = NodeSource(node.host).read(tick(0))["node"]

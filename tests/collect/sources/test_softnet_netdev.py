@@ -1,7 +1,7 @@
 """Receive backlogs of the cores, and transmit timeouts of the queues."""
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 
 from exhume.collect.sources.netdev import NetdevSource
 from exhume.collect.sources.softnet import SoftnetSource
@@ -20,7 +20,7 @@ def rows_of(rows) -> list[tuple]:
     return list(zip(*(columns[name] for name in ("cpu", "processed", "dropped", "squeezed")), strict=True))
 
 
-def test_backlogs_by_the_core_that_the_kernel_names(node: MadeUpNode) -> None:
+def test_backlogs_by_the_core_that_the_kernel_names(node: FakeNode) -> None:
     node.proc("net/softnet_stat", softnet_line(0xFFFFFFFF, 1, 1, 0) + softnet_line(10, 0, 0, 3))
     source = SoftnetSource(node.host)
     assert source.read(tick(0)) == {}
@@ -34,7 +34,7 @@ def test_backlogs_by_the_core_that_the_kernel_names(node: MadeUpNode) -> None:
     assert rows_of(source.read(tick(4))) == [(0, 10, 0, 0)]
 
 
-def test_older_kernels_leave_it_to_the_reader_which_core(node: MadeUpNode) -> None:
+def test_older_kernels_leave_it_to_the_reader_which_core(node: FakeNode) -> None:
     node.sys("devices/system/cpu/online", "0,2\n")
     node.proc("net/softnet_stat", softnet_line(1, 0, 0, None) + softnet_line(1, 0, 0, None))
     source = SoftnetSource(node.host)
@@ -47,19 +47,19 @@ def test_older_kernels_leave_it_to_the_reader_which_core(node: MadeUpNode) -> No
     assert source.read(tick(2)) == {}
 
 
-def test_no_softnet(node: MadeUpNode) -> None:
+def test_no_softnet(node: FakeNode) -> None:
     with pytest.raises(SourceUnavailable, match="softnet"):
         SoftnetSource(node.host)
 
 
-def a_queue(node: MadeUpNode, device: str, queue: int, timeouts: int, *, hardware: bool = True) -> None:
+def a_queue(node: FakeNode, device: str, queue: int, timeouts: int, *, hardware: bool = True) -> None:
     node.sys(f"class/net/{device}/queues/tx-{queue}/tx_timeout", f"{timeouts}\n")
     node.sys(f"class/net/{device}/queues/rx-{queue}/rps_cpus", "0\n")
     if hardware:
         node.sys(f"class/net/{device}/device/vendor", "0x1d0f\n")
 
 
-def test_a_timeout_is_an_event(node: MadeUpNode) -> None:
+def test_a_timeout_is_an_event(node: FakeNode) -> None:
     a_queue(node, "eth0", 0, 0)
     a_queue(node, "eth0", 5, 3)
     a_queue(node, "veth1", 0, 0, hardware=False)
@@ -81,7 +81,7 @@ def test_a_timeout_is_an_event(node: MadeUpNode) -> None:
     source.close()
 
 
-def test_devices_come_and_go(node: MadeUpNode) -> None:
+def test_devices_come_and_go(node: FakeNode) -> None:
     a_queue(node, "eth0", 0, 0)
     source = NetdevSource(node.host)
     source.read(tick(0))
@@ -94,7 +94,7 @@ def test_devices_come_and_go(node: MadeUpNode) -> None:
     assert source.read(tick(12))["events"]["device"] == ["eth1"]
 
 
-def test_very_many_queues_take_turns(node: MadeUpNode) -> None:
+def test_very_many_queues_take_turns(node: FakeNode) -> None:
     for queue in range(150):
         a_queue(node, "eth0", queue, 0)
     source = NetdevSource(node.host)
@@ -108,6 +108,6 @@ def test_very_many_queues_take_turns(node: MadeUpNode) -> None:
     assert sorted(seen) == list(range(150))
 
 
-def test_no_sysfs(node: MadeUpNode) -> None:
+def test_no_sysfs(node: FakeNode) -> None:
     with pytest.raises(SourceUnavailable, match="sysfs"):
         NetdevSource(node.host)

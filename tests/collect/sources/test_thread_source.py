@@ -3,14 +3,14 @@
 import os
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 
 from exhume.collect.sources.threads import ThreadSource
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
 
 
-def a_thread(node: MadeUpNode, tid: int, comm: str, run: int, wait: int) -> None:
+def a_thread(node: FakeNode, tid: int, comm: str, run: int, wait: int) -> None:
     node.proc(f"{tid}/comm", f"{comm}\n")
     node.proc(f"{tid}/schedstat", f"{run} {wait} 5\n")
 
@@ -21,7 +21,7 @@ def rows_of(rows) -> list[tuple]:
 
 
 @pytest.fixture
-def threads(node: MadeUpNode) -> MadeUpNode:
+def threads(node: FakeNode) -> FakeNode:
     a_thread(node, 10, "ksoftirqd/0", 1000, 50)
     a_thread(node, 20, "ksoftirqd/39", 1000, 50)
     a_thread(node, 21, "migration/39", 0, 0)
@@ -33,7 +33,7 @@ def threads(node: MadeUpNode) -> MadeUpNode:
     return node
 
 
-def test_rows_for_those_that_ran_or_waited(threads: MadeUpNode) -> None:
+def test_rows_for_those_that_ran_or_waited(threads: FakeNode) -> None:
     source = ThreadSource(threads.host)
     assert source.missing == ()
     assert source.read(tick(0)) == {}
@@ -48,7 +48,7 @@ def test_rows_for_those_that_ran_or_waited(threads: MadeUpNode) -> None:
     source.close()
 
 
-def test_counters_that_go_backwards(threads: MadeUpNode) -> None:
+def test_counters_that_go_backwards(threads: FakeNode) -> None:
     source = ThreadSource(threads.host)
     source.read(tick(0))
     a_thread(threads, 10, "ksoftirqd/0", 500, 20)
@@ -57,7 +57,7 @@ def test_counters_that_go_backwards(threads: MadeUpNode) -> None:
     assert rows_of(source.read(tick(2)))[0][4:] == (100, 10)
 
 
-def test_kernels_without_a_list_of_children(threads: MadeUpNode) -> None:
+def test_kernels_without_a_list_of_children(threads: FakeNode) -> None:
     (threads.host.proc / "2/task/2/children").unlink()
     source = ThreadSource(threads.host)
     source.read(tick(0))
@@ -65,7 +65,7 @@ def test_kernels_without_a_list_of_children(threads: MadeUpNode) -> None:
     assert rows_of(source.read(tick(1)))[0][1:3] == (10, "ksoftirqd/0")
 
 
-def test_threads_of_a_new_core_are_found(threads: MadeUpNode) -> None:
+def test_threads_of_a_new_core_are_found(threads: FakeNode) -> None:
     source = ThreadSource(threads.host)
     source.read(tick(0))
     a_thread(threads, 30, "ksoftirqd/40", 1, 1)
@@ -75,7 +75,7 @@ def test_threads_of_a_new_core_are_found(threads: MadeUpNode) -> None:
     assert rows_of(source.read(tick(62)))[0][1:4] == (30, "ksoftirqd/40", 40)
 
 
-def test_waits_that_are_not_counted_name_the_sysctl(threads: MadeUpNode) -> None:
+def test_waits_that_are_not_counted_name_the_sysctl(threads: FakeNode) -> None:
     for tid in (10, 20, 21, 23):
         comm = (threads.host.proc / f"{tid}/comm").read_text().strip()
         a_thread(threads, tid, comm, 0, 0)
@@ -87,7 +87,7 @@ def test_waits_that_are_not_counted_name_the_sysctl(threads: MadeUpNode) -> None
     assert source.missing == ()
 
 
-def test_none_to_be_seen(node: MadeUpNode) -> None:
+def test_none_to_be_seen(node: FakeNode) -> None:
     node.proc("4242/comm", "bash\n")
     with pytest.raises(SourceUnavailable, match="hostPID"):
         ThreadSource(node.host)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.collect.made_up_node import MadeUpNode, tick
+from tests.collect.fake_node import FakeNode, tick
 from tests.parts import missing
 
 from exhume.collect.cgroup.layout import find_v1, hierarchies
@@ -15,13 +15,13 @@ from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
 
 
-def v1_group(node: MadeUpNode, name: str, quota: int, *, periods: int = 0, throttled: int = 0, nanos: int = 0) -> None:
+def v1_group(node: FakeNode, name: str, quota: int, *, periods: int = 0, throttled: int = 0, nanos: int = 0) -> None:
     node.sys(f"fs/cgroup/cpu/{name}/cpu.cfs_quota_us", f"{quota}\n")
     stat = f"nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time {nanos}\nnr_bursts 0\nburst_time 0\n"
     node.sys(f"fs/cgroup/cpu/{name}/cpu.stat", stat)
 
 
-def v2_group(node: MadeUpNode, name: str, limit: str, *, periods: int = 0, throttled: int = 0, micros: int = 0) -> None:
+def v2_group(node: FakeNode, name: str, limit: str, *, periods: int = 0, throttled: int = 0, micros: int = 0) -> None:
     node.sys(f"fs/cgroup/{name}/cpu.max", f"{limit} 100000\n")
     stat = f"usage_usec 1\nuser_usec 1\nsystem_usec 0\nnr_periods {periods}\nnr_throttled {throttled}\n"
     node.sys(f"fs/cgroup/{name}/cpu.stat", f"{stat}throttled_usec {micros}\n")
@@ -32,7 +32,7 @@ def rows_of(rows) -> list[tuple]:
     return list(zip(*columns.values(), strict=True)) if columns else []
 
 
-def test_v1(node: MadeUpNode) -> None:
+def test_v1(node: FakeNode) -> None:
     node.mounts("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu")
     v1_group(node, "free", -1)
     v1_group(node, "pods/limited", 50_000)
@@ -46,7 +46,7 @@ def test_v1(node: MadeUpNode) -> None:
     assert source.read(tick(2)) == {}
 
 
-def test_a_time_that_is_told_a_tick_after_its_throttling_is_kept(node: MadeUpNode) -> None:
+def test_a_time_that_is_told_a_tick_after_its_throttling_is_kept(node: FakeNode) -> None:
     node.mounts("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu")
     v1_group(node, "limited", 50_000)
     source = ThrottlingSource(node.host)
@@ -57,7 +57,7 @@ def test_a_time_that_is_told_a_tick_after_its_throttling_is_kept(node: MadeUpNod
     assert rows_of(source.read(tick(2))) == [(tick(2).start, "/limited", 10, 0, 60_000_000, 0.5)]
 
 
-def test_v2(node: MadeUpNode) -> None:
+def test_v2(node: FakeNode) -> None:
     node.mounts("41 31 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
     v2_group(node, "a.slice", "max")
     v2_group(node, "a.slice/b.service", "20000")
@@ -67,7 +67,7 @@ def test_v2(node: MadeUpNode) -> None:
     assert rows_of(source.read(tick(1))) == [(tick(1).start, "/a.slice/b.service", 10, 10, 800_000_000, 0.2)]
 
 
-def test_groups_that_come_go_and_start_afresh(node: MadeUpNode) -> None:
+def test_groups_that_come_go_and_start_afresh(node: FakeNode) -> None:
     node.mounts("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu")
     v1_group(node, "one", 50_000, periods=100, throttled=50, nanos=5)
     source = ThrottlingSource(node.host)
@@ -85,7 +85,7 @@ def test_groups_that_come_go_and_start_afresh(node: MadeUpNode) -> None:
     assert [row[1] for row in rows_of(source.read(tick(8)))] == ["/two"]
 
 
-def test_a_search_that_costs_much_comes_once_a_minute(node: MadeUpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_costs_much_comes_once_a_minute(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.collect.sources.throttling._PAUSE_PER_COST", 10**9)
     node.mounts("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu")
     source = ThrottlingSource(node.host)
@@ -100,7 +100,7 @@ def test_a_search_that_costs_much_comes_once_a_minute(node: MadeUpNode, monkeypa
     assert [row[1] for row in rows_of(source.read(tick(62)))] == ["/late"]
 
 
-def test_very_many_groups_take_turns(node: MadeUpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_groups_take_turns(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.collect.sources.throttling._READ_SLICE_NS", 0)
     monkeypatch.setattr("exhume.collect.sources.throttling._SEARCH_SLICE_NS", NANOS)
     monkeypatch.setattr("exhume.collect.sources.throttling._OPEN_AT_MOST", 2)
@@ -118,7 +118,7 @@ def test_very_many_groups_take_turns(node: MadeUpNode, monkeypatch: pytest.Monke
     assert all(row[0] == tick(5 + index).start - 4 * NANOS for index, row in enumerate(rows))
 
 
-def test_no_controller(node: MadeUpNode) -> None:
+def test_no_controller(node: FakeNode) -> None:
     node.mounts("23 1 8:1 / / rw - ext4 /dev/sda rw")
     with pytest.raises(SourceUnavailable, match="cpu controller"):
         ThrottlingSource(node.host)

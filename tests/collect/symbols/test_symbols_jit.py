@@ -44,7 +44,7 @@ def ticks_since_boot() -> int:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Path:
-    """A made-up process in a container; what is returned is its perf map."""
+    """A fake process in a container; what is returned is its perf map."""
     home = tmp_path / str(PID)
     (home / "root/tmp").mkdir(parents=True)
     (home / "status").write_text(f"Name:\tnode\nUid:\t{os.geteuid()}\t{os.geteuid()}\t0\t0\nNSpid:\t{PID}\t{INNER}\n")
@@ -253,7 +253,7 @@ def test_a_real_node_with_perf_maps_is_named(tmp_path: Path) -> None:
 
 
 def another_process(proc: Path, pid: int, uid: int) -> Path:
-    """Another made-up process; what is returned is its perf map."""
+    """Another fake process; what is returned is its perf map."""
     home = proc / str(pid)
     (home / "root/tmp").mkdir(parents=True)
     (home / "status").write_text(f"Name:\tnode\nUid:\t{uid}\t{uid}\t0\t0\nNSpid:\t{pid}\n")

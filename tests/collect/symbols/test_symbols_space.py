@@ -111,7 +111,7 @@ def test_the_width_of_user_addresses_is_seen_from_our_own() -> None:
     assert 39 <= user_va_bits(Host()) <= 52
 
 
-def made_up_maps(tmp_path: Path, lines: Iterable[str]) -> Host:
+def fake_maps(tmp_path: Path, lines: Iterable[str]) -> Host:
     (tmp_path / "77").mkdir()
     with (tmp_path / "77/maps").open("w") as maps:
         maps.writelines(lines)
@@ -126,7 +126,7 @@ def executable(number: int, path: str) -> str:
 @pytest.mark.parametrize("length", [40, 3800])
 def test_a_process_with_countless_mappings_is_read_up_to_a_bound(tmp_path: Path, length: int) -> None:
     """64,000 mappings: 230 MB of text where their paths are long."""
-    host = made_up_maps(tmp_path, (executable(i, "/" + "x" * length + str(i)) for i in range(64_000)))
+    host = fake_maps(tmp_path, (executable(i, "/" + "x" * length + str(i)) for i in range(64_000)))
     tracemalloc.start()
     try:
         space = AddressSpace.from_proc(host, 77)
@@ -141,7 +141,7 @@ def test_a_process_with_countless_mappings_is_read_up_to_a_bound(tmp_path: Path,
 
 def test_a_process_with_countless_ordinary_mappings_is_read_to_the_end(tmp_path: Path) -> None:
     data = ("7e0000000000-7e0000001000 rw-p 00000000 fe:00 5 /var/lib/index/segment\n" for _ in range(65_000))
-    host = made_up_maps(tmp_path, [*data, executable(0, "/usr/bin/search")])
+    host = fake_maps(tmp_path, [*data, executable(0, "/usr/bin/search")])
     space = AddressSpace.from_proc(host, 77)
     assert space is not None and not space.truncated
     assert [file.path for file in space.layout.files] == ["/usr/bin/search"]

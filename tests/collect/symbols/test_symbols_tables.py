@@ -1,4 +1,4 @@
-"""Symbol tables of ELF files, checked against an independent reader and against made-up ones."""
+"""Symbol tables of ELF files, checked against an independent reader and against synthetic ones."""
 
 import lzma
 import os

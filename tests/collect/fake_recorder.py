@@ -1,4 +1,4 @@
-"""What a recorder is made of, made up: a clock that only moves when somebody waits, sources that do as they are told,
+"""Fakes of what a recorder is made of: a clock that moves when the loop waits, sources that return what they are given,
 and a sink that keeps everything."""
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from exhume.model.tables import Columns, Losses, columns_of
 WALL = 1_700_000_000 * NANOS
 
 
-class MadeUpClock:
+class FakeClock:
     """Monotonic and wall time, moved by hand."""
 
     def __init__(self, monotonic: int = 500 * NANOS, wall: int = WALL) -> None:
@@ -34,7 +34,7 @@ class MadeUpClock:
 class StopAfter:
     """Asks the loop to stop after some ticks; `delays` are seconds by which a wait lasts too long, by tick."""
 
-    def __init__(self, clock: MadeUpClock, ticks: int, delays: dict[int, float] | None = None) -> None:
+    def __init__(self, clock: FakeClock, ticks: int, delays: dict[int, float] | None = None) -> None:
         self._clock = clock
         self._ticks = ticks
         self._delays = delays or {}
@@ -54,7 +54,7 @@ class StopAfter:
         return self.is_set()
 
 
-class MadeUpSource:
+class FakeSource:
     """Gives what `rows` returns for the tick, or raises it; loses what `losses` returns for it."""
 
     def __init__(
@@ -82,7 +82,7 @@ class MadeUpSource:
         self.closed = True
 
 
-class MadeUpSampler(MadeUpSource):
+class FakeSampler(FakeSource):
     """The part of the sampler that the loop knows."""
 
     def __init__(self, rate_hz: int = 97, rows: Callable[[Tick], TickRows] = lambda tick: NOTHING) -> None:
@@ -146,11 +146,11 @@ class KeepingSink:
         ]
 
 
-class MadeUpRecorder:
-    """A recorder of made-up sources, and what came of it."""
+class FakeRecorder:
+    """A recorder of fake sources, and what came of it."""
 
     def __init__(self, *sources: Any, sampler: Any = None, options: RecorderOptions | None = None) -> None:
-        self.clock = MadeUpClock()
+        self.clock = FakeClock()
         self.sources = Sources(sampler=sampler, traced=sampler, others=list(sources))
         self.sink = KeepingSink()
         self.recorder = Recorder(self.sources, options or RecorderOptions(memory_budget=1 << 40), self.clock)

@@ -1,4 +1,4 @@
-"""A made-up node: trees of files in place of /proc, /sys, /dev and /var/log."""
+"""A fake node: trees of files in place of /proc, /sys, /dev and /var/log."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from exhume.model.clock import NANOS, Tick
 from exhume.procfs.host import Host
 
 
-class MadeUpNode:
+class FakeNode:
     """Write what the kernel would say, and read it through `host`."""
 
     def __init__(self, root: Path) -> None:

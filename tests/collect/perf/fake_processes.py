@@ -1,4 +1,4 @@
-"""Processes that exist only as files of a made-up /proc, and as records."""
+"""Processes that exist only as files of a fake /proc, and as records."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from exhume.collect.perf.tasks import Image, Tasks
 from exhume.procfs.host import Host
 
 
-class MadeUpProcesses:
+class FakeProcesses:
     """A /proc of maps and names, and the tasks that are followed by it."""
 
     def __init__(self, root: Path) -> None:
