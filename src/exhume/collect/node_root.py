@@ -15,7 +15,7 @@ _BUS = "/run/dbus/system_bus_socket"
 _DOCKER = "/var/run/docker.sock"
 _PODMAN = "/run/podman/podman.sock"
 _CRI = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock")
-# As many as the kernel follows.
+# As many as the kernel follows (include/linux/namei.h, MAXSYMLINKS).
 _MOST_LINKS = 40
 
 

@@ -59,7 +59,8 @@ _libc.process_vm_readv.argtypes = [
 
 
 def cached_pages(fd: int, offset: int = 0, length: int = 0) -> int | None:
-    """Pages of a file (or a stretch of it; 0 is the rest) that are cached; None where the kernel has no cachestat."""
+    """Pages of a file (or a stretch of it; 0 is the rest) that are cached; None where the kernel has no
+    cachestat (mm/filemap.c, since 6.5)."""
     span = (ctypes.c_uint64 * 2)(offset, length)
     stat = (ctypes.c_uint64 * 5)()
     if _libc.syscall(ctypes.c_long(_CACHESTAT), fd, span, stat, 0) != 0:
@@ -217,7 +218,7 @@ class PageReader:
             done += max(read, 0) if read == count else max(read, 0) + 1
 
     def _of_frames(self, fd: int, frames: U64) -> U64:
-        """A word of the kernel for each page frame."""
+        """A 64-bit value of the kernel for each page frame (fs/proc/page.c: kpagecgroup, kpageflags)."""
         values = np.zeros(len(frames), np.uint64)
         if not len(frames):
             return values

@@ -1,9 +1,9 @@
 """The directories of a cgroup hierarchy, kept current without listing them again and again.
 
-A directory's link count is two more than its subdirectories, so a directory whose count is as expected and whose known
-children are all still there needs no listing: one `stat` for each cgroup instead of reading some forty file names. A
-walk goes in slices, so 100,000 cgroups don't hold up a tick. Where tracepoints report each mkdir and rmdir, the tree
-follows them between walks.
+A directory's link count is two more than its subdirectories (fs/kernfs/inode.c, kernfs_refresh_inode), so a directory
+whose count is as expected and whose known children are all still there needs no listing: one `stat` for each cgroup
+instead of reading some forty file names. A walk goes in slices, so 100,000 cgroups don't hold up a tick. Where
+tracepoints report each mkdir and rmdir, the tree follows them between walks.
 """
 
 import os

@@ -128,7 +128,7 @@ class _Attr(ctypes.Structure):
     )
 
 
-# The ring is drained by the clock, so the kernel need not wake anybody: a watermark no ring reaches.
+# The ring is drained by the clock, so the kernel need not wake the recorder: a watermark that no ring reaches.
 NEVER_WAKE = 0xFFFFFFFF
 FLAG_FD_CLOEXEC = 8
 

@@ -205,8 +205,9 @@ def lost_counts(records: Records) -> list[int]:
 def throttled_while_busy(records: Records) -> list[int]:
     """How often the kernel held sampling back on a core that had work, for each ring.
 
-    An idle core without a tick is throttled as a matter of course: the kernel counts samples per tick, and lets go as
-    soon as there is work. That loses nothing but idle samples.
+    An idle core without a tick is throttled as a matter of course: the kernel counts samples per tick
+    (kernel/events/core.c, __perf_event_account_interrupt) and resumes with the next tick, when there is work. That
+    loses nothing but idle samples.
     """
     throttled = np.flatnonzero(records.types == RecordType.THROTTLE)
     if not len(throttled):

@@ -34,7 +34,8 @@ def copy_out(data: memoryview, tail: int, head: int) -> bytes:
 def load_fence() -> Callable[[], object]:
     """What must happen between reading the head and reading the data behind it.
 
-    x86 does not reorder loads, so nothing. Elsewhere a real fence where libatomic has one; else a system call:
+    include/uapi/linux/perf_event.h, struct perf_event_mmap_page, requires a read barrier there. x86 does not reorder
+    loads, so nothing. Elsewhere a real fence where libatomic has one; else a system call:
     its exception entry synchronises the context, and together with the branch on the head that we just took, this
     orders the later loads after the earlier one (control dependency plus ISB in the Arm memory model).
     """

@@ -46,7 +46,8 @@ class CpuRings:
 @dataclass(frozen=True, slots=True)
 class Drained:
     """A tick's records of all rings; `cpus` are the rings' CPUs, in their order. `whole` is False when task records are
-    missing, or may be: the kernel reports a loss only once there is room again. `fill` is how full the fullest ring of
+    missing, or may be: the kernel reports a loss only once there is room again
+    (kernel/events/ring_buffer.c, __perf_output_begin). `fill` is how full the fullest ring of
     samples was, in permille."""
 
     cpus: list[int]

@@ -433,8 +433,8 @@ def _traced_pids(parts: list[Records]) -> set[int]:
 def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
     """The processes and the threads that ended in this tick.
 
-    When a thread other than the first calls exec, the first one ends and the process goes on under its number; a
-    number may also have been given to a new process. Neither is gone.
+    When a thread other than the first calls exec, the first one ends and the process goes on under its number
+    (fs/exec.c, de_thread); a number may also have been given to a new process. Neither is gone.
     """
     threads: set[int] = set()
     exits: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = []
@@ -463,7 +463,7 @@ def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
 
 def _relevant_pids(parts: list[Records], sampled_pids: Iterable[int]) -> set[int]:
     """Pids to keep in any case: those that were sampled, and the parents that they were forked from."""
-    # A task that is being reaped is sampled with the pid -1.
+    # A task that is being reaped is sampled with the pid -1 (kernel/events/core.c, perf_event_pid_type).
     keep = {pid for pid in sampled_pids if pid >= 0}
     if parts:
         forks = [(part, part.of(RecordType.FORK)) for part in parts]

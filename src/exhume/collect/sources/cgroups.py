@@ -243,6 +243,7 @@ class ChurnSource:
 def cgroups_between(before: int, now: int, files: int) -> int | None:
     """Cgroups made while the newest directory's number went from one to the other, with so many files in each.
 
+    kernfs numbers directories and files in the order in which they are made (fs/kernfs/dir.c, __kernfs_new_node).
     None when the numbers began again (above 32 bits is the round that they are in), or when nothing can be known.
     """
     if files <= 0 or now <= before or now >> 32 != before >> 32:

@@ -2,7 +2,7 @@
 from /proc/softirqs.
 
 A core that was offline at either end of the tick has no row. `user` and `nice` are without the guest time that
-the kernel counts into them, so the nine shares add up to 1000.
+the kernel counts into them (kernel/sched/cputime.c, account_guest_time), so the nine shares add up to 1000.
 """
 
 import os
@@ -76,8 +76,9 @@ class CpuSource:
 def core_shares(deltas: Counts, elapsed: int) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
     """Shares in permille (a column for each of the states), and which cores had any time accounted.
 
-    `iowait` and `idle` can go backwards in the kernel, and jump when a core comes back: neither may turn into a
-    share. `elapsed` is the length of the tick in clock ticks.
+    `iowait` and `idle` can go backwards, and jump when a core comes back, since they have another source while it is
+    online (fs/proc/stat.c, get_idle_time and get_iowait_time): neither may turn into a share. `elapsed` is the length
+    of the tick in clock ticks.
     """
     deltas = np.maximum(deltas, 0)
     deltas[:, _USER] = np.maximum(deltas[:, _USER] - deltas[:, _GUEST], 0)

@@ -221,7 +221,8 @@ class InterruptSource:
         ]
 
     def _read_queues(self, tick: Tick, rows: list[Row]) -> None:
-        """The network queues alone, from /sys/kernel/irq/N/per_cpu_count: a number for each core that could be."""
+        """The network queues alone, from /sys/kernel/irq/N/per_cpu_count: a number for each possible core
+        (kernel/irq/irqdesc.c, per_cpu_count_show)."""
         queues = [(label, line) for label, line in self._lines.items() if line.nic]
         for label, line in queues[:_QUEUES_EACH_SECOND]:
             if line.per_core is None:

@@ -1,5 +1,5 @@
-"""Transmit timeouts of network queues, counted by the kernel: its log line comes once a boot on many kernels, the
-counter moves every time."""
+"""Transmit timeouts of network queues, counted by the kernel (net/sched/sch_generic.c, dev_watchdog): the log line
+comes once a boot on kernels that have it in WARN_ONCE, the counter moves every time."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
-# Queues read in one tick; a timeout takes five seconds to come about, so taking turns loses nothing.
+# Queues read in one tick; a timeout takes at least five seconds (dev->watchdog_timeo) on most drivers, so taking turns
+# loses nothing.
 _QUEUES_PER_TICK = 64
 
 

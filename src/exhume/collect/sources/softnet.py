@@ -1,4 +1,5 @@
-"""Each core's network receive backlog: packets taken, dropped, and the times its budget ran out (squeezed)."""
+"""Each core's network receive backlog: packets taken, dropped, and the times that net_rx_action (net/core/dev.c) ran
+out of budget with work left (squeezed)."""
 
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import Tick

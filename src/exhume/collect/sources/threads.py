@@ -1,7 +1,7 @@
 """The kernel's own threads on each core: how long they ran, and how long they had to wait for it.
 
-A ksoftirqd that waits is a core whose network queues stand still. The kernel adds a wait when it ends, so one of six
-seconds shows in the tick in which the thread got to run at last.
+A ksoftirqd that waits is a core whose network queues stand still. The kernel adds a wait when it ends
+(kernel/sched/stats.h, sched_info_arrive), so one of six seconds shows in the tick in which the thread ran at last.
 """
 
 import os
@@ -114,7 +114,8 @@ class ThreadSource:
         return [int(name) for name in subdirectories(self._proc) if name.isdigit()]
 
     def _look_for_waits(self) -> None:
-        """Whether waits are counted at all: threads as old as the machine have waited at some time."""
+        """Whether waits are counted at all (include/linux/sched/stat.h, sched_info_on): threads as old as the boot have
+        waited at some time."""
         counted = False
         for thread in self._threads.values():
             try:

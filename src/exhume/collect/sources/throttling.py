@@ -100,7 +100,8 @@ class ThrottlingSource:
         if before is None or now is None:
             return None
         periods, throttled, nanos = (new - old for new, old in zip(now, before, strict=True))
-        # The kernel counts a throttling when it begins, and how long it took when it is over: that may be a tick later.
+        # kernel/sched/fair.c counts a throttled period when it ends (do_sched_cfs_period_timer) and its time when the
+        # cgroup runs again (unthrottle_cfs_rq): that may be a tick later.
         if periods < 0 or nanos < 0 or throttled < 0 or throttled + nanos == 0:
             return None
         return since, name, periods, throttled, nanos, limited.quota

@@ -1,4 +1,4 @@
-"""The vdso: code that the kernel maps into every process, and that no file holds. Ours is everyone's."""
+"""The vdso: code that the kernel maps into every process and that no file holds; the recorder's own serves for all."""
 
 import os
 
