@@ -13,7 +13,7 @@ quiet until it has not been seen for 30 seconds. The thresholds:
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.model.clock import NANOS, Tick
 from exhume.model.events import INCIDENT, RECORDER
-from exhume.model.tables import Columns
+from exhume.model.tables import Columns, Events, to_columns
 
 HOT_PERMILLE = 950
 HOT_NS = 2 * NANOS
@@ -30,17 +30,6 @@ WAITED_NS = NANOS // 2
 DYING_JUMP = 200
 DYING_WITHIN_NS = 60 * NANOS
 QUIET_NS = 30 * NANOS
-
-
-@dataclass(slots=True)
-class Incident:
-    """One mark."""
-
-    time: int
-    text: str
-    cpu: int | None = None
-    device: str | None = None
-    value: float | None = None
 
 
 class IncidentMarks:
@@ -56,7 +45,7 @@ class IncidentMarks:
         """Rows of the events table for what began in this tick; `given` is what each source gave for it."""
         if self._began is None:
             self._began = tick.start
-        marks: list[Incident] = []
+        marks: list[Events] = []
         for rows in given:
             if "cpu" in rows:
                 marks += self._hot_cores(tick, rows["cpu"])
@@ -66,9 +55,9 @@ class IncidentMarks:
                 marks += self._logged(rows["events"])
             if "cgroups" in rows:
                 marks += self._dying_cgroups(rows["cgroups"])
-        return {"events": _columns(marks)} if marks else NOTHING
+        return {"events": to_columns("events", marks)} if marks else NOTHING
 
-    def _hot_cores(self, tick: Tick, cpu: Columns) -> list[Incident]:
+    def _hot_cores(self, tick: Tick, cpu: Columns) -> list[Events]:
         kernel = sum(np.asarray(cpu[state], np.int64) for state in ("system", "irq", "softirq"))
         opened = []
         seen = set()
@@ -81,32 +70,32 @@ class IncidentMarks:
             if nanos and self._opens(("core", core), tick.end):
                 length = f"{nanos / NANOS:.1f} s"
                 text = f"core {core} has spent {length} in the kernel so far, {HOT_PERMILLE // 10}% of it or more"
-                opened.append(Incident(run.start, text, cpu=core, value=nanos / NANOS))
+                opened.append(_incident(run.start, text, cpu=core, value=nanos / NANOS))
         for core in self._hot.keys() - seen:
             del self._hot[core]
         return opened
 
-    def _starved_softirqs(self, tick: Tick, threads: Columns) -> list[Incident]:
+    def _starved_softirqs(self, tick: Tick, threads: Columns) -> list[Events]:
         opened = []
         for comm, core, waited in _rows(threads, "comm", "cpu", "wait_ns"):
             if waited > WAITED_NS and comm.startswith("ksoftirqd/") and self._opens(("ksoftirqd", core), tick.end):
                 # A wait is counted when it ends, so one that is longer than the tick began before it.
                 start = min(tick.start, tick.end - waited)
                 text = f"{comm} waited {waited / NANOS:.1f} s to run: softirqs of core {core} stood still"
-                opened.append(Incident(start, text, cpu=core, value=waited / NANOS))
+                opened.append(_incident(start, text, cpu=core, value=waited / NANOS))
         return opened
 
-    def _logged(self, events: Columns) -> list[Incident]:
+    def _logged(self, events: Columns) -> list[Events]:
         opened = []
         for time, source, kind, text, core, device in _rows(events, "time", "source", "kind", "text", "cpu", "device"):
             # What was in the log before recording began can't be looked at here.
             if kind not in STARVATION_KINDS or (self._began is not None and time < self._began):
                 continue
             if self._opens((kind, core if core is not None else device), time):
-                opened.append(Incident(time, f"{source}: {text}", cpu=core, device=device))
+                opened.append(replace(_incident(time, f"{source}: {text}", cpu=core), device=device))
         return opened
 
-    def _dying_cgroups(self, cgroups: Columns) -> list[Incident]:
+    def _dying_cgroups(self, cgroups: Columns) -> list[Events]:
         opened = []
         for time, hierarchy, parent, dying in _rows(cgroups, "time", "hierarchy", "parent", "dying"):
             if parent or dying is None:
@@ -120,7 +109,7 @@ class IncidentMarks:
                 jump = confirmed - least
                 if jump >= DYING_JUMP and self._opens(("dying", hierarchy), time):
                     text = f"{jump} more dying cgroups within {(time - start) / NANOS:.0f} s ({dying} in all)"
-                    opened.append(Incident(start, text, value=float(jump)))
+                    opened.append(_incident(start, text, value=float(jump)))
             history.append((time, dying))
         return opened
 
@@ -177,14 +166,5 @@ def _rows(columns: Columns, *names: str) -> list[tuple[Any, ...]]:
     return list(zip(*lists, strict=True))
 
 
-def _columns(marks: list[Incident]) -> dict[str, list[Any]]:
-    return {
-        "time": [mark.time for mark in marks],
-        "source": [RECORDER] * len(marks),
-        "kind": [INCIDENT] * len(marks),
-        "severity": ["critical"] * len(marks),
-        "text": [mark.text for mark in marks],
-        "cpu": [mark.cpu for mark in marks],
-        "device": [mark.device for mark in marks],
-        "value": [mark.value for mark in marks],
-    }
+def _incident(time: int, text: str, *, cpu: int | None = None, value: float | None = None) -> Events:
+    return Events(time, RECORDER, INCIDENT, "critical", text, cpu=cpu, value=value)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
@@ -14,6 +14,11 @@ from exhume.procfs.host import Host, ProcFile
 TickRows = Mapping[str, Columns]
 
 NOTHING: TickRows = {}
+
+
+def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
+    """Rows, at least one, turned into columns."""
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 class Source(Protocol):

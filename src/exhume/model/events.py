@@ -4,6 +4,7 @@ KERNEL_LOG = "kernel-log"
 INCIDENT = "incident"
 RECORDER = "recorder"
 RESTART = "restart"
+NIC_TX_TIMEOUT = "nic-tx-timeout"
 # Losses whose count is the sampler's new rate, in Hz.
 _RATE_CHANGES = ("rate-lowered", "rate-raised", "rate-refused")
 

@@ -14,6 +14,7 @@ import numpy as np
 from exhume.collect.perf.attr import call, numbers
 from exhume.collect.perf.records import Records, RecordType
 from exhume.model.errors import SourceUnavailable
+from exhume.model.events import NIC_TX_TIMEOUT
 from exhume.model.tables import CgroupEvents, Events
 from exhume.procfs.host import Host
 
@@ -163,7 +164,7 @@ def _timeout_row(fields: dict[str, int | str], time: int) -> Events:
     return Events(
         time=time,
         source="tracepoint",
-        kind="nic-tx-timeout",
+        kind=NIC_TX_TIMEOUT,
         severity="critical",
         text=f"{device} ({fields.get('driver', '?')}): transmit queue {queue} timed out",
         device=device,

@@ -4,11 +4,10 @@ tracepoint counts them, how many were made meanwhile (churn)."""
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from exhume.collect.cgroup.dying import MEMORY, UNIFIED, LegacyCounter, count_below
 from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
-from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.collect.source import NOTHING, Pace, TickRows, columns
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
@@ -64,10 +63,8 @@ class CgroupSource:
         rows = [*(self.v1.read(tick) if self.v1 else ()), *(self._v2.read(tick) if self._v2 else ())]
         if not rows:
             return NOTHING
-        columns: dict[str, Any] = {"time": [tick.start] * len(rows)}
-        for index, column in enumerate(("hierarchy", "parent", "kernel", "visible", "dying")):
-            columns[column] = [row[index] for row in rows]
-        return {"cgroups": columns}
+        names = ("hierarchy", "parent", "kernel", "visible", "dying")
+        return {"cgroups": {"time": [tick.start] * len(rows), **columns(names, rows)}}
 
     def close(self) -> None:
         if self.v1:

@@ -12,6 +12,7 @@ from exhume.collect.containers.docker_stream import StreamedResponse, docker_soc
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.model.tables import Events, to_columns
 from exhume.procfs.host import Host
 
 # Without Docker: how often to look whether it is there by now.
@@ -55,9 +56,7 @@ class DockerEventSource:
             self._list_again.done(tick.end)
             self._list = self._ask("/containers/json")
         rows = [*self._listed(tick), *self._happened(tick)][:_MOST_ROWS]
-        if not rows:
-            return NOTHING
-        return {"events": {name: [row[name] for row in rows] for name in rows[0]}}
+        return {"events": to_columns("events", rows)} if rows else NOTHING
 
     def close(self) -> None:
         for answer in (self._events, self._list):
@@ -78,7 +77,7 @@ class DockerEventSource:
         except OSError:
             return None
 
-    def _happened(self, tick: Tick) -> list[dict[str, Any]]:
+    def _happened(self, tick: Tick) -> list[Events]:
         assert self._events is not None
         lines, ended = self._events.lines()
         if ended:
@@ -87,7 +86,7 @@ class DockerEventSource:
             self._events = None
         return [row for line in lines if (row := _event(line, tick)) is not None]
 
-    def _listed(self, tick: Tick) -> list[dict[str, Any]]:
+    def _listed(self, tick: Tick) -> list[Events]:
         if self._list is None:
             return []
         ended = self._list.receive()
@@ -101,7 +100,7 @@ class DockerEventSource:
         return []
 
 
-def _event(line: bytes, tick: Tick) -> dict[str, Any] | None:
+def _event(line: bytes, tick: Tick) -> Events | None:
     try:
         event = json.loads(line)
     except ValueError:
@@ -120,7 +119,7 @@ def _event(line: bytes, tick: Tick) -> dict[str, Any] | None:
     return _row(_KINDS[action], time, actor.get("ID"), name, image, message, value)
 
 
-def _seen(container: dict[str, Any], tick: Tick) -> dict[str, Any] | None:
+def _seen(container: dict[str, Any], tick: Tick) -> Events | None:
     names = container.get("Names") or [""]
     return _row("container-seen", tick.start, container.get("Id"), names[0].lstrip("/"), container.get("Image"), "runs")
 
@@ -133,17 +132,11 @@ def _row(  # noqa: PLR0917
     image: str | None,
     message: str,
     value: float | None = None,
-) -> dict[str, Any] | None:
+) -> Events | None:
     if not number:
         return None
-    return {
-        "time": time,
-        "source": DockerEventSource.name,
-        "kind": kind,
-        "severity": "warning" if kind == "container-oom" else "info",
-        "text": f"container {name or str(number)[:12]}{f' (image {image})' if image else ''} {message}",
-        "value": value,
-        "container": number,
-        "container_name": name or None,
-        "image": image,
-    }
+    severity = "warning" if kind == "container-oom" else "info"
+    text = f"container {name or str(number)[:12]}{f' (image {image})' if image else ''} {message}"
+    event = Events(time, DockerEventSource.name, kind, severity, text, value=value)
+    event.container, event.container_name, event.image = number, name or None, image
+    return event

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.collect.source import NOTHING, Pace, TickRows, columns
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.counters import steps_of_u32
@@ -159,8 +159,8 @@ class InterruptSource:
             self._read_queues(tick, rows)
         if not rows:
             return NOTHING
-        columns = ("time", "irq", "name", "cpu", "count", "device", "queue", "affinity")
-        return {"interrupts": dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))}
+        names = ("time", "irq", "name", "cpu", "count", "device", "queue", "affinity")
+        return {"interrupts": columns(names, rows)}
 
     def close(self) -> None:
         self._file.close()

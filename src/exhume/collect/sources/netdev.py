@@ -2,11 +2,12 @@
 comes once a boot on kernels that have it in WARN_ONCE, the counter moves every time."""
 
 from pathlib import Path
-from typing import Any
 
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.model.events import NIC_TX_TIMEOUT
+from exhume.model.tables import Events, to_columns
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
 # Queues read in one tick; a timeout takes at least five seconds (dev->watchdog_timeo) on most drivers, so taking turns
@@ -43,13 +44,16 @@ class NetdevSource:
         if self._search_pace.due(tick.end):
             self._search()
             self._search_pace.done(tick.end)
-        timeouts = []
+        timeouts: list[Events] = []
         for queue in self._some():
             before, now = queue.timeouts, queue.read()
             queue.timeouts = now
             if before is not None and now is not None and now > before:
-                timeouts.append((queue.device, queue.number, now - before))
-        return {"events": _rows(tick, timeouts)} if timeouts else NOTHING
+                text = f"{queue.device}: transmit queue {queue.number} timed out ({now - before} more)"
+                event = Events(tick.start, self.name, NIC_TX_TIMEOUT, "critical", text, value=float(now - before))
+                event.device, event.queue = queue.device, queue.number
+                timeouts.append(event)
+        return {"events": to_columns("events", timeouts)} if timeouts else NOTHING
 
     def close(self) -> None:
         for queue in self._queues.values():
@@ -79,16 +83,3 @@ class NetdevSource:
                         self._queues[key] = _Queue(*key, directory / "queues" / name / "tx_timeout")
         for key in self._queues.keys() - there:
             self._queues.pop(key).file.close()
-
-
-def _rows(tick: Tick, timeouts: list[tuple[str, int, int]]) -> dict[str, list[Any]]:
-    return {
-        "time": [tick.start] * len(timeouts),
-        "source": [NetdevSource.name] * len(timeouts),
-        "kind": ["nic-tx-timeout"] * len(timeouts),
-        "severity": ["critical"] * len(timeouts),
-        "text": [f"{device}: transmit queue {queue} timed out ({count} more)" for device, queue, count in timeouts],
-        "device": [device for device, _, _ in timeouts],
-        "queue": [queue for _, queue, _ in timeouts],
-        "value": [float(count) for _, _, count in timeouts],
-    }

@@ -1,7 +1,7 @@
 """Each core's network receive backlog: packets taken, dropped, and the times that net_rx_action (net/core/dev.c) ran
 out of budget with work left (squeezed)."""
 
-from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.source import NOTHING, TickRows, columns
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.counters import step_of_u32
@@ -43,8 +43,7 @@ class SoftnetSource:
         rows = [row for row in rows if any(row[1:]) and min(row[1:]) >= 0]
         if not rows:
             return NOTHING
-        columns = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-        return {"softnet": {"time": [tick.start] * len(rows), **columns}}
+        return {"softnet": {"time": [tick.start] * len(rows), **columns(_COLUMNS, rows)}}
 
     def _lines(self, content: bytes) -> Lines:
         lines = parse_softnet_stat(content)

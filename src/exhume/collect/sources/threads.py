@@ -7,7 +7,7 @@ A ksoftirqd that waits is a core whose network queues stand still. The kernel ad
 import os
 from pathlib import Path
 
-from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.collect.source import NOTHING, Pace, TickRows, columns
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
@@ -71,17 +71,8 @@ class ThreadSource:
                     rows.append((thread.tid, thread.comm, thread.cpu, ran, waited))
         if not rows:
             return NOTHING
-        tids, comms, cpus, runs, waits = zip(*rows, strict=True)
-        return {
-            "threads": {
-                "time": [tick.start] * len(rows),
-                "tid": tids,
-                "comm": comms,
-                "cpu": cpus,
-                "run_ns": runs,
-                "wait_ns": waits,
-            }
-        }
+        names = ("tid", "comm", "cpu", "run_ns", "wait_ns")
+        return {"threads": {"time": [tick.start] * len(rows), **columns(names, rows)}}
 
     def close(self) -> None:
         for thread in list(self._threads.values()):

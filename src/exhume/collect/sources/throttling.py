@@ -8,10 +8,9 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
-from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.source import NOTHING, TickRows, columns
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.cgroup import Bandwidth, parse_cpu_max, parse_cpu_stat
@@ -77,9 +76,7 @@ class ThrottlingSource:
                 break
         if not rows:
             return NOTHING
-        columns = ("time", "cgroup", "periods", "throttled", "throttled_ns", "quota")
-        values: dict[str, Any] = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
-        return {"throttling": values}
+        return {"throttling": columns(("time", "cgroup", "periods", "throttled", "throttled_ns", "quota"), rows)}
 
     def close(self) -> None:
         for limited in self._limited.values():

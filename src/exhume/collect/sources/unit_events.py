@@ -17,6 +17,7 @@ from exhume.collect.systemd.bus import MANAGER, PROPERTIES, SERVICE, UNIT, Bus, 
 from exhume.collect.systemd.bus import properties as property_values
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.model.tables import Events, to_columns
 from exhume.procfs.host import Host
 
 STARTED, ENDED, FAILED, RESTARTED = "unit-started", "unit-ended", "unit-failed", "unit-restarted"
@@ -41,7 +42,6 @@ _JOBS = {
     "dependency": "was not started: a unit that it requires failed",
     "timeout": "was not started in time",
 }
-Row = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class UnitEventSource:
         except BusError:
             self.close()
             return NOTHING
-        return {"events": {name: [row[name] for row in rows] for name in rows[0]}} if rows else NOTHING
+        return {"events": to_columns("events", rows)} if rows else NOTHING
 
     def close(self) -> None:
         if self._bus is not None:
@@ -102,8 +102,8 @@ class UnitEventSource:
         except BusError:
             self.close()
 
-    def _take(self, bus: Bus, tick: Tick) -> list[Row]:
-        rows: list[Row] = []
+    def _take(self, bus: Bus, tick: Tick) -> list[Events]:
+        rows: list[Events] = []
         for message in bus.signals():
             rows += self._signalled(message, tick)
         for number, answer in bus.answers().items():
@@ -117,14 +117,14 @@ class UnitEventSource:
                 rows.append(_row(FAILED, tick.end, _name(path), f"failed ({result})"))
         return rows
 
-    def _signalled(self, message: Signal, tick: Tick) -> list[Row]:
+    def _signalled(self, message: Signal, tick: Tick) -> list[Events]:
         if message.member == "PropertiesChanged":
             return self._changed(message.path, {name: value for name, (_, value) in message.body[1].items()}, tick)
         if message.member == "JobRemoved" and message.body[3] in _JOBS and str(message.body[2]).endswith(".service"):
             return [_row(FAILED, tick.end, str(message.body[2]), _JOBS[message.body[3]])]
         return []
 
-    def _changed(self, path: str, now: dict[str, Any], tick: Tick) -> list[Row]:
+    def _changed(self, path: str, now: dict[str, Any], tick: Tick) -> list[Events]:
         """What the properties of a service say that was not known of it yet."""
         name = _name(path)
         # The one that changed last is forgotten last.
@@ -133,7 +133,7 @@ class UnitEventSource:
         self._known[path] = known
         if len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        rows: list[Row] = []
+        rows: list[Events] = []
         started = int(now.get("ExecMainStartTimestampMonotonic", 0))
         is_new_start = started > known.started
         if is_new_start:
@@ -149,7 +149,7 @@ class UnitEventSource:
         if result != "success" and (rows or (before is not None and result != known.result)):
             self._query_state(path)
         known.result = result
-        return sorted([*rows, *restarts], key=lambda row: int(row["time"]))
+        return sorted([*rows, *restarts], key=lambda row: row.time)
 
     def _query_state(self, path: str) -> None:
         """Whether it is given up or started again: only its state says."""
@@ -173,7 +173,7 @@ def _listening(path: Path, patience_s: float) -> Bus:
     return bus
 
 
-def _restarts(known: _ServiceState, name: str, count: int | None, is_new_start: bool, tick: Tick) -> list[Row]:
+def _restarts(known: _ServiceState, name: str, count: int | None, is_new_start: bool, tick: Tick) -> list[Events]:
     """The restarts that were not recorded yet; of a service that was not followed so far, the one just seen."""
     if count is None:
         return []
@@ -191,7 +191,7 @@ def _name(path: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), escaped)
 
 
-def _end(name: str, moment: int, now: dict[str, Any]) -> Row:
+def _end(name: str, moment: int, now: dict[str, Any]) -> Events:
     status = int(now.get("ExecMainStatus", 0))
     if now.get("ExecMainCode") == _EXITED:
         return _row(ENDED, moment, name, f"ended with code {status}", float(status))
@@ -202,14 +202,8 @@ def _end(name: str, moment: int, now: dict[str, Any]) -> Row:
     return _row(ENDED, moment, name, f"was ended by {by}", float(128 + status))
 
 
-def _row(kind: str, moment: int, name: str, what: str, value: float | None = None, pid: int | None = None) -> Row:  # noqa: PLR0917
-    return {
-        "time": moment,
-        "source": UnitEventSource.name,
-        "kind": kind,
-        "severity": "warning" if kind == FAILED else "info",
-        "text": f"unit {name} {what}",
-        "pid": pid,
-        "comm": name,
-        "value": value,
-    }
+def _row(  # noqa: PLR0917
+    kind: str, moment: int, name: str, what: str, value: float | None = None, pid: int | None = None
+) -> Events:
+    severity = "warning" if kind == FAILED else "info"
+    return Events(moment, UnitEventSource.name, kind, severity, f"unit {name} {what}", pid=pid, comm=name, value=value)
