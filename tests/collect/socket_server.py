@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def answering(path: Path, handler: type[BaseHTTPRequestHandler]) -> Iterator[None]:
-    """Somebody answers there."""
+    """A server answers there."""
     with socketserver.ThreadingUnixStreamServer(str(path), handler) as server:
         # BaseHTTPRequestHandler wants an address that it can print.
         server.get_request = lambda: (server.socket.accept()[0], ("local", 0))  # type: ignore[method-assign]

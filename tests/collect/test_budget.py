@@ -75,7 +75,7 @@ def test_a_steady_load_never_makes_it_swing(fixed, by_hertz, wanted) -> None:
     assert fixed + by_hertz * rate <= SHARE or rate == LOWEST_HZ
 
 
-def test_the_reason_is_told() -> None:
+def test_the_reason_is_reported() -> None:
     budget = settled()
     for _ in range(AVERAGED_TICKS - 1):
         budget.observe(0.2, 1.0)

@@ -17,7 +17,7 @@ def cpu(second: int, shares: dict[int, int], *, state: str = "system"):
 
 
 def run_of(shares: list[int], *, core: int = 39, marks: IncidentMarks | None = None, first: int = 0):
-    """Incidents of one core with these kernel shares, second by second, beside a quiet one."""
+    """Incidents of one core with these kernel shares, second by second, next to a quiet one."""
     marks = marks or IncidentMarks()
     found = []
     for second, share in enumerate(shares, start=first):
@@ -108,7 +108,7 @@ def test_a_ksoftirqd_that_waited() -> None:
     assert not marks.observe(tick(2), [threads(2, 3, comm="migration/39")])
     events = marks.observe(tick(10), [threads(10, 6.596)])["events"]
     assert (events["cpu"], events["value"]) == ([39], [6.596])
-    # The wait is told when it ends; the episode is where it began.
+    # The wait is reported when it ends; the episode is where it began.
     assert events["time"] == [tick(10).end - 6_596_000_000]
     assert not marks.observe(tick(11), [threads(11, 0.9)])
     assert marks.observe(tick(42), [threads(42, 0.7)])["events"]["time"] == [tick(42).start]

@@ -242,19 +242,19 @@ def test_a_sampler_that_is_left_alone_has_no_samples() -> None:
     assert summary.samples == 4
 
 
-def test_each_tick_is_told_as_it_happens() -> None:
-    told = []
+def test_each_tick_is_reported_as_it_happens() -> None:
+    reported = []
     cpu = {"cpu": {"time": np.array([1]), "cpu": np.array([0], np.uint16)}}
     for column in ("system", "irq", "softirq"):
         cpu["cpu"][column] = np.array([0], np.uint16)
     made = FakeRecorder(FakeSource("cpu", lambda tick: cpu), sampler=FakeSampler(rows=samples(5)))
-    made.run(2, delays={1: 4.0}, on_tick=told.append)
-    assert [summary.samples for summary in told] == [5, 5]
-    assert [summary.lost for summary in told] == [2, 2]
-    assert told[0].cpu is cpu["cpu"]
-    assert told[0].losses == []
-    assert told[1].loss_counts == {"late-tick": 4}
-    assert "5.0 s instead of one" in told[1].losses[0]
+    made.run(2, delays={1: 4.0}, on_tick=reported.append)
+    assert [summary.samples for summary in reported] == [5, 5]
+    assert [summary.lost for summary in reported] == [2, 2]
+    assert reported[0].cpu is cpu["cpu"]
+    assert reported[0].losses == []
+    assert reported[1].loss_counts == {"late-tick": 4}
+    assert "5.0 s instead of one" in reported[1].losses[0]
 
 
 def test_losses_of_sources_are_summed() -> None:
@@ -266,12 +266,12 @@ def test_losses_of_sources_are_summed() -> None:
     assert all(loss["cpu"] is None for loss in made.sink.rows("losses"))
 
 
-def test_a_disk_that_is_full_is_told_to_whoever_watches() -> None:
-    told = []
+def test_a_disk_that_is_full_is_reported_to_whoever_watches() -> None:
+    reported = []
     made = FakeRecorder(FakeSource("anchors", anchors))
     made.sink.commit = lambda tick: setattr(made.sink, "dropped", made.sink.dropped + 4) or False
-    summary = made.run(2, on_tick=told.append)
-    assert [each.loss_counts for each in told] == [{"disk-full": 4}, {"disk-full": 4}]
+    summary = made.run(2, on_tick=reported.append)
+    assert [each.loss_counts for each in reported] == [{"disk-full": 4}, {"disk-full": 4}]
     assert summary.losses == {"disk-full": 8}
 
 

@@ -66,7 +66,7 @@ def test_a_stat_that_was_cut_short(node: FakeNode) -> None:
     assert ProcessReader(node.host).describe(4242) == {"pid": 4242}
 
 
-def test_which_hierarchy_tells_the_cgroup() -> None:
+def test_which_hierarchy_reports_the_cgroup() -> None:
     v1 = b"9:name=systemd:/\n8:pids:/\n4:memory:/sandboxes/abc\n1:cpu,cpuacct:/x\n0::/\n"
     assert cgroup_path(v1) == "/sandboxes/abc"
     assert cgroup_path(b"0::/system.slice/sshd.service\n") == "/system.slice/sshd.service"

@@ -21,7 +21,7 @@ def times_open(path: Path) -> int:
     return found
 
 
-def test_a_file_is_read_whole_and_anew(tmp_path: Path) -> None:
+def test_a_file_is_read_whole_and_again(tmp_path: Path) -> None:
     path = tmp_path / "counters"
     path.write_bytes(b"x" * 300_000)
     file = ProcFile(path)

@@ -112,20 +112,20 @@ def test_a_variable_is_set_in_a_real_processs_environment():
 
 def test_settings_that_are_kept_elsewhere_are_not_lacking(node):
     check = {"paths": ("/etc/agent/*.conf", "/etc/agent/agent.d/*"), "pattern": "output"}
-    for told in ("-c /opt/mine/agent.conf", "--config=/opt/mine", "-config-dir /srv/x", "--config_path='/x/y.yml'"):
-        assert ask(node, "line", service=unit(command=f"/usr/bin/agent {told} --quiet"), **check) is None
-        assert ask(node, "file", service=unit(command=f"/usr/bin/agent {told}"), paths=check["paths"]) is None
+    for reported in ("-c /opt/mine/agent.conf", "--config=/opt/mine", "-config-dir /srv/x", "--config_path='/x/y.yml'"):
+        assert ask(node, "line", service=unit(command=f"/usr/bin/agent {reported} --quiet"), **check) is None
+        assert ask(node, "file", service=unit(command=f"/usr/bin/agent {reported}"), paths=check["paths"]) is None
     assert ask(node, "line", service=unit(command="agent --config https://x.example/agent"), **check) is None
     # A file of its own in the usual directory, which the patterns don't cover.
     assert ask(node, "line", service=unit(command="agent -c /etc/agent/sub/a.conf"), **check) is None
     # What its package writes into the unit is where we looked.
-    for told in (
+    for reported in (
         "-c //etc/agent/agent.conf",
         "-config-dir=/etc/agent/agent.d/ --other /opt/y",
         "--verbose",
         "$OPTIONS",
     ):
-        assert ask(node, "line", service=unit(command=f"/usr/bin/agent {told}"), **check) is False
+        assert ask(node, "line", service=unit(command=f"/usr/bin/agent {reported}"), **check) is False
 
 
 def test_what_is_not_mounted_here_is_not_lacking(node):
@@ -142,7 +142,7 @@ def test_what_is_not_mounted_here_is_not_lacking(node):
 
 @pytest.mark.root
 def test_what_we_may_not_look_into_is_not_lacking(node, tmp_path):
-    """A directory of root's own, looked at by somebody else."""
+    """A directory of root's own, read by another user."""
     put(node, "/etc/closed/key.pem")
     put(node, "/etc/closed/settings", "OTHER=1\n")
     for each in (tmp_path, *tmp_path.parents):
@@ -197,7 +197,7 @@ def test_credentials_and_peers_are_never_denied(node):
     assert ask(node, "peer", service=service, uses=uses) is True
 
 
-def test_a_port_is_somebodys(node):
+def test_a_port_has_an_owner(node):
     uses = {"x.service": Use(listens=("port 8125",))}
     assert ask(node, "port", port=8125, uses=uses) is True
     assert ask(node, "port", port=812, uses=uses) is False
@@ -224,7 +224,7 @@ print("in", flush=True); sys.stdin.read()
 
 
 def test_real_connections_to_a_real_service_are_seen(tmp_path, monkeypatch):
-    """This process is the service; first it talks to itself, then somebody else comes."""
+    """This process is the service; first it talks to itself, then another process connects."""
     path = tmp_path / "s"
     service = unit(cgroup=None, pid=os.getpid())
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:

@@ -1,4 +1,4 @@
-"""Which process is whose, told by cgroups."""
+"""Which process is whose, reported by cgroups."""
 
 from tests.diagnose.audit.audit_scenes import but, container, unit
 
@@ -34,7 +34,7 @@ def test_of_several_hierarchies_the_deepest_counts(tmp_path):
     assert owners(table, [unit("a.service", cgroup="/system.slice/a.service")]) == {7: "a.service"}
 
 
-def test_a_machine_inside_another_is_told_by_its_first_process(tmp_path):
+def test_a_machine_inside_another_is_reported_by_its_first_process(tmp_path):
     table = node(
         tmp_path,
         p1="0::/box-9/init.scope\n",

@@ -26,13 +26,13 @@ class FakeRoot:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(first + text)
 
-    def process(self, pid: int, words: list[str], exe: str = "", cgroup: str = HOME, cwd: str = "/") -> None:
+    def process(self, pid: int, args: list[str], exe: str = "", cgroup: str = HOME, cwd: str = "/") -> None:
         home = self.root.path / f"proc/{pid}"
         home.mkdir()
-        (home / "comm").write_text(words[0].rpartition("/")[2] + "\n")
-        (home / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+        (home / "comm").write_text(args[0].rpartition("/")[2] + "\n")
+        (home / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in args))
         (home / "cgroup").write_text(f"0::{cgroup}\n")
-        (home / "exe").symlink_to(exe or words[0])
+        (home / "exe").symlink_to(exe or args[0])
         (home / "cwd").symlink_to(cwd)
 
     def owner(self, keeps: Service, kept: Service | None = None) -> str:
@@ -75,7 +75,7 @@ def test_a_script_that_does_not_start_it_is_not_its_keeper(node, text):
     assert node.owner(unit("keeps.service", starts=("/opt/start.sh",))) == ""
 
 
-def test_a_name_that_a_script_makes_up_is_told_as_a_blind_spot(node):
+def test_a_name_that_a_script_makes_up_is_reported_as_a_blind_spot(node):
     node.script("/opt/start.sh", "docker run --name web-$(hostname) acme/web:3\n")
     services = [unit("keeps.service", starts=("/opt/start.sh",)), container("web-a")]
     (said,) = with_their_units(services, unit_starts(node.root, services)).blind_spots
@@ -91,7 +91,7 @@ def test_only_scripts_are_read_and_only_so_far(node):
     assert node.owner(unit("keeps.service", starts=("/usr/bin/agent --hook /opt/start.sh",))) == "", "not what it runs"
 
 
-def test_a_container_is_also_a_pods_or_nobodys(node):
+def test_a_container_is_also_a_pods_or_has_no_owner(node):
     node.script("/opt/start.sh", "docker start web\n")
     keeps = unit("keeps.service", starts=("/opt/start.sh",))
     assert node.owner(keeps, container("web", pod="shop/web")) == ""
@@ -128,8 +128,8 @@ def test_a_client_elsewhere_is_not_the_units(node):
 
 def test_a_call_of_compose_is_of_the_project_in_whose_directory_it_runs(node):
     node.process(40, ["/bin/bash"])
-    words = ["/usr/libexec/docker/cli-plugins/docker-compose", "compose", "up"]
-    node.process(41, words, cgroup=f"{HOME}/work", cwd="/srv/shop")
+    args = ["/usr/libexec/docker/cli-plugins/docker-compose", "compose", "up"]
+    node.process(41, args, cgroup=f"{HOME}/work", cwd="/srv/shop")
     keeps = unit("keeps.service", command="/opt/start", cgroup=HOME, pid=40)
     made = container("web", owner="compose project shop, service web", fragment="/srv/shop/compose.yaml")
     assert node.owner(keeps, made) == "unit keeps.service (compose project shop, service web)"
@@ -137,7 +137,7 @@ def test_a_call_of_compose_is_of_the_project_in_whose_directory_it_runs(node):
     assert node.owner(keeps, other) == "compose project fish, service web"
 
 
-def test_the_monitor_of_a_container_of_podman_tells_its_id(node):
+def test_the_monitor_of_a_container_of_podman_reports_its_id(node):
     node.process(41, ["/usr/bin/conmon", "--api-version", "1", "-c", ID, "-u", ID, "-n", "web"])
     keeps = unit("keeps.service", command="/opt/start", cgroup=HOME, pid=40)
     assert node.owner(keeps, container("web", manager=Manager.PODMAN)) == "unit keeps.service"

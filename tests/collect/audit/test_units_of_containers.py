@@ -52,7 +52,7 @@ def test_others_do_not(command):
     assert owner(command) == ""
 
 
-def test_whoever_made_it_says_so_first_and_podman_is_podman():
+def test_the_maker_says_so_first_and_podman_is_podman():
     assert owner("docker run --name web x", owner="swarm service shop_web") == "swarm service shop_web"
     assert owner("docker run --name web x", pod="shop/web") == ""
     assert owner("/usr/bin/podman run --name web x", manager=Manager.PODMAN) == "unit keeps.service"

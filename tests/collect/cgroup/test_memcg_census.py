@@ -70,7 +70,7 @@ def test_the_estimate_is_never_more_than_the_kernel_has(node: FakeNode) -> None:
     assert memory_of(take_census(node.host)).memory_bytes == 30 * 1024
 
 
-def test_v2_before_controllers_were_told_apart(node: FakeNode) -> None:
+def test_v2_before_controllers_were_distinguished(node: FakeNode) -> None:
     node.mounts(V2)
     node.sys("fs/cgroup/cgroup.controllers", "cpu memory\n")
     node.sys("fs/cgroup/cgroup.stat", v2_stat(41, 300))

@@ -46,7 +46,7 @@ def work() -> Iterator[Path]:
 
 
 def parent_of(lab: ZombieLab, removals: Removals | None = None) -> ParentResidual:
-    """Once all its pages are told but those that the kernel took by itself; it may be seconds late to tell."""
+    """Once all its pages are reported but those that the kernel took by itself; it may be seconds late to tell."""
     until = time.monotonic() + 30
     while True:
         found = [parent for parent in residuals(HOST) if parent.path == str(lab.parent)]
@@ -105,7 +105,7 @@ def assert_named(pin: str, work: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_file_without_a_name_is_found_through_whoever_holds_it(work: Path) -> None:
+def test_a_file_without_a_name_is_found_through_its_holder(work: Path) -> None:
     with make_zombies(20, "tmpfs", work=work) as lab:
         kept = [path.open("rb") for path in lab.files[:5]]
         child = os.fork()
@@ -144,7 +144,7 @@ def test_a_search_without_time_says_that_it_is_not_complete(work: Path) -> None:
 
 
 @pytest.mark.root
-def test_pages_are_told_of_files_of_any_length(tmp_path: Path) -> None:
+def test_pages_are_reported_files_of_any_length(tmp_path: Path) -> None:
     """Each of many files, from empty to larger than the arena's slices, has as many pages in memory as it should."""
     sizes = [1, 100, PAGE, PAGE + 1, 10 * PAGE, 1000 * PAGE + 17]
     inodes = set()

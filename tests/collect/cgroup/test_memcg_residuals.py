@@ -32,7 +32,7 @@ def by_name(parents: list[ParentResidual]) -> dict[str, ParentResidual]:
     return {parent.name: parent for parent in parents}
 
 
-def test_v1_tells_the_rest_to_the_page(node: FakeNode) -> None:
+def test_v1_reports_the_rest_to_the_page(node: FakeNode) -> None:
     v1_node(node)
     v1_cgroup(node, "", {"cache": 7 * MIB}, {"cache": 90 * MIB, "shmem": 20 * MIB, "rss": MIB, "swap": 4096})
     v1_cgroup(
@@ -65,7 +65,7 @@ def test_nothing_is_held_where_sums_are_even(node: FakeNode) -> None:
     assert residuals(node.host) == []
 
 
-def test_what_only_one_look_sees_is_not_told(node: FakeNode, monkeypatch) -> None:
+def test_what_only_one_look_sees_is_not_reported(node: FakeNode, monkeypatch) -> None:
     """A child that grows between two reads is no zombie."""
     v1_node(node)
     v1_cgroup(node, "", {}, {"cache": 5 * MIB})

@@ -66,7 +66,7 @@ def test_a_docker_that_refuses_is_a_blind_spot(docker: Path) -> None:
     assert "403" in found.blind_spots[0]
 
 
-def test_a_socket_that_nobody_answers_is_a_blind_spot(tmp_path: Path) -> None:
+def test_a_socket_without_an_answer_is_a_blind_spot(tmp_path: Path) -> None:
     found = container_names(tmp_path / "no.sock", 0, NO_LOGS)
     assert "No such file" in found.blind_spots[0]
 

@@ -91,7 +91,7 @@ def test_paths_of_the_runtimes(path: str, expected: tuple) -> None:
         "/init.scope",
     ],
 )
-def test_paths_that_are_nobodys(path: str) -> None:
+def test_paths_without_an_owner(path: str) -> None:
     assert identify(path) is None
 
 

@@ -18,37 +18,37 @@ def crashed(number: int, at: int, lasted_s: float = 2.0) -> Attempt:
 def test_a_young_pod_is_counted_from_its_first_attempt_on() -> None:
     now = 10 * DAY
     known = (crashed(11, now - 600 * NANOS), crashed(12, now - 300 * NANOS))
-    told = Attempts(known, pod_made=now - HOUR).history(now, now - DAY)
-    assert (told.starts, told.failures, told.restarts_per_hour, told.hours) == (13, 13, 12.0, 1.0)
-    assert told.age_pattern == "always a few seconds old: the last 2 runs lasted 2.0 s to 2.0 s"
+    reported = Attempts(known, pod_made=now - HOUR).history(now, now - DAY)
+    assert (reported.starts, reported.failures, reported.restarts_per_hour, reported.hours) == (13, 13, 12.0, 1.0)
+    assert reported.age_pattern == "always a few seconds old: the last 2 runs lasted 2.0 s to 2.0 s"
 
 
 def test_an_old_pod_is_counted_from_the_oldest_that_is_left() -> None:
     now = 30 * DAY
     known = (crashed(4000, now - 600 * NANOS), crashed(4001, now - 300 * NANOS))
-    told = Attempts(known, pod_made=now - 20 * DAY).history(now, now - DAY)
-    assert (told.starts, told.restarts_per_hour) == (2, 6.0)
+    reported = Attempts(known, pod_made=now - 20 * DAY).history(now, now - DAY)
+    assert (reported.starts, reported.restarts_per_hour) == (2, 6.0)
 
 
 def test_one_that_runs_well_since_its_crashes_long_ago_does_not_flap() -> None:
     now = 30 * DAY
     known = (crashed(4, now - 9 * DAY), Attempt(5, now - 9 * DAY + 10 * NANOS, Run(now - 9 * DAY + 10 * NANOS)))
-    told = Attempts(known, pod_made=None).history(now, now - DAY)
-    assert told.restarts_per_hour is not None and told.restarts_per_hour < 0.01 and told.failures == 1
+    reported = Attempts(known, pod_made=None).history(now, now - DAY)
+    assert reported.restarts_per_hour is not None and reported.restarts_per_hour < 0.01 and reported.failures == 1
 
 
 def test_all_attempts_that_there_were_need_no_guess() -> None:
     now = 30 * DAY
     known = (crashed(0, now - 2 * HOUR), Attempt(1, now - HOUR, Run(now - HOUR)))
-    told = Attempts(known, pod_made=now - 2 * HOUR).history(now, now - DAY)
-    assert (told.starts, told.failures, told.restarts_per_hour, told.age_pattern) == (2, 1, 0.5, "")
+    reported = Attempts(known, pod_made=now - 2 * HOUR).history(now, now - DAY)
+    assert (reported.starts, reported.failures, reported.restarts_per_hour, reported.age_pattern) == (2, 1, 0.5, "")
 
 
 def test_ends_that_differ_are_not_taken_for_those_that_are_gone() -> None:
     now = 10 * DAY
     well = Attempt(12, now - 300 * NANOS, Run(now - 300 * NANOS, now - 200 * NANOS, 0))
-    told = Attempts((crashed(11, now - 600 * NANOS), well), pod_made=now - HOUR).history(now, now - DAY)
-    assert (told.starts, told.failures) == (13, 1)
+    reported = Attempts((crashed(11, now - 600 * NANOS), well), pod_made=now - HOUR).history(now, now - DAY)
+    assert (reported.starts, reported.failures) == (13, 1)
 
 
 def test_lines_of_a_log_are_put_together_from_their_parts(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_a_huge_log_is_read_from_its_end(tmp_path: Path) -> None:
     assert last == "last" and [len(each) for each in before] == [400, 400]
 
 
-def test_owners_are_told_by_what_they_leave_on_a_pod() -> None:
-    told = {
+def test_owners_are_reported_by_what_they_leave_on_a_pod() -> None:
+    reported = {
         "stateful set db/pg": (
             "db/pg-0",
             {"statefulset.kubernetes.io/pod-name": "pg-0", "controller-revision-hash": "x"},
@@ -81,7 +81,7 @@ def test_owners_are_told_by_what_they_leave_on_a_pod() -> None:
         "job shop/once": ("shop/once-abcde", {"batch.kubernetes.io/job-name": "once"}),
         "pod shop/alone": ("shop/alone", {}),
     }
-    assert [pod_owner(pod, labels, {}) for pod, labels in told.values()] == list(told)
+    assert [pod_owner(pod, labels, {}) for pod, labels in reported.values()] == list(reported)
 
 
 def test_owners_of_single_containers() -> None:

@@ -53,11 +53,11 @@ def test_what_it_failed_to_tell_is_asked_for_again(engine: Engine, failures: int
     assert len(Failing.asked) == failures + 1
 
 
-def test_one_that_fails_every_time_is_told_with_its_reason(engine: Engine) -> None:
+def test_one_that_fails_every_time_is_reported_with_its_reason(engine: Engine) -> None:
     Failing.failures = 100
-    with pytest.raises(EngineError, match="500 read /proc/30132/cgroup: no such process") as told:
+    with pytest.raises(EngineError, match="500 read /proc/30132/cgroup: no such process") as reported:
         engine.get("/containers/abc/json")
-    assert told.value.status == 500 and len(Failing.asked) == 3
+    assert reported.value.status == 500 and len(Failing.asked) == 3
 
 
 def test_what_is_not_there_is_asked_for_once(engine: Engine) -> None:

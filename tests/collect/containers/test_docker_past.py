@@ -1,4 +1,4 @@
-"""Whose log of what happened knows a container's last start: told late, told after the look, or forgotten."""
+"""Whose log of what happened knows a container's last start: reported late, reported after the look, or forgotten."""
 
 import json
 import time
@@ -79,19 +79,19 @@ def moment(nanos: int) -> str:
     return datetime.fromtimestamp(nanos / NANOS, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def test_a_start_that_a_busy_engine_told_seconds_later_is_in_the_log(engine: Path) -> None:
-    told = past(engine, [-90, -60, -30, -10], started_s=-14)
-    assert (told.starts, told.failures) == (4, 4) and told.age_pattern.startswith("never a second old")
+def test_a_start_that_a_busy_engine_reported_seconds_later_is_in_the_log(engine: Path) -> None:
+    reported = past(engine, [-90, -60, -30, -10], started_s=-14)
+    assert (reported.starts, reported.failures) == (4, 4) and reported.age_pattern.startswith("never a second old")
 
 
 def test_a_start_since_the_look_began_does_not_make_the_log_a_lost_one(engine: Path) -> None:
-    told = past(engine, [-90, -60, -30, -10], started_s=30)
-    assert (told.starts, told.failures) == (4, 4) and told.age_pattern.startswith("never a second old")
+    reported = past(engine, [-90, -60, -30, -10], started_s=30)
+    assert (reported.starts, reported.failures) == (4, 4) and reported.age_pattern.startswith("never a second old")
 
 
 @pytest.mark.parametrize(("starts_s", "started_s"), [([-90, -60], -14), ([], -14), ([], 30)])
 def test_where_the_log_was_lost_the_engine_s_count_has_to_do(
     engine: Path, starts_s: list[float], started_s: float
 ) -> None:
-    told = past(engine, starts_s, started_s)
-    assert told.starts == 7 and told.age_pattern == ""
+    reported = past(engine, starts_s, started_s)
+    assert reported.starts == 7 and reported.age_pattern == ""

@@ -10,7 +10,7 @@ from exhume.collect.containers import pod_names
 from exhume.collect.containers.pod_names import PodName, PodNames, container_of_log, pod_of_directory
 
 POD, STATIC, ID = "0f1e2d3c-0000-4000-8000-0123456789ab", "5d" * 16, "c0" * 32
-NOBODY = PodName(None, None)
+UNKNOWN = PodName(None, None)
 
 
 class Logs:
@@ -57,7 +57,7 @@ def test_pods_and_their_containers_have_names(node: FakeNode, logs: Logs) -> Non
     assert names.of(POD, ID, 1) == PodName("shop/cart-7d9f.v2-x", "shop/cart-7d9f.v2-x/side-car")
     assert names.of(POD, "ab" * 32, 1) == PodName("shop/cart-7d9f.v2-x", None), "what holds a pod together has no log"
     assert names.of(STATIC, None, 1) == PodName("kube-system/etcd-node-1", None)
-    assert names.of("00000000-0000-4000-8000-000000000000", None, 1) == NOBODY
+    assert names.of("00000000-0000-4000-8000-000000000000", None, 1) == UNKNOWN
 
 
 def test_directories_of_old_kubelets_have_no_names_but_links_do(node: FakeNode, logs: Logs) -> None:
@@ -73,7 +73,7 @@ def test_in_a_container_the_node_is_behind_its_first_process(node: FakeNode) -> 
 
 def test_a_node_without_these_directories_has_no_names(node: FakeNode, monkeypatch) -> None:
     listed = count_lists(monkeypatch)
-    assert PodNames(node.host).of(POD, ID, 1) == NOBODY
+    assert PodNames(node.host).of(POD, ID, 1) == UNKNOWN
     assert listed == []
 
 
@@ -109,11 +109,11 @@ def test_a_directory_is_listed_for_new_ids_only_and_once_a_tick(node: FakeNode, 
         assert names.of(POD, None, tick).pod == "shop/cart-0"
     assert listed == ["pods"], "what is known is not looked for"
     for number in range(50):
-        assert names.of(f"unknown-{number}", None, 5) == NOBODY
+        assert names.of(f"unknown-{number}", None, 5) == UNKNOWN
     assert listed == ["pods"] * 2, "however many turn up in a tick"
     for tick in range(6, 50):
-        assert names.of("unknown", None, tick) == NOBODY
-    assert listed == ["pods"] * 2, "what did not change tells nothing new"
+        assert names.of("unknown", None, tick) == UNKNOWN
+    assert listed == ["pods"] * 2, "what did not change reports nothing new"
     logs.pod(f"shop_cart-1_{STATIC}")
     assert names.of(STATIC, None, 50).pod == "shop/cart-1"
     assert listed == ["pods"] * 3

@@ -6,7 +6,7 @@ from exhume.collect.containers.docker_services import published_ports
 
 
 @pytest.mark.parametrize(
-    ("told", "ports"),
+    ("reported", "ports"),
     [
         ({"HostConfig": {"PortBindings": {"2222/tcp": [{"HostIp": "", "HostPort": "22"}]}}}, (22,)),
         ({"NetworkSettings": {"Ports": {"22/tcp": [{"HostPort": "49153"}], "80/tcp": None}}}, (49153,)),
@@ -20,5 +20,5 @@ from exhume.collect.containers.docker_services import published_ports
         ({}, ()),
     ],
 )
-def test_what_is_ordered_and_what_is_given(told, ports):
-    assert published_ports(told) == ports
+def test_what_is_ordered_and_what_is_given(reported, ports):
+    assert published_ports(reported) == ports

@@ -8,24 +8,30 @@ NANOS = 10**9
 HOUR = 3600 * NANOS
 
 
-def test_a_loop_of_a_day_is_counted_and_its_age_told() -> None:
+def test_a_loop_of_a_day_is_counted_and_its_age_reported() -> None:
     every = 60 * NANOS
     runs = [Run(at, at + 2 * NANOS + at % NANOS, 1, failed=True) for at in range(HOUR, 25 * HOUR, every)]
-    told = history(runs, now=25 * HOUR, since=HOUR)
-    assert (told.starts, told.failures, told.success_rate, told.hours) == (1440, 1440, 0.0, 24.0)
-    assert told.restarts_per_hour == pytest.approx(60, rel=0.01)
-    assert len(told.exits) == 10 and told.exits[0].at == runs[-1].ended and told.exits[0].code == 1
-    assert told.age_pattern == "always a few seconds old: the last 1000 runs lasted 2.0 s to 2.0 s"
+    reported = history(runs, now=25 * HOUR, since=HOUR)
+    assert (reported.starts, reported.failures, reported.success_rate, reported.hours) == (1440, 1440, 0.0, 24.0)
+    assert reported.restarts_per_hour == pytest.approx(60, rel=0.01)
+    assert len(reported.exits) == 10 and reported.exits[0].at == runs[-1].ended and reported.exits[0].code == 1
+    assert reported.age_pattern == "always a few seconds old: the last 1000 runs lasted 2.0 s to 2.0 s"
 
 
 def test_one_that_runs_on_is_no_restart() -> None:
-    told = history([Run(HOUR)], now=3 * HOUR, since=0)
-    assert (told.starts, told.failures, told.restarts_per_hour, told.exits, told.age_pattern) == (1, 0, 0.0, (), "")
+    reported = history([Run(HOUR)], now=3 * HOUR, since=0)
+    assert (reported.starts, reported.failures, reported.restarts_per_hour, reported.exits, reported.age_pattern) == (
+        1,
+        0,
+        0.0,
+        (),
+        "",
+    )
 
 
 def test_nothing_started_is_no_rate_of_success() -> None:
-    told = history([], now=3 * HOUR, since=0)
-    assert told.success_rate is None and told.restarts_per_hour == 0.0
+    reported = history([], now=3 * HOUR, since=0)
+    assert reported.success_rate is None and reported.restarts_per_hour == 0.0
 
 
 @pytest.mark.parametrize(
@@ -41,8 +47,8 @@ def test_nothing_started_is_no_rate_of_success() -> None:
     ],
 )
 def test_ages_make_a_pattern_where_they_are_short_or_alike(lasted: list[float], begins: str) -> None:
-    told = age_pattern(lasted)
-    assert told.startswith(begins) and bool(told) == bool(begins)
+    reported = age_pattern(lasted)
+    assert reported.startswith(begins) and bool(reported) == bool(begins)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Cgroups that live a short life below one of the test's own, so that what the kernel tells of it can be compared."""
+"""Cgroups that live a short life below one of the test's own, so that what the kernel reports it can be compared."""
 
 import os
 import time
@@ -46,32 +46,32 @@ class CgroupLife:
         self._clean()
 
     def collect(self, read: Callable[[], Columns | None]) -> list[dict[str, Any]]:
-        """What is told of these cgroups, until both are released or it takes too long. On a busy machine the kernel
+        """What is reported these cgroups, until both are released or it takes too long. On a busy machine the kernel
         gets to it late."""
-        told: list[dict[str, Any]] = []
+        reported: list[dict[str, Any]] = []
         deadline = time.monotonic() + 60
-        while sum(row["op"] == "release" for row in told) < 2 and time.monotonic() < deadline:
+        while sum(row["op"] == "release" for row in reported) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
             columns = read()
             if columns:
                 rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-                told += [row for row in rows if self.name in (row["path"] or "")]
-        return told
+                reported += [row for row in rows if self.name in (row["path"] or "")]
+        return reported
 
-    def check(self, told: list[dict[str, Any]]) -> None:
+    def check(self, reported: list[dict[str, Any]]) -> None:
         top, below = f"/{self.name}", f"/{self.name}/below"
-        made = [(row["op"], row["path"][-len(below) :]) for row in told if row["op"] != "release"]
+        made = [(row["op"], row["path"][-len(below) :]) for row in reported if row["op"] != "release"]
         made = [(op, path[path.index(top) :]) for op, path in made]
         assert made == [("mkdir", top), ("mkdir", below), ("rmdir", below), ("rmdir", top)]
-        assert sorted(row["path"] for row in told if row["op"] == "release") == sorted(
-            {row["path"] for row in told if row["op"] == "mkdir"}
+        assert sorted(row["path"] for row in reported if row["op"] == "release") == sorted(
+            {row["path"] for row in reported if row["op"] == "mkdir"}
         )
         own_name = Path("/proc/self/comm").read_text().strip()
-        for row in told[:4]:
+        for row in reported[:4]:
             assert (row["pid"], row["comm"]) == (os.getpid(), own_name)
             assert self.began - 1000 <= row["time"] <= self.ended
-        assert [row["time"] for row in told] == sorted(row["time"] for row in told)
-        assert told[-1]["time"] <= time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        levels = {row["path"]: row["level"] for row in told}
+        assert [row["time"] for row in reported] == sorted(row["time"] for row in reported)
+        assert reported[-1]["time"] <= time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        levels = {row["path"]: row["level"] for row in reported}
         assert max(levels.values()) == min(levels.values()) + 1
-        assert len({row["id"] for row in told}) == 2
+        assert len({row["id"] for row in reported}) == 2

@@ -104,7 +104,7 @@ def cgroup_raw(number: int, root: int, level: int, identity: int, path: str) -> 
 @dataclass
 class SimulatedRing:
     """What the kernel does to a ring: writes whole records while there is room, counts those for which there is
-    none, and tells their number as soon as there is room again. `content` is all that it ever held, its own records of
+    none, and reports how many as soon as there is room. `content` is all that it ever held, its own records of
     losses included."""
 
     size: int
@@ -123,15 +123,15 @@ class SimulatedRing:
 
     def write(self, *records: bytes) -> None:
         for each in records:
-            told = lost(self.unwritten) if self.unwritten else b""
-            if self.head - self.tail + len(told) + len(each) > self.size:
+            reported = lost(self.unwritten) if self.unwritten else b""
+            if self.head - self.tail + len(reported) + len(each) > self.size:
                 self.unwritten += 1
                 self.refused += 1
                 continue
             self.unwritten = 0
             self.accepted.append(each)
-            self.content += [told, each] if told else [each]
-            self._put(told + each)
+            self.content += [reported, each] if reported else [each]
+            self._put(reported + each)
 
     def _put(self, content: bytes) -> None:
         for byte in content:

@@ -1,4 +1,4 @@
-"""The kernel tells which processes failed, and only those."""
+"""The kernel reports which processes failed, and only those."""
 
 import subprocess
 import time
@@ -28,20 +28,20 @@ def ended(script: str) -> int:
 
 
 def drained(codes: ExitCodes, *awaited: int) -> dict[int, int]:
-    """What is told until these are told of: whoever waits for a process hears of its end before it is told."""
-    told: dict[int, int] = {}
+    """What is reported until these are: the end of a process is known to its parent before it is reported."""
+    reported: dict[int, int] = {}
     patience = time.monotonic() + 30
-    while not told.keys() >= set(awaited):
-        assert time.monotonic() < patience, told
+    while not reported.keys() >= set(awaited):
+        assert time.monotonic() < patience, reported
         time.sleep(0.01)
-        told |= codes.drain()
-    return told
+        reported |= codes.drain()
+    return reported
 
 
-def test_failures_are_told_with_their_status_and_good_ends_are_not(codes: ExitCodes) -> None:
+def test_failures_are_reported_with_their_status_and_good_ends_are_not(codes: ExitCodes) -> None:
     good, failed, killed = ended("exit 0"), ended("exit 3"), ended("kill -9 $$")
-    told = drained(codes, failed, killed)
-    assert (told.get(failed), told.get(killed), told.get(good)) == (3 << 8, 9, None)
+    reported = drained(codes, failed, killed)
+    assert (reported.get(failed), reported.get(killed), reported.get(good)) == (3 << 8, 9, None)
     assert failed not in codes.drain()
 
 

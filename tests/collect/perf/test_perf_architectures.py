@@ -145,7 +145,7 @@ def task_events(kernel) -> list[bool]:
     return [Flag.KSYMBOL in spec.flags for spec, _ in kernel.specs if Flag.TASK in spec.flags]
 
 
-def test_kernel_code_is_followed_where_the_kernel_tells(opened) -> None:
+def test_kernel_code_is_followed_where_the_kernel_reports(opened) -> None:
     rings.RingSet(opened.host, 97, [])
     assert task_events(opened) == [True, True]
 
@@ -288,23 +288,23 @@ def test_a_stale_name_is_not_kept_where_records_were_lost(fake_sampler, opened) 
 
 
 def test_what_came_together_with_a_loss_is_not_kept_either(fake_sampler) -> None:
-    """An exec that was lost may have followed the one that was told."""
-    told = comm(50, "before", 10, execs=True) + PROGRAM + lost(1, 30, identified=True)
-    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
+    """An exec that was lost may have followed the one that was reported."""
+    reported = comm(50, "before", 10, execs=True) + PROGRAM + lost(1, 30, identified=True)
+    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), reported)
     assert commands(drained(fake_sampler, 1, sample(50, 90, user=[0x40_1000]))) == [":50"]
 
 
-def test_a_ring_that_is_full_is_not_trusted_before_the_kernel_tells_of_the_loss(fake_sampler) -> None:
-    told = comm(50, "before", 10, execs=True) + PROGRAM
-    fake_sampler._rings.rings[0].tasks.size = len(told) + 1000
-    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
+def test_a_ring_that_is_full_is_not_trusted_before_the_kernel_reports_the_loss(fake_sampler) -> None:
+    reported = comm(50, "before", 10, execs=True) + PROGRAM
+    fake_sampler._rings.rings[0].tasks.size = len(reported) + 1000
+    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), reported)
     assert commands(drained(fake_sampler, 1, sample(50, 90, user=[0x40_1000]))) == [":50"]
 
 
 def test_a_tick_that_failed_is_not_trusted(fake_sampler, monkeypatch) -> None:
-    """The records of that tick are read and gone; what they told may not have been taken in."""
-    told = comm(50, "before", 10, execs=True) + PROGRAM
-    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), told)
+    """The records of that tick are read and gone; what they reported may not have been taken in."""
+    reported = comm(50, "before", 10, execs=True) + PROGRAM
+    drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), reported)
     with monkeypatch.context() as broken:
         broken.setattr(fake_sampler._tasks, "apply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -312,7 +312,7 @@ def test_a_tick_that_failed_is_not_trusted(fake_sampler, monkeypatch) -> None:
     assert commands(drained(fake_sampler, 2, sample(50, 90, user=[0x40_1000]))) == [":50"]
 
 
-def test_an_unknown_program_and_garbage_in_a_known_one_are_told_apart(fake_sampler) -> None:
+def test_an_unknown_program_and_garbage_in_a_known_one_are_distinguished(fake_sampler) -> None:
     """Both have only addresses that mean nothing; one of them has frames that say so."""
     known = fork(50, 1, 5) + comm(50, "app", 10, execs=True) + PROGRAM
     data = sample(60, 40, user=[0x1, 0x2]) + sample(50, 41, user=[0x3, 0x4])
@@ -323,7 +323,7 @@ def test_an_unknown_program_and_garbage_in_a_known_one_are_told_apart(fake_sampl
     assert len(frames_of[garbage]) == 2
 
 
-def test_kernel_code_that_was_replaced_is_named_anew(fake_sampler, opened, monkeypatch) -> None:
+def test_kernel_code_that_was_replaced_is_named_again(fake_sampler, opened, monkeypatch) -> None:
     kallsyms = opened.host.proc / "kallsyms"
     first = "ffffffff81000000 T _stext\nffffffff82000000 T _etext\nffffffffc0001000 t bpf_prog_old\t[bpf]\n"
     kallsyms.write_text(first)
@@ -334,7 +334,7 @@ def test_kernel_code_that_was_replaced_is_named_anew(fake_sampler, opened, monke
     (before,) = frames(drained(fake_sampler, 0, sample(50, 40, kernel=[address])))
     kallsyms.write_text(first.replace("_old", "_new"))
     now = 110.0
-    assert frames(drained(fake_sampler, 1, sample(50, 40, kernel=[address]))) == set(), "known, and told"
+    assert frames(drained(fake_sampler, 1, sample(50, 40, kernel=[address]))) == set(), "known, and reported"
     elsewhere = ksymbol(0xFFFF_FFFF_C009_0000, 0x100, "bpf_prog_far", 45)
     assert frames(drained(fake_sampler, 2, sample(50, 40, kernel=[address]), elsewhere)) == set()
     replaced = ksymbol(0xFFFF_FFFF_C000_1000, 0x100, "bpf_prog_new", 45)

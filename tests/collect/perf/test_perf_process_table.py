@@ -1,4 +1,4 @@
-"""The processes that were sampled: told once a segment, again after an exec, and never under another's name."""
+"""The processes that were sampled: reported once a segment, again after an exec, and never under another's name."""
 
 import os
 from pathlib import Path
@@ -48,59 +48,61 @@ def book(reader, logs, tmp_path) -> ProcessRows:
     return ProcessRows(reader, PodNames(Host(proc=tmp_path / "proc", logs=logs)))
 
 
-def told(book: ProcessRows, *seen: tuple[int, int | None, str], gone: set[int] | None = None) -> list[dict[str, Any]]:
+def reported(
+    book: ProcessRows, *seen: tuple[int, int | None, str], gone: set[int] | None = None
+) -> list[dict[str, Any]]:
     columns = book.rows(1000, seen, gone or set())
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else []
 
 
-def test_each_is_told_once_a_segment(book, reader) -> None:
+def test_each_is_reported_once_a_segment(book, reader) -> None:
     reader.lives(10, "nginx")
-    (row,) = told(book, (10, 1, "nginx"))
+    (row,) = reported(book, (10, 1, "nginx"))
     assert (row["comm"], row["cmdline"], row["time"]) == ("nginx", "/bin/nginx", 1000)
-    assert told(book, (10, 1, "nginx")) == []
+    assert reported(book, (10, 1, "nginx")) == []
     book.begin_segment()
-    assert [row["comm"] for row in told(book, (10, 1, "nginx"))] == ["nginx"]
+    assert [row["comm"] for row in reported(book, (10, 1, "nginx"))] == ["nginx"]
     assert reader.asked == [10], "what is known is not asked again"
 
 
-def test_another_program_is_told_again(book, reader) -> None:
+def test_another_program_is_reported_again(book, reader) -> None:
     reader.lives(10, "sh")
-    told(book, (10, 1, "sh"))
+    reported(book, (10, 1, "sh"))
     reader.lives(10, "server")
     book.changed([10, 99])
-    assert [row["comm"] for row in told(book, (10, 1, "server"))] == ["server"]
+    assert [row["comm"] for row in reported(book, (10, 1, "server"))] == ["server"]
 
 
 def test_a_number_that_was_given_again_is_not_the_old_process(book, reader) -> None:
-    """A fork without an exec: only the fork itself tells that it is another."""
+    """A fork without an exec: only the fork itself reports that it is another."""
     reader.lives(10, "old", cgroup="/old")
-    told(book, (10, 1, "old"))
+    reported(book, (10, 1, "old"))
     book.changed([10])
     book.begin_segment()
-    (row,) = told(book, (10, 7, "young"), gone={10})
+    (row,) = reported(book, (10, 7, "young"), gone={10})
     assert (row["comm"], row["cmdline"], row["cgroup"], row["ppid"]) == ("young", None, None, 7)
 
 
 def test_what_is_gone_inherits_the_place_of_its_parent(book, reader) -> None:
     reader.lives(7, "kubelet", cgroup="/kubelet", container="c", pod="p", runtime="docker")
-    told(book, (7, 1, "kubelet"))
-    (row,) = told(book, (10, 7, "true"), gone={10})
+    reported(book, (7, 1, "kubelet"))
+    (row,) = reported(book, (10, 7, "true"), gone={10})
     assert (row["comm"], row["ppid"], row["cgroup"], row["start"]) == ("true", 7, "/kubelet", None)
     assert (row["container"], row["pod"], row["runtime"]) == ("c", "p", "docker")
-    assert reader.asked == [7], "nobody is asked about what has ended"
+    assert reader.asked == [7], "nothing is read about what has ended"
 
 
-def test_what_goes_while_it_is_asked_about_keeps_the_name_that_the_records_told(book) -> None:
-    (row,) = told(book, (10, None, "true"))
+def test_what_goes_while_it_is_asked_about_keeps_the_name_that_the_records_reported(book) -> None:
+    (row,) = reported(book, (10, None, "true"))
     assert (row["comm"], row["ppid"], row["cmdline"]) == ("true", None, None)
 
 
 def test_after_a_loss_everything_is_asked_again(book, reader) -> None:
     reader.lives(10, "old")
-    told(book, (10, 1, "old"))
+    reported(book, (10, 1, "old"))
     reader.lives(10, "new")
     book.forget()
-    assert [row["comm"] for row in told(book, (10, 1, "new"))] == ["new"]
+    assert [row["comm"] for row in reported(book, (10, 1, "new"))] == ["new"]
 
 
 def test_a_storm_is_described_a_tick_at_a_time(book, reader, monkeypatch) -> None:
@@ -108,19 +110,19 @@ def test_a_storm_is_described_a_tick_at_a_time(book, reader, monkeypatch) -> Non
     for pid in range(10, 15):
         reader.lives(pid, f"p{pid}")
     seen = [(pid, 1, f"p{pid}") for pid in range(10, 15)]
-    assert [row["pid"] for row in told(book, *seen)] == [10, 11, 12]
-    assert [row["pid"] for row in told(book, *seen)] == [13, 14]
+    assert [row["pid"] for row in reported(book, *seen)] == [10, 11, 12]
+    assert [row["pid"] for row in reported(book, *seen)] == [13, 14]
 
 
 def test_what_is_kept_is_bounded(book, reader, monkeypatch) -> None:
     monkeypatch.setattr(processbook, "KNOWN", 5)
     for pid in range(1, 30):
         reader.lives(pid, "p")
-        told(book, (pid, 1, "p"))
+        reported(book, (pid, 1, "p"))
         assert len(book._known) <= 6
 
 
-def test_a_process_that_turned_real_time_is_told_again(book, reader) -> None:
+def test_a_process_that_turned_real_time_is_reported_again(book, reader) -> None:
     reader.lives(10, "mixer", policy=0, rt_priority=0)
     seen = [(10, 1, "mixer")]
     book.rows(1000, seen, set())
@@ -150,14 +152,14 @@ def test_how_this_thread_is_scheduled() -> None:
     assert scheduling_of(2**30) is None
 
 
-def test_a_pod_is_told_by_its_name_and_a_name_that_comes_late_with_the_next_segment(book, reader, logs) -> None:
+def test_a_pod_is_reported_by_its_name_and_a_name_that_comes_late_with_the_next_segment(book, reader, logs) -> None:
     reader.lives(10, "cart", container=CONTAINER, pod=POD)
     seen = [(10, 1, "cart")]
     first = book.rows(1000, seen, set())
     assert first is not None
     assert (first["pod"], first["pod_name"], first["container_name"]) == ([POD], ["shop/cart-0"], [None])
     (logs / f"containers/cart-0_shop_web-{CONTAINER}.log").touch()
-    assert book.rows(2000, seen, set()) is None, "it is told once a segment, with or without all of its names"
+    assert book.rows(2000, seen, set()) is None, "it is reported once a segment, with or without all of its names"
     book.begin_segment()
     second = book.rows(3000, seen, set())
     assert second is not None

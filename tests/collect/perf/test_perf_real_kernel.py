@@ -93,7 +93,7 @@ class RunningSampler:
 
 
 def wait_for_its_program(pid: int, comm: str, word: str) -> None:
-    """Whoever started it is told of its exec before it has its name and its words."""
+    """The process that started it is reported its exec before it has its name and its words."""
     deadline = time.monotonic() + PATIENCE_S
     home = Path(f"/proc/{pid}")
     while (home / "comm").read_text().strip() != comm or word not in (home / "cmdline").read_text():
@@ -132,8 +132,8 @@ def test_a_busy_process_is_seen_on_its_core_under_its_name(running) -> None:
     assert described["cgroup"]
     deepest = max((running.function_names(row["stack"]) for row in samples), key=len)
     assert len(deepest) > 2
-    told = {row["stack"] for row in running.tables["stacks"]}
-    assert {row["stack"] for row in running.tables["samples"]} <= told
+    reported = {row["stack"] for row in running.tables["stacks"]}
+    assert {row["stack"] for row in running.tables["samples"]} <= reported
     counted = sum(row["busy"] for row in running.tables["sampling"])
     assert counted == len(running.tables["samples"])
     assert {row["cpu"] for row in running.tables["sampling"]} == os.sched_getaffinity(0)
@@ -237,25 +237,27 @@ def test_a_closed_sampler_leaves_nothing_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-def test_a_program_that_fails_again_and_again_is_told_and_one_that_ends_well_is_not(running, tmp_path: Path) -> None:
+def test_a_program_that_fails_again_and_again_is_reported_and_one_that_ends_well_is_not(
+    running, tmp_path: Path
+) -> None:
     for name, code in (("fails-often", 3), ("ends-well", 0)):
         script = tmp_path / name
         script.write_text(f"#!/bin/sh\nexit {code}\n")
         script.chmod(0o755)
     loop = f"while :; do {tmp_path}/fails-often; {tmp_path}/ends-well; sleep 0.15; done"
     with pinned(min(os.sched_getaffinity(0)), "sh", "-c", loop) as process:
-        running.read_until("it is told", lambda: "fails-often" in running.restarts())
-        # Time in which the other one would be told, too.
+        running.read_until("it is reported", lambda: "fails-often" in running.restarts())
+        # Time in which the other one would be reported, too.
         running.read_for(1.0)
-    told = running.restarts()
-    row = told["fails-often"]
+    reported = running.restarts()
+    row = reported["fails-often"]
     assert row["value"] >= 3
     assert f"({process.pid})" in row["text"]
     if "code" in row["text"]:
-        # Where the kernel tells exit codes.
+        # Where the kernel reports exit codes.
         assert "with code 3" in row["text"]
-        assert "ends-well" not in told
-    # Whoever starts it is described, though it did next to nothing.
+        assert "ends-well" not in reported
+    # The process that starts it is described, though it did next to nothing.
     assert running.of(process.pid, "processes")
 
 

@@ -93,7 +93,7 @@ def test_equal_meaning_and_equal_key_are_the_same(one, other, base, other_base) 
     assert (first == second) == (meaning(one) == meaning(other))
 
 
-def test_different_parts_of_a_file_mapped_apart_are_told_by_their_offset() -> None:
+def test_different_parts_of_a_file_mapped_apart_are_reported_by_their_offset() -> None:
     program = file("/bin/program")
     spaces = [
         (space(10, {0x10000: (program, 0), 0x90000: (program, 0x8000)}), 1),
@@ -212,7 +212,7 @@ def test_which_samples_have_a_user_part() -> None:
         ([100, 200], [100, 199], []),
         # A call through a null pointer: what follows is a return address all the same.
         ([CONTEXT_USER, 0, 20, 0, 30], [], [19, 29]),
-        # A guest's part is nobody's here.
+        # A guest's part belongs to no process here.
         ([2**64 - 2048, 5, 6, CONTEXT_KERNEL, 100], [100], []),
         ([CONTEXT_USER], [], []),
     ],

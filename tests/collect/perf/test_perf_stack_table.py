@@ -1,4 +1,4 @@
-"""Stacks with names: told once a segment, kept while in use, idle only where a core had nothing to do."""
+"""Stacks with names: reported once a segment, kept while in use, idle only where a core had nothing to do."""
 
 import numpy as np
 import pytest
@@ -52,32 +52,32 @@ def user_chain(*addresses: int, space: AddressSpace | None = None) -> Chain:
     return Chain([CONTEXT_USER, *addresses], space or AddressSpace(1))
 
 
-def told(book: StackTable) -> tuple[list[int], list[str]]:
+def reported(book: StackTable) -> tuple[list[int], list[str]]:
     rows = book.take_rows()
     return list(rows.get("stacks", {}).get("stack", ())), list(rows.get("frames", {}).get("name", ()))
 
 
-def test_a_stack_and_its_frames_are_told_once_a_segment(book) -> None:
+def test_a_stack_and_its_frames_are_reported_once_a_segment(book) -> None:
     chain = kernel_chain(5, 1)
     stack = book.resolve({7: chain}, set())[7]
     assert [frame.name for frame in stack.frames] == ["entry", "copy_page"], "root first"
-    assert told(book) == ([stack.id], ["entry", "copy_page"])
+    assert reported(book) == ([stack.id], ["entry", "copy_page"])
     assert book.find(7) is stack
-    assert told(book) == ([], [])
+    assert reported(book) == ([], [])
     book.begin_segment()
-    assert told(book) == ([], []), "what is not sampled any more is not told"
+    assert reported(book) == ([], []), "what is not sampled any more is not reported"
     assert book.find(7) is stack
-    assert told(book) == ([stack.id], ["entry", "copy_page"])
+    assert reported(book) == ([stack.id], ["entry", "copy_page"])
 
 
-def test_what_was_found_but_not_yet_taken_is_told_in_the_segment_that_it_was_found_in(book) -> None:
+def test_what_was_found_but_not_yet_taken_is_reported_in_the_segment_that_it_was_found_in(book) -> None:
     first = book.resolve({7: kernel_chain(5, 1)}, set())[7]
-    told(book)
+    reported(book)
     second = book.resolve({8: kernel_chain(4, 1)}, set())[8]
-    assert told(book) == ([second.id], ["net_rx_action"])
+    assert reported(book) == ([second.id], ["net_rx_action"])
     book.begin_segment()
     assert book.find(8) and book.find(7)
-    stacks, frames = told(book)
+    stacks, frames = reported(book)
     assert set(stacks) == {first.id, second.id}
     assert sorted(frames) == ["copy_page", "entry", "net_rx_action"]
 
@@ -86,7 +86,7 @@ def test_two_callchains_of_one_stack_are_one(book) -> None:
     resolved = book.resolve({7: user_chain(10), 8: user_chain(10), 9: user_chain(11)}, set())
     assert resolved[7] is resolved[8]
     assert resolved[7].id != resolved[9].id
-    assert len(told(book)[0]) == 2
+    assert len(reported(book)[0]) == 2
 
 
 def test_every_frame_row_is_complete(book) -> None:
@@ -106,14 +106,14 @@ def test_idle_is_the_idle_task_with_an_idle_leaf(book) -> None:
     }
     resolved = book.resolve(chains, {1, 2})
     assert [resolved[key].idle for key in (1, 2, 3)] == [True, False, False]
-    assert set(told(book)[0]) == {resolved[2].id, resolved[3].id}
+    assert set(reported(book)[0]) == {resolved[2].id, resolved[3].id}
 
 
-def test_idle_is_remembered_and_never_told(book) -> None:
+def test_idle_is_remembered_and_never_reported(book) -> None:
     book.resolve({1: kernel_chain(3, 2)}, {1})
     book.begin_segment()
     assert book.find(1).idle
-    assert told(book) == ([], [])
+    assert reported(book) == ([], [])
 
 
 def test_the_idle_task_without_a_kernel_part_is_not_idle(book) -> None:
@@ -130,7 +130,7 @@ def test_compiled_code_is_named_anew_each_time(book, names, frame) -> None:
     names.user_frame = lambda address: make_frame(JIT, "perf-map", "recompiled")
     after = book.resolve({1: user_chain(10)}, set())[1]
     assert [frame.name for frame in after.frames] == ["recompiled"]
-    assert set(told(book)[0]) == {before.id, after.id}
+    assert set(reported(book)[0]) == {before.id, after.id}
 
 
 def test_an_unknown_program_has_the_kernel_part_alone(book) -> None:
@@ -149,7 +149,7 @@ def test_what_is_in_use_outlives_generations_and_the_rest_goes(book, monkeypatch
     assert book.find(1000) is None, "not used for two generations"
 
 
-def test_forgetting_names_everything_anew(book, names) -> None:
+def test_forgetting_names_everything_again(book, names) -> None:
     book.resolve({1: kernel_chain(5, 1)}, set())
     book.forget()
     assert book.find(1) is None

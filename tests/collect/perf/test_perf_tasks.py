@@ -297,7 +297,7 @@ steps = st.lists(
 @given(steps, st.data())
 @settings(max_examples=100, deadline=None)
 def test_never_another_program_or_name(tmp_path_factory, history, data) -> None:
-    """Any history of forks, execs, mappings and ends, written into any of three rings: what is told of any moment is
+    """Any history of forks, execs, mappings and ends, written into any of three rings: what is reported any moment is
     what was, or nothing."""
     node = FakeProcesses(tmp_path_factory.mktemp("proc"))
     node.lives(100, "root", "/bin/root")

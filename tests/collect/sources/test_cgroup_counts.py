@@ -104,7 +104,7 @@ def test_a_count_that_cannot_be_right_is_unknown(node: FakeNode) -> None:
     assert rows_of(CgroupSource(node.host).read(tick(0))) == [("memory", "", 2, None, None)]
 
 
-def test_a_part_of_the_hierarchy_tells_no_dying(node: FakeNode) -> None:
+def test_a_part_of_the_hierarchy_reports_no_dying(node: FakeNode) -> None:
     v1_node(node, 500, ["a"])
     (node.host.sys / "fs/cgroup/memory/release_agent").unlink()
     source = CgroupSource(node.host)
@@ -135,7 +135,7 @@ def test_a_large_tree_takes_several_ticks(node: FakeNode, monkeypatch: pytest.Mo
         second += 1
         rows = [row for row in rows_of(source.read(tick(second))) if row[3] is not None]
     assert second > 3
-    # Nothing came or went meanwhile, as far as the kernel's count tells.
+    # Nothing came or went meanwhile, as far as the kernel's count reports.
     assert rows == [("memory", "", 405, 401, 4)]
     # Under way in a walk, the kernel's count moves: the two are of different moments.
     (root / "late").mkdir()
@@ -280,7 +280,7 @@ def lab(steady_costs: None):
 
 
 def assert_counted(source: CgroupSource, root: Path, second: int) -> None:
-    """As many as a plain walk finds, in a moment in which nobody else made or removed any."""
+    """As many as a plain walk finds, in a moment in which no other process made or removed any."""
     for look in range(10):
         before = sum(1 for _ in os.walk(root))
         (_, _, kernel, visible, dying), *_ = rows_of(source.read(tick(second + 10 * look)))

@@ -132,8 +132,8 @@ def test_without_either_the_numbers_of_directories_have_to_do(monkeypatch) -> No
     sources = assemble.open_sources(Host(), 97, None)
     sources.close()
     assert sources.traced is None
-    told = [missing for missing in sources.missing if missing.source == "cgroup-events"]
-    assert len(told) == 1 and isinstance(told[0], MissingSource)
+    reported = [missing for missing in sources.missing if missing.source == "cgroup-events"]
+    assert len(reported) == 1 and isinstance(reported[0], MissingSource)
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_run_queue_wait(node: FakeNode) -> None:
     assert list(rows["switches"]) == [2, None]
 
 
-def test_no_schedstat_is_told(node: FakeNode) -> None:
+def test_no_schedstat_is_reported(node: FakeNode) -> None:
     rows = read_twice(node, {0: times()}, {0: times(idle=100)})
     assert "wait_ns" not in rows
     assert "CONFIG_SCHEDSTATS" in CpuSource(node.host).missing[0].remedy

@@ -1,4 +1,4 @@
-"""Docker's stream of events: read without waiting, told with names, found again when the daemon comes back."""
+"""Docker's stream of events: read without waiting, reported with names, found again when the daemon comes back."""
 
 import json
 import socket
@@ -63,7 +63,7 @@ def connected(daemon: Daemon, tmp_path: Path) -> DockerEventSource:
     return source
 
 
-def test_starts_and_ends_are_told_with_names_at_their_own_time(daemon: Daemon, tmp_path: Path) -> None:
+def test_starts_and_ends_are_reported_with_names_at_their_own_time(daemon: Daemon, tmp_path: Path) -> None:
     source = connected(daemon, tmp_path)
     daemon.say("/events", b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n")
     whole = event("start", WALL + NANOS * 3 // 2) + event("die", WALL + NANOS * 17 // 10, exitCode="3")
@@ -81,7 +81,7 @@ def test_starts_and_ends_are_told_with_names_at_their_own_time(daemon: Daemon, t
     source.close()
 
 
-def test_containers_that_run_already_are_told_once(daemon: Daemon, tmp_path: Path) -> None:
+def test_containers_that_run_already_are_reported_once(daemon: Daemon, tmp_path: Path) -> None:
     source = connected(daemon, tmp_path)
     listed = json.dumps([{"Id": NUMBER, "Names": ["/steady"], "Image": "web:2"}]).encode()
     daemon.say("/containers/json", b"HTTP/1.0 200 OK\r\n\r\n" + listed)

@@ -46,7 +46,7 @@ def test_v1(node: FakeNode) -> None:
     assert source.read(tick(2)) == {}
 
 
-def test_a_time_that_is_told_a_tick_after_its_throttling_is_kept(node: FakeNode) -> None:
+def test_a_time_that_is_reported_a_tick_after_its_throttling_is_kept(node: FakeNode) -> None:
     node.mounts("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu")
     v1_group(node, "limited", 50_000)
     source = ThrottlingSource(node.host)

@@ -18,9 +18,9 @@ def function_table(
     pointer: int = 8,
     quantum: int = 1,
     text: int = CODE_AT,
-    told: int | None = None,
+    reported: int | None = None,
 ) -> bytes:
-    """A table as the linker writes it. `told` is what the header says of where code starts, unless that is true."""
+    """A table as the linker writes it. `reported` is what the header says of where code starts, unless that is true."""
     word = "Q" if pointer == 8 else "I"
     entry = word if magic == GO_1_16 else "I"
     base = text if magic == GO_1_16 else 0
@@ -38,7 +38,7 @@ def function_table(
     header_size = 8 + 8 * pointer
     parts = [len(functions), 3]
     if magic != GO_1_16:
-        parts.append(text if told is None else told)
+        parts.append(text if reported is None else reported)
     after_names = header_size + len(names)
     parts += [header_size, after_names, after_names, after_names, after_names]
     header = struct.pack("<IHBB", magic, 0, quantum, pointer) + struct.pack(f"<{len(parts)}{word}", *parts)

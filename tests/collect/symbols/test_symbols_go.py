@@ -72,18 +72,18 @@ def test_every_form_of_the_table_is_read(tmp_path: Path, magic: int, machine: in
 
 
 def with_module(elf: Elf) -> None:
-    elf.add(".gopclntab", function_table(FUNCTIONS, told=0))
+    elf.add(".gopclntab", function_table(FUNCTIONS, reported=0))
     elf.add(".go.module", module_data(CODE_AT + STARTUP))
 
 
 def with_relocated_module(elf: Elf) -> None:
-    elf.add(".gopclntab", function_table(FUNCTIONS, told=0))
+    elf.add(".gopclntab", function_table(FUNCTIONS, reported=0))
     at = module_text_address(elf.add(".go.module", module_data(0)))
     elf.add(".rela.dyn", relocation(at - 8, 1) + relocation(at, CODE_AT + STARTUP) + relocation(at + 8, 2), RELA)
 
 
 def with_relocated_header(elf: Elf) -> None:
-    at = elf.add(".data.rel.ro.gopclntab", function_table(FUNCTIONS, told=0))
+    at = elf.add(".data.rel.ro.gopclntab", function_table(FUNCTIONS, reported=0))
     elf.add(".rela.dyn", relocation(at, 1) + relocation(at + 8 + 2 * 8, CODE_AT + STARTUP), RELA)
 
 
@@ -106,7 +106,7 @@ def test_functions_count_from_where_go_code_starts_not_from_where_code_starts(
 def test_without_a_word_about_where_go_code_starts_it_must_fill_the_section(tmp_path: Path) -> None:
     fitting, loose = Elf(GO_CODE + 1), Elf(STARTUP + GO_CODE + 1)
     for elf in (fitting, loose):
-        elf.add(".gopclntab", function_table(FUNCTIONS, told=0))
+        elf.add(".gopclntab", function_table(FUNCTIONS, reported=0))
     assert_all_named(write(tmp_path, fitting))
     assert names_at(write(tmp_path, loose), [CODE_OFFSET + 16]) == [f"program+0x{CODE_OFFSET + 16:x}"]
 

@@ -91,7 +91,7 @@ def test_what_is_no_function_keeps_its_address(tmp_path: Path, address: int) -> 
 
 
 @pytest.mark.parametrize(("restrict", "remedy"), [("1", "CAP_SYSLOG"), ("2", "kernel.kptr_restrict to 1")])
-def test_hidden_addresses_are_told_with_their_remedy(tmp_path: Path, restrict: str, remedy: str) -> None:
+def test_hidden_addresses_are_reported_with_their_remedy(tmp_path: Path, restrict: str, remedy: str) -> None:
     zeros = "0000000000000000 T _text\n0000000000000000 t do_work\n"
     symbolizer = Symbolizer(host_with(tmp_path, zeros, restrict))
     (frame,) = symbolizer.kernel(np.array([0xFFFFFFFF81000150], np.uint64))
@@ -101,7 +101,7 @@ def test_hidden_addresses_are_told_with_their_remedy(tmp_path: Path, restrict: s
     assert remedy in missing.remedy
 
 
-def test_a_kernel_without_kallsyms_is_told(tmp_path: Path) -> None:
+def test_a_kernel_without_kallsyms_is_reported(tmp_path: Path) -> None:
     symbolizer = Symbolizer(Host(proc=tmp_path))
     assert symbolizer.kernel(np.array([0xFFFFFFFF81000150], np.uint64))[0].name == "0xffffffff81000150"
     assert "CONFIG_KALLSYMS" in str(symbolizer.missing[0])

@@ -226,14 +226,14 @@ def test_real_files_agree_with_readelf(path: str) -> None:
     if not Path(path).exists():
         missing(path)
     dump = subprocess.run([need("readelf"), "--debug-dump=frames", path], capture_output=True, text=True, check=True)
-    told = [line.rpartition("pc=")[2].split("..") for line in dump.stdout.splitlines() if " FDE " in line]
+    reported = [line.rpartition("pc=")[2].split("..") for line in dump.stdout.splitlines() if " FDE " in line]
     content = Path(path).read_bytes()
 
     def read(offset: int, size: int) -> bytes:
         return content[offset : offset + size]
 
     starts, ends = read_outlines(ElfFile(read), read)
-    assert sorted((int(start, 16), int(end, 16)) for start, end in told) == list(
+    assert sorted((int(start, 16), int(end, 16)) for start, end in reported) == list(
         zip(starts.tolist(), ends.tolist(), strict=True)
     )
 

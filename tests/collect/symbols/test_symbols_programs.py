@@ -89,13 +89,13 @@ def test_a_debug_file_is_reached_also_when_the_process_by_which_it_was_found_is_
     subprocess.run([need("strip"), program], check=True)
     subprocess.run([need("objcopy"), f"--add-gnu-debuglink={debug}", program], check=True)
     symbolizer = Symbolizer(Host())
-    told = []
+    reported = []
     for name in ("alpha", "hidden_beta"):
         with running(program) as run:
             space = AddressSpace.from_proc(Host(), run.pid)
             assert space is not None
-            told += symbolizer.user(space, np.array([run.addresses[name]], np.uint64))
-    assert [frame.name for frame in told] == ["alpha", "hidden_beta"]
+            reported += symbolizer.user(space, np.array([run.addresses[name]], np.uint64))
+    assert [frame.name for frame in reported] == ["alpha", "hidden_beta"]
 
 
 @pytest.mark.root
@@ -198,9 +198,9 @@ def test_a_process_that_is_gone_is_named_only_by_the_very_same_file(compile_c: C
     major, minor = os.major(status.st_dev), os.minor(status.st_dev)
     gone = 2**22 + 1
     expected = {(status.st_ino, minor): "work", (status.st_ino + 1, minor): None, (status.st_ino, minor + 1): None}
-    for (inode, minor_told), name in expected.items():
+    for (inode, minor_reported), name in expected.items():
         space = AddressSpace(gone)
-        map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor_told, inode, 0, str(library))
+        map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor_reported, inode, 0, str(library))
         (frame,) = Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))
         assert frame.name == (name or f"libwork.so+0x{offset:x}")
 
@@ -216,10 +216,10 @@ def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> 
         missing("a filesystem with inode generations")
     offset = sizes_at(library, "work")
     status = library.stat()
-    for told, name in ((generation, "work"), (generation ^ 1, f"libwork.so+0x{offset:x}")):
+    for reported, name in ((generation, "work"), (generation ^ 1, f"libwork.so+0x{offset:x}")):
         space = AddressSpace(os.getpid())
         major, minor = os.major(status.st_dev), os.minor(status.st_dev)
-        map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor, status.st_ino, told, str(library))
+        map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor, status.st_ino, reported, str(library))
         assert Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))[0].name == name
 
 
@@ -336,10 +336,10 @@ def test_numbers_of_another_kind_need_the_word_of_the_living_process(compile_c: 
         assert mapping is not None
         key = mapping.file.key
         for shift, name in ((0, "alpha"), (1 << 24, None)):
-            told = AddressSpace(run.pid)
+            reported = AddressSpace(run.pid)
             start, end = mapping.start + shift, mapping.end + shift
-            map_file(told, start, end, mapping.offset, 0, 999, key.inode + 1, 0, key.path)
-            (frame,) = Symbolizer(Host()).user(told, np.array([run.addresses["alpha"] + shift], np.uint64))
+            map_file(reported, start, end, mapping.offset, 0, 999, key.inode + 1, 0, key.path)
+            (frame,) = Symbolizer(Host()).user(reported, np.array([run.addresses["alpha"] + shift], np.uint64))
             offset = run.addresses["alpha"] - mapping.start + mapping.offset
             assert frame.name == (name or f"program+0x{offset:x}")
 

@@ -6,7 +6,7 @@ from exhume.collect.systemd.journal import age_pattern
 
 
 @pytest.mark.parametrize(
-    ("lasted", "told"),
+    ("lasted", "reported"),
     [
         ([], ""),
         ([1.0, 2.0], ""),
@@ -18,5 +18,5 @@ from exhume.collect.systemd.journal import age_pattern
         ),
     ],
 )
-def test_runs_in_words(lasted: list[float], told: str) -> None:
-    assert age_pattern(lasted) == told
+def test_runs_as_text(lasted: list[float], reported: str) -> None:
+    assert age_pattern(lasted) == reported

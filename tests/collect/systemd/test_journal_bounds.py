@@ -1,4 +1,4 @@
-"""A journal that says too much, too slowly, or nonsense: what is known is told, and what is not is said."""
+"""A journal that says too much, too slowly, or nonsense: what is known is reported, and what is not is said."""
 
 import json
 import os
@@ -28,17 +28,17 @@ def line(seconds_ago: float, **more: str) -> str:
 
 def test_without_the_program_the_past_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    told = read_journal(NodeRoot(), 1)
-    assert told.blind_spots == ["the past of units is not known: journalctl is not installed here"]
-    assert told.history("x.service") is None
+    reported = read_journal(NodeRoot(), 1)
+    assert reported.blind_spots == ["the past of units is not known: journalctl is not installed here"]
+    assert reported.history("x.service") is None
     assert unit_log(NodeRoot(), "x.service") == ()
 
 
 def test_an_empty_journal_is_not_a_good_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journalctl(tmp_path, monkeypatch, "echo 'No journal files were opened due to insufficient permissions.' >&2")
-    told = read_journal(NodeRoot(), 1)
-    assert "insufficient permissions" in told.blind_spots[0]
-    assert told.history("x.service") is None
+    reported = read_journal(NodeRoot(), 1)
+    assert "insufficient permissions" in reported.blind_spots[0]
+    assert reported.history("x.service") is None
 
 
 def test_one_that_does_not_end_is_cut_and_the_hours_are_those_that_were_read(
@@ -57,12 +57,12 @@ def test_one_that_does_not_end_is_cut_and_the_hours_are_those_that_were_read(
         (tmp_path / "first").write_text(line(7200) + "\n")
         monkeypatch.setattr(journal, "_PATIENCE_S", patience_s)
         began = time.monotonic()
-        told = read_journal(NodeRoot(), 24)
-        took_s, past = time.monotonic() - began, told.history("x.service")
+        reported = read_journal(NodeRoot(), 24)
+        took_s, past = time.monotonic() - began, reported.history("x.service")
         if past is not None and past.failures == 30:
             break
     assert took_s < 60
-    assert "too much in the journal" in told.blind_spots[0]
+    assert "too much in the journal" in reported.blind_spots[0]
     assert past is not None
     assert past.failures == 30
     assert past.hours == pytest.approx(0.5, abs=0.02)
@@ -84,7 +84,7 @@ def test_lines_that_are_no_text_or_too_long(tmp_path: Path, monkeypatch: pytest.
     rows = [json.dumps({"__REALTIME_TIMESTAMP": stamp, "MESSAGE": each}) for each in messages]
     (tmp_path / "lines").write_text("\n".join(rows) + "\n")
     journalctl(tmp_path, monkeypatch, f"cat {tmp_path}/lines")
-    told = unit_log(NodeRoot(), "x.service")
-    assert told[0] == "\ufffdhi"
-    assert len(told[1]) == 500
-    assert told[2:] == ("", "first", "\x1b[31mred")
+    reported = unit_log(NodeRoot(), "x.service")
+    assert reported[0] == "\ufffdhi"
+    assert len(reported[1]) == 500
+    assert reported[2:] == ("", "first", "\x1b[31mred")

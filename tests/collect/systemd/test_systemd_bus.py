@@ -30,7 +30,7 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 @pytest.fixture
 def bus_path(tmp_path: Path) -> Iterator[Path]:
-    """A real bus of our own, on which nobody offers anything."""
+    """A real bus of our own, on which no service is."""
     path = tmp_path / "run/dbus/system_bus_socket"
     path.parent.mkdir(parents=True)
     config = tmp_path / "bus.conf"
@@ -50,7 +50,7 @@ def bus_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Iterator[Path]:
-    """Somebody listens there, and never says a word."""
+    """A server that accepts connections and never answers."""
     path = tmp_path / "run/dbus/system_bus_socket"
     path.parent.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as listening:
@@ -120,7 +120,7 @@ def test_answers_come_in_the_order_of_the_questions(bus_path: Path) -> None:
 @pytest.mark.root
 @pytest.mark.needs("unshare")
 def test_who_has_other_numbers_for_users_is_let_in_too(bus_path: Path) -> None:
-    """A container with users of its own doesn't know its number outside, but the kernel tells the bus."""
+    """A container with users of its own doesn't know its number outside, but the kernel reports the bus."""
     words = "import os, sys; from pathlib import Path; from exhume.collect.systemd.bus import Bus; assert os.getuid()"
     connect = [sys.executable, "-c", f"{words}; Bus(Path({os.fspath(bus_path)!r})).close()"]
     done = subprocess.run(["unshare", "--user", *connect], capture_output=True, text=True, check=False)

@@ -22,7 +22,7 @@ from tests.system.zombies.own_docker import until
 
 from exhume.collect.containers.cri_client import Cri, CriError
 
-# A limited machine lets nobody lower a score.
+# A limited machine lets no process lower a score.
 _CONFIG = """
 version = 2
 root = "{work}/root"
@@ -115,9 +115,9 @@ class OwnContainerd:
     def import_busybox(self) -> None:
         archive = self.work / "image.tar"
         _pack(archive, self.image)
-        words = ["ctr", "-a", str(self.socket), "-n", "k8s.io", "images", "import"]
-        words += ["--snapshotter", "native", str(archive)]
-        done = subprocess.run(words, env=self.environment, capture_output=True, timeout=PATIENCE_S, check=False)
+        args = ["ctr", "-a", str(self.socket), "-n", "k8s.io", "images", "import"]
+        args += ["--snapshotter", "native", str(archive)]
+        done = subprocess.run(args, env=self.environment, capture_output=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0, done.stderr
 
     @property
@@ -146,7 +146,7 @@ _KNOWN: dict[Path, dict[str, Any]] = {}
 
 
 def messages_of(proto: Path, work: Path) -> dict[str, Any]:
-    """The classes of the messages that a file describes, compiled anew."""
+    """The classes of the messages that a file describes, compiled again."""
     from google.protobuf import descriptor_pool, message_factory
 
     if proto not in _KNOWN:
@@ -178,8 +178,8 @@ def own_containerd(image: str, off: tuple[str, ...] = ()) -> Iterator[OwnContain
     (work / "config.toml").write_text(_CONFIG.format(work=work, image=image, off=json.dumps(off)))
     elsewhere = [path for path in map(Path, ("/run/containerd/s", "/run/containerd")) if not path.exists()]
     with (work / "log").open("wb") as log:
-        words = [need("containerd"), "-c", str(work / "config.toml")]
-        daemon = subprocess.Popen(words, env=own.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        args = [need("containerd"), "-c", str(work / "config.toml")]
+        daemon = subprocess.Popen(args, env=own.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         # Its CRI is not ready as soon as the rest is.
         ready = own.socket.exists if off else own.speaks_cri

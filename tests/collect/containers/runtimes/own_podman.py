@@ -25,9 +25,9 @@ class OwnPodman:
     socket: Path
     cgroup: str
 
-    def __call__(self, *words: str) -> str:
+    def __call__(self, *args: str) -> str:
         done = subprocess.run(
-            [*self.program, *words],
+            [*self.program, *args],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -68,9 +68,9 @@ def own_podman() -> Iterator[OwnPodman]:
     """A Podman that leaves nothing behind."""
     work = Path(tempfile.mkdtemp(prefix="exhume-podman-", dir="/var/tmp"))
     podman = OwnPodman(work, work / "podman.sock", work.name)
-    words = [*podman.program, "system", "service", "-t", "0", f"unix://{podman.socket}"]
+    args = [*podman.program, "system", "service", "-t", "0", f"unix://{podman.socket}"]
     with (work / "service.log").open("wb") as log:
-        service = subprocess.Popen(words, env=podman.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        service = subprocess.Popen(args, env=podman.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         until("podman answers", lambda: service.poll() is not None or _answers(podman.socket), PATIENCE_S)
         assert service.poll() is None, (work / "service.log").read_text()

@@ -17,7 +17,7 @@ PATIENCE_S = 60
 IMAGE = "plain.test/tools:3"
 # Says something on both of its outputs, then fails.
 COMPLAINT = "echo no credentials; echo giving up >&2; exit 7"
-# Ends by itself once it is asked to, and says when it is ready for that: whoever is asked before it listens hears
+# Ends by itself once it is asked to, and says when it is ready for that: one that is asked before it listens hears
 # nothing.
 READY = "ready"
 _NANOS = 10**9
@@ -57,12 +57,12 @@ def assert_rate(history: History, restarts: int, first: int) -> None:
 
 
 def at_work(directory: Path) -> list[Path]:
-    """The processes that were started with this directory in their words."""
+    """The processes that were started with this directory in their args."""
     found = []
-    for words in Path("/proc").glob("[0-9]*/cmdline"):
+    for args in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if os.fsencode(directory) in words.read_bytes():
-                found.append(words.parent)
+            if os.fsencode(directory) in args.read_bytes():
+                found.append(args.parent)
     return found
 
 

@@ -17,14 +17,14 @@ PROGRAM = "import sys; from exhume.cli.main import run; sys.exit(run())"
 pytestmark = pytest.mark.root
 
 
-def exhume(docker: OwnDocker, *words: str) -> subprocess.CompletedProcess[str]:
+def exhume(docker: OwnDocker, *args: str) -> subprocess.CompletedProcess[str]:
     surroundings = {**os.environ, "PYTHONPATH": str(SOURCE), "DOCKER_HOST": f"unix://{docker.socket}"}
-    program = [sys.executable, "-c", PROGRAM, "audit", *words]
+    program = [sys.executable, "-c", PROGRAM, "audit", *args]
     return subprocess.run(program, capture_output=True, text=True, env=surroundings, check=False)
 
 
 @pytest.fixture(scope="module")
-def told(docker: OwnDocker, docker_containers: Containers) -> dict[str, dict[str, Any]]:
+def reported(docker: OwnDocker, docker_containers: Containers) -> dict[str, dict[str, Any]]:
     """What the audit says of each container, once one of them has crashed often enough."""
 
     def crashes() -> bool:
@@ -38,25 +38,25 @@ def told(docker: OwnDocker, docker_containers: Containers) -> dict[str, dict[str
     return {each["key"]: each for each in shape["services"] if each["manager"] == "docker"}
 
 
-def test_the_one_that_crashes_is_told_with_its_reason(told: dict[str, dict[str, Any]]) -> None:
-    loop = told["docker:wobbly_heron.9"]
+def test_the_one_that_crashes_is_reported_with_its_reason(reported: dict[str, dict[str, Any]]) -> None:
+    loop = reported["docker:wobbly_heron.9"]
     assert loop["traits"] == ["crash-loop"] and loop["troubled"]
     assert "code 7" in loop["explained"][0] and "has no credentials" in loop["explained"][-1]
     assert loop["history"]["failures"] >= 3 and loop["history"]["success_rate"] < 0.5
-    # Somebody made it here: that it never worked is not enough to call it useless.
+    # It was made here by a person: that it never worked is not enough to call it useless.
     assert loop["need"]["needed"] == "unknown" and loop["next"] == "exhume fix plan docker:wobbly_heron.9"
 
 
-def test_the_others_are_not_in_trouble(told: dict[str, dict[str, Any]]) -> None:
+def test_the_others_are_not_in_trouble(reported: dict[str, dict[str, Any]]) -> None:
     for name in ("docker:quiet-neighbour", "docker:done_and-gone"):
-        assert not told[name]["troubled"], told[name]
-    steady = told["docker:quiet-neighbour"]
+        assert not reported[name]["troubled"], reported[name]
+    steady = reported["docker:quiet-neighbour"]
     assert steady["costs"]["memory_bytes"] > 0
     # That it works is known once it did for a minute.
     assert steady["need"]["needed"] == ("yes" if steady["age_seconds"] >= 60 else "unknown")
 
 
-def test_names_narrow_it_down_and_decide_the_exit_code(docker: OwnDocker, told: dict[str, dict[str, Any]]) -> None:
+def test_names_narrow_it_down_and_decide_the_exit_code(docker: OwnDocker, reported: dict[str, dict[str, Any]]) -> None:
     assert exhume(docker, "quiet-neighbour").returncode == 0
     said = exhume(docker, "docker:wobbly_heron.9")
     assert said.returncode == 1 and "CRASH LOOP" in said.stdout.splitlines()[0]

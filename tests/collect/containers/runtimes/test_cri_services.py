@@ -61,20 +61,20 @@ def ended(containerd: OwnContainerd, container: str) -> None:
 
 @pytest.fixture(scope="module")
 def crashing(containerd: OwnContainerd) -> list[str]:
-    """What is left of a container that crashed some times, with one that is well beside it; the ids, oldest first."""
+    """What is left of a container that crashed some times, with one that is well next to it; the ids, oldest first."""
     pod = containerd.run_pod("web-5d78c9869d-abcde", "uid-1", LABELS, {})
     containerd.start(pod, "steady", "exec busybox sleep 600", 0)
     kept: list[str] = []
     for attempt in range(CRASHES):
         kept.append(containerd.start(pod, "web", f"busybox sleep 0.1; {COMPLAINT}", attempt))
         ended(containerd, kept[-1])
-        # As kubelet does, which keeps the last one beside the present one.
+        # As kubelet does, which keeps the last one next to the present one.
         if len(kept) > 2:
             containerd.remove(kept.pop(0))
     return kept
 
 
-def test_one_that_crashes_for_ever_is_one_service_with_its_words(
+def test_one_that_crashes_for_ever_is_one_service_with_its_output(
     containerd: OwnContainerd, crashing: list[str]
 ) -> None:
     web = look(containerd)["shop/web-5d78c9869d-abcde/web"]
@@ -101,7 +101,9 @@ def test_its_restarts_are_counted_by_the_number_of_its_attempts(containerd: OwnC
     assert cri_restarts([], "shop/web-5d78c9869d-abcde/web") == 0
 
 
-def test_one_that_is_well_is_told_with_its_process_and_cgroup(containerd: OwnContainerd, crashing: list[str]) -> None:
+def test_one_that_is_well_is_reported_with_its_process_and_cgroup(
+    containerd: OwnContainerd, crashing: list[str]
+) -> None:
     since = time.time_ns()
     steady = look(containerd)["shop/web-5d78c9869d-abcde/steady"]
     assert (steady.state, steady.result, steady.restarts, steady.log) == ("running", "", 0, ())
@@ -145,7 +147,7 @@ def is_known_to_have_run_out_of_memory(containerd: OwnContainerd, pod: str, atte
     return True
 
 
-def test_a_static_pod_is_told_with_its_manifest(containerd: OwnContainerd, tmp_path: Path) -> None:
+def test_a_static_pod_is_reported_with_its_manifest(containerd: OwnContainerd, tmp_path: Path) -> None:
     pod = containerd.run_pod("pro-xy-node7", "uid-3", {}, STATIC)
     containerd.start(pod, "proxy", "exec busybox sleep 600", 0)
     kubelet, manifests = tmp_path / "var/lib/kubelet", tmp_path / "srv/pods"

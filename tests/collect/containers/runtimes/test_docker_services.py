@@ -49,12 +49,12 @@ class Looked:
 
 @pytest.fixture(scope="module")
 def looked(docker: OwnDocker, docker_containers: Containers) -> Looked:
-    """A look in which nothing happened: the engine tells one thing after the other."""
+    """A look in which nothing happened: the engine reports one thing after the other."""
     seen: list[Looked] = []
 
     def now() -> tuple[int, str]:
-        told = docker("inspect", "--format", "{{.RestartCount}} {{.State.StartedAt}}", docker_containers.crashing)
-        return int(told.split()[0]), told
+        reported = docker("inspect", "--format", "{{.RestartCount}} {{.State.StartedAt}}", docker_containers.crashing)
+        return int(reported.split()[0]), reported
 
     def still() -> bool:
         before, since = now(), time.time_ns()
@@ -68,7 +68,7 @@ def looked(docker: OwnDocker, docker_containers: Containers) -> Looked:
     return seen[-1]
 
 
-def test_one_that_crashes_for_ever_is_told_with_its_words(looked: Looked, docker_containers: Containers) -> None:
+def test_one_that_crashes_for_ever_is_reported_with_its_output(looked: Looked, docker_containers: Containers) -> None:
     crashing = looked.services[docker_containers.crashing]
     assert crashing.key == "docker:wobbly_heron.9" and crashing.image == IMAGE
     assert crashing.restart_policy == "always" and crashing.state in ("restarting", "running")
@@ -88,7 +88,7 @@ def test_one_that_crashes_for_ever_is_told_with_its_words(looked: Looked, docker
     assert history.age_pattern.startswith(("never a second old", "always a few seconds old"))
 
 
-def test_one_that_is_well_is_told_with_its_cgroup_and_owner(
+def test_one_that_is_well_is_reported_with_its_cgroup_and_owner(
     docker: OwnDocker, looked: Looked, docker_containers: Containers
 ) -> None:
     steady = looked.services[docker_containers.steady]
@@ -110,7 +110,7 @@ def test_one_that_did_its_work_is_not_taken_for_a_failure(looked: Looked, docker
     assert finished.history is not None and finished.history.success_rate == 1.0
 
 
-def test_the_ports_that_lead_to_one_are_told_also_while_it_is_down(docker: OwnDocker) -> None:
+def test_the_ports_that_lead_to_one_are_reported_also_while_it_is_down(docker: OwnDocker) -> None:
     number = docker("create", "-p", "127.0.0.1:2022:22", "-p", "5353:53/udp", IMAGE, "busybox", "true")
     assert look(docker)[number].published == DockerControl(docker.socket).published(number) == (2022,)
     docker("rm", number)
@@ -128,21 +128,21 @@ def test_one_that_was_stopped_did_not_fail(docker: OwnDocker) -> None:
 
 def test_one_that_ran_out_of_memory_says_so(docker: OwnDocker) -> None:
     greedy = "x=a; while :; do x=$x$x; done"
-    # An engine that hears of the end before it hears of the reason never tells the reason: then another has to.
+    # An engine that hears of the end before it hears of the reason never reports the reason: then another has to.
     for attempt in range(15):
         # What starts it needs some memory, too.
         number = docker.run(f"greedy-{attempt}", IMAGE, greedy, "--memory=32m", "--memory-swap=32m")
         until("it was killed", lambda: has_ended(docker, number), PATIENCE_S)  # noqa: B023
         engine_knows = docker("inspect", "--format", "{{.State.OOMKilled}}", number) == "true"
-        told = look(docker)[number].result
+        reported = look(docker)[number].result
         docker("rm", number)
         if engine_knows:
             break
     assert engine_knows
-    assert told == "oom-kill"
+    assert reported == "oom-kill"
 
 
-def test_one_that_can_not_start_tells_why(docker: OwnDocker) -> None:
+def test_one_that_can_not_start_reports_why(docker: OwnDocker) -> None:
     number = docker("create", "--name", "no-program", "--network", "none", IMAGE, "/bin/not-there")
     with pytest.raises(Exception, match="docker start"):
         docker("start", number)
@@ -158,7 +158,7 @@ def test_what_it_printed_on_a_terminal_is_read_as_well(docker: OwnDocker) -> Non
     docker("rm", number)
 
 
-def test_restarts_that_the_engine_forgot_are_told_by_its_count(
+def test_restarts_that_the_engine_forgot_are_reported_by_its_count(
     docker: OwnDocker, docker_containers: Containers
 ) -> None:
     engine = Engine(docker.socket)
@@ -204,8 +204,8 @@ def test_attempts_of_a_pod_are_one_service(docker: OwnDocker) -> None:
             "io.kubernetes.container.name": "web",
             "annotation.io.kubernetes.container.restartCount": str(attempt),
         }
-        words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
-        made[attempt] = docker.run(f"k8s_web_web-0_shop_7d0c_{attempt}", IMAGE, "exit 1", *words)
+        args = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
+        made[attempt] = docker.run(f"k8s_web_web-0_shop_7d0c_{attempt}", IMAGE, "exit 1", *args)
     seen = look(docker)
     assert [number in seen for number in made.values()] == [False, False, True]
     last = seen[made[2]]

@@ -38,7 +38,7 @@ def wait_for_the_moment_between_two_runs(podman: OwnPodman, container: str) -> N
             return
 
 
-def test_crashing_and_steady_are_told_apart(podman: OwnPodman) -> None:
+def test_crashing_and_steady_are_distinguished(podman: OwnPodman) -> None:
     slowly, began = f"busybox sleep 0.3; {COMPLAINT}", time.time_ns()
     number = podman.run("wobbly", IMAGE, slowly, "--restart", "always", "--label", "PODMAN_SYSTEMD_UNIT=wobbly.service")
     podman.run("steady", IMAGE, "exec busybox sleep 600")
