@@ -16,7 +16,6 @@ HEAD = 1024 // 8
 TAIL = 1032 // 8
 
 _IOC_ENABLE = 0x2400
-_IOC_DISABLE = 0x2401
 _IOC_PERIOD = 0x40082404
 _IOC_SET_OUTPUT = 0x2405
 
@@ -69,7 +68,7 @@ class Ring:
                 try:
                     self._map = mmap.mmap(fd, (1 + pages) * mmap.PAGESIZE)
                     break
-                except (PermissionError, OSError):
+                except OSError:
                     # Locked memory is limited: a smaller ring is better than none.
                     if pages <= 4:
                         raise
