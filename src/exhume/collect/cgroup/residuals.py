@@ -97,9 +97,9 @@ class _Reader:
             return None
         stat = parse_flat_keyed(content)
         if self.version == 1:
-            own = {key: stat.get(word, 0) for key, word in _V1.items()}
-            return own, {key: stat.get(b"total_" + word, own[key]) for key, word in _V1.items()}
-        total = {key: stat.get(word, 0) for key, word in _V2.items()}
+            own = {key: stat.get(kernel_name, 0) for key, kernel_name in _V1.items()}
+            return own, {key: stat.get(b"total_" + kernel_name, own[key]) for key, kernel_name in _V1.items()}
+        total = {key: stat.get(kernel_name, 0) for key, kernel_name in _V2.items()}
         swap = ProcFile(self.directory(name) / "memory.swap.current").read_or_none() or b""
         total["swap"] = int(swap) if swap.strip().isdigit() else 0
         return dict.fromkeys(total, 0), total

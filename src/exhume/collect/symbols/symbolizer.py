@@ -158,7 +158,7 @@ class Symbolizer:
 
 
 def _look_at_others(host: Host) -> MissingSource | None:
-    """Whether the maps and files of everybody's processes can be read. No single process can stand for all (some are
+    """Whether the maps and files of all users' processes can be read. No single process can stand for all (some are
     closed even to root), so the capability is looked at."""
     try:
         effective = status_mask((host.proc / "self/status").read_bytes(), b"CapEff")
