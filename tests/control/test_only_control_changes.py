@@ -45,7 +45,7 @@ ALLOWED = {
     ("model", "priority.py"): ({"write"}, "the autogroup of this process"),
     ("store", "*"): ({"write", "remove"}, "the recording is its own"),
     ("store", "seal_process.py"): ({"kill"}, "its own worker process"),
-    ("collect", "tracepoints.py"): ({"write", "remove"}, "a tracing instance of the recorder's own"),
+    ("collect", "cgroup_trace.py"): ({"write", "remove"}, "a tracing instance of the recorder's own"),
     ("collect", "systemctl.py"): ({"kill"}, "journalctl and systemctl show, as its children"),
     ("cli", "page.py"): ({"kill"}, "itself"),
     ("cli", "*"): ({"write"}, "files that the user names for the output"),
