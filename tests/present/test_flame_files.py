@@ -8,42 +8,16 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.present.profiles import profile, random_profile
+from tests.store.profiles import hostile_rows, profile, random_profile, trees
 
-from exhume.present.flame import FlameCaption, build_tree
+from exhume.present.flame import FlameCaption, largest_changes
 from exhume.present.flame_svg import render_svg
-from exhume.present.folded import folded_lines, render_folded
 from exhume.present.html.flame import MAX_FRAMES, flame_report
 from exhume.present.html.schemas import FlameReport
+from exhume.store.read.flame_tree import build_tree
 
 PAGE = FlameCaption("node <1> & co", "03:14:02 – 03:14:09", baseline="before", blind_spots=["4 samples lost"])
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "]]><script>alert(1)</script>",
-    "</script><script>alert(1)//",
-    "</title><g onload='alert(1)'>",
-    "<!-- -->",
-    "<!--data-->",
-    "\"quoted\" 'single' & more",
-    "a;b;c",
-    "two\nlines\r\nthree",
-    "nul\0 escape\x1b[31m",
-    "naïve λ 名前 \U0001f525",
-    "\ud800 lone",
-    "operator<<(std::ostream&)",
-    "\u2028separator",
-    "",
-]
 SVG = "{http://www.w3.org/2000/svg}"
-names = st.text(min_size=0, max_size=12) | st.sampled_from(HOSTILE)
-hostile_rows = st.dictionaries(
-    st.lists(names, min_size=1, max_size=4).map(tuple), st.integers(1, 9), min_size=1, max_size=8
-)
-
-
-def trees(rows):
-    return build_tree(profile(rows)), build_tree(profile(rows), profile({("other", *HOSTILE): 3}))
 
 
 class Elements(HTMLParser):
@@ -128,27 +102,6 @@ def test_a_report_of_seconds_is_small():
     assert len(html) < 1_000_000
 
 
-@settings(deadline=None)
-@given(hostile_rows)
-def test_folded_lines_can_be_taken_apart_again(rows):
-    current, difference = trees(rows)
-    total = 0
-    for line in folded_lines(current):
-        assert line.splitlines() == [line]
-        stack, weight = line.rsplit(" ", 1)
-        assert len(stack.split(";")) <= 4
-        total += int(weight)
-    assert total == current.weight[0]
-    sides = [line.rsplit(" ", 2)[1:] for line in folded_lines(difference)]
-    assert sum(int(now) for _, now in sides) == difference.weight[0]
-    assert sum(int(before) for before, _ in sides) == difference.base_weight[0]
-
-
-def test_folded_text_of_known_stacks():
-    tree = build_tree(profile({("python3", "main", "k:read"): 2, ("python3", "main"): 1}, weight_us=5))
-    assert sorted(render_folded(tree).splitlines()) == ["python3;main 5", "python3;main;read 10"]
-
-
 def test_frames_only_in_the_baseline_are_drawn_and_said():
     tree = build_tree(profile({("app", "stays"): 1}), profile({("app", "stays"): 1, ("app", "gone"): 1}))
     svg = render_svg(tree, PAGE)
@@ -173,3 +126,13 @@ def test_an_enormous_report_keeps_its_widest_frames_and_counts_the_others():
 def test_frames_too_thin_to_draw_are_counted():
     rows = {("app", "wide"): 1_000_000, ("app", "thin"): 1}
     assert "1 frame too thin to draw" in render_svg(build_tree(profile(rows)), PAGE)
+
+
+def test_the_largest_changes_are_named_with_both_sides():
+    lines = largest_changes(
+        build_tree(profile({("a", "f"): 90, ("a", "g"): 10}), profile({("a", "f"): 10, ("a", "g"): 90}))
+    )
+    assert len(lines) == 2
+    assert "f: 10.0% -> 90.0%" in lines[0]
+    assert "+80.00 points" in lines[0]
+    assert largest_changes(build_tree(profile({("a", "f"): 1}))) == []

@@ -8,8 +8,9 @@ from html import escape
 import numpy as np
 
 from exhume.model.text import count, percent, points
-from exhume.present.flame import COMM_KIND, NODE_STATES, ROOT_KIND, FlameCaption, FlameTree, Ints, cpu_time, shown_name
+from exhume.present.flame import FlameCaption, cpu_time, shown_name
 from exhume.present.palette import BY_NAME, GREW, SHRANK, STATES, UNCHANGED, blend
+from exhume.store.read.flame_tree import COMM_KIND, NODE_STATES, ROOT_KIND, FlameTree, Ints
 
 WIDTH, MARGIN, ROW, HEADER, FOOTER = 1200, 10, 17, 78, 28
 CHARACTER = 6.65  # advance of the 11 px monospace face

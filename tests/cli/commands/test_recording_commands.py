@@ -5,7 +5,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from tests.present.pprof_reader import read_pprof
+from tests.interop.pprof_reader import read_pprof
 
 from exhume.model.clock import NANOS
 from exhume.model.times import UTC, format_moment

@@ -2,10 +2,11 @@
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.present.profiles import profile, random_profile
+from tests.store.profiles import profile, random_profile
 
-from exhume.present.flame import FlameCaption, build_tree
+from exhume.present.flame import FlameCaption
 from exhume.present.html.flame import flame_report
+from exhume.store.read.flame_tree import build_tree
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -12,17 +12,17 @@ from exhume.cli import exit_codes
 from exhume.cli.args import add_recording_options, whole_number
 from exhume.cli.recording_args import RecordingView, parse_cpus
 from exhume.cli.terminal import activity, say, suggest
+from exhume.interop.folded import render_folded
+from exhume.interop.pprof import render_pprof
+from exhume.interop.speedscope import render_speedscope
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.text import listing
 from exhume.model.times import format_moment
 from exhume.model.window import Window
-from exhume.present.differential import largest_changes
-from exhume.present.flame import FlameCaption, FlameTree, build_tree
+from exhume.present.flame import FlameCaption, largest_changes
 from exhume.present.flame_svg import render_svg
-from exhume.present.folded import render_folded
 from exhume.present.html.flame import flame_report
-from exhume.present.pprof import render_pprof
-from exhume.present.speedscope import render_speedscope
+from exhume.store.read.flame_tree import FlameTree, build_tree
 from exhume.store.read.profile import ProfileFilter
 
 STACKS = "stacks"  # the source of samples

@@ -15,11 +15,12 @@ from exhume.present.cores import Axis, axis_for, grid_on
 from exhume.present.diagnosis_json import diagnosis_page_json
 from exhume.present.diagnosis_view import focus_text, span_text
 from exhume.present.events_view import visible
-from exhume.present.flame import FlameCaption, build_tree
+from exhume.present.flame import FlameCaption
 from exhume.present.html.flame import flame_data
 from exhume.present.html.template import render
 from exhume.store.read.core_grid import GAP, STATES, CoreGrid
 from exhume.store.read.events import EventView
+from exhume.store.read.flame_tree import build_tree
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from exhume.model.clock import MILLIS
 from exhume.model.window import Window
-from exhume.present.differential import largest_changes
 from exhume.present.events_view import visible
-from exhume.present.flame import NODE_STATES, FlameCaption, FlameTree, Ints, shown_name
+from exhume.present.flame import FlameCaption, largest_changes, shown_name
 from exhume.present.html.template import render
+from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints
 
 # A report has to be small enough for a ticket: beyond this many frames, the thinnest are left out and counted.
 MAX_FRAMES = 20_000

@@ -2,17 +2,18 @@
 
 from datetime import UTC
 
+from exhume.interop.folded import render_folded
+from exhume.interop.pprof import render_pprof
+from exhume.interop.speedscope import render_speedscope
 from exhume.model.times import format_moment
 from exhume.model.window import Window
-from exhume.present.flame import FlameCaption, FlameTree
+from exhume.present.flame import FlameCaption
 from exhume.present.flame_svg import render_svg
-from exhume.present.folded import render_folded
 from exhume.present.html.flame import flame_report
-from exhume.present.pprof import render_pprof
-from exhume.present.speedscope import render_speedscope
 from exhume.present.web.params import Format
 from exhume.present.web.query import BoundQuery
 from exhume.present.web.reply import Reply
+from exhume.store.read.flame_tree import FlameTree
 from exhume.store.read.profile import StackProfile
 
 # The suffix and the media type of each.

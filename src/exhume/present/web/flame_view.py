@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from exhume.present.flame import FlameTree, Labels
+from exhume.store.read.flame_tree import FlameTree, Labels
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

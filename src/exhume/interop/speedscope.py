@@ -2,7 +2,7 @@
 
 import json
 
-from exhume.present.flame import FlameTree
+from exhume.store.read.flame_tree import FlameTree
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

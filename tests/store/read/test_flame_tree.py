@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.present.profiles import profile, random_profile
+from tests.store.profiles import profile, random_profile
 
-from exhume.present.differential import largest_changes
-from exhume.present.flame import NODE_STATES, build_tree
+from exhume.store.read.flame_tree import NODE_STATES, build_tree
 
 paths = st.tuples(
     st.sampled_from(["python3", "python", "kubelet"]),
@@ -108,7 +107,7 @@ def test_a_difference_with_one_empty_side(empty):
     assert tree.delta.tolist() == [1.0 if empty == "baseline" else -1.0] * 3
 
 
-def test_work_below_a_softirq_is_told_from_the_work_it_interrupted():
+def test_work_below_a_softirq_differs_from_the_work_it_interrupted():
     path = ("app", "main", "k:asm_common_interrupt", "k:handle_softirqs", "k:net_rx_action")
     tree = build_tree(profile({path: 1, ("app", "main", "k:net_rx_action"): 1}))
     states = {
@@ -117,16 +116,6 @@ def test_work_below_a_softirq_is_told_from_the_work_it_interrupted():
     assert states == {("k:handle_softirqs",): "softirq", ("k:net_rx_action",): "softirq"}
     shallow = nodes_by_path(tree)["app", "main", "k:net_rx_action"]
     assert NODE_STATES[tree.state[shallow]] == "system"
-
-
-def test_the_largest_changes_are_named_with_both_sides():
-    lines = largest_changes(
-        build_tree(profile({("a", "f"): 90, ("a", "g"): 10}), profile({("a", "f"): 10, ("a", "g"): 90}))
-    )
-    assert len(lines) == 2
-    assert "f: 10.0% -> 90.0%" in lines[0]
-    assert "+80.00 points" in lines[0]
-    assert largest_changes(build_tree(profile({("a", "f"): 1}))) == []
 
 
 def test_a_large_profile_is_merged_whole():

@@ -8,7 +8,7 @@ import gzip
 from collections.abc import Iterable
 
 from exhume.model.window import Window
-from exhume.present.flame import COMM_KIND, FlameTree
+from exhume.store.read.flame_tree import COMM_KIND, FlameTree
 
 # The fields of a profile.
 _SAMPLE_TYPE, _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING = 1, 2, 3, 4, 5, 6

@@ -5,13 +5,13 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.present.pprof_reader import read_pprof
-from tests.present.profiles import profile, random_profile
+from tests.interop.pprof_reader import read_pprof
+from tests.store.profiles import profile, random_profile
 
+from exhume.interop.pprof import render_pprof
+from exhume.interop.speedscope import SCHEMA, render_speedscope
 from exhume.model.window import Window
-from exhume.present.flame import build_tree
-from exhume.present.pprof import render_pprof
-from exhume.present.speedscope import SCHEMA, render_speedscope
+from exhume.store.read.flame_tree import build_tree
 
 WINDOW = Window(1_780_000_000_000_000_000, 1_780_000_007_500_000_000)
 KNOWN = {("python3", "main", "k:read"): 2, ("python3", "main"): 1, ("nginx", "main", "j:handler"): 4}

@@ -1,11 +1,34 @@
 """Profiles written by hand, for the tests of the flame graphs."""
 
 import numpy as np
+from hypothesis import strategies as st
 
+from exhume.store.read.flame_tree import FlameTree, build_tree
 from exhume.store.read.profile import StackProfile
 from exhume.store.read.stacks import FrameTable
 
 Frame = tuple[str, str, str]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "]]><script>alert(1)</script>",
+    "</script><script>alert(1)//",
+    "</title><g onload='alert(1)'>",
+    "<!-- -->",
+    "<!--data-->",
+    "\"quoted\" 'single' & more",
+    "a;b;c",
+    "two\nlines\r\nthree",
+    "nul\0 escape\x1b[31m",
+    "naïve λ 名前 \U0001f525",
+    "\ud800 lone",
+    "operator<<(std::ostream&)",
+    "\u2028separator",
+    "",
+]
+names = st.text(min_size=0, max_size=12) | st.sampled_from(HOSTILE)
+hostile_rows = st.dictionaries(
+    st.lists(names, min_size=1, max_size=4).map(tuple), st.integers(1, 9), min_size=1, max_size=8
+)
 
 
 def frame(text: str) -> Frame:
@@ -62,3 +85,8 @@ def random_profile(stacks: int, seed: int = 1, names: int = 900, comms: int = 40
         counts=counts,
         weights_us=counts * 10_309,
     )
+
+
+def trees(rows: dict[tuple[str, ...], int]) -> tuple[FlameTree, FlameTree]:
+    """The tree of stacks alone, and against a baseline of one stack with all hostile names."""
+    return build_tree(profile(rows)), build_tree(profile(rows), profile({("other", *HOSTILE): 3}))

@@ -6,7 +6,7 @@ carries both, baseline first, as difffolded.pl writes them.
 
 from collections.abc import Iterator
 
-from exhume.present.flame import FlameTree
+from exhume.store.read.flame_tree import FlameTree
 
 # What would end a frame or a line, or be taken for the weight.
 _SEPARATORS = str.maketrans({";": ":", **dict.fromkeys("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", " ")})

@@ -1,0 +1,1 @@
+"""Files of other tools: one module per format."""
