@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Wall
 from exhume.model.text import count
 from exhume.model.zombies import Census, HierarchyCensus
 
@@ -40,7 +40,7 @@ class Growth:
     seconds: float
     first: int
     last: int
-    since: int
+    since: Wall
     source: str
 
 

@@ -4,6 +4,8 @@ anything on this node needs it."""
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from exhume.model.clock import Wall
+
 AUDIT_VERSION = 1
 # The file by which a fix of exhume's holds a unit back, in the directory of that unit's drop-ins.
 OWN_DROP_IN = "90-exhume.conf"
@@ -89,7 +91,7 @@ class Exit:
     """One end of its main process: when (wall nanoseconds), with which code or signal. `command` is empty, or the
     setting of the unit (ExecStartPre …) whose command it was that ended so."""
 
-    at: int | None
+    at: Wall | None
     code: int | None = None
     signal: int | None = None
     command: str = ""
@@ -187,7 +189,7 @@ class Service:
     detail: str = ""
     result: str = ""
     pid: int | None = None
-    started: int | None = None
+    started: Wall | None = None
     age_s: float | None = None
     restarts: int | None = None
     restart_policy: str = ""
@@ -196,7 +198,7 @@ class Service:
     image: str | None = None
     pod: str | None = None
     owner: str = ""
-    created: int | None = None
+    created: Wall | None = None
     fragment: str | None = None
     drop_ins: tuple[str, ...] = ()
     # systemd's states of a unit file: enabled, disabled, static, masked …; and what its preset would make of it.
@@ -252,7 +254,7 @@ class Audit:
     """The whole answer; `services` has the worst first, `healthy` counts those that nothing is to be said of."""
 
     node: str
-    taken_at: int
+    taken_at: Wall
     services: tuple[Judged, ...] = ()
     healthy: int = 0
     managers: tuple[Manager, ...] = ()

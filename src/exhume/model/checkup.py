@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-CHECKUP_VERSION = 1
+CHECKUP_VERSION = 2
 
 
 class Level(StrEnum):

@@ -7,10 +7,13 @@ wall clock moves nothing that was recorded. Tests inject a clock of their own.
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 NANOS = 1_000_000_000
 MILLIS = 1_000_000
+# The type of fields that hold wall nanoseconds since the epoch.
+WALL = "wall"
+Wall = Annotated[int, WALL]
 # Two readings of a clock this near to each other are one moment; on a starved node the nearest of some are.
 _ONE_MOMENT_NS, _LOOKS = MILLIS // 20, 5
 

@@ -7,6 +7,8 @@ import shlex
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from exhume.model.clock import Wall
+
 DIAGNOSIS_VERSION = 1
 
 
@@ -45,8 +47,8 @@ class Evidence:
     column: str
     how: str
     value: float | int | str
-    since: int
-    until: int
+    since: Wall
+    until: Wall
     cpu: int | None = None
     match: tuple[tuple[str, str], ...] = ()
     functions: tuple[str, ...] = ()
@@ -95,7 +97,7 @@ class Link:
     its stable identifier, `entities` are the things that it names."""
 
     role: Role
-    at: int
+    at: Wall
     text: str
     evidence: tuple[Evidence, ...] = ()
     code: str = ""

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Wall
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Wall-clock nanoseconds [since, until). A window whose end is not after its start is empty, not an error."""
 
-    since: int
-    until: int
+    since: Wall
+    until: Wall
 
     @property
     def empty(self) -> bool:

@@ -7,12 +7,13 @@ from typing import Any
 
 from exhume.diagnose.audit.explain import exit_text, hours_text
 from exhume.diagnose.audit.traits import is_active, pace_per_hour
-from exhume.model.audit import AUDIT_VERSION, Audit, Costs, Exit, Judged, Manager, Needed, Origin, Service, Trait
+from exhume.model.audit import AUDIT_VERSION, Audit, Costs, History, Judged, Manager, Needed, Origin, Service, Trait
 from exhume.model.clock import NANOS
 from exhume.model.text import count, duration, size
 from exhume.model.times import format_moment
+from exhume.present.serializer import Shape, Shapes, to_json
 
-TRAIT_WORDS = {
+TRAIT_LABELS = {
     Trait.CRASH_LOOP: "crash loop",
     Trait.FLAPPING: "flapping",
     Trait.FAILED: "failed",
@@ -21,8 +22,8 @@ TRAIT_WORDS = {
     Trait.CONDITION_FAILED: "condition",
     Trait.DEFAULT_ON: "on by default",
 }
-NEED_WORDS = {Needed.NO: "not needed here", Needed.YES: "needed", Needed.UNKNOWN: "need unknown"}
-ORIGIN_WORDS = {
+NEED_LABELS = {Needed.NO: "not needed here", Needed.YES: "needed", Needed.UNKNOWN: "need unknown"}
+ORIGIN_LABELS = {
     Origin.IMAGE: "the base image",
     Origin.CONFIGURED: "configured since",
     Origin.RUNTIME: "made at run time",
@@ -152,7 +153,7 @@ def audit_json(audit: Audit, zone: tzinfo | None, *, everything: bool = False) -
         "node": audit.node,
         "taken_at": format_moment(audit.taken_at, zone),
         "sentence": headline(audit),
-        "managers": [str(each) for each in audit.managers],
+        "managers": to_json(audit.managers, zone),
         "audited": len(audit.services),
         "healthy": audit.healthy,
         "troubled": sum(each.troubled for each in audit.services),
@@ -162,118 +163,27 @@ def audit_json(audit: Audit, zone: tzinfo | None, *, everything: bool = False) -
 
 
 def _judged_json(judged: Judged, zone: tzinfo | None) -> dict[str, Any]:
-    agent = judged.agent
     return {
         "key": judged.service.key,
-        "traits": [str(trait) for trait in judged.traits],
+        **to_json(judged, zone, _SHAPES),
         "troubled": judged.troubled,
-        "explained": list(judged.explained),
-        "need": {"needed": str(judged.need.needed), "rule": judged.need.rule, "why": judged.need.why},
-        "provenance": {
-            "origin": str(judged.provenance.origin),
-            "why": judged.provenance.why,
-            "package": judged.provenance.package,
-            "enabled": judged.provenance.enabled,
-            "preset": judged.provenance.preset,
-        },
-        "agent": None
-        if agent is None
-        else {
-            "id": agent.id,
-            "title": agent.title,
-            "purpose": agent.purpose,
-            "needs": list(agent.needs),
-            "lacks": [{"what": lack.what, "seen": lack.seen} for lack in agent.lacks],
-            "protected": agent.protected,
-        },
         "look": look_command(judged) if judged.troubled else None,
         "next": plan_command(judged) if judged.troubled else None,
-        **_service_json(judged.service, zone),
+        **to_json(judged.service, zone, _SHAPES),
     }
 
 
-def _service_json(service: Service, zone: tzinfo | None) -> dict[str, Any]:
-    history, costs, wants = service.history, service.costs, service.wants
-    return {
-        "manager": str(service.manager),
-        "id": service.id,
-        "name": service.name,
-        "description": service.description,
-        "state": service.state,
-        "detail": service.detail,
-        "result": service.result,
-        "pid": service.pid,
-        "started": _moment(service.started, zone),
-        "age_seconds": service.age_s,
-        "restarts": service.restarts,
-        "restart_policy": service.restart_policy,
-        "last_exit": _exit_json(service.last_exit, zone),
-        "command": service.command,
-        "cgroup": service.cgroup,
-        "image": service.image,
-        "pod": service.pod,
-        "owner": service.owner,
-        "created": _moment(service.created, zone),
-        "unit_file": service.fragment,
-        "drop_ins": list(service.drop_ins),
-        "start_limit": service.start_limit,
-        "absent": list(service.absent),
-        "wants": {
-            "wanted_by": list(wants.wanted_by),
-            "required_by": list(wants.required_by),
-            "requires": list(wants.requires),
-            "after": list(wants.after),
-            "triggered_by": list(wants.triggered_by),
-            "restarted_by": list(wants.restarted_by),
-            "failed": list(wants.failed),
-            "triggers": list(wants.triggers),
-        },
-        "conditions": [
-            {
-                "name": each.name,
-                "parameter": each.parameter,
-                "held": each.held,
-                "trigger": each.trigger,
-                "negated": each.negated,
-            }
-            for each in service.conditions
-        ],
-        "history": None
-        if history is None
-        else {
-            "source": history.source,
-            "hours": history.hours,
-            "starts": history.starts,
-            "failures": history.failures,
-            "success_rate": history.success_rate,
-            "restarts_per_hour": history.restarts_per_hour,
-            "exits": [_exit_json(each, zone) for each in history.exits],
-            "age_pattern": history.age_pattern,
-            "last_result": history.last_result,
-        },
-        "costs": None
-        if costs is None
-        else {
-            "source": costs.source,
-            "seconds": costs.seconds,
-            "cpu_seconds": costs.cpu_seconds,
-            "memory_bytes": costs.memory_bytes,
-            "cgroups_made": costs.cgroups_made,
-            "cgroups_leaked": costs.cgroups_leaked,
-            "forks": costs.forks,
-        },
-        "log": list(service.log),
-    }
-
-
-def _exit_json(end: Exit | None, zone: tzinfo | None) -> dict[str, Any] | None:
-    if end is None:
-        return None
-    return {"at": _moment(end.at, zone), "code": end.code, "signal": end.signal, "command": end.command}
-
-
-def _moment(wall: int | None, zone: tzinfo | None) -> str | None:
-    return None if wall is None else format_moment(wall, zone)
+_SHAPES: Shapes = {
+    Judged: Shape(omit=("service",)),
+    Service: Shape(
+        omit=("enabled", "preset", "starts", "directory", "published"),
+        rename={"age_s": "age_seconds", "fragment": "unit_file"},
+    ),
+    History: Shape(
+        omit=("longest_s", "failing_s", "restarted_at"),
+        add=lambda history, _: {"success_rate": history.success_rate},
+    ),
+}
 
 
 def _of_interest(names: Sequence[str]) -> tuple[str, ...]:

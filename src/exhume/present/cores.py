@@ -1,4 +1,4 @@
-"""The view model of the heatmap: cores x time, with the worst cell named and the kernel log's marks beside it."""
+"""The view model of the heatmap: cores x time, with the worst cell named and the marks of the kernel log."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.model.clock import NANOS
-from exhume.model.times import format_moment
 from exhume.model.window import Window
 from exhume.present.events_view import event_json
+from exhume.present.serializer import Shape, to_json
 from exhume.store.read.core_grid import GAP, STATES, CoreGrid
 from exhume.store.read.events import EventView
 
@@ -47,7 +47,7 @@ class Worst:
 class CoreRow:
     """A line of the heatmap: one core, or several pooled into their maximum, with the core that was worst overall.
 
-    `dominant` is the state of the worst core of each cell, and `rank` tells how bad the worst cell of the line is."""
+    `dominant` is the state of the worst core of each cell, and `rank` is how bad the worst cell of the line is."""
 
     cpus: list[int]
     values: Values
@@ -177,19 +177,11 @@ def cores_json(
     return {
         "version": JSON_VERSION,
         "node": node,
-        "window": {"since": format_moment(grid.window.since, zone), "until": format_moment(grid.window.until, zone)},
+        "window": to_json(grid.window, zone),
         "measure": grid.measure,
         "cells": grid.cells,
         "cell_seconds": grid.cell_nanos / NANOS,
-        "worst": worst
-        and {
-            "since": format_moment(worst.window.since, zone),
-            "until": format_moment(worst.window.until, zone),
-            "cpu": worst.cpu,
-            "measure": worst.measure,
-            "state": worst.state,
-            "permille": worst.permille,
-        },
+        "worst": to_json(worst, zone, {Worst: Shape(omit=("window",), add=lambda each, _: to_json(each.window, zone))}),
         "cores": list(_cores(grid)),
         "marks": [event_json(mark, zone) for mark in marks],
     }

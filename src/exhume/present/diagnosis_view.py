@@ -1,23 +1,36 @@
-"""Texts of a diagnosis that the terminal, the page and the JSON share."""
+"""The view of a diagnosis: texts that the terminal, the page and the JSON share, and `exhume diagnose --json`."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
+from typing import Any
 
 from exhume.model.clock import NANOS
-from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Role, Severity, Verdict
+from exhume.model.finding import (
+    DIAGNOSIS_VERSION,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Link,
+    Remedy,
+    Role,
+    RuledOut,
+    Severity,
+    Verdict,
+)
 from exhume.model.text import duration, percent
 from exhume.model.times import format_clock, format_day, format_offset
 from exhume.model.window import Window
 from exhume.present.events_view import visible
+from exhume.present.serializer import Shape, Shapes, to_json
 
-ROLE_WORDS = {
+ROLE_LABELS = {
     Role.SYMPTOM: "symptom",
     Role.MECHANISM: "mechanism",
     Role.CULPRIT: "culprit",
     Role.ROOT_CAUSE: "root cause",
 }
-# What a confidence is called: the lowest number of each word.
-_SURE = ((0.9, "almost certain"), (0.75, "likely"), (0.5, "plausible"), (0.0, "possible"))
+# What a confidence is called: the lowest number of each label.
+_CONFIDENCES = ((0.9, "almost certain"), (0.75, "likely"), (0.5, "plausible"), (0.0, "possible"))
 _VERDICTS = {
     Verdict.STARVED: "work was starved",
     Verdict.DEGRADED: "work was slowed",
@@ -42,7 +55,7 @@ def verdict_text(diagnosis: Diagnosis) -> str:
 
 def confidence_text(confidence: float) -> str:
     """`0.92, almost certain`."""
-    return next(word for least, word in _SURE if confidence >= least)
+    return next(word for least, word in _CONFIDENCES if confidence >= least)
 
 
 def span_text(window: Window, zone: tzinfo | None) -> str:
@@ -73,7 +86,7 @@ def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
 
 
 def _together(text: str) -> str:
-    """Words that are not to be torn apart at the end of a line."""
+    """A text that is not broken at the end of a line."""
     return text.replace(" ", "\u00a0")
 
 
@@ -173,3 +186,41 @@ def remedy_notes(risk: str, reversible: bool) -> str:
 def shortened(text: str, width: int) -> str:
     """A text on one line of at most so many characters."""
     return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + "…"
+
+
+def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None, *, millis: bool = False) -> dict[str, Any]:
+    """The documented shape of `exhume diagnose --json`. With `millis`, as the page and the HTML report have it: every
+    time is there as milliseconds too."""
+    found: dict[str, Any] = to_json(diagnosis, zone, _SHAPES, millis=millis)
+    return {"version": DIAGNOSIS_VERSION, **found}
+
+
+def _diagnosis_keys(diagnosis: Diagnosis, _: tzinfo | None) -> dict[str, Any]:
+    baseline = Window(*diagnosis.baseline)
+    return {
+        "window": Window(*diagnosis.window),
+        "focus": Window(*diagnosis.focus),
+        "baseline": None if baseline.empty else baseline,
+        "sentence": verdict_text(diagnosis),
+        "blind_spots": [spot.text for spot in diagnosis.blind_spots],
+    }
+
+
+_SHAPES: Shapes = {
+    Diagnosis: Shape(add=_diagnosis_keys),
+    Finding: Shape(
+        add=lambda finding, _: {
+            "why_not_sure": [doubt.text for doubt in finding.doubts],
+            "doubts": [doubt.code for doubt in finding.doubts],
+        }
+    ),
+    Link: Shape(omit=("entities",)),
+    Evidence: Shape(
+        add=lambda evidence, zone: {"where": where_text(evidence, zone), "match": dict(evidence.match)},
+    ),
+    Remedy: Shape(
+        omit=("template", "names_target"),
+        add=lambda remedy, _: {"fix_target": remedy.fix_target, "command": remedy.command},
+    ),
+    RuledOut: Shape(add=lambda reason, _: {"values": dict(reason.values)}),
+}

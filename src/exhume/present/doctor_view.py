@@ -1,15 +1,16 @@
-"""A checkup as a whole: the counters, and what a few seconds of sampling gave. Its texts, and its JSON."""
+"""The view of a checkup: node counters and a few seconds of sampling, its verdict, and `exhume doctor --json`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
 from exhume.model.checkup import CHECKUP_VERSION, Check, Level
+from exhume.model.facts import MissingSource
 from exhume.model.finding import Diagnosis, Severity, Verdict
 from exhume.model.text import count
-from exhume.present.diagnosis_json import diagnosis_json
-from exhume.present.diagnosis_view import verdict_text
+from exhume.present.diagnosis_view import diagnosis_json, verdict_text
+from exhume.present.serializer import to_json
 
 _OF_SEVERITY = {Severity.CRITICAL: Level.BAD, Severity.WARNING: Level.LOOK, Severity.INFO: Level.WELL}
 _OF_VERDICT = {Verdict.STARVED: Level.BAD, Verdict.DEGRADED: Level.LOOK}
@@ -17,13 +18,13 @@ _OF_VERDICT = {Verdict.STARVED: Level.BAD, Verdict.DEGRADED: Level.LOOK}
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """What a doctor found. `looked_s` is how long it sampled; `missing` are sources that it had to do without."""
+    """What a doctor found. `looked_s` is how long it sampled; `missing` are the unavailable sources."""
 
     node: str
     looked_s: float
     checks: Sequence[Check]
     diagnosis: Diagnosis
-    missing: Sequence[str] = ()
+    missing: Sequence[MissingSource] = ()
 
     @property
     def level(self) -> Level:
@@ -54,7 +55,7 @@ def checkup_json(checkup: Checkup, zone: tzinfo | None) -> dict[str, Any]:
         "verdict": str(checkup.level),
         "sentence": checkup.sentence,
         "looked_seconds": checkup.looked_s,
-        "checks": [{**asdict(check), "level": str(check.level)} for check in checkup.checks],
-        "missing": list(checkup.missing),
+        "checks": to_json(checkup.checks, zone),
+        "missing": to_json(checkup.missing, zone),
         "diagnosis": diagnosis_json(checkup.diagnosis, zone),
     }

@@ -1,25 +1,21 @@
 """Events as JSON: wall time, what happened, and the kernel's own timestamp."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import tzinfo
 from typing import Any
 
-from exhume.model.times import format_moment
+from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
-_NAMES = [field.name for field in fields(EventView) if field.name not in ("wall", "time")]
+_SHAPES: Shapes = {EventView: Shape(rename={"wall": "time", "time": "monotonic_ns"})}
 
 
 def event_json(event: EventView, zone: tzinfo | None) -> dict[str, Any]:
     """One event. `time` is wall time, `monotonic_ns` the recording's clock, `kernel_us` the timestamp of
     the kernel log; what does not apply is null."""
-    return {
-        "time": format_moment(event.wall, zone),
-        "monotonic_ns": event.time,
-        **{name: getattr(event, name) for name in _NAMES},
-    }
+    found: dict[str, Any] = to_json(event, zone, _SHAPES)
+    return found
 
 
 def events_json(events: Sequence[EventView], node: str, key: str, zone: tzinfo | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from exhume.model.clock import NANOS
 from exhume.model.finding import Diagnosis, Finding
 from exhume.model.window import Window
 from exhume.present.events_view import JSON_VERSION, event_json
+from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.store.read.events import EventView
 
 # Marks that follow each other within this are of one moment, unless that becomes too long to be one.
@@ -64,24 +65,15 @@ def incidents_json(explained: Sequence[Explained], node: str, zone: tzinfo | Non
         "version": JSON_VERSION,
         "node": node,
         "incidents": [
-            {**event_json(mark, zone), "verdict": _verdict(each), "finding": _finding_json(each.finding)}
+            {
+                **event_json(mark, zone),
+                "verdict": to_json(each.diagnosis and each.diagnosis.verdict, zone),
+                "finding": to_json(each.finding, zone, _SHAPES),
+            }
             for each in explained
             for mark in each.moment.marks
         ],
     }
 
 
-def _verdict(explained: Explained) -> str | None:
-    return str(explained.diagnosis.verdict) if explained.diagnosis else None
-
-
-def _finding_json(finding: Finding | None) -> dict[str, Any] | None:
-    if finding is None:
-        return None
-    return {
-        "cause": finding.cause,
-        "title": finding.title,
-        "severity": str(finding.severity),
-        "confidence": finding.confidence,
-        "summary": finding.summary,
-    }
+_SHAPES: Shapes = {Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities"))}

@@ -1,53 +1,36 @@
 """What a recording is, as text and as JSON: span, size, rate, losses, own cost, what is missing or was skipped."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import tzinfo
 from typing import Any
 
 from exhume.model.clock import NANOS
+from exhume.model.facts import RecordingFacts
 from exhume.model.text import count, duration, percent, size
-from exhume.model.times import format_clock, format_day, format_moment, format_offset
+from exhume.model.times import format_clock, format_day, format_offset
 from exhume.model.window import Window
-from exhume.store.read.info import RecordingInfo
+from exhume.present.serializer import Shape, Shapes, to_json
+from exhume.store.read.info import RecordingInfo, SelfCost
 
 JSON_VERSION = 2
 
 
 def info_json(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: bool) -> dict[str, Any]:
     """The documented shape of `exhume info --json`."""
-    facts, cost, span = info.facts, info.cost, info.span
     return {
         "version": JSON_VERSION,
-        "directory": str(info.directory),
-        "node": facts.node,
-        "cores": facts.cores,
-        "kernel": facts.kernel,
-        "arch": facts.arch,
-        "boot_id": facts.boot_id,
-        "exhume_version": facts.exhume_version,
-        "format_version": facts.format_version,
-        "timezone": facts.timezone,
+        **to_json(info.facts, zone, _SHAPES),
         "live": live,
         "sealed": sealed,
-        "span": span and {"since": format_moment(span.since, zone), "until": format_moment(span.until, zone)},
-        "recorded_seconds": info.recorded_seconds,
-        "segments": info.segments,
-        "bytes": info.bytes,
-        "samples": info.samples,
-        "rate_hz": info.rate_hz,
-        "event_source": info.event_source,
-        "nice": facts.nice,
-        "losses": info.losses,
-        "cost": {
-            "cpu_percent_mean": cost.cpu_percent_mean,
-            "cpu_percent_max": cost.cpu_percent_max,
-            "rss_bytes_max": cost.rss_kb_max * 1024,
-            "written_bytes": cost.written_bytes,
-        },
-        "sources_missing": [asdict(missing) for missing in info.sources_missing],
-        "skipped": [{"path": str(skipped.path), "reason": skipped.reason} for skipped in info.skipped],
+        **to_json(info, zone, _SHAPES),
     }
+
+
+_SHAPES: Shapes = {
+    RecordingFacts: Shape(omit=("page_bytes",)),
+    RecordingInfo: Shape(omit=("facts",)),
+    SelfCost: Shape(omit=("seconds", "rss_kb_max"), add=lambda cost, _: {"rss_bytes_max": cost.rss_kb_max * 1024}),
+}
 
 
 def info_lines(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: bool) -> Iterator[tuple[str, str]]:

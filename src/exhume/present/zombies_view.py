@@ -1,8 +1,8 @@
-"""Zombies as programs read them: the documented shape of `exhume zombies --json`; and what both surfaces show."""
+"""The view model of dying cgroups (zombies): patterns of pinning files, containers, and `exhume zombies --json`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
@@ -14,6 +14,7 @@ from exhume.diagnose.zombie_report import Explanation, ZombieReport
 from exhume.diagnose.zombies import Growth
 from exhume.model.times import format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind, PinnedFile
+from exhume.present.serializer import Shape, Shapes, to_json
 
 JSON_VERSION = 1
 FILES_IN_JSON = 100
@@ -50,7 +51,7 @@ class PinPattern:
 
 def pin_patterns(files: Sequence[PinnedFile]) -> list[PinPattern]:
     """Pinning files by their pattern, most pages first. Names that have nothing in common (as programs make them up for
-    temporary files) are told by their directory, where there are several."""
+    temporary files) are grouped by their directory, where there are several."""
     alone, together = _grouped(files, path_pattern)
     in_directories, many = _grouped(alone, lambda path: f"{path_pattern(path.rpartition('/')[0])}/*")
     few = [group for group in many if len(group.files) < FILES_OF_A_DIRECTORY]
@@ -74,7 +75,7 @@ def _grouped(
 
 
 def recorded_below(explanation: Explanation) -> Counter[str]:
-    """Recorded zombies by the parent that holds them: of those that are told, the closest above each."""
+    """Recorded zombies by the parent that holds them: of the listed ones, the closest above each."""
     parents = {parent.name for parent in explanation.parents}
     found: Counter[str] = Counter()
     for leaker in explanation.leaks.leakers if explanation.leaks else ():
@@ -94,7 +95,7 @@ def containers_of(leaker: Leaker, names: Mapping[str, ContainerName]) -> list[tu
         identity = identify(life.path)
         if identity is not None and identity.container is not None:
             name = names.get(identity.container)
-            # Many ids of one name (a container that is made anew each time) are one container to a person.
+            # Many ids of one name (a container that is recreated each time) are one container to a person.
             counted["" if name else identity.container, name] += 1
     ids = {name: number for number, name in names.items()}
     return [
@@ -103,8 +104,15 @@ def containers_of(leaker: Leaker, names: Mapping[str, ContainerName]) -> list[tu
 
 
 def zombies_json(report: ZombieReport, zone: tzinfo | None) -> dict[str, Any]:
-    """The documented shape."""
-    verdict = report.verdict
+    """The documented shape of `exhume zombies --json`."""
+    verdict, census = report.verdict, report.census
+    hierarchies = [
+        {
+            **to_json(each, zone, _SHAPES),
+            "growth": to_json(report.growth.get((each.name, each.controller)), zone, _SHAPES),
+        }
+        for each in census.hierarchies
+    ]
     return {
         "version": JSON_VERSION,
         "node": report.node,
@@ -112,49 +120,23 @@ def zombies_json(report: ZombieReport, zone: tzinfo | None) -> dict[str, Any]:
         "verdict": verdict.level,
         "summary": verdict.summary,
         "reasons": verdict.reasons,
-        "thresholds": asdict(verdict.thresholds),
-        "zombies": report.census.dying,
-        "hierarchies": [
-            _hierarchy(each, report.growth.get((each.name, each.controller)), zone)
-            for each in report.census.hierarchies
-        ],
-        "kernel_memory": {"slab_bytes": report.census.slab_bytes, "percpu_bytes": report.census.percpu_bytes},
-        "blind_spots": [*report.census.blind_spots, *report.blind_spots],
+        "thresholds": to_json(verdict.thresholds, zone),
+        "zombies": census.dying,
+        "hierarchies": hierarchies,
+        "kernel_memory": {"slab_bytes": census.slab_bytes, "percpu_bytes": census.percpu_bytes},
+        "blind_spots": [*census.blind_spots, *report.blind_spots],
         "explanation": report.explanation and _explanation(report.explanation, zone),
     }
 
 
-def _hierarchy(each: HierarchyCensus, growth: Growth | None, zone: tzinfo | None) -> dict[str, Any]:
-    return {
-        "hierarchy": each.name,
-        "cgroup_version": each.version,
-        "controller": each.controller,
-        "path": each.path,
-        "kernel": each.kernel,
-        "visible": each.visible,
-        "zombies": each.dying,
-        "memory_bytes": each.memory_bytes,
-        "memory_estimated": None if each.memory_bytes is None else not each.memory_measured,
-        "growth": growth
-        and {
-            "per_hour": round(growth.per_hour, 1),
-            "source": growth.source,
-            "seconds": round(growth.seconds, 3),
-            "since": format_moment(growth.since, zone),
-            "first": growth.first,
-            "last": growth.last,
-        },
-        "note": each.note or None,
-    }
-
-
 def _explanation(explanation: Explanation, zone: tzinfo | None) -> dict[str, Any]:
-    pins, recorded = explanation.pins, explanation.recorded
-    patterns = pin_patterns(pins.files)
-    below = recorded_below(explanation)
+    pins, below = explanation.pins, recorded_below(explanation)
     return {
         "parents": [
-            {**_parent(parent), "recorded_zombies": below[parent.name] if explanation.leaks else None}
+            {
+                **to_json(parent, zone, _SHAPES),
+                "recorded_zombies": below[parent.name] if explanation.leaks else None,
+            }
             for parent in explanation.parents
         ],
         "pins": {
@@ -162,60 +144,17 @@ def _explanation(explanation: Explanation, zone: tzinfo | None) -> dict[str, Any
             "found_bytes": sum(file.bytes for file in pins.files if file.kind is not PinKind.SWAP),
             "files_looked_at": pins.looked_at,
             "seconds": round(pins.seconds, 3),
-            "patterns": [
-                {
-                    "pattern": each.pattern,
-                    "kind": each.kind.value,
-                    "cgroup": each.parent or None,
-                    "files": len(each.files),
-                    "pages": each.pages,
-                    "bytes": each.bytes,
-                    "certain": each.certain,
-                }
-                for each in patterns
-            ],
-            "files": [_file(file) for file in pins.files[:FILES_IN_JSON]],
+            "patterns": to_json(pin_patterns(pins.files), zone, _SHAPES),
+            "files": to_json(pins.files[:FILES_IN_JSON], zone, _SHAPES),
             "files_left_off": max(0, len(pins.files) - FILES_IN_JSON),
         },
-        "recorded": recorded
-        and {"since": format_moment(recorded.since, zone), "until": format_moment(recorded.until, zone)},
+        "recorded": to_json(explanation.recorded, zone),
         "leakers": explanation.leaks and [_leaker(leaker, explanation, zone) for leaker in explanation.leaks.leakers],
         "blind_spots": [*explanation.blind_spots, *pins.blind_spots],
     }
 
 
-def _parent(parent: ParentResidual) -> dict[str, Any]:
-    return {
-        "cgroup": parent.name,
-        "path": parent.path,
-        "zombies": parent.dying,
-        "exact": parent.exact,
-        "populated": parent.populated,
-        "file_bytes": parent.file_bytes,
-        "metadata_bytes": parent.metadata_bytes,
-        "shmem_bytes": parent.shmem_bytes,
-        "anon_bytes": parent.anon_bytes,
-        "swap_bytes": parent.swap_bytes,
-        "dirty_bytes": parent.dirty_bytes,
-        "mapped_bytes": parent.mapped_bytes,
-        "unevictable_bytes": parent.unevictable_bytes,
-    }
-
-
-def _file(file: PinnedFile) -> dict[str, Any]:
-    return {
-        "path": file.path,
-        "kind": file.kind.value,
-        "pages": file.pages,
-        "bytes": file.bytes,
-        "cgroup": file.parent or None,
-        "certain": file.certain,
-        "holders": [{"pid": each.pid, "comm": each.comm, "how": each.how} for each in file.holders],
-    }
-
-
 def _leaker(leaker: Leaker, explanation: Explanation, zone: tzinfo | None) -> dict[str, Any]:
-    creator = explanation.creators.get(leaker.pattern)
     return {
         "pattern": leaker.pattern,
         "zombies": leaker.zombies,
@@ -225,13 +164,7 @@ def _leaker(leaker: Leaker, explanation: Explanation, zone: tzinfo | None) -> di
         "last": format_moment(leaker.last, zone),
         "example": leaker.lives[-1].path,
         "creators": [{"comm": comm, "count": number} for comm, number in leaker.creators[:CONTAINERS_SHOWN]],
-        "creator": creator
-        and {
-            "pid": creator.pid,
-            "comm": creator.comm,
-            "cmdline": creator.cmdline,
-            "parent_comm": creator.parent_comm,
-        },
+        "creator": to_json(explanation.creators.get(leaker.pattern), zone),
         "containers": [
             {
                 "id": number or None,
@@ -242,3 +175,28 @@ def _leaker(leaker: Leaker, explanation: Explanation, zone: tzinfo | None) -> di
             for number, name, counted in containers_of(leaker, explanation.names)[:CONTAINERS_SHOWN]
         ],
     }
+
+
+_SHAPES: Shapes = {
+    HierarchyCensus: Shape(
+        omit=("memory_measured", "growth_per_hour", "sampled_s", "number"),
+        rename={"name": "hierarchy", "version": "cgroup_version", "dying": "zombies"},
+        add=lambda each, _: {
+            "memory_estimated": None if each.memory_bytes is None else not each.memory_measured,
+            "note": each.note or None,
+        },
+    ),
+    Growth: Shape(add=lambda each, _: {"per_hour": round(each.per_hour, 1), "seconds": round(each.seconds, 3)}),
+    ParentResidual: Shape(omit=("version", "own_bytes"), rename={"name": "cgroup", "dying": "zombies"}),
+    PinnedFile: Shape(omit=("parent", "dirty_pages"), add=lambda file, _: {"cgroup": file.parent or None}),
+    PinPattern: Shape(
+        omit=("parent", "files"),
+        add=lambda each, _: {
+            "cgroup": each.parent or None,
+            "files": len(each.files),
+            "pages": each.pages,
+            "bytes": each.bytes,
+            "certain": each.certain,
+        },
+    ),
+}

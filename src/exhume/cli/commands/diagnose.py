@@ -20,7 +20,7 @@ from exhume.model.finding import Action, Diagnosis, Severity, Verdict
 from exhume.model.settings import COLOR
 from exhume.model.times import parse_moment
 from exhume.model.window import Window
-from exhume.present.diagnosis_json import diagnosis_json
+from exhume.present.diagnosis_view import diagnosis_json
 from exhume.present.terminal.console import console
 from exhume.present.terminal.diagnosis import print_diagnosis
 from exhume.store.read.cached import Remembered

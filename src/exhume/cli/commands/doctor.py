@@ -79,7 +79,7 @@ def _check(length: int) -> Checkup:
             found = diagnose(recording, recording.span() or EMPTY, progress=bar)
         restarted = restarted_between(before, oldest_processes(host))
         checks = [*_state(), _log(recording), check_restarts(restarted, length / NANOS)]
-        missing = [str(each) for each in recording.facts.sources_missing]
+        missing = list(recording.facts.sources_missing)
     return Checkup(platform.node(), length / NANOS, checks, found, missing)
 
 

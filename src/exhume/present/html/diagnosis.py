@@ -12,8 +12,7 @@ from exhume.model.events import INCIDENT
 from exhume.model.finding import Diagnosis
 from exhume.model.window import Window
 from exhume.present.cores import Axis, axis_for, grid_on
-from exhume.present.diagnosis_json import diagnosis_page_json
-from exhume.present.diagnosis_view import focus_text, span_text
+from exhume.present.diagnosis_view import diagnosis_json, focus_text, span_text
 from exhume.present.events_view import visible
 from exhume.present.flame import FlameCaption
 from exhume.present.html.flame import flame_data
@@ -47,7 +46,7 @@ def diagnosis_data(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | No
     data: dict[str, Any] = {
         "title": f"{diagnosis.node}: {diagnosis.verdict}",
         "offset_ms": _offset_ms(shown.since, zone),
-        "diagnosis": diagnosis_page_json(diagnosis, zone),
+        "diagnosis": diagnosis_json(diagnosis, zone, millis=True),
         "events": [_event(each) for each in events[:MAX_EVENTS]],
     }
     return {

@@ -14,9 +14,9 @@ from exhume.model.audit import Audit, Judged, Needed, Trait
 from exhume.model.text import count
 from exhume.model.times import format_clock
 from exhume.present.audit_view import (
-    NEED_WORDS,
-    ORIGIN_WORDS,
-    TRAIT_WORDS,
+    NEED_LABELS,
+    ORIGIN_LABELS,
+    TRAIT_LABELS,
     cost_text,
     headline,
     history_text,
@@ -65,7 +65,7 @@ def audit_lines(audit: Audit, zone: tzinfo | None, width: int, *, everything: bo
         yield from _paragraph(judged, f"{number}. " if len(troubled) > 1 else "", width)
     if len(troubled) > _SHOWN and not everything:
         yield Text()
-        rest = [f"{visible(each.service.key)} ({TRAIT_WORDS[each.traits[0]]})" for each in troubled[_SHOWN:]]
+        rest = [f"{visible(each.service.key)} ({TRAIT_LABELS[each.traits[0]]})" for each in troubled[_SHOWN:]]
         more = f"and {len(rest):,} more in trouble; --all shows them too: {_some(rest)}"
         yield from _hung(Text(), more, width, _DIM)
     quiet = [each for each in audit.services if not each.troubled]
@@ -88,7 +88,7 @@ def audit_lines(audit: Audit, zone: tzinfo | None, width: int, *, everything: bo
 
 def _head(audit: Audit, zone: tzinfo | None, width: int) -> Iterator[Text]:
     worst = next((each.traits[0] for each in audit.services if each.troubled), None)
-    word, colour = (TRAIT_WORDS[worst], _COLOURS[worst]) if worst else ("well", _GREEN)
+    word, colour = (TRAIT_LABELS[worst], _COLOURS[worst]) if worst else ("well", _GREEN)
     badge = Text().append(f" {word.upper()} ", Style(color="#000000", bgcolor=colour, bold=True)).append(" ")
     yield from _hung(badge, headline(audit), width, _BOLD)
     managers = ", ".join(str(each) for each in audit.managers)
@@ -101,10 +101,10 @@ def _table(judged: Sequence[Judged], width: int) -> Iterator[Text]:
     rows = [
         (
             visible(each.service.key),
-            TRAIT_WORDS[each.traits[0]] if each.traits else each.service.state,
+            TRAIT_LABELS[each.traits[0]] if each.traits else each.service.state,
             pace_text(each.service),
             last_exit_text(each.service),
-            NEED_WORDS[each.need.needed],
+            NEED_LABELS[each.need.needed],
         )
         for each in judged
     ]
@@ -139,8 +139,8 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
     head = Text().append(shortened(f"{number}{visible(service.key)}", width), _BOLD)
     labels = Text()
     for trait in judged.traits:
-        labels.append("  ").append(TRAIT_WORDS[trait], Style(color=_COLOURS[trait]))
-    labels.append("  ").append(NEED_WORDS[judged.need.needed], Style(color=_NEED_COLOURS[judged.need.needed]))
+        labels.append("  ").append(TRAIT_LABELS[trait], Style(color=_COLOURS[trait]))
+    labels.append("  ").append(NEED_LABELS[judged.need.needed], Style(color=_NEED_COLOURS[judged.need.needed]))
     if head.cell_len + labels.cell_len > width:
         yield head
         head = Text(" ")
@@ -156,7 +156,7 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
     for label, said in (
         ("why", "; ".join(judged.explained)),
         ("needed?", f"{judged.need.needed}: {judged.need.why}"),
-        ("from", f"{ORIGIN_WORDS[judged.provenance.origin]}: {judged.provenance.why}"),
+        ("from", f"{ORIGIN_LABELS[judged.provenance.origin]}: {judged.provenance.why}"),
         ("past", past),
         ("costs", cost_text(service.costs)),
         ("wanted", wanted_text(service)),

@@ -14,7 +14,7 @@ from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Remedy, Rol
 from exhume.model.text import percent
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
-    ROLE_WORDS,
+    ROLE_LABELS,
     confidence_text,
     doubt_text,
     evidence_parts,
@@ -124,7 +124,7 @@ def _chain(
     """Links on a line downwards; its last stations are what to do."""
     previous, quoted = "", set[Evidence]()
     for place, link in enumerate(links):
-        role, text = ROLE_WORDS[link.role], link_text(link)
+        role, text = ROLE_LABELS[link.role], link_text(link)
         yield from _Station(
             clock=format_clock(link.at, zone),
             mark=Text().append("●", Style(color=colour)),

@@ -67,7 +67,7 @@ def _notes(checkup: Checkup, width: int) -> Iterator[Text]:
     said = [
         f"{checkup.looked_s:.0f} s were sampled, with no calm time to compare them with: what happens now and then is "
         "not seen, and findings are less sure. Record, to be able to go back: exhume record",
-        *(f"not seen: {each}" for each in checkup.missing),
+        *(f"source unavailable: {each}" for each in checkup.missing),
     ]
     for note in said:
         for place, line in enumerate(textwrap.wrap(visible(note), width - 4)):

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from exhume.model.clock import Wall
 from exhume.model.errors import RecordingError
 from exhume.store.format.names import SegmentName, boot_part
 from exhume.store.format.schema import UnreadableFile
@@ -42,7 +43,7 @@ def last_log_sequence(directory: Path, boot_id: str) -> int | None:
 class EventView:
     """A row of the events table with its wall time (nanoseconds)."""
 
-    wall: int
+    wall: Wall
     time: int
     source: str
     kind: str

@@ -6,7 +6,7 @@ from datetime import UTC
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.finding import Diagnosis
 from exhume.model.window import Window
-from exhume.present.diagnosis_json import diagnosis_page_json
+from exhume.present.diagnosis_view import diagnosis_json
 from exhume.present.incidents_view import Moment, moments_of
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import DiagnosisParams, MomentParams, NoParams
@@ -97,5 +97,5 @@ def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagno
 
 def _json(found: Diagnosis) -> bytes:
     return json.dumps(
-        diagnosis_page_json(found, UTC), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        diagnosis_json(found, UTC, millis=True), ensure_ascii=False, allow_nan=False, separators=(",", ":")
     ).encode()
