@@ -265,6 +265,13 @@ export interface MarksShape {
   marks: Mark[];
 }
 
+/** A source that is unavailable, why, and what would enable it. */
+export interface MissingSource {
+  source: string;
+  reason: string;
+  remedy: string;
+}
+
 /** The grid of cores with its arrays of bytes in base64. */
 export interface PackedCores {
   since: number;
@@ -307,7 +314,7 @@ export interface ProcessesShape {
 }
 
 export interface ProgressShape {
-  asks: Record<string, Reading>;
+  requests: Record<string, Reading>;
 }
 
 /** The progress of a request: segments read, of how many. */
@@ -336,7 +343,7 @@ export interface RecordingShape {
   lost: number;
   losses: Loss[];
   gaps: [number, number][];
-  missing: string[];
+  missing: MissingSource[];
   skipped: string[];
   measures: string[];
   states: string[];

@@ -81,7 +81,7 @@ export function queryString(parameters: Record<string, Value>): string {
 async function request(path: string, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
-    const headers = { Accept: "application/json", "X-Exhume-Ask": requestId(path, signal) };
+    const headers = { Accept: "application/json", "X-Exhume-Request": requestId(path, signal) };
     response = await fetch(`./api/${path}`, { signal, headers });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;

@@ -1,4 +1,5 @@
 /** Times in the viewer's zone (or UTC), and numbers with units and thousands separators. */
+import type { MissingSource } from "./types";
 
 const pad = (number: number, width = 2): string => String(number).padStart(width, "0");
 
@@ -147,4 +148,9 @@ export function plural(amount: number, one: string, many = `${one}s`): string {
 
 function trim(value: number, decimals: number): string {
   return value.toFixed(decimals).replace(/\.?0+$/, "");
+}
+
+/** A source that is unavailable, why, and what would enable it: `stacks: no perf_event_open; run as root`. */
+export function missingText({ source, reason, remedy }: MissingSource): string {
+  return `${source}: ${reason}${remedy && `; ${remedy}`}`;
 }

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { announce } from "./a11y";
-import { count, duration, number, plural, range, zone } from "./format";
+import { count, duration, missingText, number, plural, range, zone } from "./format";
 import { helpOpen, useShortcuts } from "./keyboard";
 import { FilterBar } from "./filterbar";
 import { analysed, change, extent, following, recording, shareLink, state } from "./state";
@@ -100,8 +100,8 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
         {clean && <p>Nothing was lost.</p>}
         {of.missing.length > 0 && (
           <ul>
-            {of.missing.map((what) => (
-              <li key={what}>{what}</li>
+            {of.missing.map((each) => (
+              <li key={missingText(each)}>{missingText(each)}</li>
             ))}
           </ul>
         )}

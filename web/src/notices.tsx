@@ -1,7 +1,7 @@
 /** Notices above the timeline: errors, missing sources, an empty or young recording. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { duration } from "./format";
+import { duration, missingText } from "./format";
 import { trouble } from "./live";
 import { extent, recording } from "./state";
 
@@ -11,7 +11,7 @@ const DISMISSED = "dismissed-missing";
 
 export function Notices(): JSX.Element {
   const known = recording.value;
-  const off = known?.missing.join("\n") ?? "";
+  const off = known?.missing.map(missingText).join("\n") ?? "";
   const [dismissed, setDismissed] = useState(() => window.sessionStorage.getItem(DISMISSED));
   const dismiss = (): void => {
     window.sessionStorage.setItem(DISMISSED, off);
@@ -27,8 +27,8 @@ export function Notices(): JSX.Element {
       {known && dismissed !== off && known.missing.length > 0 && (
         <div class="notice" role="note">
           <ul>
-            {known.missing.map((what) => (
-              <li key={what}>{what}</li>
+            {known.missing.map((each) => (
+              <li key={missingText(each)}>{missingText(each)}</li>
             ))}
           </ul>
           <button type="button" class="quiet" onClick={dismiss} aria-label="dismiss">

@@ -45,8 +45,8 @@ export function useProgress(signal: AbortSignal | null): Progress | null {
 
 async function fetchProgress(id: string): Promise<Progress | null> {
   try {
-    const answer = await fetch(`./api/progress?asks=${id}`);
-    return answer.ok ? (((await answer.json()) as ProgressAnswer).asks[id] ?? null) : null;
+    const answer = await fetch(`./api/progress?requests=${id}`);
+    return answer.ok ? (((await answer.json()) as ProgressAnswer).requests[id] ?? null) : null;
   } catch {
     // The request itself reports that the server is gone.
     return null;

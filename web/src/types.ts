@@ -19,6 +19,7 @@ export type {
   Line as LaneSeries,
   LiveShape as LiveUpdate,
   Mark,
+  MissingSource,
   PackedCores,
   ProcessesShape as Processes,
   ProcessShape as ProcessUse,

@@ -110,7 +110,7 @@ def crash(_: RecordingHandle, __: NoParams) -> Reply:
 
 def request(stays_s: float, name: bytes = b"") -> Request:
     """A request of a client that disconnects after a time, and names it."""
-    headers = [(b"x-exhume-ask", name)] if name else []
+    headers = [(b"x-exhume-request", name)] if name else []
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(stays_s)

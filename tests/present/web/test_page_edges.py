@@ -110,8 +110,8 @@ def test_handlers_of_all_endpoints_exist():
 
 
 def test_the_progress_of_a_request_that_does_not_exist(client):
-    assert client.get("/api/progress?asks=one,two").json() == {"asks": {}}
-    assert client.get(f"/api/progress?asks={'x' * 2000}").status_code == 422
+    assert client.get("/api/progress?requests=one,two").json() == {"requests": {}}
+    assert client.get(f"/api/progress?requests={'x' * 2000}").status_code == 422
 
 
 def test_every_endpoint_is_on_its_page(client):

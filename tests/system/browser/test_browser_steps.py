@@ -42,7 +42,7 @@ def test_a_baseline_is_drawn_next_to_the_selection(at_incident: Page, incident):
     assert abs(int(after["b0"]) - (since - 30_000)) <= 1500
     assert abs(int(after["b1"]) - (since - 20_500)) <= 1500
     expect(at_incident.get_by_test_id("base")).to_be_visible()
-    expect(at_incident.locator(".flame-summary")).to_contain_text("picked by hand")
+    expect(at_incident.locator(".flame-summary")).to_contain_text("the selected baseline window")
     # The next box is a selection again.
     drag(at_incident, spot(at_incident, view, since - 10_000, 2), spot(at_incident, view, since - 5_500, 2))
     assert wait_for_state(at_incident, "cpus=2")["b0"] == after["b0"]
@@ -101,13 +101,13 @@ def test_a_slow_request_shows_its_progress_and_can_be_stopped(at_incident: Page)
     requested: list[str] = []
 
     def hold(route: Route) -> None:
-        requested.append(route.request.headers["x-exhume-ask"])
+        requested.append(route.request.headers["x-exhume-request"])
 
     # The server's answer is held back; its progress is faked.
     at_incident.route("**/api/flame?*", hold)
     at_incident.route(
         "**/api/progress?*",
-        lambda route: route.fulfill(json={"asks": {name: {"done": 3, "of": 1200} for name in requested}}),
+        lambda route: route.fulfill(json={"requests": {name: {"done": 3, "of": 1200} for name in requested}}),
     )
     heat = box(at_incident, "heatmap")
     at_incident.mouse.click(heat["x"] + 0.2 * heat["width"], heat["y"] + 2.5 * heat["height"] / CORES)

@@ -1,12 +1,14 @@
 /** What panels show instead of a drawing: long ranges to confirm, and times without a recording. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { duration, moment } from "../format";
+import { duration, missingText, moment } from "../format";
 import { extent, recording, state, type Analysed } from "../state";
 import type { Span } from "../types";
 
 /** Hours of a large node are hundreds of millions of samples: they are read only on request. */
 const MAX_AUTOMATIC_MS = 3_600_000;
+/** The source of stack samples, as the recorder names it. */
+const STACKS = "stacks";
 
 /** Whether the range is too long to be read without confirmation, and a function that confirms it. */
 export function useLongRange(of: Analysed): [boolean, () => void] {
@@ -38,6 +40,6 @@ export function unrecordedReason(of: Span): string | null {
 
 /** Why there are no stacks: nothing was recorded, or they are not sampled. Null where there may be some. */
 export function noStacksReason(of: Span): string | null {
-  const missing = recording.value?.missing.find((each) => /stack|perf/i.test(each));
-  return unrecordedReason(of) ?? (missing ? `No stacks: ${missing}` : null);
+  const missing = recording.value?.missing.find((each) => each.source === STACKS);
+  return unrecordedReason(of) ?? (missing ? `No stacks: ${missingText(missing)}` : null);
 }

@@ -151,9 +151,9 @@ class Api:
         return self.status.stream(request)
 
     async def progress(self, request: Request, params: p.ProgressParams) -> Response:
-        found = self.jobs.progress(params.asks.split(","))
-        asks = {name: schemas.Reading(done=done, of=of) for name, (done, of) in found.items()}
-        return response(json_reply(schemas.ProgressShape(asks=asks)))
+        found = self.jobs.progress(params.requests.split(","))
+        requests = {name: schemas.Reading(done=done, of=of) for name, (done, of) in found.items()}
+        return response(json_reply(schemas.ProgressShape(requests=requests)))
 
 
 def create_app(

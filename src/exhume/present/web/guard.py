@@ -87,14 +87,14 @@ class Guard:
         )
 
     def _site(self, headers: Headers) -> str | None:
-        """Browsers send where a request comes from; other programs send nothing, and may ask."""
+        """Browsers send where a request comes from; other programs send nothing, and are allowed."""
         site = headers.get("sec-fetch-site")
         origin = headers.get("origin")
         navigating = headers.get("sec-fetch-mode") == "navigate"
         if site in ("cross-site", "same-site") and not navigating:
-            return "another site asked: only this page may"
+            return "cross-site request refused: only this page may send requests"
         if origin is not None and _netloc(origin) != headers.get("host"):
-            return "another site asked: only this page may"
+            return "cross-site request refused: only this page may send requests"
         return None
 
     def _has_token(self, headers: Headers) -> bool:

@@ -11,8 +11,8 @@ from exhume.present.web.params import QueryParams
 from exhume.present.web.reply import CLIENT_CLOSED_REQUEST, Reply
 from exhume.present.web.workers import Cancelled, Job, JobPool
 
-#: The header by which a client names its request, to ask for its progress.
-REQUEST_NAME = "x-exhume-ask"
+# The header by which a client names its request, to look up its progress.
+REQUEST_NAME = "x-exhume-request"
 _MAX_NAME = 64
 
 

@@ -171,8 +171,8 @@ class DiagnosisParams(TimeParams):
 
 
 class ProgressParams(QueryParams):
-    asks: Annotated[
-        str, Field(max_length=1000, description="names, separated by commas, that requests have in X-Exhume-Ask")
+    requests: Annotated[
+        str, Field(max_length=1000, description="names, separated by commas, that requests have in X-Exhume-Request")
     ] = ""
 
 

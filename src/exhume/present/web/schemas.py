@@ -32,6 +32,14 @@ class Cost(_Answer):
     memory_mb: float
 
 
+class MissingSource(_Answer):
+    """A source that is unavailable, why, and what would enable it."""
+
+    source: str
+    reason: str
+    remedy: str
+
+
 class RecordingShape(_Answer):
     """The recording as a whole. `state` is empty while nothing is recorded yet; then `hint` says why."""
 
@@ -53,7 +61,7 @@ class RecordingShape(_Answer):
     lost: int
     losses: list[Loss]
     gaps: list[tuple[int, int]]
-    missing: list[str]
+    missing: list[MissingSource]
     skipped: list[str]
     measures: list[str]
     states: list[str]
@@ -248,7 +256,7 @@ class Reading(_Answer):
 
 
 class ProgressShape(_Answer):
-    asks: dict[str, Reading]
+    requests: dict[str, Reading]
 
 
 class CoresHeader(_Answer):

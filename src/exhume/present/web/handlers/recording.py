@@ -1,5 +1,7 @@
 """The recording as a whole, also while nothing is recorded yet."""
 
+from dataclasses import asdict
+
 import numpy as np
 
 from exhume.model.clock import NANOS
@@ -10,7 +12,7 @@ from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import FilesParams, NoParams
 from exhume.present.web.query import ms
 from exhume.present.web.reply import Reply, json_reply
-from exhume.present.web.schemas import Cost, LiveShape, Loss, RecordingShape
+from exhume.present.web.schemas import Cost, LiveShape, Loss, MissingSource, RecordingShape
 from exhume.store.read.core_grid import MEASURES, STATES
 from exhume.store.read.progress import check_wanted
 from exhume.store.read.recording import Recording
@@ -89,7 +91,7 @@ def _shape(handle: RecordingHandle) -> RecordingShape:
         lost=sum(loss.count for loss in losses.values()),
         losses=list(losses.values()),
         gaps=[(ms(gap.since), ms(gap.until)) for gap in found.gaps(span)],
-        missing=[str(missing) for missing in facts.sources_missing],
+        missing=[MissingSource(**asdict(missing)) for missing in facts.sources_missing],
         skipped=[f"{skipped.path.relative_to(found.directory)}: {skipped.reason}" for skipped in found.skipped][
             :_MAX_SKIPPED
         ],

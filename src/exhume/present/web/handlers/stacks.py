@@ -67,7 +67,7 @@ def _sides(query: BoundQuery, params: BaselineParams) -> _Sides:
         others = frozenset() if query.cpus is None else frozenset(range(MAX_CORES)) - query.cpus
         return _Sides(current, recording.profile(window, replace(wanted, cpus=others)), window, "the other cores")
     base = window_of(query.handle, params.base_since, params.base_until)
-    return _Sides(current, recording.profile(base, wanted), base, "the window picked by hand")
+    return _Sides(current, recording.profile(base, wanted), base, "the selected baseline window")
 
 
 def _flame_reply(query: BoundQuery, sides: _Sides, tree: FlameTree, dropped: int) -> Reply:
