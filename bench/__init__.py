@@ -1,1 +1,1 @@
-"""Costs and speeds of exhume, measured beside the tools that people use now. `make bench` runs all of it."""
+"""Costs and speeds of exhume, compared with the tools that people use now. `make bench` runs all of it."""

@@ -46,10 +46,10 @@ def _window(since: int, until: int) -> list[str]:
     return ["--since", f"@{since}", "--until", f"@{until}"]
 
 
-def _seconds(data: Synthetic, words: list[str], rounds: int, cpu: int | None = None) -> float:
+def _seconds(data: Synthetic, args: list[str], rounds: int, cpu: int | None = None) -> float:
     """The median of so many runs; `cpu` is the core that the first finding has to be about."""
     taken = []
-    command = [str(EXHUME), "diagnose", "--dir", str(data.directory), "--json", *words]
+    command = [str(EXHUME), "diagnose", "--dir", str(data.directory), "--json", *args]
     for _ in range(rounds):
         begin = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)

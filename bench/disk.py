@@ -1,4 +1,4 @@
-"""How much disk the samples of a large node take, beside perf.data of the same seconds."""
+"""How much disk the samples of a large node take, compared with perf.data of the same seconds."""
 
 import time
 from pathlib import Path

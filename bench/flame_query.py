@@ -46,8 +46,8 @@ def measure(work: Path, quick: bool) -> Section:
         f"""
         {rounds} windows of {WINDOW_S} s at random in a synthetic recording of {CORES} cores and
         {data.hours:g} hours ({_gigabytes(data.directory):.2f} GB). In process: the recording is opened
-        anew, the window's samples are read and summed, and the tree of frames is built; drawing it as a file
-        is told apart. Cold: the segment's files were dropped from the page cache. As a command: `exhume flame`
+        again, the window's samples are read and summed, and the tree of frames is built; drawing it as a file
+        is timed separately. Cold: the segment's files were dropped from the page cache. As a command: `exhume flame`
         to SVG, from start to exit. The bounds are held against the 95th percentile.
         """,
         [
@@ -109,17 +109,17 @@ def _drop_from_cache(directory: Path, window: Window) -> None:
 
 def _command(data: Synthetic, window: Window, output: Path) -> float:
     since, until = (f"@{moment / 1e9:.3f}" for moment in (window.since, window.until))
-    words = [str(EXHUME), "flame", "--dir", str(data.directory), "--since", since, "--until", until, "-o", str(output)]
-    return run_timed(words)
+    args = [str(EXHUME), "flame", "--dir", str(data.directory), "--since", since, "--until", until, "-o", str(output)]
+    return run_timed(args)
 
 
-def run_timed(words: list[str]) -> float:
+def run_timed(args: list[str]) -> float:
     """Milliseconds from start to exit."""
     begin = time.perf_counter()
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
     taken = (time.perf_counter() - begin) * 1000
     if done.returncode != 0:
-        raise BenchError(f"{' '.join(words[1:3])} failed: {done.stderr[-500:]}")
+        raise BenchError(f"{' '.join(args[1:3])} failed: {done.stderr[-500:]}")
     return taken
 
 

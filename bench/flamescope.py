@@ -1,4 +1,4 @@
-"""How fast the page's server answers beside Netflix's FlameScope, which answers the same two questions."""
+"""How fast the page's server answers compared with Netflix's FlameScope, which answers the same two questions."""
 
 import os
 import random
@@ -32,7 +32,7 @@ from bench.stack_answers import (
 from bench.synthetic import WINDOW_S
 from exhume.model.clock import MILLIS, NANOS
 
-TITLE = "The page's server beside FlameScope"
+TITLE = "The page's server and FlameScope"
 SMALL_HZ = 97
 ROWS = 50
 # FlameScope reads a large text for minutes on a slow machine.
@@ -180,8 +180,8 @@ def _record(place: Path, rate: int, seconds: int) -> Both:
     script = profiles / "stacks"
     began = time.perf_counter()
     with script.open("wb") as sink:
-        words = ["perf", "script", "--header", "-i", str(data)]
-        subprocess.run(words, stdout=sink, stderr=subprocess.DEVNULL, check=False)
+        args = ["perf", "script", "--header", "-i", str(data)]
+        subprocess.run(args, stdout=sink, stderr=subprocess.DEVNULL, check=False)
     taken = time.perf_counter() - began
     data.unlink()
     samples = read_script(script)
@@ -219,7 +219,7 @@ def _flamescope(peer: FlameScope, data: Both) -> Server:
 
 
 def _one_start(server: Server, times: Times, windows: range, last: bool) -> None:
-    """What somebody meets who starts it: the heatmap, then a flame graph; the last time, more of both."""
+    """One start and its first answers: the heatmap, then a flame graph; the last time, more of both."""
     draw = random.Random(len(times.start))
     server.forget()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Netflix's FlameScope as it stands in a checkout that somebody has: its packages, and running it on loopback."""
+"""Netflix's FlameScope from an existing checkout: its packages, and running it on loopback."""
 
 import os
 import socket
@@ -37,7 +37,7 @@ class FlameScope:
         """FlameScope over a folder of profiles, until the block ends."""
         port = _free_port()
         log = profiles.with_suffix(".server.log")
-        # Its compiled modules are kept, as they would be, but not in somebody's checkout.
+        # Its compiled modules are kept, as they would be, but not in the checkout.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         clean["PYTHONPYCACHEPREFIX"] = str(self.python.parents[1] / "pycache")
         with log.open("wb") as sink:
@@ -74,8 +74,8 @@ def flamescope(build: Path) -> FlameScope:
     return FlameScope(checkout, venv / "bin/python")
 
 
-def _run(words: list[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def _run(args: list[str]) -> None:
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(f"what FlameScope needs could not be installed: {done.stderr.strip()[-500:]}")
 

@@ -123,5 +123,5 @@ def samples_taken(directory: Path) -> tuple[float, str]:
         raise BenchError("the recorder took no samples")
     taken = int(sampling["busy"].to_numpy().sum()) + int(sampling["idle"].to_numpy().sum())
     rates = sorted(set(own["rate_hz"].to_pylist()))
-    # A late tick covers more than a second: the sum over the sum tells the pace.
+    # A late tick covers more than a second: the sum over the sum is the rate.
     return taken * 1000 / int(own["span_ms"].to_numpy().sum()), " to ".join(str(rate) for rate in rates)

@@ -1,6 +1,6 @@
 """A load to measure under: every core busy with compression, and a steady stream of short-lived processes.
 
-The work is bounded (memory, processes) and paced, so that what is measured beside it meets the same load every time.
+The work is bounded (memory, processes) and paced, so that what is measured meets the same load every time.
 """
 
 import argparse
@@ -17,12 +17,12 @@ SHORT_LIVED = ("/bin/sh", "-c", ":")
 
 
 def compress_and_fork(core: int, forks_per_second: float) -> None:
-    """Compress on one core while whoever started it lives; start and reap a short-lived process when one is due."""
+    """Compress on one core while the parent process lives; start and reap a short-lived process when one is due."""
     os.sched_setaffinity(0, {core})
     block = bytes(range(256)) * (BLOCK_BYTES // 512) + os.urandom(BLOCK_BYTES // 2)
     due = time.monotonic()
     parent = os.getppid()
-    # Whoever asked for the load may be killed: then nobody would end it.
+    # The parent may be killed, and then cannot end the load.
     while os.getppid() == parent:
         zlib.compress(block, 6)
         now = time.monotonic()

@@ -27,7 +27,7 @@ QUESTIONS = 10
 LOOK_S, NO_LOOK_S = (1.0, 3.0), (0.0, 0.0)
 HOUR_MS = 3_600_000
 DRAWN = "() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'"
-# From the moment that somebody selects until the frames of it are on the screen.
+# From the selection until its frames are on the screen.
 SELECT = """async hash => {
     const began = performance.now();
     const before = document.querySelector('[data-testid=flame-canvas]')?.exhumeDrawn ?? 0;
@@ -91,7 +91,7 @@ def measure(work: Path, quick: bool) -> Section:
         {PEOPLE} people: each asks {QUESTIONS} questions at random ({len(KINDS)} kinds: heatmaps of the whole, of
         two hours and of ten minutes, flame graphs and differences of seconds and of a minute, offsets, processes,
         lanes, cells, marks, events; hardly any two are about the same time), of a server that one person opened before.
-        In the first form each looks at an answer for one to three seconds; in the harsh form nobody ever looks: the
+        In the first form each looks at an answer for one to three seconds; in the harsh form there is no pause: the
         next question follows the answer at once, from all {PEOPLE}. Any answer but 200 fails the run. Memory is what
         the server and its workers hold after the harsh form, shared pages counted once. Bounds are held against the
         median of {rounds} for starts, the first view and the hour, against the 95th percentile for the rest.

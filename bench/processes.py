@@ -14,11 +14,11 @@ EXHUME = Path(sys.executable).with_name("exhume")
 
 
 class BenchError(Exception):
-    """Something that keeps a measurement from being taken; told in one line."""
+    """A measurement that cannot be taken; the message is one line."""
 
 
 class NotMeasured(BenchError):
-    """A peer that somebody has to bring along is not here: the rest is measured without it."""
+    """A peer that has to be installed by hand is missing: the rest is measured without it."""
 
     def __init__(self, title: str, remedy: str) -> None:
         super().__init__(remedy)
@@ -83,13 +83,13 @@ def start(name: str, command: list[str], output: Path) -> Watched:
 
 
 def start_exhume(directory: Path, rate: int, *more: str) -> Watched:
-    words = [str(EXHUME), "record", "--dir", str(directory), "--rate", str(rate), *more]
-    return start("exhume record", words, directory.with_suffix(".log"))
+    args = [str(EXHUME), "record", "--dir", str(directory), "--rate", str(rate), *more]
+    return start("exhume record", args, directory.with_suffix(".log"))
 
 
 def start_perf(data: Path, rate: int, *more: str) -> Watched:
-    words = ["perf", "record", "-F", str(rate), "-g", "-a", *more, "-o", str(data)]
-    return start("perf record", words, data.with_suffix(".log"))
+    args = ["perf", "record", "-F", str(rate), "-g", "-a", *more, "-o", str(data)]
+    return start("perf record", args, data.with_suffix(".log"))
 
 
 def start_mpstat(log: Path) -> Watched:

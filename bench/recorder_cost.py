@@ -1,4 +1,4 @@
-"""What recording costs at the ordinary rate, beside perf record and mpstat in the same minute."""
+"""What recording costs at the default rate, compared with perf record and mpstat in the same minute."""
 
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ def measure(work: Path, quick: bool) -> Section:
         mpstat = start_mpstat(work / "mpstat.log")
         time.sleep(WARM_UP_S)
         running = watch(seconds - WARM_UP_S, exhume, perf, mpstat)
-    # All end without the load: perf, with everything still to read, would take minutes beside it.
+    # All end without the load: perf, with everything still to read, would take minutes under it.
     ours, perfs, mpstats = (process.finish() for process in (exhume, perf, mpstat))
     sealed, theirs = recorded(directory), perf_data(data)
     return Section(
@@ -52,7 +52,7 @@ def measure(work: Path, quick: bool) -> Section:
                 sealed.bytes_a_sample,
                 "B",
                 digits=1,
-                note="every minute tells its stacks and symbols again, for few samples; the bound is for a large node",
+                note="every minute stores its stacks and symbols again, for few samples; the bound is for a large node",
             ),
             Row("bytes a sample, perf.data", theirs.bytes_a_sample, "B", digits=1),
         ],

@@ -8,7 +8,7 @@ from pathlib import Path
 from exhume.lab.score import plan as machine
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-# More work than this beside the measures, and they say more about that work.
+# With more other work than this, the figures are about that work.
 QUIET = 0.05
 
 

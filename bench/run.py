@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Whoever installs a program has it compiled; a tree that was just changed would be compiled at every start.
+    # An installed program is compiled; a tree that was just changed would be compiled at every start.
     compileall.compile_dir(Path(exhume.__file__).parent, quiet=1)
     sections: list[Section] = []
     failed = False
@@ -95,7 +95,7 @@ def cannot_run() -> str:
         return "recording the whole node needs root: sudo make bench"
     for command in ("perf", "mpstat"):
         if shutil.which(command) is None:
-            return f"{command} is missing: it is what exhume is measured beside"
+            return f"{command} is missing: exhume is compared with it; install it"
     if not EXHUME.exists():
         return "the program is not set up: make setup"
     WORK.mkdir(parents=True, exist_ok=True)

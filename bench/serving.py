@@ -34,10 +34,10 @@ class Answer:
 @contextmanager
 def exhume_server(directory: Path) -> Iterator[Served]:
     """The page of a recording, until the block ends."""
-    words = [str(EXHUME), "serve", "--dir", str(directory), "--listen", "127.0.0.1:0", "--no-open"]
+    args = [str(EXHUME), "serve", "--dir", str(directory), "--listen", "127.0.0.1:0", "--no-open"]
     with (
         tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True) as server,
+        subprocess.Popen(args, stdout=subprocess.PIPE, stderr=said, text=True) as server,
     ):
         assert server.stdout is not None
         try:

@@ -3,7 +3,7 @@
     python -m bench.soak [--minutes 60] [--idle]
 
 The load is that of the large node in high_rate.py. With --idle its processes have the idle scheduling class, so that
-other work on the machine comes first; memory does not care, so the figure is as good, but CPU is then not told.
+other work on the machine comes first; memory does not care, so the figure is as good, but CPU is then left out.
 """
 
 import argparse
@@ -73,13 +73,13 @@ def _document(idle: bool, highest: list[float], cpu: float, taken: float, rates:
     spans = [(begin, min(begin + tenth, minutes)) for begin in range(0, minutes, tenth)]
     late = np.array(highest[len(highest) // 2 :])
     slope = float(np.polyfit(np.arange(len(late)), late, 1)[0]) * 60 if len(late) > 1 else 0.0
-    beside = " The load gave way to other work on the machine." if idle else ""
+    yielded = " The load gave way to other work on the machine." if idle else ""
     cost = "" if idle else f" It took {cpu / minutes / 0.6:.2f}% of a core."
     lines = [
         "# An hour at a large node's rate",
         "",
         f"Written by `make soak` on {datetime.now(UTC):%Y-%m-%d}: `exhume record --rate {rate_hz()}` for {minutes} "
-        f"minutes, {taken:,.0f} samples a second (the rate stayed at {rates} Hz).{beside}{cost}",
+        f"minutes, {taken:,.0f} samples a second (the rate stayed at {rates} Hz).{yielded}{cost}",
         "",
         *[f"- {name}: {value}" for name, value in machine_facts().items()],
         "",

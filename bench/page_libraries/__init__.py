@@ -1,1 +1,1 @@
-"""The libraries that could have drawn the page, beside what draws it."""
+"""The libraries that could have drawn the page, compared with what draws it."""

@@ -1,4 +1,4 @@
-"""The page's drawings beside those of the libraries that could have made them, in a real browser.
+"""The page's drawings compared with those of the libraries that could have made them, in a real browser.
 
     python -m bench.page_libraries
 
@@ -75,13 +75,13 @@ def _fetch() -> None:
         subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=WORK, check=True)
 
 
-def _bundled(entry: str, *words: str) -> bytes:
+def _bundled(entry: str, *args: str) -> bytes:
     """One script; the page's own sources come from web/, the libraries from where they were fetched."""
     command = [WORK / "node_modules/.bin/esbuild", "--bundle", "--format=iife", "--loader=ts", "--loader:.css=empty"]
     aliases = [f"--alias:@page={ROOT / 'web/src'}"]
     path = {"NODE_PATH": str(WORK / "node_modules")}
     done = subprocess.run(
-        [*map(str, command), *aliases, *words],
+        [*map(str, command), *aliases, *args],
         input=entry.encode(),
         stdout=subprocess.PIPE,
         cwd=DRAWINGS.parent,

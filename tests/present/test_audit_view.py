@@ -1,4 +1,4 @@
-"""An audit as it is printed and as JSON: the worst first, hostile words harmless, every field documented."""
+"""An audit as it is printed and as JSON: the worst first, hostile text harmless, every field documented."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def test_lines_fit_the_terminal(width):
     assert max(line.cell_len for line in lines) <= width
 
 
-def test_hostile_words_cannot_drive_the_terminal():
+def test_hostile_text_cannot_drive_the_terminal():
     bad = looping(HOSTILE, description=HOSTILE, log=(HOSTILE,), image=HOSTILE, wants=Wants(wanted_by=(HOSTILE,)))
     for everything in (False, True):
         text = printed(whole(bad, but(bad, id=HOSTILE + "2")), everything=everything)
@@ -101,10 +101,10 @@ def names_in(value) -> set[str]:
 
 def test_two_nodes_that_differ_in_one_unit_differ_in_that_alone():
     """The agent loops on one node; on the other its bootstrap failed, so that it never started."""
-    beside = [unit("a.service"), unit("z.service"), container("web")]
-    one = [looping("agent.service"), unit("bootstrap.service", detail="exited"), *beside]
+    others = [unit("a.service"), unit("z.service"), container("web")]
+    one = [looping("agent.service"), unit("bootstrap.service", detail="exited"), *others]
     failed = unit("bootstrap.service", "failed", "failed", last_exit=Exit(NOW, 7))
-    other = [unit("agent.service", "inactive", "dead", wants=Wants(failed=(failed.id,))), failed, *beside]
+    other = [unit("agent.service", "inactive", "dead", wants=Wants(failed=(failed.id,))), failed, *others]
     shapes = [audit_json(whole(*each), UTC, everything=True)["services"] for each in (one, other)]
     assert [each["key"] for each in shapes[0]] == [each["key"] for each in shapes[1]]
     differ = [a["key"] for a, b in zip(*shapes, strict=True) if a != b]
@@ -117,8 +117,8 @@ def test_names_narrow_it_down():
     audit = scene()
     assert [each.service.key for each in _narrowed(audit, ["web", "ecs"]).services] == ["ecs.service", "docker:web"]
     assert _narrowed(audit, []) is audit
-    with pytest.raises(UsageError, match="no unit or container here is called 'nobody'"):
-        _narrowed(audit, ["nobody"])
+    with pytest.raises(UsageError, match="no unit or container here is called 'unknown'"):
+        _narrowed(audit, ["unknown"])
 
 
 def test_costs_say_where_they_are_from():

@@ -1,4 +1,4 @@
-"""Events, incidents and facts of a recording on a terminal: broken at words; on a pipe one line each."""
+"""Events, incidents and facts of a recording on a terminal: wrapped; on a pipe one line each."""
 
 import io
 from datetime import UTC

@@ -1,4 +1,4 @@
-"""Zombies as they are shown: patterns of files, parents, containers, and words for the terminal."""
+"""Zombies as they are shown: patterns of files, parents, containers, and texts for the terminal."""
 
 import io
 
@@ -52,7 +52,7 @@ def shown(what: ZombieReport) -> str:
     return output.getvalue()
 
 
-def test_words_fit_a_narrow_terminal_and_tables_stay_whole() -> None:
+def test_text_fits_a_narrow_terminal_and_tables_stay_whole() -> None:
     output = io.StringIO()
     terminal = Console(file=output, width=80, soft_wrap=True, highlight=False, force_terminal=True, color_system=None)
     print_zombies(terminal, report(), None)
@@ -110,7 +110,7 @@ def test_recorded_zombies_belong_to_the_closest_parent_that_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("growth", "words"),
+    ("growth", "text"),
     [
         (None, "–"),
         (Growth(409.4, 3600, 0, 409, 0, RECORDING), "+409/h"),
@@ -119,8 +119,8 @@ def test_recorded_zombies_belong_to_the_closest_parent_that_is_told() -> None:
         (Growth(0, 0.34, 5, 5, 0, SAMPLING), "none in 0.3 s"),
     ],
 )
-def test_growth_in_words(growth: Growth | None, words: str) -> None:
-    assert format_growth(growth) == words
+def test_growth_as_text(growth: Growth | None, text: str) -> None:
+    assert format_growth(growth) == text
 
 
 def test_the_incident_on_a_terminal() -> None:

@@ -21,7 +21,7 @@ NICE_SECONDS = (
     *(1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 90, 120, 180, 240, 300, 400, 480, 600, 720, 900, 1200),
     *(1800, 2400, 3600, 5400, 7200, 10800, 14400, 21600, 43200, 86400),
 )
-# Among cells that are about equally busy (within five percent), the state that is least likely to be wanted comes
+# Among cells that are about equally busy (within five percent), the state that is least likely to be intended comes
 # first: programs are what a node is for.
 _ABOUT_EQUAL = 50
 _SUSPICION = np.array([{"system": 5, "softirq": 4, "irq": 4, "steal": 3, "iowait": 2, "user": 1}[s] for s in STATES])

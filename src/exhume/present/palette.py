@@ -39,7 +39,7 @@ def state_letter(state: str, permille: int) -> str:
     return letter.upper() if permille >= CAPITAL_PERMILLE else letter
 
 
-# A difference: orange grew, blue shrank; the same pair is told apart by everyone.
+# A difference: orange grew, blue shrank; a pair that colour blindness leaves distinct.
 GREW = "#d55e00"
 SHRANK = "#0072b2"
 UNCHANGED = "#d8d8d4"

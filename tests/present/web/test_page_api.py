@@ -225,7 +225,7 @@ def test_filters_act_on_everything(client, recording, incident):
         assert ran["total_seconds"] == pytest.approx(flame["weight_us"] / 1e6, abs=0.01)
         assert header["measure"] == "matching"
         assert values[values != 255].max() > 0
-    assert client.get(f"/api/flame?{window}&comm=nobody-at-all").json()["samples"] == 0
+    assert client.get(f"/api/flame?{window}&comm=no-such-process").json()["samples"] == 0
 
 
 def test_filters_at_a_zoom_below_a_second(client, incident):
@@ -307,7 +307,7 @@ def test_an_incident_has_one_diagnosis_wherever_it_is_told(client, recording):
     assert kept["findings"] == worked_out["findings"]
     again = next(each for each in client.get("/api/incidents").json()["incidents"] if each["id"] == marked["id"])
     assert (again["cause"], again["confidence"]) == (kept["findings"][0]["cause"], kept["findings"][0]["confidence"])
-    assert client.get("/api/diagnosis?incident=nobody").status_code == 404
+    assert client.get("/api/diagnosis?incident=unknown").status_code == 404
 
 
 def test_exports_for_people_and_other_tools(client, around, incident):
@@ -341,7 +341,7 @@ def test_exports_are_what_is_seen(client, around, incident):
     assert sum(whole.values()) - sum(without.values()) == sum(
         weight for stack, weight in whole.items() if incident.function in stack.split(";")
     )
-    assert folded("root=nobody&hide=nothing") == whole
+    assert folded("root=unknown&hide=nothing") == whole
     changed = client.get(f"/api/export/svg?{around}&baseline=before&root={incident.comm}&hide={incident.function}")
     assert changed.status_code == 200
     assert incident.function not in changed.text

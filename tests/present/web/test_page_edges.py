@@ -64,7 +64,7 @@ def test_what_is_live_is_followed(tmp_path):
     scene.write(tmp_path / "r")
     app = create_app(tmp_path / "r", Rules(), tmp_path)
     with TestClient(app, base_url="http://localhost") as client:
-        # The stream would go on: one look is what its first event tells.
+        # The stream would go on: its first event is enough.
         app.state.api.status.stopping = True
         assert client.get("/api/live").status_code == 200
         app.state.api.status.stopping = False

@@ -271,7 +271,7 @@ def test_a_request_that_does_not_arrive_is_closed(small):
 
 @pytest.mark.root
 def test_of_roots_rights_only_reading_is_left(small, tmp_path):
-    """In a directory that nobody else may enter: server and workers are the user nobody, who may read and no more."""
+    """In a directory of mode 700: server and workers run as the user nobody, with no right but reading."""
     hidden = tmp_path / "hidden"
     shutil.copytree(small, hidden / "r")
     hidden.chmod(0o700)

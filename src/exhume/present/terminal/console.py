@@ -31,7 +31,7 @@ def colours_in(terminal: Console) -> bool:
 
 
 def fitted(terminal: Console, line: Text, hang: int | None = None) -> Iterator[Text]:
-    """Break a line at words where the terminal is too narrow; what follows is indented by `hang`, or two more than the
+    """Wrap a line where the terminal is too narrow; what follows is indented by `hang`, or two more than the
     line itself. A line with `no_wrap`, and any line for a pipe, stays whole."""
     if line.no_wrap or not terminal.is_terminal or line.cell_len <= terminal.width:
         yield line

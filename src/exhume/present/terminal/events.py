@@ -23,8 +23,8 @@ _LEAST_TEXT = 30
 
 
 class EventPrinter:
-    """Prints events in the order of time. On a terminal the date is a line of its own, once a day, and texts are broken
-    at words; a pipe gets one line for each event, with its whole time."""
+    """Prints events in the order of time. On a terminal the date is a line of its own, once a day, and texts are
+    wrapped; a pipe gets one line for each event, with its whole time."""
 
     def __init__(self, terminal: Console, zone: tzinfo | None, events: Sequence[EventView]) -> None:
         self._terminal = terminal

@@ -12,7 +12,7 @@ LABEL = 11
 
 
 def print_info(terminal: Console, lines: Iterable[tuple[str, str]]) -> None:
-    """Print the lines; on a terminal values are broken at words and hang below their beginning."""
+    """Print the lines; on a terminal values are wrapped and hang below their beginning."""
     for label, value in lines:
         for line in fitted(terminal, Text(f"{label:<{LABEL - 1}} {visible(value)}"), LABEL):
             terminal.print(line)

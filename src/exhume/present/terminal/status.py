@@ -178,7 +178,7 @@ class LiveStatus:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """A line broken at words; addresses are never broken where they fit a line of their own."""
+    """A wrapped line; addresses are never broken where they fit a line of their own."""
     return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
 
 

@@ -62,8 +62,8 @@ def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 def _hex(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> bytes:
     packed = address.packed
-    words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
-    return b"%b:%04X" % (b"".join(b"%08X" % word for word in words), port)
+    quads = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return b"%b:%04X" % (b"".join(b"%08X" % quad for quad in quads), port)
 
 
 class PeerCheck:
