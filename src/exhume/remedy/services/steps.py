@@ -180,7 +180,7 @@ def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> 
         lines = " ".join(shlex.quote(line) for line in text.splitlines() if not line.startswith("#"))
         typed.append(f"mkdir -p -- {shlex.quote(directory_of(unit))}")
         typed.append(f"printf '%s\\n' {lines} > {shlex.quote(path)}")
-    files_words = " ".join(shlex.quote(path) for path, _ in texts)
+    quoted_files = " ".join(shlex.quote(path) for path, _ in texts)
     step = Step(
         id=f"hold-back:{case.name}",
         title=f"keep {listed(case.units)} from being started, also at boot, by a drop-in of exhume's own",
@@ -191,7 +191,7 @@ def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> 
         risk=case.chosen.risk,
         harm=f"{_wanting(case)} without it{case.news}",
         undo="the files are removed again",
-        undo_commands=(f"rm -- {files_words}", "systemctl daemon-reload"),
+        undo_commands=(f"rm -- {quoted_files}", "systemctl daemon-reload"),
         dependents=case.along,
         files=texts,
         effects=case.chosen.effects,

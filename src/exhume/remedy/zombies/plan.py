@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from exhume.diagnose.zombies import THRESHOLDS
 from exhume.model.remedy import Plan, Risk, Step
 from exhume.model.text import count
-from exhume.model.text import size as size_words
+from exhume.model.text import size as format_size
 from exhume.model.zombies import PAGE, ParentResidual, PinKind, PinnedFile
 from exhume.remedy.zombies.situation import Situation, reclaim_file
 
@@ -162,7 +162,7 @@ def drop_caches_step(situation: Situation, parents: Sequence[ParentResidual]) ->
         spike=spike,
         bytes=situation.page_cache,
         risk=Risk.MEDIUM,
-        harm=f"all {size_words(situation.page_cache)} of cached files have to be read from disk again; until then "
+        harm=f"all {format_size(situation.page_cache)} of cached files have to be read from disk again; until then "
         "everything is slower",
         undo="not needed: what is used again is cached again",
     )
@@ -186,7 +186,7 @@ def swap_through_step(situation: Situation, parents: Sequence[ParentResidual]) -
     quoted = shlex.quote(str(path))
     return Step(
         id="swap-through",
-        title=f"move {size_words(size)} of shared memory out to a temporary swapfile and back",
+        title=f"move {format_size(size)} of shared memory out to a temporary swapfile and back",
         why="pages of tmpfs and shared memory are charged to zombies; on their way back they are charged to the parent"
         + (f". It can't be done now: {obstacle}" if obstacle else ""),
         action="" if obstacle else "swap-through",
@@ -247,9 +247,7 @@ def swapoff_step(situation: Situation, parents: Sequence[ParentResidual]) -> Ste
         if len(used) == 1
         else f"take {len(used)} swaps off, one after the other, and put them on again",
         why="swapped pages are charged to zombies until they come back to memory"
-        + (
-            f". It can't be done now: that takes {size_words(short)} more memory than is available" if short > 0 else ""
-        ),
+        + (f". It can't be done now: it takes {format_size(short)} more memory than is available" if short > 0 else ""),
         action="" if short > 0 else "swapoff",
         targets=tuple(swap.path for swap in used),
         commands=tuple(
@@ -263,7 +261,7 @@ def swapoff_step(situation: Situation, parents: Sequence[ParentResidual]) -> Ste
         spike=is_spike(seconds),
         bytes=size,
         risk=Risk.MEDIUM,
-        harm=f"everything swapped comes back to memory ({size_words(size)}), also what is not needed, and is "
+        harm=f"everything swapped comes back to memory ({format_size(size)}), also what is not needed, and is "
         "charged to the root cgroup",
         undo="every swap is put on again with its priority, also when it is interrupted",
     )
@@ -348,7 +346,7 @@ def _swap_obstacle(situation: Situation, file_size: int) -> str:
     if situation.place.why_not:
         return situation.place.why_not
     if situation.place.free < file_size + file_size // 10:
-        needed = size_words(file_size)
+        needed = format_size(file_size)
         return f"{situation.place.path} has no room for a swapfile of {needed}; name another with --work-dir"
     if situation.memory_available < SPARE_MEMORY:
         return "memory is too short to bring pages back from swap"
@@ -446,7 +444,7 @@ def _summary(situation: Situation, parents: Sequence[ParentResidual]) -> str:
         "anonymous memory": sum(p.anon_bytes for p in parents),
         "swap": sum(p.swap_bytes for p in parents),
     }
-    held = ", ".join(f"{size_words(size)} of {name}" for name, size in parts.items() if size >= PAGE)
+    held = ", ".join(f"{format_size(size)} of {name}" for name, size in parts.items() if size >= PAGE)
     worst = max(parents, key=lambda parent: parent.bytes)
     others = f" and {count(len(parents) - 1, 'other parent')}" if len(parents) > 1 else ""
     dying = situation.census.dying
