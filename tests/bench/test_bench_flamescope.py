@@ -92,13 +92,13 @@ def test_both_kinds_of_heatmap_are_added_up():
 
 def test_without_a_checkout_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("FLAMESCOPE", raising=False)
-    with pytest.raises(NotMeasured, match="set FLAMESCOPE to a checkout") as told:
+    with pytest.raises(NotMeasured, match="set FLAMESCOPE to a checkout") as raised:
         measure(tmp_path, quick=True)
-    text = as_document([Section(told.value.title, f"Not measured: {told.value}.", [])], quick=False, busy=0.0)
+    text = as_document([Section(raised.value.title, f"Not measured: {raised.value}.", [])], quick=False, busy=0.0)
     assert f"## {TITLE}\n\nNot measured: set FLAMESCOPE" in text and text.count("| measure |") == 1
 
 
-def test_a_folder_that_is_no_checkout_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_that_is_no_checkout_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FLAMESCOPE", str(tmp_path))
     with pytest.raises(BenchError, match="no checkout of FlameScope"):
         measure(tmp_path / "bench", quick=True)

@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic: verdicts, documents, folding, counting; and a load that stops when it is told to."""
+"""The benchmarks' own arithmetic: verdicts, documents, folding, counting; and a load that stops on request."""
 
 import os
 import socket
@@ -69,7 +69,7 @@ def test_the_results_that_are_kept_come_from_a_whole_run():
     first, *sections = text.partition("## All at once")[2].split("\n## ")
     assert len(sections) == len(BENCHMARKS)
     bound = [row for section in sections for row in rows_of(section) if row.split(" | ")[1]]
-    assert rows_of(first) == bound, "what has a bound is told at the top, as it is below"
+    assert rows_of(first) == bound, "what has a bound is listed at the top, as it is below"
     assert len(bound) >= 19
 
 
@@ -78,7 +78,7 @@ def rows_of(table: str) -> list[str]:
     return [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| measure |")]
 
 
-def test_other_work_on_the_machine_is_told():
+def test_other_work_on_the_machine_is_reported():
     assert "Not a quiet machine" not in as_document([], quick=False, busy=0.01)
     assert "other work took up to 40% of it" in as_document([], quick=False, busy=0.4)
     with load(1):
@@ -106,14 +106,14 @@ def test_cpu_and_memory_of_a_process_are_counted(tmp_path: Path):
     assert sum(used) - 0.1 <= spinning.finish() <= time.monotonic() - began + 0.1
 
 
-def test_a_process_that_ends_while_it_is_measured_is_told_with_its_last_words(tmp_path: Path):
-    ended = start("short", [sys.executable, "-c", "print('my last words')"], tmp_path / "log")
-    until("it has spoken", lambda: "my last words" in ended.output.read_text())
+def test_a_process_that_ends_while_it_is_measured_is_reported_with_its_last_line(tmp_path: Path):
+    ended = start("short", [sys.executable, "-c", "print('my last line')"], tmp_path / "log")
+    until("it has spoken", lambda: "my last line" in ended.output.read_text())
     # First it is a zombie, without memory; then it is gone.
-    with pytest.raises(BenchError, match="my last words"):
+    with pytest.raises(BenchError, match="my last line"):
         watch(PATIENCE_S, ended)
     ended.process.wait()
-    with pytest.raises(BenchError, match="my last words"):
+    with pytest.raises(BenchError, match="my last line"):
         ended.cpu()
 
 

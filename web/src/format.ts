@@ -108,10 +108,10 @@ export function percent(share: number): string {
   return `${number(value, decimals)} %`;
 }
 
-/** `93 % sure, almost certain`: a confidence and its name. */
+/** `confidence 93 %, almost certain`: a confidence and its name. */
 export function confidence(value: number): string {
   const name = CONFIDENCE.find(([least]) => value >= least)?.[1] ?? "";
-  return `${percent(value)} sure, ${name}`;
+  return `confidence ${percent(value)}, ${name}`;
 }
 
 const CONFIDENCE: [number, string][] = [

@@ -29,9 +29,9 @@ describe("numbers and times", () => {
   });
 
   it("name a confidence", () => {
-    expect(confidence(0.93)).toBe("93 % sure, almost certain");
-    expect(confidence(0.5)).toBe("50 % sure, plausible");
-    expect(confidence(0.07)).toBe("7 % sure, possible");
+    expect(confidence(0.93)).toBe("confidence 93 %, almost certain");
+    expect(confidence(0.5)).toBe("confidence 50 %, plausible");
+    expect(confidence(0.07)).toBe("confidence 7 %, possible");
   });
 
   it("name durations with two units at most", () => {

@@ -77,12 +77,14 @@ def clock_text(moment: int, zone: tzinfo | None) -> str:
 def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
     """Which part of what was asked about the findings are about, and what it was compared with."""
     window, focus, baseline = (Window(*each) for each in (diagnosis.window, diagnosis.focus, diagnosis.baseline))
-    said = span_text(focus, zone)
+    text = span_text(focus, zone)
     if focus != window:
-        said += f" ({_together(duration(focus.nanos))} that stand out of {_together(duration(window.nanos))})"
+        text += f" ({_together(duration(focus.nanos))} that stand out of {_together(duration(window.nanos))})"
     if baseline.empty:
-        return f"{said}, compared with nothing: there is no calm time near it"
-    return f"{said}, against {_together(duration(baseline.nanos))} of calm from {format_clock(baseline.since, zone)} on"
+        return f"{text}, no baseline: there is no calm time near it"
+    return (
+        f"{text}, baseline: {_together(duration(baseline.nanos))} of calm from {format_clock(baseline.since, zone)} on"
+    )
 
 
 def _together(text: str) -> str:

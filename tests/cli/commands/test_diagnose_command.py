@@ -60,7 +60,7 @@ def test_the_report_begins_with_the_verdict(exhume, small_recording, incident):
     assert "\x1b" not in "".join(lines)
     assert max(map(len, lines)) <= 100
     text = "\n".join(lines)
-    for word in ("symptom", "mechanism", "sure", f"core {incident.cpu}"):
+    for word in ("symptom", "mechanism", "confidence", f"core {incident.cpu}"):
         assert word in text
 
 

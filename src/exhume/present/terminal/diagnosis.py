@@ -92,18 +92,18 @@ def _verdict(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> Iterator[
 def finding_lines(
     finding: Finding, zone: tzinfo | None, width: int, number: str = "", said: str = ""
 ) -> Iterator[Text]:
-    """One finding: what it is, how sure, and the chain from the symptoms to what to do. What was said above is not
+    """One finding: its title, its confidence, and the chain from the symptoms to what to do. What was said above is not
     repeated."""
     head = Text().append(number, _BOLD).append_text(badge(str(finding.severity)))
     head.append(f" {finding.title}", _BOLD).append(f"  {finding.cause}", _DIM)
-    sure = Text().append(f"{percent(finding.confidence, 0)} sure", _BOLD)
-    sure.append(f", {confidence_text(finding.confidence)}", _DIM)
-    room = width - head.cell_len - sure.cell_len
+    confidence = Text().append(f"confidence {percent(finding.confidence, 0)}", _BOLD)
+    confidence.append(f", {confidence_text(finding.confidence)}", _DIM)
+    room = width - head.cell_len - confidence.cell_len
     if room >= 2:
-        yield head.append(" " * room).append_text(sure)
+        yield head.append(" " * room).append_text(confidence)
     else:
         yield head
-        yield Text(INDENT).append_text(sure)
+        yield Text(INDENT).append_text(confidence)
     summary = visible(finding.summary)
     for line in textwrap.wrap(summary, width - len(INDENT)) if summary != said else ():
         yield Text(f"{INDENT}{line}")

@@ -66,7 +66,7 @@ def _check(check: Check, titles: int, width: int) -> Iterator[Text]:
 def _notes(checkup: Checkup, width: int) -> Iterator[Text]:
     said = [
         f"{checkup.looked_s:.0f} s were sampled, with no calm time to compare them with: what happens now and then is "
-        "not seen, and findings are less sure. Record, to be able to go back: exhume record",
+        "not seen, and the confidence is lower. Record, to be able to go back: exhume record",
         *(f"source unavailable: {each}" for each in checkup.missing),
     ]
     for note in said:
