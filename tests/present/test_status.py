@@ -9,8 +9,7 @@ import pytest
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.progress import RecordingSummary, TickSummary
-from exhume.present.status import cores_now, summary_lines, tick_events, tick_parts
-from exhume.present.terminal.status import LiveStatus, PlainStatus
+from exhume.present.terminal.status import LiveStatus, PlainStatus, cores_now, summary_lines, tick_events, tick_parts
 
 WALL = 1_772_334_847 * NANOS
 STATES = ("user", "nice", "system", "irq", "softirq", "steal")

@@ -17,7 +17,7 @@ from exhume.model.settings import COLOR
 from exhume.model.times import format_moment
 from exhume.present.incidents_view import Explained, Moment, incidents_json, moments_of
 from exhume.present.terminal.console import console
-from exhume.present.terminal.incidents import print_incidents
+from exhume.present.terminal.events import print_incidents
 from exhume.store.read.cached import Remembered
 
 # Sources that a node may lack and in which the recorder finds incidents.

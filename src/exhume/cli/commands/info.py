@@ -8,9 +8,9 @@ from exhume.cli.args import add_recording_options, value_of
 from exhume.cli.recording_args import RecordingView
 from exhume.cli.terminal import activity, suggest
 from exhume.model.settings import COLOR
-from exhume.present.info_view import info_json, info_lines
+from exhume.present.info_view import info_json
 from exhume.present.terminal.console import console
-from exhume.present.terminal.info import print_info
+from exhume.present.terminal.info import info_lines, print_info
 from exhume.store.write.lock import being_recorded
 
 

@@ -18,8 +18,7 @@ from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say
 from exhume.model.clock import MILLIS, SystemClock, read_boot_id
 from exhume.model.settings import COLOR, UTC
-from exhume.present.status import summary_lines
-from exhume.present.terminal.status import Status, status_for
+from exhume.present.terminal.status import Status, status_for, summary_lines
 from exhume.store.format.names import boot_part
 from exhume.store.read.index import sealed_segments
 

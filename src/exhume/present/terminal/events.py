@@ -1,4 +1,4 @@
-"""Events as lines: aligned, coloured by severity on a terminal; one line each when piped."""
+"""Events and incidents as lines: aligned, coloured by severity on a terminal; one line each when piped."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -7,9 +7,12 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from exhume.model.text import percent
 from exhume.model.times import format_clock, format_day, format_moment, format_offset
 from exhume.present.events_view import visible
+from exhume.present.incidents_view import Explained
 from exhume.present.terminal.console import fitted
+from exhume.present.terminal.diagnosis import badge
 from exhume.store.read.events import EventView
 
 _SEVERITY = {
@@ -63,3 +66,22 @@ def _columns(events: Sequence[EventView]) -> tuple[list[str], list[str]]:
 def print_events(terminal: Console, events: Sequence[EventView], zone: tzinfo | None) -> None:
     """Print all events."""
     EventPrinter(terminal, zone, events).print(events)
+
+
+def print_incidents(terminal: Console, explained: Sequence[Explained], zone: tzinfo | None) -> None:
+    """Print each moment: its marks, then its best finding."""
+    printer = EventPrinter(terminal, zone, [mark for each in explained for mark in each.moment.marks])
+    for each in explained:
+        printer.print(each.moment.marks)
+        if each.diagnosis is not None:
+            for line in fitted(terminal, _finding_line(each)):
+                terminal.print(line)
+
+
+def _finding_line(explained: Explained) -> Text:
+    line = Text("    ").append("╰ ", _DIM)
+    finding = explained.finding
+    if finding is None:
+        return line.append("no known cause accounts for it", _DIM)
+    line.append_text(badge(str(finding.severity))).append(f" {finding.cause}", Style(bold=True))
+    return line.append(f", confidence {percent(finding.confidence, 0)}: ", _DIM).append(visible(finding.summary))
