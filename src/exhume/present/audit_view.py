@@ -1,4 +1,4 @@
-"""An audit as people and programs read it: the verdict in a sentence, the texts of each judgement, and its JSON."""
+"""The view of an audit: the verdict in a sentence, the texts of each judgement, and `exhume audit --json`."""
 
 import shlex
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ def cost_text(costs: Costs | None) -> str:
 
 
 def wanted_text(service: Service) -> str:
-    """Who asked for it."""
+    """What wants, requires or starts it."""
     wants = service.wants
     parts = [
         f"{what} {_some(names)}"

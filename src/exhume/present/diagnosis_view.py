@@ -75,7 +75,7 @@ def clock_text(moment: int, zone: tzinfo | None) -> str:
 
 
 def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
-    """Which part of what was asked about the findings are about, and what it was compared with."""
+    """Which part of the requested window the findings are about, and the baseline that it was compared with."""
     window, focus, baseline = (Window(*each) for each in (diagnosis.window, diagnosis.focus, diagnosis.baseline))
     text = span_text(focus, zone)
     if focus != window:

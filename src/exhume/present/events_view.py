@@ -1,4 +1,4 @@
-"""Events as JSON: wall time, what happened, and the kernel's own timestamp."""
+"""The view of events: `exhume events --json`, and log text made safe for a terminal."""
 
 from collections.abc import Sequence
 from datetime import tzinfo

@@ -1,4 +1,4 @@
-"""Marked moments: marks that belong together, with the best finding for each."""
+"""The view of incidents: marks that belong together, with the best finding for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a recording is, as JSON: span, size, rate, losses, own cost, what is missing or was skipped."""
+"""The view of a recording as a whole: `exhume info --json`."""
 
 from datetime import tzinfo
 from typing import Any

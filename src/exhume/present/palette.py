@@ -1,4 +1,4 @@
-"""One meaning per colour, everywhere: the heatmap, the flame graphs and the legend all take it from here.
+"""The colours of states and differences, with one meaning each in the heatmap, the flame graphs and the legend.
 
 The hues are those of Okabe and Ito, which stay apart for the common kinds of colour blindness.
 """

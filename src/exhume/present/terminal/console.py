@@ -1,4 +1,4 @@
-"""The terminal, as rich sees it: colours as requested, none when piped."""
+"""The rich console of the commands: colours as requested, none when piped; wrapped lines."""
 
 import os
 import sys
