@@ -12,7 +12,7 @@ import pytest
 from tests.lab.lab_program import PROGRAM, exhume_lab, until
 from tests.lab.lab_traces import command_lines
 
-from exhume.lab.background import BACKGROUNDS
+from exhume.lab.scenarios.background import BACKGROUNDS
 from exhume.lab.score import document, judge
 from exhume.lab.score.document import fit
 from exhume.lab.score.plan import Outcome, Plan, Told, draw, others_busy

@@ -11,10 +11,9 @@ from tests.lab.lab_traces import command_lines
 
 from exhume.cli.main import main
 from exhume.diagnose.catalogue import catalogue
-from exhume.lab.perform import perform
 from exhume.lab.programs.keeper import marked
 from exhume.lab.scenarios import SCENARIOS
-from exhume.lab.stage import Scenario, stage
+from exhume.lab.stage import Scenario, perform, stage
 from exhume.model.errors import LabError, UsageError
 
 

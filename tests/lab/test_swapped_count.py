@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.lab import maker
+from exhume.lab.programs import zombie_maker
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 AHEAD = 63 * PAGE
@@ -20,15 +20,15 @@ def test_what_is_given_back_between_two_reads_is_no_swap(monkeypatch: pytest.Mon
         counters.update(dict.fromkeys(counters, PAGE))
         return value
 
-    monkeypatch.setattr(maker, "number_in", read)
-    assert maker.swapped(str(tmp_path)) < PAGE
+    monkeypatch.setattr(zombie_maker, "number_in", read)
+    assert zombie_maker.swapped(str(tmp_path)) < PAGE
 
 
 @pytest.mark.parametrize("swapped", [0, PAGE])
 def test_pages_in_swap_are_those_that_memory_does_not_have(tmp_path: Path, swapped: int) -> None:
     (tmp_path / "memory.usage_in_bytes").write_text(str(AHEAD))
     (tmp_path / "memory.memsw.usage_in_bytes").write_text(str(AHEAD + swapped))
-    assert maker.swapped(str(tmp_path)) == swapped
+    assert zombie_maker.swapped(str(tmp_path)) == swapped
 
 
 def test_slow_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,15 +43,15 @@ def test_slow_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
         if next_one and working:
             left[next_one] = PAGE
 
-    monkeypatch.setattr(maker.time, "monotonic", lambda: now)
-    monkeypatch.setattr(maker.time, "sleep", sleep)
-    monkeypatch.setattr(maker, "reclaim_all", lambda path, words: None)
-    monkeypatch.setattr(maker, "swapped", lambda cgroup: left[cgroup])
+    monkeypatch.setattr(zombie_maker.time, "monotonic", lambda: now)
+    monkeypatch.setattr(zombie_maker.time, "sleep", sleep)
+    monkeypatch.setattr(zombie_maker, "reclaim_all", lambda path, words: None)
+    monkeypatch.setattr(zombie_maker, "swapped", lambda cgroup: left[cgroup])
     working = True
-    maker.swap_out(list(left), "memory.force_empty", b"0")
-    assert all(left.values()) and now > maker.SECONDS_TO_SWAP
+    zombie_maker.swap_out(list(left), "memory.force_empty", b"0")
+    assert all(left.values()) and now > zombie_maker.SECONDS_TO_SWAP
     left.update(dict.fromkeys(left, 0))
     working, began = False, now
     with pytest.raises(OSError, match="not swapped out"):
-        maker.swap_out(list(left), "memory.force_empty", b"0")
-    assert now - began <= maker.SECONDS_TO_SWAP + 20
+        zombie_maker.swap_out(list(left), "memory.force_empty", b"0")
+    assert now - began <= zombie_maker.SECONDS_TO_SWAP + 20

@@ -10,9 +10,9 @@ import pytest
 from tests.lab.lab_traces import NOTHING, left_in_the_end
 from tests.page_removals import Removals, traced_removals
 
-from exhume.lab import room
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.pins import PINS
+from exhume.lab.stage import refuse_without_room
 from exhume.lab.zombies import MOST_SWAPPED, ZombieLab, make_zombies
 from exhume.model.errors import LabError, UsageError
 from exhume.procfs.host import Host
@@ -183,11 +183,11 @@ def test_room_is_counted_for_every_cpu_there_could_be(tmp_path: Path) -> None:
     host.proc.mkdir()
     (host.proc / "meminfo").write_text("MemTotal: 33554432 kB\nMemAvailable: 20971520 kB\n")
     # 210 KiB each: 16.8 GiB can be spared of 32.
-    room.refuse_without_room(80_000, 0, tmp_path, host)
+    refuse_without_room(80_000, 0, tmp_path, host)
     with pytest.raises(LabError, match="90,000 zombies take 18,457 MiB of memory, and 17,203 MiB can be spared"):
-        room.refuse_without_room(90_000, 0, tmp_path, host)
+        refuse_without_room(90_000, 0, tmp_path, host)
     with pytest.raises(LabError, match=f"{tmp_path} has no room for 1,073,741,824 MiB"):
-        room.refuse_without_room(1, 1 << 50, tmp_path / "not" / "yet", host)
+        refuse_without_room(1, 1 << 50, tmp_path / "not" / "yet", host)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
-from exhume.lab.maker import Order
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.processes import maker_of_zombies
-from exhume.lab.room import refuse_without_room
-from exhume.lab.stage import Stage
+from exhume.lab.programs.zombie_maker import Order
+from exhume.lab.stage import Stage, refuse_without_room
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
 

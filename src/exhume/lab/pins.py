@@ -1,14 +1,17 @@
-"""What keeps a removed memory cgroup alive, kind by kind: the files it takes, and how they let go again."""
+"""The kinds of pins that keep a removed memory cgroup alive: the files and the swap they need, and their removal."""
 
 import ctypes
+import errno
 import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.lab.maker import FILES_IN_A_DIRECTORY, numbered
+from exhume.control.swap import FIRST, is_on, make_swapfile, swap_off, swap_on
 from exhume.lab.mounts import detach, make_ext4, mount_ext4, mount_tmpfs, unmount
-from exhume.lab.swapfile import begin_swapping, end_swapping
+from exhume.lab.programs.zombie_maker import FILES_IN_A_DIRECTORY, numbered
+from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 
 _MIB = 1 << 20
 _CHUNK = 1 << 20
@@ -47,7 +50,7 @@ PINS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PinFiles:
     """The places of one lab's files."""
 
     directory: Path
@@ -91,7 +94,7 @@ class Stage:
         elif self.pin.layout == "directories":
             for path in self.files:
                 path.mkdir(parents=True)
-            # Mounted anew, nothing of it is in memory.
+            # Mounted again, so that nothing of it is in memory.
             unmount(self.files_directory)
             mount_ext4(self.image, self.files_directory)
         if self.pin.swapped:
@@ -123,6 +126,29 @@ def take_down(directory: Path) -> list[Path]:
     end_swapping(directory / "swapfile")
     detach(directory / "ext4.img")
     return used
+
+
+def begin_swapping(path: Path, size: int) -> None:
+    """Make a swapfile and turn it on before every other, so that the lab's pages end up in the lab's file."""
+    try:
+        make_swapfile(os.fspath(path), size)
+    except OSError as error:
+        raise LabError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        swap_on(os.fspath(path), FIRST)
+    except OSError as error:
+        remedy = "; choose a directory on a disk with --work" if error.errno == errno.EINVAL else ""
+        raise LabError(f"{path} can't be used as swap: {error.strerror}{remedy}") from None
+
+
+def end_swapping(path: Path) -> None:
+    """Turn a swapfile off, if it is on; what others have in it comes back to memory."""
+    if not is_on(Host(), os.fspath(path.absolute())):
+        return
+    try:
+        swap_off(os.fspath(path))
+    except OSError as error:
+        raise LabError(f"{path} can't be turned off as swap: {error.strerror}; free some memory") from None
 
 
 def _write_uncached(path: Path, size: int) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.lab import holder, maker, spinner
+from exhume.lab.programs import page_holder, spinner, zombie_maker
 from exhume.model.errors import LabError
 from exhume.model.isolation import isolated_script
 from exhume.procfs.pid_stat import parse_pid_stat
 
-_HOLDER, _MAKER, _SPINNER = (Path(str(program.__file__)) for program in (holder, maker, spinner))
+_HOLDER, _MAKER, _SPINNER = (Path(str(program.__file__)) for program in (page_holder, zombie_maker, spinner))
 # On a busy machine a killed process takes seconds to end.
 _PATIENCE_S = 30.0
 

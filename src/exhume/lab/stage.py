@@ -1,4 +1,4 @@
-"""Where a scenario plays: on which core, for how long, under which names; and the programs it starts there.
+"""Where a scenario plays (its core, length, names and programs), how it is run, and the room that it needs.
 
 Programs are files of the standard library only, in lab/programs/. They run under a name of the stage's choosing (the
 name of the link they are started through), on a core of its choosing, and die with the process that started them: the
@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -20,8 +21,11 @@ from exhume.lab.leftovers import Leftovers
 from exhume.lab.processes import Process
 from exhume.lab.programs.keeper import MARK, end_marked
 from exhume.lab.traces import DEFAULT_WORK
-from exhume.model.errors import LabError
+from exhume.model.errors import LabError, UsageError
 from exhume.model.isolation import INTERPRETER, SCRIPT_FLAGS, isolated_script
+from exhume.procfs.cpulist import possible_cpus
+from exhume.procfs.flat_keyed import parse_meminfo
+from exhume.procfs.host import Host
 
 PROGRAMS = Path(__file__).parent / "programs"
 _PR_SET_PDEATHSIG = 1
@@ -30,6 +34,16 @@ _STOPPING_S = 30.0
 _ENDS_WELL = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _NAMES = ("ingest", "batcher", "collector", "sidecar", "indexer", "uploader", "shipper", "gateway", "relay", "planner")
+SHORTEST_S, LONGEST_S = 1.0, 600.0
+LONGEST_NAME = 15  # of which the kernel keeps no more
+_KIB = 1024
+# Measured: slab and page of each, and what each CPU's counters take.
+_BYTES_EACH = 18 * _KIB
+_BYTES_EACH_PER_CPU = 2 * _KIB
+_LEAST_LEFT = 256 << 20
+_SHARE_LEFT = 0.1
+
+Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +200,80 @@ def stage(
             raise LabError(f"not all could be removed: {'; '.join(failed)}; run exhume lab clean again later")
 
 
+def refuse_unfit(scenario: Scenario) -> None:
+    """Raise LabError, in a sentence, where this machine can't play it."""
+    if os.geteuid() != 0:
+        raise LabError(f"{scenario.name} is made for real, which needs root; run it with sudo")
+    if scenario.memory:
+        refuse_without_memory(scenario.memory, scenario.name)
+
+
+def perform(
+    scenario: Scenario,
+    *,
+    seconds: float | None = None,
+    core: int | None = None,
+    name: str | None = None,
+    seed: int | None = None,
+    work: Path | None = None,
+    progress: Progress = lambda doing, done: None,
+) -> Stage:
+    """Play a scenario; what isn't given is drawn by lot. Returns the stage that it was played on, cleared."""
+    length = scenario.seconds if seconds is None else seconds
+    if not SHORTEST_S <= length <= LONGEST_S:
+        raise UsageError(f"a scenario lasts from {SHORTEST_S:.0f} to {LONGEST_S:.0f} seconds")
+    if name is not None and (not name or len(name.encode()) > LONGEST_NAME or not name.isprintable() or "/" in name):
+        raise UsageError(f"{name!r} is no name for a process: up to {LONGEST_NAME} characters, no slashes")
+    refuse_unfit(scenario)
+    doing = [scenario.name]
+    with stage(
+        scenario.name,
+        seconds=length,
+        core=core,
+        name=name,
+        seed=seed,
+        work=work,
+        progress=lambda done: progress(doing[0], done),
+    ) as playing:
+        if scenario.prepare is not None:
+            doing[0] = f"preparing {scenario.name}"
+            scenario.prepare(playing)
+            doing[0] = scenario.name
+        scenario.play(playing)
+    return playing
+
+
+def refuse_without_room(count: int, disk_bytes: int, work: Path, host: Host | None = None) -> None:
+    """Raise LabError unless that many zombies leave a tenth of the memory, and of the disk, to others."""
+    host = host or Host()
+    needed = memory_of(count, _possible_cpus(host))
+    spare = _spare(host)
+    if needed > spare:
+        raise LabError(
+            f"{count:,} zombies take {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; "
+            "ask for fewer"
+        )
+    place = next(path for path in (work, *work.parents) if path.exists())
+    disk = shutil.disk_usage(place)
+    if disk_bytes > disk.free - disk.total * _SHARE_LEFT:
+        raise LabError(f"{place} has no room for {disk_bytes >> 20:,} MiB; choose another directory with --work")
+
+
+def refuse_without_memory(needed: int, what: str, host: Host | None = None) -> None:
+    """Raise LabError unless so many bytes leave a tenth of the memory to others."""
+    spare = _spare(host or Host())
+    if needed > spare:
+        raise LabError(
+            f"{what} takes up to {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; "
+            "try again when there is more"
+        )
+
+
+def memory_of(count: int, cpus: int) -> int:
+    """Bytes that so many zombies take."""
+    return count * (_BYTES_EACH + _BYTES_EACH_PER_CPU * cpus)
+
+
 @contextlib.contextmanager
 def _keeper(mark: str) -> Iterator[None]:
     """A process that ends all of a run's processes when this one is gone."""
@@ -234,3 +322,17 @@ def _prepare(starter: int, core: int | None, nice: int) -> None:
         os.sched_setaffinity(0, {core})
     if nice:
         os.nice(nice)
+
+
+def _spare(host: Host) -> int:
+    memory = _memory(host)
+    return memory["MemAvailable"] - max(_LEAST_LEFT, int(memory["MemTotal"] * _SHARE_LEFT))
+
+
+def _memory(host: Host) -> dict[str, int]:
+    return parse_meminfo((host.proc / "meminfo").read_bytes())
+
+
+def _possible_cpus(host: Host) -> int:
+    """The kernel keeps counters for every CPU that there could be."""
+    return len(possible_cpus(host) or ()) or os.cpu_count() or 1

@@ -14,10 +14,10 @@ from typing import Self
 
 from exhume.lab import clean
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
-from exhume.lab.maker import Order
-from exhume.lab.pins import PINS, Stage
+from exhume.lab.pins import PINS, PinFiles
 from exhume.lab.processes import Started, holder_of, maker_of_zombies
-from exhume.lab.room import refuse_without_room
+from exhume.lab.programs.zombie_maker import Order
+from exhume.lab.stage import refuse_without_room
 from exhume.lab.traces import DEFAULT_WORK, Traces
 from exhume.model.errors import LabError, UsageError
 from exhume.procfs.host import Host
@@ -55,7 +55,7 @@ def make_zombies(
         raise LabError(f"the kernel has 65,535 numbers for cgroups in swap; ask for at most {MOST_SWAPPED:,}")
     hierarchy = find_memory_hierarchy(Host())
     work = (work or DEFAULT_WORK).absolute()
-    refuse_without_room(count, Stage(work, PINS[pin], count).disk_bytes, work)
+    refuse_without_room(count, PinFiles(work, PINS[pin], count).disk_bytes, work)
     for left in reversed(range(_ATTEMPTS)):
         try:
             with ExitStack() as undo:
@@ -92,7 +92,7 @@ class ZombieLab:
             resources.enter_context(hierarchy.alone())
             self._traces = self._claim(work, pin, parent)
             self._resources = resources.pop_all()
-        self._stage = Stage(self._traces.directory, PINS[pin], count)
+        self._stage = PinFiles(self._traces.directory, PINS[pin], count)
         self._before = 0
         self._maker_ran = False
 

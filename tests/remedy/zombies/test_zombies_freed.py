@@ -12,7 +12,7 @@ from tests.page_removals import traced_removals
 
 from exhume.collect.cgroup.residuals import residuals
 from exhume.control.swap import swaps
-from exhume.lab.maker import CONTENT
+from exhume.lab.programs.zombie_maker import CONTENT
 from exhume.lab.zombies import ZombieLab
 from exhume.model.zombies import PAGE
 from exhume.procfs.host import Host

@@ -17,13 +17,13 @@ from exhume.cli.signals import ended_by_signals
 from exhume.cli.terminal import ProgressBar, StagedProgress, activity, dir_args, say, suggest
 from exhume.lab.clean import clean
 from exhume.lab.leftovers import left_in
-from exhume.lab.perform import perform, scenario_named
 from exhume.lab.pins import PINS as PIN_KINDS
-from exhume.lab.scenarios import SCENARIOS
+from exhume.lab.scenarios import SCENARIOS, scenario_named
 from exhume.lab.score import document
 from exhume.lab.score.judge import judge, judge_again, kept_runs
 from exhume.lab.score.plan import QUIET, Outcome, draw
 from exhume.lab.score.tally import Tally
+from exhume.lab.stage import perform
 from exhume.lab.storm import raise_storm
 from exhume.lab.synth import write_synthetic
 from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in

@@ -2,9 +2,17 @@
 
 from exhume.lab.scenarios import cgroups, cpu, files, incident, memory, network
 from exhume.lab.stage import Scenario
+from exhume.model.errors import UsageError
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for module in (cpu, memory, files, network, cgroups, incident)
     for scenario in module.SCENARIOS
 }
+
+
+def scenario_named(name: str) -> Scenario:
+    """Raises UsageError where there is none of that name."""
+    if name not in SCENARIOS:
+        raise UsageError(f"the lab has no scenario {name!r}; exhume lab list shows them")
+    return SCENARIOS[name]

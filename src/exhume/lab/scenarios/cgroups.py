@@ -2,8 +2,7 @@
 
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.memcg_stage import leave_zombies, memory_cgroup, own_cgroup
-from exhume.lab.room import refuse_without_room
-from exhume.lab.stage import Scenario, Stage
+from exhume.lab.stage import Scenario, Stage, refuse_without_room
 from exhume.lab.storm import way_to_spin
 from exhume.procfs.host import Host
 

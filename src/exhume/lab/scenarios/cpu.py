@@ -4,8 +4,8 @@ import os
 import shutil
 import time
 
-from exhume.lab.background import batch, buffers, compression, file_work, forks, loopback, sleepers
 from exhume.lab.hierarchies import find_cpu_hierarchy, find_memory_hierarchy
+from exhume.lab.scenarios.background import batch, buffers, compression, file_work, forks, loopback, sleepers
 from exhume.lab.stage import Scenario, Stage, program_argv
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host

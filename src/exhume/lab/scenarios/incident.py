@@ -12,8 +12,7 @@ from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.memcg_stage import memory_cgroup, own_cgroup, remember_cgroup
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.own_docker import OwnDocker, docker_missing, wait_until
-from exhume.lab.room import refuse_without_room
-from exhume.lab.stage import Scenario, Stage
+from exhume.lab.stage import Scenario, Stage, refuse_without_room
 from exhume.lab.storm import way_to_spin
 from exhume.procfs.host import Host
 

@@ -15,7 +15,7 @@ from typing import Any
 from exhume.control.files import lock_directory
 from exhume.lab.clean import clean
 from exhume.lab.leftovers import Leftovers
-from exhume.lab.perform import scenario_named
+from exhume.lab.scenarios import scenario_named
 from exhume.lab.score.plan import Outcome, Plan, Told, others_busy
 from exhume.lab.traces import DEFAULT_WORK
 from exhume.model.errors import LabError

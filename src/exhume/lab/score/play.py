@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from exhume.lab.background import BACKGROUNDS
 from exhume.lab.leftovers import OwnCgroup
-from exhume.lab.perform import refuse_unfit, scenario_named
+from exhume.lab.scenarios import scenario_named
+from exhume.lab.scenarios.background import BACKGROUNDS
 from exhume.lab.score.plan import Plan
-from exhume.lab.stage import stage
+from exhume.lab.stage import refuse_unfit, stage
 from exhume.model.errors import ExhumeError, LabError, RecordingError
 from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.store.read.recording import Recording
