@@ -14,8 +14,8 @@ PROGRAM = [sys.executable, "-m", "exhume.cli.main", "lab"]
 PATIENCE_S = 30.0
 
 
-def exhume_lab(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=120, check=False)
+def exhume_lab(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *args], capture_output=True, text=True, timeout=120, check=False)
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> bool:

@@ -45,8 +45,8 @@ def left_by(work: Path, parent: str) -> Left:
 
 
 def left_in_the_end(work: Path, parent: str) -> Left:
-    """The same once what others delay is over: whoever looks for a free loop device has ours open for a moment, and it
-    stays while somebody has it open."""
+    """The same once what others delay is over: a process that looks for a free loop device has the lab's open for a
+    moment, and it stays while any process has it open."""
     deadline = time.monotonic() + 30
     while (left := left_by(work, parent)) != NOTHING and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -54,7 +54,7 @@ def left_in_the_end(work: Path, parent: str) -> Left:
 
 
 def command_lines() -> list[tuple[int, str]]:
-    """Every other process with its words."""
+    """Every other process with its command line."""
     entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     found = [(int(entry.name), text_of(entry / "cmdline")) for entry in entries]
     return [(pid, line) for pid, line in found if pid != os.getpid()]

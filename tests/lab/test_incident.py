@@ -111,8 +111,8 @@ def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path, monkey
     # The reset, and the core in the kernel.
     symptoms = text_of(found, "symptom")
     assert "TX q 5 is paused for too long" in symptoms and f"core {core} was in the kernel for up to" in symptoms
-    told = [evidence for link in found.chain for evidence in link.evidence if evidence.table == "cpu"]
-    assert any(each.cpu == core and float(each.value) >= IN_KERNEL for each in told), told
+    shown = [evidence for link in found.chain for evidence in link.evidence if evidence.table == "cpu"]
+    assert any(each.cpu == core and float(each.value) >= IN_KERNEL for each in shown), shown
     # Function, process and core.
     assert (found.culprit.cpu, found.culprit.comm) == (core, KUBELET)
     assert found.culprit.function is not None and found.culprit.function in text_of(found, "mechanism")

@@ -52,7 +52,7 @@ def test_writes_go_to_a_file_system_of_its_own(work: Path) -> None:
 
 @pytest.mark.root
 def test_without_a_loop_device_it_plays_on_the_disk_that_there_is(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*words: object) -> None:
+    def missing(*args: object) -> None:
         raise LabError("no loop device can be had")
 
     monkeypatch.setattr(writeback_storm, "mount_ext4", missing)

@@ -1,4 +1,4 @@
-"""An image is mounted again only when nobody has it any more: two file systems of one image would spoil each other."""
+"""An image is mounted again only when no process has it: two file systems of one image would spoil each other."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ import pytest
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4", "unshare")]
 
-# Whoever makes a mount namespace in these moments would keep the image for as long as that lasts. So it is mounted in
-# one that nobody else knows.
+# A process that makes a mount namespace in these moments would keep the image for as long as that lasts. So it is
+# mounted in a private one.
 IN_A_NAMESPACE = ["unshare", "--mount", sys.executable, "-c"]
 MOUNT_TWICE = """
 import subprocess, sys

@@ -78,8 +78,8 @@ def test_a_quota_stops_its_processes_and_is_gone_after(tmp_path: Path) -> None:
         groups = find_cpu_hierarchy(Host()).directories(f"exhume-lab-{playing.directory.name}")
 
         def throttled() -> bool:
-            told = dict(line.split() for line in (groups[0] / "cpu.stat").read_text().splitlines())
-            return int(told["nr_throttled"]) >= 5
+            stat = dict(line.split() for line in (groups[0] / "cpu.stat").read_text().splitlines())
+            return int(stat["nr_throttled"]) >= 5
 
         assert play_until(playing, SCENARIOS["cfs-throttling"].play, throttled)
     assert not any(group.exists() for group in groups)

@@ -15,7 +15,7 @@ from tests.lab.lab_traces import command_lines
 from exhume.lab.scenarios.background import BACKGROUNDS
 from exhume.lab.score import document, judge
 from exhume.lab.score.document import fit
-from exhume.lab.score.plan import Outcome, Plan, Told, draw, others_busy
+from exhume.lab.score.plan import Outcome, Plan, ReportedFinding, draw, others_busy
 from exhume.lab.score.tally import Tally
 from exhume.model.clock import NANOS
 from exhume.model.errors import LabError
@@ -29,15 +29,15 @@ QUIET_SHARE = 0.3
 QUIET = Plan(2, "quiet", 1, core=0, calm_s=7.0, seconds=8.0, after_s=2.0, background="forks")
 
 
-def told(cause: str, severity: str = "critical", confidence: float = 0.9, cpu: int | None = 1) -> Told:
-    return Told(cause, Severity(severity), confidence, cpu, "some", "")
+def finding(cause: str, severity: str = "critical", confidence: float = 0.9, cpu: int | None = 1) -> ReportedFinding:
+    return ReportedFinding(cause, Severity(severity), confidence, cpu, "some", "")
 
 
-def hog(*findings: Told, **more) -> Outcome:
+def hog(*findings: ReportedFinding, **more) -> Outcome:
     return Outcome(PLAN, "user-hog", findings, 0.4, on_core=True, **more)
 
 
-def quiet(*findings: Told) -> Outcome:
+def quiet(*findings: ReportedFinding) -> Outcome:
     return Outcome(QUIET, "", findings, 0.2)
 
 
@@ -55,29 +55,29 @@ def test_everything_is_drawn_within_bounds_and_the_same_for_a_seed():
 
 
 def test_only_the_first_finding_counts():
-    assert hog(told("user-hog"), told("fork-storm")).right
-    assert not hog(told("fork-storm"), told("user-hog")).right
+    assert hog(finding("user-hog"), finding("fork-storm")).right
+    assert not hog(finding("fork-storm"), finding("user-hog")).right
     assert not hog().right and hog().top == "nothing"
-    assert hog(told("user-hog", "info")).right
+    assert hog(finding("user-hog", "info")).right
 
 
 def test_the_core_is_judged_where_it_is_bound_to_one():
-    assert hog(told("user-hog", cpu=1)).core_right is True
-    assert hog(told("user-hog", cpu=0)).core_right is False
-    assert hog(told("fork-storm", cpu=1)).core_right is None
-    assert Outcome(PLAN, "user-hog", (told("user-hog", cpu=0),), 0.1, on_core=False).core_right is None
+    assert hog(finding("user-hog", cpu=1)).core_right is True
+    assert hog(finding("user-hog", cpu=0)).core_right is False
+    assert hog(finding("fork-storm", cpu=1)).core_right is None
+    assert Outcome(PLAN, "user-hog", (finding("user-hog", cpu=0),), 0.1, on_core=False).core_right is None
 
 
 def test_a_healthy_machine_may_be_told_things_worth_knowing_only():
-    assert quiet().right and quiet(told("fork-storm", "info")).right
-    assert not quiet(told("fork-storm", "info"), told("user-hog", "warning")).right
-    assert quiet(told("fork-storm", "info"), told("user-hog", "warning")).top == "user-hog"
-    assert not quiet(told("x", "warning")).false_critical and quiet(told("x", "critical")).false_critical
-    assert not hog(told("fork-storm", "critical")).false_critical
+    assert quiet().right and quiet(finding("fork-storm", "info")).right
+    assert not quiet(finding("fork-storm", "info"), finding("user-hog", "warning")).right
+    assert quiet(finding("fork-storm", "info"), finding("user-hog", "warning")).top == "user-hog"
+    assert not quiet(finding("x", "warning")).false_critical and quiet(finding("x", "critical")).false_critical
+    assert not hog(finding("fork-storm", "critical")).false_critical
 
 
 def test_a_run_that_failed_is_wrong_and_counted():
-    tally = Tally([hog(failed="play: no room"), *[hog(told("user-hog"))] * 4])
+    tally = Tally([hog(failed="play: no room"), *[hog(finding("user-hog"))] * 4])
     assert (tally.scenarios[0].runs, tally.scenarios[0].right, tally.scenarios[0].failed) == (5, 4, 1)
     assert tally.matrix() == {"user-hog": {"user-hog": 4, "failed": 1}}
     assert "no room" in document.as_text(tally)
@@ -88,15 +88,15 @@ def test_a_run_that_failed_is_wrong_and_counted():
 
 
 def test_what_must_be_reached():
-    good = [*[hog(told("user-hog"))] * 9, hog(told("fork-storm"))]
+    good = [*[hog(finding("user-hog"))] * 9, hog(finding("fork-storm"))]
     assert Tally(good).missed() == []
     assert Tally([*good, quiet()]).missed() == []
-    said = Tally([*good, *[quiet()] * 19, quiet(told("rt-hog"))]).missed()
+    said = Tally([*good, *[quiet()] * 19, quiet(finding("rt-hog"))]).missed()
     assert said == ["a healthy machine was called starved in 1 runs, none may be"]
 
 
 def test_precision_and_recall():
-    tally = Tally([hog(told("user-hog")), hog(told("rt-hog")), quiet(told("user-hog", "warning")), quiet()])
+    tally = Tally([hog(finding("user-hog")), hog(finding("rt-hog")), quiet(finding("user-hog", "warning")), quiet()])
     scores = {each.cause: (each.precision, each.recall) for each in tally.causes}
     assert scores == {"user-hog": (0.5, 0.5), "rt-hog": (0.0, None)}
     assert tally.answer_s == (pytest.approx(0.3), 0.4)
@@ -105,14 +105,16 @@ def test_precision_and_recall():
 def test_findings_by_the_confidence_they_were_told_with():
     tally = Tally(
         [
-            hog(told("user-hog", confidence=0.97), told("rt-hog", "warning", 0.55)),
-            hog(told("rt-hog", confidence=0.9)),
-            quiet(told("rt-hog", "info", 0.95), told("rt-hog", "warning", 0.61)),
+            hog(finding("user-hog", confidence=0.97), finding("rt-hog", "warning", 0.55)),
+            hog(finding("rt-hog", confidence=0.9)),
+            quiet(finding("rt-hog", "info", 0.95), finding("rt-hog", "warning", 0.61)),
         ]
     )
-    tops = {round(step.since, 1): (step.told, step.right) for step in tally.calibration() if step.told}
+    tops = {round(step.since, 1): (step.reported, step.right) for step in tally.calibration() if step.reported}
     assert tops == {0.9: (2, 1), 0.6: (1, 0)}
-    every = {round(step.since, 1): (step.told, step.right) for step in tally.calibration(every=True) if step.told}
+    every = {
+        round(step.since, 1): (step.reported, step.right) for step in tally.calibration(every=True) if step.reported
+    }
     assert every == {0.9: (2, 1), 0.6: (1, 0), 0.5: (1, 0)}
 
 
@@ -128,16 +130,16 @@ def test_the_line_that_fits():
     assert 0.6 < 1 / (1 + math.exp(-(lucky.shift + lucky.stretch * math.log(1.5)))) < 0.9
 
 
-def test_the_page_tells_what_was_run_and_what_was_missed():
-    tally = Tally([hog(told("user-hog")), quiet(told("rt-hog"))])
+def test_the_page_shows_what_was_run_and_what_was_missed():
+    tally = Tally([hog(finding("user-hog")), quiet(finding("rt-hog"))])
     page = document.as_document(tally, planned=25, seed=77)
     assert "**Unfinished**: 2 of 25 runs." in page and "seed 77" in page and "**Missed**: quiet: 0 of 1 right" in page
     assert "| user-hog | 1 | 1 | 100% | 1 of 1 | 1 | met |" in page
     for title in ("Scenarios", "What was taken for what", "Causes", "Confidence", "Time to answer", "What was wrong"):
         assert f"## {title}\n" in page
-    told_in_json = json.loads(json.dumps(document.as_json(tally, 25, 77)))
-    assert told_in_json["version"] == 1 and len(told_in_json["runs"]) == 2
-    assert told_in_json["runs"][0]["findings"][0]["severity"] == "critical"
+    in_json = json.loads(json.dumps(document.as_json(tally, 25, 77)))
+    assert in_json["version"] == 2 and len(in_json["runs"]) == 2
+    assert in_json["runs"][0]["findings"][0]["severity"] == "critical"
 
 
 def test_without_root_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -202,8 +204,8 @@ def test_a_run_from_calm_to_answer(tmp_path: Path):
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_score_that_is_ended_leaves_nothing_running(tmp_path: Path, number: signal.Signals):
-    words = ["score", "--only", "quiet", "--quiet-runs", "2", "--work", str(tmp_path)]
-    with subprocess.Popen([*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    args = ["score", "--only", "quiet", "--quiet-runs", "2", "--work", str(tmp_path)]
+    with subprocess.Popen([*PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert until(lambda: "record" in told_by(tmp_path))
         process.send_signal(number)
         _, said = process.communicate(timeout=120)

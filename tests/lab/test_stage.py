@@ -1,4 +1,4 @@
-"""A stage: programs under chosen names on chosen cores, gone with whoever started them, however that ends."""
+"""A stage: programs under chosen names on chosen cores, gone with their starter, however that ends."""
 
 import os
 import signal
@@ -87,10 +87,10 @@ def test_a_scenario_without_room_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(("words", "said"), [({"seconds": 0.1}, "lasts from"), ({"name": "a" * 16}, "is no name")])
-def test_what_makes_no_sense_is_refused(tmp_path: Path, words: dict, said: str) -> None:
+@pytest.mark.parametrize(("options", "said"), [({"seconds": 0.1}, "lasts from"), ({"name": "a" * 16}, "is no name")])
+def test_what_makes_no_sense_is_refused(tmp_path: Path, options: dict, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        perform(SCENARIOS["quiet"], work=tmp_path, **words)
+        perform(SCENARIOS["quiet"], work=tmp_path, **options)
 
 
 @pytest.mark.root
@@ -150,5 +150,5 @@ def test_every_scenario_has_a_cause_of_the_table_and_a_name_of_its_own():
 
 def test_every_scenario_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     main(["lab", "list"])
-    told = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
-    assert all([each.name, each.cause or "nothing"] in told for each in SCENARIOS.values())
+    printed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert all([each.name, each.cause or "nothing"] in printed for each in SCENARIOS.values())

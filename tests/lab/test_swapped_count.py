@@ -1,4 +1,4 @@
-"""How the maker of zombies tells that a page is in swap, while the kernel gives back what it charged ahead."""
+"""How the zombie maker detects that a page is in swap, while the kernel gives back what it charged ahead."""
 
 import os
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_slow_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(zombie_maker.time, "monotonic", lambda: now)
     monkeypatch.setattr(zombie_maker.time, "sleep", sleep)
-    monkeypatch.setattr(zombie_maker, "reclaim_all", lambda path, words: None)
+    monkeypatch.setattr(zombie_maker, "reclaim_all", lambda path, data: None)
     monkeypatch.setattr(zombie_maker, "swapped", lambda cgroup: left[cgroup])
     working = True
     zombie_maker.swap_out(list(left), "memory.force_empty", b"0")

@@ -173,11 +173,11 @@ def test_a_recording_shorter_than_the_incident_is_still_one(tmp_path: Path):
 
 
 def test_progress_is_told_minute_by_minute(tmp_path: Path):
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     write_synthetic(
-        tmp_path / "r", cores=1, hours=2.5 / 60, seed=0, progress=lambda done, all_: told.append((done, all_))
+        tmp_path / "r", cores=1, hours=2.5 / 60, seed=0, progress=lambda done, all_: reported.append((done, all_))
     )
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_what_is_there_is_not_touched(tmp_path: Path):

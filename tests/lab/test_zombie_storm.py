@@ -85,7 +85,7 @@ def test_the_way_is_found_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(LabError, match="nothing to spin with"):
         way_to_spin(hierarchy, tmp_path)
     reclaiming.write_text("")
-    assert way_to_spin(hierarchy, tmp_path) == (reclaiming, hierarchy.reclaim_words)
+    assert way_to_spin(hierarchy, tmp_path) == (reclaiming, hierarchy.reclaim_input)
     content = Path.read_bytes
 
     def walk(path: Path) -> bytes:
@@ -96,6 +96,6 @@ def test_the_way_is_found_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     # Waiting is no walking.
     monkeypatch.setattr(Path, "read_bytes", lambda path: (time.sleep(0.004), content(path))[1])
-    assert way_to_spin(hierarchy, tmp_path) == (reclaiming, hierarchy.reclaim_words)
+    assert way_to_spin(hierarchy, tmp_path) == (reclaiming, hierarchy.reclaim_input)
     monkeypatch.setattr(Path, "read_bytes", walk)
     assert way_to_spin(hierarchy, tmp_path) == (reading, "")

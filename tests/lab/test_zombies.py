@@ -32,7 +32,7 @@ def dying(before: int | None = None, freed: int = 0) -> int:
 
 def residual_pages_in_the_end(lab: ZombieLab, expected: dict[str, int], removals: Removals) -> dict[str, int]:
     """Pages below the parent that are in no visible cgroup, by kind, with those that the kernel took meanwhile. It may
-    be late to tell, by two seconds and by what a busy machine needs for it."""
+    count late, by two seconds and by what a busy machine needs for it."""
     deadline = time.monotonic() + 30
     while True:
         pages = residual_pages(lab)
@@ -203,7 +203,7 @@ def test_names_that_mean_nothing_are_refused(pin: str, parent: str | None, compl
 @pytest.mark.needs("setpriv")
 @pytest.mark.parametrize("scenario", ["zombies", "zombie-storm"])
 def test_without_root_it_refuses_in_one_sentence(scenario: str) -> None:
-    words = [
+    args = [
         "setpriv",
         "--reuid=65534",
         "--clear-groups",
@@ -214,7 +214,7 @@ def test_without_root_it_refuses_in_one_sentence(scenario: str) -> None:
         "run",
         scenario,
     ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.endswith("needs root\n")
     assert done.stderr.count("\n") == 1

@@ -24,8 +24,8 @@ OTHERS = 50
 PROGRAM = [sys.executable, "-m", "exhume.cli.main", "lab"]
 
 
-def exhume_lab(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False)
+def exhume_lab(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *args], capture_output=True, text=True, timeout=60, check=False)
 
 
 def run_zombies(work: Path, pin: str, count: int) -> list[str]:

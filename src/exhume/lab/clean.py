@@ -15,13 +15,13 @@ from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
 
-_TOLD_LATE_S = 5.0
+_COUNTED_LATE_S = 5.0
 
 
 @dataclass(slots=True)
 class Cleaned:
     """What became of the labs of a work directory: those removed, the runs of scenarios removed, those that a process
-    still works on, mounts that go only when whoever uses them lets go, and what could not be removed and why. `zombies`
+    still works on, mounts that go when their users end, and what could not be removed and why. `zombies`
     is how many memory cgroups of the machine were dying before and are after it; None where that can't be counted."""
 
     removed: list[Traces] = field(default_factory=list)
@@ -82,7 +82,7 @@ def _counted() -> tuple[MemoryHierarchy | None, int]:
 
 
 def _clean_one(directory: Path, cleaned: Cleaned, hierarchy: MemoryHierarchy | None = None) -> int:
-    """How many zombies nothing of the lab holds any more, as far as that can be told: the kernel lets them go soon."""
+    """How many zombies nothing of the lab holds any more, as far as is known: the kernel lets them go soon."""
     lock = lock_directory(directory)
     if lock < 0:
         cleaned.busy.append(directory)
@@ -103,9 +103,9 @@ def _clean_one(directory: Path, cleaned: Cleaned, hierarchy: MemoryHierarchy | N
 
 
 def _zombies_of(traces: Traces, hierarchy: MemoryHierarchy) -> int:
-    """How many a lab has now. One that was killed doesn't know; of another, some may have gone since. Pages are told
-    late, so of what was just made the lab itself knows more."""
-    if traces.finished and time.time() - traces.path.stat().st_mtime < _TOLD_LATE_S:
+    """How many a lab has now. One that was killed doesn't know; of another, some may have gone since. The kernel
+    counts pages late, so of what was just made the lab itself knows more."""
+    if traces.finished and time.time() - traces.path.stat().st_mtime < _COUNTED_LATE_S:
         return traces.zombies
     try:
         pages = hierarchy.residual_pages(traces.cgroup)

@@ -20,15 +20,15 @@ from exhume.procfs.host import Host
 
 @dataclass(frozen=True, slots=True)
 class CpuHierarchy:
-    """Where CPU cgroups are made. `beside` are other v1 hierarchies that runtimes use under the same names."""
+    """Where CPU cgroups are made. `others` are other v1 hierarchies that runtimes use under the same names."""
 
     version: int
     root: Path
-    beside: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()
 
     def directories(self, name: str) -> list[Path]:
         """The directories of one cgroup, that of the CPU first."""
-        return [root / name for root in (self.root, *self.beside)]
+        return [root / name for root in (self.root, *self.others)]
 
     def set_quota(self, name: str, cores: float, period_us: int) -> None:
         group, quota = self.root / name, round(cores * period_us)
@@ -48,8 +48,8 @@ def find_cpu_hierarchy(host: Host) -> CpuHierarchy:
     layout = hierarchies(host)
     v1, memory, v2 = find_v1(layout, "cpu"), find_v1(layout, "memory"), find_v2(layout)
     if v1 is not None:
-        beside = (memory.path,) if memory is not None and memory.path != v1.path else ()
-        return CpuHierarchy(1, v1.path, beside)
+        others = (memory.path,) if memory is not None and memory.path != v1.path else ()
+        return CpuHierarchy(1, v1.path, others)
     if v2 is None or "cpu" not in v2.controllers:
         raise LabError("no hierarchy with the cpu controller is mounted; mount cgroup2 at /sys/fs/cgroup")
     # At the root it would turn the controller on for others too: not the lab's to do.
@@ -64,8 +64,8 @@ _BEGINNING_S, _ENDING_S = 30.0, 3.0
 _MOST = 0.9
 _LOCK_PATIENCE_S = 120.0
 _RACES_AT_MOST, _RACE_PAUSE_S = 200, 0.05
-# The kernel tells pages up to two seconds late, and a busy machine is late with that, too.
-_USUALLY_TOLD_S, _LATEST_PAGES_S = 3.0, 15.0
+# The kernel counts pages up to two seconds late, and a busy machine is late with that, too.
+_USUALLY_COUNTED_S, _LATEST_PAGES_S = 3.0, 15.0
 # The locks that this process holds: descriptor and number of labs, by hierarchy.
 _ALONE: dict[Path, list[int]] = {}
 
@@ -88,7 +88,7 @@ class MemoryHierarchy:
         return "memory.force_empty" if self.version == 1 else "memory.reclaim"
 
     @property
-    def reclaim_words(self) -> str:
+    def reclaim_input(self) -> str:
         return "0" if self.version == 1 else "1G"
 
     def home_below(self, parent: Path) -> Path:
@@ -142,8 +142,8 @@ class MemoryHierarchy:
         """How many zombies a lab has below its parent now, when there were so many others before it made them.
 
         On v1 the kernel counts those of the whole machine, where others may come and go. Each zombie of a lab keeps
-        one page, so its parent's pages tell how many are the lab's own; they are told late. When the kernel's count is
-        the expected one, there is nothing to doubt; while both say that there are more, some may yet go.
+        one page, so its parent's pages show how many are the lab's own; they are counted late. When the kernel's count
+        is the expected one, there is nothing to doubt; while both say that there are more, some may yet go.
         """
         least, fell = None, time.monotonic()
         while True:
@@ -155,7 +155,7 @@ class MemoryHierarchy:
                 return counted
             if least is None or counted < least:
                 least, fell = counted, time.monotonic()
-            patience = _BEGINNING_S if to_go else _USUALLY_TOLD_S if expected in (None, known) else _LATEST_PAGES_S
+            patience = _BEGINNING_S if to_go else _USUALLY_COUNTED_S if expected in (None, known) else _LATEST_PAGES_S
             if time.monotonic() - fell > patience:
                 return known
 

@@ -58,7 +58,7 @@ def leave_zombies(stage: Stage, cgroup: Path, count: int) -> None:
     maker = maker_of_zombies()
     stage.leftovers.note("process", pid=maker.process.pid, started=maker.process.started)
     try:
-        maker.tell(json.dumps(_order(find_memory_hierarchy(Host()), cgroup, files, count)))
+        maker.send(json.dumps(_order(find_memory_hierarchy(Host()), cgroup, files, count)))
         for line in maker.lines():
             stage.progress(int(line) / count)
         complaint = maker.complaint()
@@ -74,7 +74,7 @@ def _order(hierarchy: MemoryHierarchy, cgroup: Path, files: Path, count: int) ->
         home=os.fspath(hierarchy.home_below(cgroup)),
         join=hierarchy.join_file,
         reclaim=hierarchy.reclaim_file,
-        reclaim_words=hierarchy.reclaim_words,
+        reclaim_input=hierarchy.reclaim_input,
         pin="tmpfs",
         files=os.fspath(files),
         first=0,

@@ -24,7 +24,7 @@ _LO_FLAGS_AUTOCLEAR = 4
 _LOOP_INFO = struct.Struct("=52xI176x")  # struct loop_info64, of which only the flags matter here
 _ATTEMPTS = 10
 _RELEASED_S = 60.0
-# Whoever walks over all file systems is in ours for a moment.
+# A process that walks over all file systems is in the lab's for a moment.
 _LOOKED_AT_S = 1.0
 # Debian keeps it outside an ordinary user's path.
 _SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
@@ -96,8 +96,8 @@ def is_mounted(at: Path) -> bool:
 
 
 def _mount(source: str, at: Path, kind: str, flags: int, options: str) -> None:
-    words = (os.fsencode(word) for word in (source, os.fspath(at), kind))
-    if _libc.mount(*words, ctypes.c_ulong(flags), options.encode()) != 0:
+    args = (os.fsencode(arg) for arg in (source, os.fspath(at), kind))
+    if _libc.mount(*args, ctypes.c_ulong(flags), options.encode()) != 0:
         raise LabError(f"cannot mount a {kind} at {at}: {os.strerror(ctypes.get_errno())}")
 
 

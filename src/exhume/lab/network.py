@@ -39,13 +39,13 @@ class Namespace:
     def path(self) -> str:
         return f"/proc/{self.pid}/ns/net"
 
-    def run(self, *words: str, told: str | None = None) -> None:
-        """Run a command in it; `told` is what the command reads."""
+    def run(self, *args: str, input: str | None = None) -> None:
+        """Run a command in it; `input` is what the command reads."""
         done = subprocess.run(
-            ["nsenter", f"--net={self.path}", *words], check=False, capture_output=True, text=True, input=told
+            ["nsenter", f"--net={self.path}", *args], check=False, capture_output=True, text=True, input=input
         )
         if done.returncode:
-            raise LabError(f"{' '.join(words)} failed in the lab's network namespace: {done.stderr.strip()}")
+            raise LabError(f"{' '.join(args)} failed in the lab's network namespace: {done.stderr.strip()}")
 
     def set(self, setting: str, value: str) -> None:
         """Set a sysctl of the namespace, for example net.ipv4.ip_forward."""
@@ -54,9 +54,9 @@ class Namespace:
     def receive_on(self, device: str, core: int) -> None:
         """Have the packets that come in by a device handled by one core."""
         mask = f"{1 << core:x}"
-        # sysfs shows the devices of the namespace that it was mounted in, so it is mounted anew, for this command only.
-        words = f"mount -t sysfs sysfs /sys && echo {grouped(mask)} > /sys/class/net/{device}/queues/rx-0/rps_cpus"
-        self.run("unshare", "--mount", "sh", "-c", words)
+        # sysfs shows the devices of the namespace that it was mounted in, so it is mounted again, for this command.
+        script = f"mount -t sysfs sysfs /sys && echo {grouped(mask)} > /sys/class/net/{device}/queues/rx-0/rps_cpus"
+        self.run("unshare", "--mount", "sh", "-c", script)
 
 
 def grouped(mask: str) -> str:

@@ -1,4 +1,4 @@
-"""A Docker of a scenario's own: its data on a tmpfs, its containers below its own cgroup, its processes marked.
+"""A Docker daemon of a scenario's own: its data on a tmpfs, its containers below its own cgroup, its processes marked.
 
 Where the machine has no Docker at work, it also listens at the usual place, as the machine's own would.
 """
@@ -90,11 +90,11 @@ class OwnDocker:
         if started.poll() is not None:
             raise LabError(f"dockerd ended: {self._log.read_text(errors='replace').strip().splitlines()[-1:]}")
 
-    def __call__(self, *words: str) -> str:
-        """`docker` with these words; what it said."""
-        done = self._run(*words)
+    def __call__(self, *args: str) -> str:
+        """Run `docker` with these arguments; returns its output."""
+        done = self._run(*args)
         if done.returncode != 0:
-            raise LabError(f"docker {words[0]}: {done.stderr.strip()}")
+            raise LabError(f"docker {args[0]}: {done.stderr.strip()}")
         return done.stdout.strip()
 
     def import_busybox(self, image: str) -> None:
@@ -124,7 +124,7 @@ class OwnDocker:
         return sorted(place / self.cgroup for place in places)
 
     def _listens_as_usual(self) -> bool:
-        return DOCKER_SOCKET.parent.is_dir() and not _anybody_at(DOCKER_SOCKET)
+        return DOCKER_SOCKET.parent.is_dir() and not _is_listening(DOCKER_SOCKET)
 
     def _words(self) -> list[str]:
         usual = ["-H", f"unix://{DOCKER_SOCKET}"] if self._listens_as_usual() else []
@@ -140,11 +140,11 @@ class OwnDocker:
     def _log(self) -> Path:
         return self.work / "dockerd.log"
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, *args: str) -> subprocess.CompletedProcess[str]:
         surroundings = {name: value for name, value in os.environ.items() if not name.startswith("DOCKER_")}
         mark = {MARK: self._stage.directory.name}
         return subprocess.run(
-            ["docker", "-H", f"unix://{self.socket}", *words],
+            ["docker", "-H", f"unix://{self.socket}", *args],
             env={**surroundings, **mark, "PATH": _SEARCH_PATH, "DOCKER_CONFIG": str(self.work)},
             capture_output=True,
             text=True,
@@ -153,8 +153,8 @@ class OwnDocker:
         )
 
 
-def _anybody_at(path: Path) -> bool:
-    """Whether somebody listens at a socket. One that was killed leaves its own behind, which is nobody's."""
+def _is_listening(path: Path) -> bool:
+    """Whether a process listens at a socket. A killed one leaves its socket behind, and connecting is refused."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ANSWER_S)
         try:
@@ -171,5 +171,5 @@ def wait_until(what: str, happened: Callable[[], object], patience: float = _PAT
     deadline = time.monotonic() + patience
     while not happened():
         if time.monotonic() > deadline:
-            raise LabError(f"waited {patience:.0f} s in vain: {what}")
+            raise LabError(f"not within {patience:.0f} s: {what}")
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Processes that the lab starts, told apart from others that later get the same number."""
+"""Processes that the lab starts, identified by pid and start time: a pid may be used again."""
 
 import contextlib
 import os
@@ -47,13 +47,13 @@ class Process:
 
 
 class Started:
-    """A program of the lab. It does nothing before it is told to, so that it can be written down first, and it ends by
-    itself when whoever started it is gone before that."""
+    """A program of the lab. It does nothing before its input comes, so that it can be recorded first, and it ends by
+    itself when its starter is gone before that."""
 
-    def __init__(self, program: Path, *words: str) -> None:
-        # A session of its own: Ctrl-C is for whoever started it, who then sees to the rest.
+    def __init__(self, program: Path, *args: str) -> None:
+        # A session of its own: Ctrl-C is for its starter, which then ends it.
         self._popen = subprocess.Popen(
-            isolated_script(program, *words),
+            isolated_script(program, *args),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -66,11 +66,11 @@ class Started:
             raise LabError(f"cannot start {program.name}: {self.complaint()}")
         self.process = process
 
-    def tell(self, words: str) -> None:
-        """Hand it its order."""
+    def send(self, data: str) -> None:
+        """Write its standard input, and close it."""
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._popen.stdin as stdin:
-            stdin.write(words)
+            stdin.write(data)
 
     def lines(self) -> Iterator[str]:
         """What it says, until it ends or says no more."""
@@ -97,9 +97,9 @@ class Started:
             stream.close()
 
 
-def spinner_on(core: int, seconds: float, path: Path, words: str) -> Started:
+def spinner_on(core: int, seconds: float, path: Path, data: str) -> Started:
     """A process that will keep one core busy with a file of a cgroup."""
-    return Started(_SPINNER, str(core), str(seconds), os.fspath(path), words)
+    return Started(_SPINNER, str(core), str(seconds), os.fspath(path), data)
 
 
 def maker_of_zombies() -> Started:

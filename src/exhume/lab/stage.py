@@ -165,12 +165,12 @@ def stage(
     work: Path | None = None,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Iterator[Stage]:
-    """Set a stage, and clear it afterwards whatever happens. What isn't given is drawn by lot."""
+    """Set a stage, and clear it afterwards whatever happens. What isn't given is random."""
     rng = random.Random(seed)
     cores = sorted(os.sched_getaffinity(0))
     if core is not None and core not in cores:
         raise LabError(f"there is no core {core} here; the cores are {', '.join(map(str, cores))}")
-    # The directory's name isn't drawn by lot: two runs of the same seed may be at work side by side.
+    # The directory's name is not random: two runs of the same seed may be at work side by side.
     directory = (work or DEFAULT_WORK).absolute() / f"{scenario}-{os.getpid()}-{time.monotonic_ns():x}"
     leftovers = Leftovers.begin(directory)
     playing = Stage(
@@ -218,7 +218,7 @@ def perform(
     work: Path | None = None,
     progress: Progress = lambda doing, done: None,
 ) -> Stage:
-    """Play a scenario; what isn't given is drawn by lot. Returns the stage that it was played on, cleared."""
+    """Play a scenario; what isn't given is random. Returns the stage that it was played on, cleared."""
     length = scenario.seconds if seconds is None else seconds
     if not SHORTEST_S <= length <= LONGEST_S:
         raise UsageError(f"a scenario lasts from {SHORTEST_S:.0f} to {LONGEST_S:.0f} seconds")

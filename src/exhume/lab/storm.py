@@ -1,4 +1,4 @@
-"""One core spinning in the kernel over zombies, as in the incident: every pass visits every one of them.
+"""A storm over zombies: one core spins in the kernel, as in the incident, and every pass visits all of them.
 
 Which file does it is found by timing. Where reading memory.numa_stat walks all cgroups, reads are the storm, as a
 kubelet's once were; elsewhere reads cost next to nothing, and reclaim is what walks.
@@ -59,11 +59,11 @@ def raise_storm(
     core = _usable_core(core)
     traces = _lab((work or DEFAULT_WORK).absolute(), parent)
     try:
-        file, words = way_to_spin(hierarchy, traces.cgroup)
-        if words and (reason := _freed_by_reclaim(traces.pin)):
+        file, data = way_to_spin(hierarchy, traces.cgroup)
+        if data and (reason := _freed_by_reclaim(traces.pin)):
             raise LabError(f"on this kernel the storm is made of reclaim, and {reason}; make zombies with --pin mlock")
         before = hierarchy.settled(traces.cgroup) - traces.zombies
-        spinner = spinner_on(core, seconds, file, words)
+        spinner = spinner_on(core, seconds, file, data)
         spun = _watch(spinner, traces, seconds, progress or (lambda done, total: None))
         left = hierarchy.own_zombies(traces.cgroup, before, expected=traces.zombies)
     finally:
@@ -78,7 +78,7 @@ def way_to_spin(hierarchy: MemoryHierarchy, cgroup: Path) -> tuple[Path, str]:
         return reading, ""
     if not reclaiming.exists():
         raise LabError(f"{reading} is quick to read here and there is no {reclaiming.name}: nothing to spin with")
-    return reclaiming, hierarchy.reclaim_words
+    return reclaiming, hierarchy.reclaim_input
 
 
 def _freed_by_reclaim(pin: str) -> str:
@@ -95,7 +95,7 @@ def _watch(spinner: Started, traces: Traces, seconds: float, progress: Progress)
     traces.processes.append(spinner.process)
     traces.save()
     try:
-        spinner.tell("spin\n")
+        spinner.send("spin\n")
         began = time.monotonic()
         while spinner.running:
             time.sleep(0.05)

@@ -41,7 +41,7 @@ def make_zombies(
     count: int, pin: str, *, work: Path | None = None, parent: str | None = None, progress: Progress | None = None
 ) -> "ZombieLab":
     """Make exactly so many zombies, pinned in this way. Raises LabError when this machine can't; nothing is left then.
-    Where one or another went before all were made, they are made anew.
+    Where one or another went before all were made, they are made again.
 
     While the lab is open, other labs on the machine wait: on v1 only all zombies together can be counted.
     """
@@ -199,7 +199,7 @@ class ZombieLab:
             home=os.fspath(home),
             join=self._hierarchy.join_file,
             reclaim=self._hierarchy.reclaim_file,
-            reclaim_words=self._hierarchy.reclaim_words,
+            reclaim_input=self._hierarchy.reclaim_input,
             pin=self.pin,
             files=os.fspath(self._stage.files_directory),
             first=0,
@@ -209,7 +209,7 @@ class ZombieLab:
         maker = maker_of_zombies()
         self._started(maker)
         try:
-            maker.tell(json.dumps(order))
+            maker.send(json.dumps(order))
             for line in maker.lines():
                 progress(int(line), self._stage.count)
             complaint = maker.complaint()
@@ -221,7 +221,7 @@ class ZombieLab:
     def _hold(self) -> None:
         holder = holder_of(self.files[0], self.pin)
         self._started(holder)
-        holder.tell("hold\n")
+        holder.send("hold\n")
         if next(holder.lines(), "") != "holding":
             raise LabError(f"cannot keep {self.files[0]} in memory: {holder.complaint()}")
         self._holder = holder

@@ -74,20 +74,20 @@ def ring(number: int, frame: FrameType | None) -> None:
     raise TimeIsUp
 
 
-def use(path: str, words: bytes) -> None:
-    fd = os.open(path, (os.O_WRONLY if words else os.O_RDONLY) | os.O_CLOEXEC)
+def use(path: str, data: bytes) -> None:
+    fd = os.open(path, (os.O_WRONLY if data else os.O_RDONLY) | os.O_CLOEXEC)
     while True:
-        if words:
+        if data:
             # Less can be reclaimed than is asked for.
             with contextlib.suppress(BlockingIOError):
-                os.write(fd, words)
+                os.write(fd, data)
         else:
             os.lseek(fd, 0, os.SEEK_SET)
             os.read(fd, 1 << 16)
 
 
 def run_use_file(argv: list[str]) -> None:
-    """Reads a file again and again, or writes the same words to it.
+    """Reads a file again and again, or writes the same data to it.
 
     Arguments: seconds, file, what to write (nothing: read).
     """
@@ -154,7 +154,7 @@ def run_sync_writes(argv: list[str]) -> None:
 
 
 def run_hold_locks(argv: list[str]) -> None:
-    """Holds many record locks on one file: whoever asks for one looks at each of them.
+    """Holds many record locks on one file: the kernel looks at each of them for every other request.
 
     Arguments: seconds, file, count.
     """

@@ -1,4 +1,4 @@
-"""Ends all processes of a run as soon as whoever started it is gone, however that ended. Words: the run's mark.
+"""A program that ends all processes of a run when its starter is gone, however that ended. Argument: the run's mark.
 
 It sleeps until its standard input ends, which the kernel sees to even after kill -9. Processes of a run carry its mark
 in their environment, and so does all that they start: no child gets lost by losing its parent.

@@ -89,7 +89,7 @@ STEP = 1 << 20
 
 
 def outgrow(join_file: str, most: int) -> None:
-    """Take memory until somebody objects."""
+    """Take memory until the kernel kills this process."""
     with open(join_file, "w") as join:  # noqa: PTH123 (pathlib takes longer to load)
         join.write("0")
     held = [bytearray(b"\xee" * STEP) for _ in range(most // STEP)]

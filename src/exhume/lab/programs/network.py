@@ -49,7 +49,7 @@ CLONE_NEWNET = 0x40000000
 
 
 def in_the_kernel() -> int:
-    """Network namespaces that exist; 0 where the kernel doesn't tell."""
+    """Network namespaces that exist; 0 where the kernel doesn't report it."""
     content = Path("/proc/slabinfo").read_bytes()
     start = content.find(b"\nnet_namespace ")
     return int(content[start:].split(None, 2)[1]) if start >= 0 else 0

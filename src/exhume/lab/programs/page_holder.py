@@ -1,4 +1,4 @@
-"""The program that keeps a file's pages: maps it, locks it if asked to, and sleeps. Standard library only."""
+"""A program that keeps a file in memory: maps it, locks it if asked to, and sleeps. Standard library only."""
 
 import ctypes
 import mmap
@@ -25,7 +25,7 @@ def hold(path: str, lock: bool) -> mmap.mmap:
 
 
 if __name__ == "__main__":
-    # Only once it is written down that this process exists; without a word its starter has died.
+    # Only once it is recorded that this process exists; at the end of its input its starter has died.
     if sys.stdin.readline() != "hold\n":
         sys.exit("not asked to hold anything")
     try:
@@ -34,7 +34,7 @@ if __name__ == "__main__":
         sys.exit(f"{error.strerror}")
     sys.stdout.write("holding\n")
     sys.stdout.flush()
-    # Whoever started it may have gone by then, with the other end of these.
+    # Its starter may have gone by then, with the other end of these.
     for stream in (0, 1, 2):
         os.dup2(os.open(os.devnull, os.O_RDWR), stream)
     signal.pause()

@@ -85,8 +85,8 @@ def run_failing_service(argv: list[str]) -> None:
 PAUSE_S = 0.3
 
 
-def leak(life: int, words: list[str]) -> None:
-    parent, home, join, pages, count = words
+def leak(life: int, args: list[str]) -> None:
+    parent, home, join, pages, count = args
     for number in range(int(count)):
         cgroup = f"{parent}/task-{life}-{number}"
         os.mkdir(cgroup)  # noqa: PTH102 (pathlib takes longer to load)
@@ -100,12 +100,12 @@ def leak(life: int, words: list[str]) -> None:
     os.abort()
 
 
-def crash_again_and_again(until: float, words: list[str]) -> None:
+def crash_again_and_again(until: float, args: list[str]) -> None:
     life = 0
     while time.monotonic() < until:
         child = os.fork()
         if child == 0:
-            leak(life, words)
+            leak(life, args)
         os.waitpid(child, 0)
         life += 1
         time.sleep(PAUSE_S)

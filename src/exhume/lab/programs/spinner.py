@@ -1,7 +1,7 @@
-"""The program that keeps one core busy in the kernel: one file of a cgroup, again and again. Standard library only.
+"""A program that keeps one core busy in the kernel with one file of a cgroup. Standard library only.
 
-Words: the core, the seconds, the file, and what to write to it (nothing: it is read). At the end it says in JSON what
-it took. It ends by itself, also when whoever started it is gone.
+Arguments: the core, the seconds, the file, and what to write to it (nothing: it is read). At the end it prints what it
+took, as JSON. It ends by itself, also when its starter is gone.
 """
 
 import contextlib
@@ -18,21 +18,21 @@ class TimeIsUp(Exception):
     """Raised by the alarm, also out of a system call: the kernel's loops look for signals between two passes."""
 
 
-def spin(core: int, seconds: float, path: str, words: bytes) -> dict[str, int | float]:
+def spin(core: int, seconds: float, path: str, data: bytes) -> dict[str, int | float]:
     """Keep the core busy for so long."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise TimeIsUp
 
     os.sched_setaffinity(0, {core})
-    fd = os.open(path, (os.O_WRONLY if words else os.O_RDONLY) | os.O_CLOEXEC)
+    fd = os.open(path, (os.O_WRONLY if data else os.O_RDONLY) | os.O_CLOEXEC)
     passes, longest = 0, 0.0
     signal.signal(signal.SIGALRM, ring)
     began = last = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         while True:
-            one_pass(fd, words)
+            one_pass(fd, data)
             now = time.monotonic()
             passes, longest, last = passes + 1, max(longest, now - last), now
     except TimeIsUp:
@@ -47,21 +47,21 @@ def spin(core: int, seconds: float, path: str, words: bytes) -> dict[str, int | 
     }
 
 
-def one_pass(fd: int, words: bytes) -> None:
-    if not words:
+def one_pass(fd: int, data: bytes) -> None:
+    if not data:
         os.lseek(fd, 0, os.SEEK_SET)
         os.read(fd, 1 << 16)
         return
     # Less can be reclaimed than is asked for.
     with contextlib.suppress(BlockingIOError):
-        os.write(fd, words)
+        os.write(fd, data)
 
 
 if __name__ == "__main__":
     if sys.stdin.readline() != "spin\n":
         sys.exit("not asked to spin")
-    core, seconds, path, words = sys.argv[1:]
+    core, seconds, path, data = sys.argv[1:]
     try:
-        sys.stdout.write(json.dumps(spin(int(core), float(seconds), path, words.encode())) + "\n")
+        sys.stdout.write(json.dumps(spin(int(core), float(seconds), path, data.encode())) + "\n")
     except OSError as error:
         sys.exit(error.strerror)

@@ -1,4 +1,4 @@
-"""The program that makes zombies: one process walks through the cgroups, leaving a page in each. Standard library only.
+"""A program that makes zombies: one process walks through the cgroups, leaving a page in each. Standard library only.
 
 It is run by its path, in a process of its own: what the interpreter itself happens to allocate while it stands in a
 cgroup is charged there too, and has to go before the count is right. Moving one process from cgroup to cgroup is four
@@ -28,13 +28,13 @@ class Order(TypedDict):
     """What to make: cgroups `first` to `first + count` below `parent`, each charged by `pin`, from files below `files`.
 
     `home` is the cgroup between two of them, `join` the file that takes a process in, and `reclaim` the file (and
-    `reclaim_words` what to write to it) that reclaims a cgroup."""
+    `reclaim_input` what to write to it) that reclaims a cgroup."""
 
     parent: str
     home: str
     join: str
     reclaim: str
-    reclaim_words: str
+    reclaim_input: str
     pin: str
     files: str
     first: int
@@ -142,7 +142,7 @@ def make(order: Order, report: Callable[[int], None]) -> None:
         pin.after(number)
         waiting.append(cgroup)
         if order["pin"] == "swap" and (len(waiting) == SWAPPED_TOGETHER or done + 1 == order["count"]):
-            swap_out(waiting, order["reclaim"], order["reclaim_words"].encode())
+            swap_out(waiting, order["reclaim"], order["reclaim_input"].encode())
         elif order["pin"] == "swap":
             continue
         for each in waiting:
@@ -154,7 +154,7 @@ def make(order: Order, report: Callable[[int], None]) -> None:
     report(order["count"])
 
 
-def swap_out(cgroups: list[str], reclaim: str, words: bytes) -> None:
+def swap_out(cgroups: list[str], reclaim: str, data: bytes) -> None:
     """Have their pages written to swap while they are online: only then an entry is the cgroup's own.
 
     Reclaim starts the writing and takes the page away once it is written, so several wait for the disk together.
@@ -163,7 +163,7 @@ def swap_out(cgroups: list[str], reclaim: str, words: bytes) -> None:
     waiting = cgroups
     while waiting:
         for cgroup in waiting:
-            reclaim_all(f"{cgroup}/{reclaim}", words)
+            reclaim_all(f"{cgroup}/{reclaim}", data)
         left = [cgroup for cgroup in waiting if swapped(cgroup) < PAGE]
         if len(left) < len(waiting):
             # A busy disk is slow, but it gets there.
@@ -179,15 +179,15 @@ def swap_out(cgroups: list[str], reclaim: str, words: bytes) -> None:
         # v2 counts an entry as soon as there is one, while its page is still being written: that has to go as well.
         time.sleep(SECONDS_TO_WRITE)
         for cgroup in cgroups:
-            reclaim_all(f"{cgroup}/{reclaim}", words)
+            reclaim_all(f"{cgroup}/{reclaim}", data)
 
 
-def reclaim_all(path: str, words: bytes) -> None:
+def reclaim_all(path: str, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        os.write(fd, words)
+        os.write(fd, data)
     except OSError as error:
-        # v2 says so when it got less than was asked for, as it does here: there is one page.
+        # v2 fails with EAGAIN when it reclaimed less than was asked for, as it does here: there is one page.
         if error.errno not in (errno.EAGAIN, errno.EBUSY):
             raise
     finally:
@@ -215,10 +215,10 @@ def _report(done: int) -> None:
 
 
 if __name__ == "__main__":
-    words = sys.stdin.read()
-    if not words:
+    order = sys.stdin.read()
+    if not order:
         sys.exit("not asked to make anything")
     try:
-        make(json.loads(words), _report)
+        make(json.loads(order), _report)
     except OSError as error:
         sys.exit(f"{error.strerror}{f' ({error.filename})' if error.filename else ''}")

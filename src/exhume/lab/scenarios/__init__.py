@@ -12,7 +12,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def scenario_named(name: str) -> Scenario:
-    """Raises UsageError where there is none of that name."""
+    """The scenario of a name. Raises UsageError where there is none."""
     if name not in SCENARIOS:
         raise UsageError(f"the lab has no scenario {name!r}; exhume lab list shows them")
     return SCENARIOS[name]

@@ -1,4 +1,4 @@
-"""Healthy work for a scenario to be told apart from: compression, short programs, files, loopback traffic, memory."""
+"""Healthy work in the background of a scenario: compression, short programs, files, loopback traffic, memory."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def batch(stage: Stage, seconds: float) -> None:
     stage.start("cpu.compress", str(seconds), f"{stage.rng.uniform(0.7, 0.95):.2f}", name=_name(stage, "batch"))
 
 
-# Each is light: a machine with any of them has most of its time to spare, and nobody waits.
+# Each is light: a machine with any of them has most of its time to spare, and no process waits.
 BACKGROUNDS: dict[str, Callable[[Stage, float], None]] = {
     "nothing": nothing,
     "compression": compression,

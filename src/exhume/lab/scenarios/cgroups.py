@@ -38,8 +38,8 @@ def prepare_zombie_memcgs(stage: Stage) -> None:
 
 
 def zombie_memcgs(stage: Stage) -> None:
-    file, words = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
-    stage.start("files.use_file", str(stage.seconds), str(file), words, core=stage.core)
+    file, data = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
+    stage.start("files.use_file", str(stage.seconds), str(file), data, core=stage.core)
     stage.wait()
 
 

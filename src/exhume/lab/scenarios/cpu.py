@@ -75,7 +75,7 @@ def prepare_user_hog(stage: Stage) -> None:
 
 
 def user_hog(stage: Stage) -> None:
-    # As a program that somebody was in a hurry about: it takes more than its fair part.
+    # With a raised priority, as an operator may give a program: it takes more than its fair part.
     stage.start("cpu.compute", str(stage.seconds), core=stage.core, nice=stage.rng.choice((-10, -15, -20)))
     stage.wait()
 
@@ -112,7 +112,7 @@ def crash_loop(stage: Stage) -> None:
 
 
 def _place(stage: Stage) -> tuple[str, str]:
-    """Where the service lives, by lot: with its supervisor, in a cgroup of its name, or in one with a new id each."""
+    """Where the service lives, random: with its supervisor, in a cgroup of its name, or in one with a new id each."""
     kind = stage.rng.choice(("none", "unit", "container"))
     if kind == "none":
         return "-", ""

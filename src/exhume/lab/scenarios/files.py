@@ -57,7 +57,7 @@ _TOTAL_MIB = 1800
 
 
 def prepare_writeback_storm(stage: Stage) -> None:
-    """An ext4 in a file: its journal is nobody else's, so whoever else writes on this machine is left alone."""
+    """An ext4 in a file: its journal is its own, so other writers on this machine are left alone."""
     at, image = _place(stage), stage.directory / "disk.img"
     stage.leftovers.note("mount", path=str(at))
     try:
@@ -74,8 +74,8 @@ def writeback_storm(stage: Stage) -> None:
         prepare_writeback_storm(stage)
     threads = stage.rng.choice((16, 24, 32))
     piece = stage.rng.choice((4, 16, 32))
-    words = (str(threads), str(piece), "1", str(_TOTAL_MIB))
-    stage.start("files.sync_writes", str(stage.seconds), str(_place(stage)), *words)
+    args = (str(threads), str(piece), "1", str(_TOTAL_MIB))
+    stage.start("files.sync_writes", str(stage.seconds), str(_place(stage)), *args)
     stage.wait()
 
 

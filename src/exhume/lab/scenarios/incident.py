@@ -1,5 +1,5 @@
-"""The whole story: a container that crashes again and again leaks memory cgroups, a kubelet walks them in the kernel on
-one core, and the network card whose queue is served by that core is reset.
+"""The incident scenario: a container in a crash loop leaks memory cgroups, a kubelet walks them in the kernel on one
+core, and the network card whose queue is served by that core is reset.
 
 The container runs under a real Docker; where there can be none, a plain process crashes in its stead.
 """
@@ -61,11 +61,11 @@ def prepare_incident(stage: Stage) -> None:
 
 
 def incident(stage: Stage) -> None:
-    file, words = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
+    file, data = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
     began = time.monotonic()
     length = str(max(stage.seconds, NOTICED_S + 1.0))
     # The loop of the incident never gave up its core. Where today's does, its priority stands in for that.
-    stage.start("files.use_file", length, str(file), words, name=KUBELET, core=stage.core, nice=-20)
+    stage.start("files.use_file", length, str(file), data, name=KUBELET, core=stage.core, nice=-20)
     stage.wait(max(0.0, NOTICED_S - (time.monotonic() - began)))
     _say(
         f"TX q {QUEUE} is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
@@ -109,8 +109,8 @@ def _crash_plainly(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
     stage.leftovers.note("mount", path=os.fspath(pages))
     mount_tmpfs(pages, 64 << 20, 20 * ENOUGH)
     home = hierarchy.home_below(cgroup) / hierarchy.join_file
-    words = (str(LEAKING_S * 2), str(cgroup), str(home), hierarchy.join_file, str(pages), str(IN_ONE_LIFE))
-    stage.start("processes.crash_and_leak", *words, name=AGENT)
+    args = (str(LEAKING_S * 2), str(cgroup), str(home), hierarchy.join_file, str(pages), str(IN_ONE_LIFE))
+    stage.start("processes.crash_and_leak", *args, name=AGENT)
     return pages
 
 

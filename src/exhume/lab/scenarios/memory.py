@@ -32,8 +32,8 @@ MOST_KILLS = 40
 def oom_thrash(stage: Stage) -> None:
     cgroup = memory_cgroup(stage, OOM_LIMIT)
     pause = stage.rng.uniform(0.2, 0.8)
-    words = (str(stage.seconds), str(join_file(cgroup)), str(2 * OOM_LIMIT), f"{pause:.2f}", str(MOST_KILLS))
-    stage.start("memory.exceed_limit", *words, core=stage.core)
+    args = (str(stage.seconds), str(join_file(cgroup)), str(2 * OOM_LIMIT), f"{pause:.2f}", str(MOST_KILLS))
+    stage.start("memory.exceed_limit", *args, core=stage.core)
     stage.wait()
 
 

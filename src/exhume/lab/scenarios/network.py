@@ -34,17 +34,17 @@ def conntrack_pressure(stage: Stage) -> None:
 
 
 def run_out_of_ports(stage: Stage, namespace: Namespace) -> None:
-    namespace.run(restore_command(), told=FILTER + FEW_PORTS)
-    # One destination, from another port of its own each time: connections that only their translated port tells apart.
-    words = ("127.8.0.1", "1", "1", "1", "0")
-    stage.start("network.send_packets", str(stage.seconds), namespace.path, *words, core=stage.core)
+    namespace.run(restore_command(), input=FILTER + FEW_PORTS)
+    # One destination, from another port of its own each time: connections that differ only in their translated port.
+    args = ("127.8.0.1", "1", "1", "1", "0")
+    stage.start("network.send_packets", str(stage.seconds), namespace.path, *args, core=stage.core)
     stage.wait()
 
 
 def list_all(stage: Stage, namespace: Namespace) -> None:
-    namespace.run(restore_command(), told=FILTER)
-    words = ("127.8.0.1", "8", "2000", "500", "2000")
-    stage.start("network.send_packets", str(FILLING_S), namespace.path, *words, name=f"{stage.name}-peer")
+    namespace.run(restore_command(), input=FILTER)
+    args = ("127.8.0.1", "8", "2000", "500", "2000")
+    stage.start("network.send_packets", str(FILLING_S), namespace.path, *args, name=f"{stage.name}-peer")
     stage.start("network.read_in_namespace", str(stage.seconds), namespace.path, str(TABLE), core=stage.core)
     stage.wait()
 
@@ -57,7 +57,7 @@ def iptables_churn(stage: Stage) -> None:
     rules = stage.directory / "rules"
     rules.write_text(long_list(RULES))
     command = restore_command()
-    namespace.run(command, told=rules.read_text())
+    namespace.run(command, input=rules.read_text())
     seconds = str(stage.seconds)
     stage.start("network.rewrite_rules", seconds, namespace.path, str(rules), "1", command, name=f"{stage.name}-sync")
     stage.start("network.send_packets", seconds, namespace.path, "127.9.0.1", "1", "64", "32", "0", core=stage.core)

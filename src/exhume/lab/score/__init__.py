@@ -1,1 +1,1 @@
-"""The lab as the judge: scenarios played with everything drawn by lot, diagnosed blindly, and counted."""
+"""The score of the diagnosis: scenarios with random parameters are played, diagnosed blindly, and counted."""

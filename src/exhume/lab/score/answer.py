@@ -1,8 +1,8 @@
-"""The diagnosis of one recording, in a process of its own that is told nothing but where the recording is.
+"""The diagnosis of one recording, in a process of its own that gets nothing but the recording's directory.
 
     python -m exhume.lab.score.answer DIRECTORY
 
-Says in JSON what was found, and how long it took.
+Prints as JSON what was found, and how long it took.
 """
 
 import json
@@ -44,7 +44,7 @@ def answer(directory: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     try:
-        told = answer(Path(sys.argv[1]))
+        answered = answer(Path(sys.argv[1]))
     except ExhumeError as error:
         sys.exit(f"{error}")
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(answered) + "\n")

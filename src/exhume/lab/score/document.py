@@ -10,7 +10,7 @@ import numpy as np
 from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S, NOTHING, Outcome, machine_facts
 from exhume.lab.score.tally import MUST, Step, Tally
 
-# How far the line is expected to lie from "as told", before anything is judged: standard deviations.
+# How far the line is expected to lie from "as reported", before anything is judged: standard deviations.
 _PRIOR_SHIFT, _PRIOR_STRETCH = 0.7, 0.35
 _FEWEST = 20
 _EDGE = 0.01
@@ -18,8 +18,8 @@ _EDGE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """log-odds of being right = shift + stretch x log-odds told. `before` and `after` are the mean squared errors
-    (Brier scores) of the confidence as told, and by the line."""
+    """log-odds of being right = shift + stretch x log-odds reported. `before` and `after` are the mean squared errors
+    (Brier scores) of the confidence as reported, and by the line."""
 
     shift: float
     stretch: float
@@ -29,12 +29,12 @@ class Line:
 
 
 def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
-    """The line for findings (told confidence, right); None where there are too few."""
+    """The line for findings (reported confidence, right); None where there are too few."""
     if len(judged) < _FEWEST:
         return None
-    told = np.clip(np.array([confidence for confidence, _ in judged]), _EDGE, 1 - _EDGE)
+    reported = np.clip(np.array([confidence for confidence, _ in judged]), _EDGE, 1 - _EDGE)
     right = np.array([float(was_right) for _, was_right in judged])
-    odds = np.log(told / (1 - told))
+    odds = np.log(reported / (1 - reported))
     best, line = -np.inf, (0.0, 1.0)
     for shift in np.linspace(-2, 2, 81):
         for stretch in np.geomspace(0.25, 4, 61):
@@ -44,19 +44,19 @@ def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
             if likelihood + prior > best:
                 best, line = likelihood + prior, (float(shift), float(stretch))
     after = 1 / (1 + np.exp(-(line[0] + line[1] * odds)))
-    before_error, after_error = float(np.mean((told - right) ** 2)), float(np.mean((after - right) ** 2))
+    before_error, after_error = float(np.mean((reported - right) ** 2)), float(np.mean((after - right) ** 2))
     return Line(round(line[0], 2), round(line[1], 2), len(judged), before_error, after_error)
 
 
-SCORE_VERSION = 1
-# More work than this beside the runs, and they say more about that work.
+SCORE_VERSION = 2
+# With more other work than this during the runs, they say more about that work.
 QUIET_MACHINE = 0.1
 METHOD = (
-    f"Each run draws by lot the core, the seconds of calm before ({CALM_S[0]:.0f} to {CALM_S[1]:.0f}), the length of "
-    f"the trouble ({LENGTH_S[0]:.0f} to {LENGTH_S[1]:.0f} s), the names of processes, and healthy work beside it. "
+    f"The core, the seconds of calm before ({CALM_S[0]:.0f} to {CALM_S[1]:.0f}), the length of the trouble "
+    f"({LENGTH_S[0]:.0f} to {LENGTH_S[1]:.0f} s), the names of processes and the healthy work next to it are random. "
     "`exhume record`, a process of its own with its default settings, records all of it and "
-    f"{AFTER_S[0]:.0f} to {AFTER_S[1]:.0f} s more. Then another process, which is told nothing but where the recording "
-    "is, diagnoses the whole of it. A run is right when the first finding is the scenario's cause; on a healthy "
+    f"{AFTER_S[0]:.0f} to {AFTER_S[1]:.0f} s more. Then another process, which gets nothing but the recording's "
+    "directory, diagnoses the whole of it. A run is right when the first finding is the scenario's cause; on a healthy "
     "machine (quiet), when there is no finding above info. A run that could not be played or answered counts as wrong."
 )
 
@@ -107,7 +107,7 @@ def as_json(tally: Tally, planned: int, seed: int) -> dict[str, Any]:
         "false_criticals": tally.false_criticals,
         "answer_s": None if answer is None else {"median": answer[0], "max": answer[1]},
         "calibration": [
-            {"since": step.since, "until": step.until, "told": step.told, "right": step.right}
+            {"since": step.since, "until": step.until, "reported": step.reported, "right": step.right}
             for step in tally.calibration()
         ],
         "missed": tally.missed(),
@@ -115,17 +115,17 @@ def as_json(tally: Tally, planned: int, seed: int) -> dict[str, Any]:
 
 
 def in_a_line(outcome: Outcome) -> str:
-    """One run, for whoever waits."""
+    """One run in a line, for progress and for the list of wrong ones."""
     plan = outcome.plan
     mark = "right" if outcome.right else "WRONG"
-    where = f"core {plan.core}, {plan.seconds:.0f} s after {plan.calm_s:.0f} s, beside {plan.background}"
+    where = f"core {plan.core}, {plan.seconds:.0f} s after {plan.calm_s:.0f} s, next to {plan.background}"
     if outcome.failed:
         return f"{plan.scenario:<19} {mark}  ({where}): {outcome.failed}"
     best = outcome.best
-    told = NOTHING if best is None else f"{best.cause}, {best.severity}, {best.confidence:.2f}"
+    answer = NOTHING if best is None else f"{best.cause}, {best.severity}, {best.confidence:.2f}"
     if outcome.core_right is False and best is not None:
-        told += f", but on core {best.cpu}"
-    return f"{plan.scenario:<19} {mark}  ({where}): {told}; {outcome.seconds or 0:.1f} s"
+        answer += f", but on core {best.cpu}"
+    return f"{plan.scenario:<19} {mark}  ({where}): {answer}; {outcome.seconds or 0:.1f} s"
 
 
 def _parts(tally: Tally) -> list[tuple[str, str]]:
@@ -172,10 +172,10 @@ def _matrix(tally: Tally) -> str:
 
 def _causes(tally: Tally) -> str:
     rows = [
-        [each.cause, str(each.there), str(each.told), str(each.right), _share(each.precision), _share(each.recall)]
+        [each.cause, str(each.there), str(each.reported), str(each.right), _share(each.precision), _share(each.recall)]
         for each in tally.causes
     ]
-    return _table(["cause", "there", "told", "right", "precision", "recall"], rows)
+    return _table(["cause", "there", "reported", "right", "precision", "recall"], rows)
 
 
 def _calibration(tally: Tally) -> str:
@@ -184,20 +184,20 @@ def _calibration(tally: Tally) -> str:
         [f"{top.since:.1f} to {min(top.until, 1.0):.1f}", *_step_cells(top), *_step_cells(all_of)]
         for top, all_of in zip(tops, every, strict=True)
     ]
-    head = ["told confidence", "top findings", "mean told", "right", "all above info", "mean told", "right"]
+    head = ["reported confidence", "top findings", "mean reported", "right", "all above info", "mean reported", "right"]
     table = _table(head, rows)
     line = fit(tally.judged())
     if line is None:
         return table
     return (
         f"{table}\n\nThe line that fits the {line.findings} top findings: log-odds of being right = "
-        f"{line.shift:+.2f} + {line.stretch:.2f} x log-odds told (mean squared error {line.before:.3f} as told, "
-        f"{line.after:.3f} by the line)."
+        f"{line.shift:+.2f} + {line.stretch:.2f} x log-odds reported (mean squared error {line.before:.3f} as "
+        f"reported, {line.after:.3f} by the line)."
     )
 
 
 def _step_cells(step: Step) -> list[str]:
-    return [str(step.told), f"{step.mean:.2f}" if step.told else "", _share(step.share)]
+    return [str(step.reported), f"{step.mean:.2f}" if step.reported else "", _share(step.share)]
 
 
 def _times(tally: Tally) -> str:

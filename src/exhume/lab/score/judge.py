@@ -1,4 +1,4 @@
-"""Runs one after the other: each is played, recorded, diagnosed blindly and judged. A run that fails is counted too."""
+"""The judge of the diagnosis: plays, records, diagnoses blindly and judges each run. A failed run is counted too."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from exhume.control.files import lock_directory
 from exhume.lab.clean import clean
 from exhume.lab.leftovers import Leftovers
 from exhume.lab.scenarios import scenario_named
-from exhume.lab.score.plan import Outcome, Plan, Told, others_busy
+from exhume.lab.score.plan import Outcome, Plan, ReportedFinding, others_busy
 from exhume.lab.traces import DEFAULT_WORK
 from exhume.model.errors import LabError
 from exhume.model.isolation import isolated_environment, isolated_python
@@ -33,7 +33,7 @@ class Failed(Exception):
 
 
 def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None) -> Iterator[Outcome]:
-    """The outcome of each plan, as it comes. Recordings go to `keep` where it is given, with the truth beside them."""
+    """The outcome of each plan, as it comes. Recordings go to `keep` where it is given, with the truth next to them."""
     if os.geteuid() != 0:
         raise LabError("the scenarios are made for real, which needs root; run it with sudo")
     work = (work or DEFAULT_WORK).absolute()
@@ -71,15 +71,15 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
         scenario = scenario_named(plan.scenario)
         outcome = Outcome(plan, scenario.cause, on_core=scenario.on_core, others_busy=truth["others_busy"])
         try:
-            told = _said("answer", _ANSWERING_S, str(path.parent))
+            answer = _output_of("answer", _ANSWERING_S, str(path.parent))
         except Failed as failure:
             yield replace(outcome, failed=str(failure))
         else:
             yield replace(
                 outcome,
-                findings=tuple(map(Told.of, told["findings"])),
-                seconds=told["seconds"],
-                verdict=told["verdict"],
+                findings=tuple(map(ReportedFinding.of, answer["findings"])),
+                seconds=answer["seconds"],
+                verdict=answer["verdict"],
             )
 
 
@@ -93,23 +93,23 @@ def _run(plan: Plan, directory: Path, work: Path) -> tuple[Outcome, dict[str, An
     truth: dict[str, Any] = {}
     try:
         longest = plan.calm_s + plan.seconds + plan.after_s + _PREPARING_S
-        truth = _said("play", longest, json.dumps(asdict(plan)), str(directory), str(work))
-        told = _said("answer", _ANSWERING_S, str(directory))
+        truth = _output_of("play", longest, json.dumps(asdict(plan)), str(directory), str(work))
+        answer = _output_of("answer", _ANSWERING_S, str(directory))
     except Failed as failure:
         # Our own directory is locked, and stays.
         clean(work)
         return Outcome(plan, scenario.cause, failed=str(failure), on_core=scenario.on_core), truth
-    findings = tuple(map(Told.of, told["findings"]))
+    findings = tuple(map(ReportedFinding.of, answer["findings"]))
     return (
-        Outcome(plan, scenario.cause, findings, told["seconds"], on_core=scenario.on_core, verdict=told["verdict"]),
+        Outcome(plan, scenario.cause, findings, answer["seconds"], on_core=scenario.on_core, verdict=answer["verdict"]),
         truth,
     )
 
 
-def _said(step: str, longest_s: float, *words: str) -> dict[str, Any]:
-    """What a step says in JSON. Raises Failed with its last words where it fails or takes too long."""
+def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
+    """What a step prints as JSON. Raises Failed with its last message where it fails or takes too long."""
     process = subprocess.Popen(
-        isolated_python(f"exhume.lab.score.{step}", *words),
+        isolated_python(f"exhume.lab.score.{step}", *args),
         env=isolated_environment(),
         start_new_session=True,
         stdin=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ from exhume.procfs.stat import parse_machine_times
 
 
 def machine_facts() -> dict[str, str]:
-    """What to tell beside figures that were measured here."""
+    """Facts about this machine, to print next to figures that were measured here."""
     cpu = next(
         (
             line.partition(":")[2].strip()
@@ -57,7 +57,7 @@ AFTER_S = (2.0, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run: so many seconds of calm, the scenario, and some seconds after it, beside background work."""
+    """One run: so many seconds of calm, the scenario, and some seconds after it, next to background work."""
 
     number: int
     scenario: str
@@ -94,7 +94,7 @@ FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedFinding:
     """One finding, as far as it is judged."""
 
     cause: str
@@ -105,19 +105,22 @@ class Told:
     summary: str
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> "Told":
+    def of(cls, found: dict[str, Any]) -> "ReportedFinding":
         return cls(**(found | {"severity": Severity(found["severity"])}))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`cause` is what was to be found (empty: nothing); `seconds` how long the answer took; `failed` why there is no
-    answer, in words; `others_busy` the share of the machine that other work took before the run. `core_right` is None
-    where the scenario isn't bound to a core, or its cause wasn't found."""
+    """The outcome of a run.
+
+    `cause` is what was to be found (empty: nothing); `seconds` how long the answer took; `failed` why there is no
+    answer; `others_busy` the share of the machine that other work took before the run. `core_right` is None where the
+    scenario isn't bound to a core, or its cause wasn't found.
+    """
 
     plan: Plan
     cause: str
-    findings: tuple[Told, ...] = ()
+    findings: tuple[ReportedFinding, ...] = ()
     seconds: float | None = None
     failed: str = ""
     on_core: bool = False
@@ -125,15 +128,15 @@ class Outcome:
     verdict: str = ""
 
     @property
-    def grave(self) -> tuple[Told, ...]:
+    def grave(self) -> tuple[ReportedFinding, ...]:
         """Those that are more than worth knowing."""
-        return tuple(told for told in self.findings if told.severity is not Severity.INFO)
+        return tuple(finding for finding in self.findings if finding.severity is not Severity.INFO)
 
     @property
-    def best(self) -> Told | None:
-        """The top finding. On a healthy machine only those above info count: that's what would wake somebody."""
-        told = self.findings if self.cause else self.grave
-        return told[0] if told and not self.failed else None
+    def best(self) -> ReportedFinding | None:
+        """The top finding. On a healthy machine only those above info count, which would raise an alert."""
+        findings = self.findings if self.cause else self.grave
+        return findings[0] if findings and not self.failed else None
 
     @property
     def top(self) -> str:
@@ -152,7 +155,7 @@ class Outcome:
     @property
     def false_critical(self) -> bool:
         """Whether a healthy machine was called starved, in a finding or as a whole."""
-        critical = any(told.severity is Severity.CRITICAL for told in self.findings)
+        critical = any(finding.severity is Severity.CRITICAL for finding in self.findings)
         return not self.cause and (critical or self.verdict == Verdict.STARVED)
 
     def as_json(self) -> dict[str, Any]:
@@ -164,5 +167,5 @@ class Outcome:
             "answer_s": self.seconds,
             "others_busy": round(self.others_busy, 3),
             "failed": self.failed or None,
-            "findings": [asdict(told) for told in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
         }

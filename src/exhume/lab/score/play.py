@@ -2,7 +2,7 @@
 
     python -m exhume.lab.score.play PLAN DIRECTORY WORK
 
-The plan is JSON; the recording goes to DIRECTORY. Says in JSON when the trouble began and ended; what keeps it from
+The plan is JSON; the recording goes to DIRECTORY. Prints as JSON when the trouble began and ended; what keeps it from
 being played is one sentence on stderr and exit code 2.
 """
 
@@ -61,7 +61,7 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _recorder(directory: Path) -> Iterator[None]:
-    """`exhume record`, as anybody runs it, with its own settings."""
+    """`exhume record` with its default settings."""
     environment = {name: value for name, value in isolated_environment().items() if not name.startswith("EXHUME_")}
     process = subprocess.Popen(
         isolated_python("exhume.cli.main", "record", "--dir", directory),
@@ -113,13 +113,13 @@ def _interrupt(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    # Whoever keeps the score may be gone, or tired of waiting: what was made is cleared away all the same.
+    # The judge may be gone, or may end this process at its deadline: what was made is removed all the same.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        told = play(Plan(**json.loads(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
+        played = play(Plan(**json.loads(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
     except (ExhumeError, OSError) as error:
         sys.exit(f"{error}")
     except KeyboardInterrupt:
         sys.exit("it was stopped before its end")
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(played) + "\n")

@@ -1,4 +1,4 @@
-"""Outcomes counted: what was taken for what, per scenario and per cause, and whether the told confidence is true."""
+"""The tally of outcomes: what was taken for what, per scenario and cause, and whether the confidence is right."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from exhume.lab.score.plan import FAILED, NOTHING, QUIET, Outcome
 
 # Of the runs of each scenario, and of all of them, so many have to be right.
 MUST = 0.9
-# Steps of told confidence: from (including) to (excluding).
+# Steps of reported confidence: from (including) to (excluding).
 STEPS = ((0.3, 0.5), (0.5, 0.6), (0.6, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.01))
 
 
@@ -35,17 +35,17 @@ class ScenarioScore:
 
 @dataclass(frozen=True, slots=True)
 class CauseScore:
-    """`told` of all top findings name this cause, `right` of them rightly; it was to be found `there` times. A share of
-    nothing is None."""
+    """The score of one cause: `reported` of all top findings name it, `right` of them rightly, and it was to be found
+    `there` times. A share of nothing is None."""
 
     cause: str
     there: int
-    told: int
+    reported: int
     right: int
 
     @property
     def precision(self) -> float | None:
-        return self.right / self.told if self.told else None
+        return self.right / self.reported if self.reported else None
 
     @property
     def recall(self) -> float | None:
@@ -54,17 +54,17 @@ class CauseScore:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Findings told with a confidence in this step, and how many of them were right."""
+    """Findings reported with a confidence in this step, and how many of them were right."""
 
     since: float
     until: float
-    told: int
+    reported: int
     right: int
     mean: float
 
     @property
     def share(self) -> float | None:
-        return self.right / self.told if self.told else None
+        return self.right / self.reported if self.reported else None
 
 
 class Tally:
@@ -94,8 +94,8 @@ class Tally:
     @property
     def causes(self) -> list[CauseScore]:
         wanted = {each.cause for each in self.outcomes if each.cause}
-        told = {each.top for each in self.outcomes} - {NOTHING, FAILED}
-        return [self._cause(name) for name in sorted(wanted | told)]
+        reported = {each.top for each in self.outcomes} - {NOTHING, FAILED}
+        return [self._cause(name) for name in sorted(wanted | reported)]
 
     @property
     def right(self) -> int:
@@ -116,21 +116,21 @@ class Tally:
         return (median(known), max(known)) if known else None
 
     def calibration(self, every: bool = False) -> list[Step]:
-        """Top findings by their told confidence; with `every`, all findings above info. On a healthy machine every
-        finding above info is wrong; beside a scenario, any but the scenario's own is counted as wrong too."""
+        """Top findings by their reported confidence; with `every`, all findings above info. On a healthy machine every
+        finding above info is wrong; in a scenario, any but the scenario's own is counted as wrong too."""
         judged = self.judged(every)
         return [_step(since, until, judged) for since, until in STEPS]
 
     def judged(self, every: bool = False) -> list[tuple[float, bool]]:
-        """Each of those findings: how sure it was told, and whether it was right."""
-        told: list[tuple[float, bool]] = []
+        """Each of those findings: its confidence, and whether it was right."""
+        reported: list[tuple[float, bool]] = []
         for each in self.outcomes:
             chosen = each.grave if every else [each.best] if each.best else []
-            told += [(finding.confidence, bool(each.cause) and finding.cause == each.cause) for finding in chosen]
-        return told
+            reported += [(finding.confidence, bool(each.cause) and finding.cause == each.cause) for finding in chosen]
+        return reported
 
     def missed(self) -> list[str]:
-        """What the diagnosis had to reach and didn't, in words."""
+        """What the diagnosis had to reach and didn't, a sentence each."""
         said = [
             f"{score.scenario}: {score.right} of {score.runs} right, {MUST:.0%} must be"
             for score in self.scenarios
@@ -164,7 +164,7 @@ class Tally:
         )
 
 
-def _step(since: float, until: float, told: list[tuple[float, bool]]) -> Step:
-    inside = [(confidence, right) for confidence, right in told if since <= confidence < until]
+def _step(since: float, until: float, reported: list[tuple[float, bool]]) -> Step:
+    inside = [(confidence, right) for confidence, right in reported if since <= confidence < until]
     mean = sum(confidence for confidence, _ in inside) / len(inside) if inside else 0.0
     return Step(since, until, len(inside), sum(right for _, right in inside), mean)

@@ -47,7 +47,7 @@ def cgroup_events(world: World, minute: int, starts: npt.NDArray[np.int64]) -> C
     pod = f"/kubepods/burstable/pod{rng.bytes(16).hex()}/{rng.bytes(32).hex()}"
     removed = begin + 3 * NANOS
     rows += _life(world, pod, made + LEAKED_A_MINUTE, (begin + NANOS, removed, removed + 40 * MILLIS))
-    # A life that the end of the minute cuts off is not told: nobody leans on its halves.
+    # A life that the end of the minute cuts off is left out: no reader expects a part of one.
     rows = sorted((row for row in rows if row.time < end), key=lambda row: row.time)
     return to_columns("cgroup_events", rows)
 

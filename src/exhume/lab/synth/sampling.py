@@ -42,7 +42,7 @@ def sample_minute(world: World, minute: int, rng: np.random.Generator) -> Sample
     ticks = np.arange(instants, dtype=np.int64) * NANOS // RATE_HZ
     times = world.timeline.start_of(minute) + ticks[None, :] + world.phase[:, None]
 
-    # A turn is a stretch of samples in which one thread, or nobody, has the core.
+    # A turn is a stretch of samples in which one thread, or none, has the core.
     begins = rng.random((world.cores, instants), np.float32) < TURNOVER
     begins[:, 0] = True
     heads = np.flatnonzero(begins)
