@@ -6,9 +6,9 @@ Every scene of tests/diagnose/causes is checked in the same way, by `judged`.
 from pathlib import Path
 
 import pytest
+from tests.diagnose.incidents.recordings import HERE, SCENARIOS, STACKS, without
 from tests.diagnose.judged import judged_recording, texts_by_code
 from tests.diagnose.scenes import Scene
-from tests.incidents.recordings import HERE, SCENARIOS, STACKS, without
 
 from exhume.diagnose.engine import diagnose
 from exhume.store.read.recording import Recording

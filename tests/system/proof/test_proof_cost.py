@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bench.load import FORKS_PER_SECOND, load
 from bench.processes import TICKS, start_exhume, start_perf, watch
-from tests.proof.side_by_side import await_first_second, recorder, stop
+from tests.system.proof.side_by_side import await_first_second, recorder, stop
 
 from exhume.store.read.recording import Recording
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.on_time import on_time
-from tests.proof.side_by_side import SOURCES, await_recorded, await_wall, late_by, next_second, recorder
+from tests.system.proof.side_by_side import SOURCES, await_recorded, await_wall, late_by, next_second, recorder
 
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.window import Window

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.collect.containers.runtimes.runtime_parts import PATIENCE_S, at_work, remove_cgroup
 from tests.parts import SEARCH_PATH, need
+from tests.system.runtimes.runtime_parts import PATIENCE_S, at_work, remove_cgroup
 from tests.system.zombies.own_docker import until
 
 from exhume.collect.containers.docker import Engine, EngineError

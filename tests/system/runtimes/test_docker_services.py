@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.collect.containers.runtimes.runtime_parts import (
+from tests.system.runtimes.runtime_parts import (
     COMPLAINT,
     IMAGE,
     PATIENCE_S,

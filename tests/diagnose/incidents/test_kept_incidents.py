@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.diagnose.evidence_check import untrue
-from tests.incidents.recordings import (
+from tests.diagnose.incidents.recordings import (
     HERE,
     SCENARIOS,
     STACKS,

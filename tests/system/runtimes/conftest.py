@@ -4,8 +4,8 @@ none outlives its tests."""
 from collections.abc import Iterator
 
 import pytest
-from tests.collect.containers.runtimes.runtime_parts import COMPLAINT, IMAGE, Containers, remove
 from tests.parts import missing
+from tests.system.runtimes.runtime_parts import COMPLAINT, IMAGE, Containers, remove
 from tests.system.zombies.own_docker import OwnDocker, own_docker
 
 from exhume.lab.own_docker import docker_missing

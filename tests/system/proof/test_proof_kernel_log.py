@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.on_time import on_time
-from tests.proof.side_by_side import ask_json, await_recorded, await_wall, next_second, recorder
+from tests.system.proof.side_by_side import ask_json, await_recorded, await_wall, next_second, recorder
 
 from exhume.model.clock import MILLIS
 from exhume.store.read.recording import Recording

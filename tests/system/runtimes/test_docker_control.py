@@ -1,7 +1,7 @@
 """Orders to a real Docker: a container that crashes for ever is quietened, and put back as it was."""
 
 import pytest
-from tests.collect.containers.runtimes.runtime_parts import IMAGE, PATIENCE_S, Containers, remove
+from tests.system.runtimes.runtime_parts import IMAGE, PATIENCE_S, Containers, remove
 from tests.system.zombies.own_docker import OwnDocker, until
 
 from exhume.collect.containers.docker import EngineError

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from bench.processes import start
 from tests.on_time import on_time
-from tests.proof.function_names import exhume_functions, perf_functions
-from tests.proof.perf_script import UNKNOWN, PerfSample, perf_samples
-from tests.proof.side_by_side import (
+from tests.system.proof.function_names import exhume_functions, perf_functions
+from tests.system.proof.perf_script import UNKNOWN, PerfSample, perf_samples
+from tests.system.proof.side_by_side import (
     SOURCES,
     await_recorded,
     await_wall,

@@ -1,7 +1,7 @@
 """Makes the small recordings of this directory from runs that the lab's score kept:
 
     exhume lab score --runs 3 --quiet-runs 3 --keep /var/tmp/kept
-    python tests/incidents/record.py /var/tmp/kept/*
+    python tests/diagnose/incidents/record.py /var/tmp/kept/*
 
 Of each scenario the first run that was right is taken: some seconds of calm and some of the trouble, with stacks of the
 kernel whole and of programs by their last frame, and nothing in it that tells of the machine. What is found in the
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.incidents.scrub import Rows, Scrubber
+from tests.diagnose.incidents.scrub import Rows, Scrubber
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.clock import MILLIS, NANOS, Tick

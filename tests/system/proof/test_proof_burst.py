@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.proof.side_by_side import (
+from tests.system.proof.side_by_side import (
     ask,
     ask_json,
     await_recorded,

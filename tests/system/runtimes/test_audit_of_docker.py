@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.collect.containers.runtimes.runtime_parts import Containers
+from tests.system.runtimes.runtime_parts import Containers
 from tests.system.zombies.own_docker import OwnDocker, until
 
-SOURCE = Path(__file__).resolve().parents[4] / "src"
+SOURCE = Path(__file__).resolve().parents[3] / "src"
 PROGRAM = "import sys; from exhume.cli.main import run; sys.exit(run())"
 
 pytestmark = pytest.mark.root

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.collect.containers.runtimes.own_containerd import OwnContainerd, compiled, own_containerd
-from tests.collect.containers.runtimes.runtime_parts import (
+from tests.system.runtimes.own_containerd import OwnContainerd, compiled, own_containerd
+from tests.system.runtimes.runtime_parts import (
     COMPLAINT,
     IMAGE,
     PATIENCE_S,

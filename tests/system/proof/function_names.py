@@ -18,7 +18,7 @@ from bisect import bisect_left
 from functools import cache
 from pathlib import Path
 
-from tests.proof.perf_script import UNKNOWN, PerfFrame, PerfSample
+from tests.system.proof.perf_script import UNKNOWN, PerfFrame, PerfSample
 
 REPLACING_ITSELF = "sys_execve"
 # Code, global or local; weak; and chosen when the program starts.

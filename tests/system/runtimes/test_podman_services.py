@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.collect.containers.runtimes.own_podman import OwnPodman, own_podman
-from tests.collect.containers.runtimes.runtime_parts import COMPLAINT, IMAGE, PATIENCE_S, assert_rate
+from tests.system.runtimes.own_podman import OwnPodman, own_podman
+from tests.system.runtimes.runtime_parts import COMPLAINT, IMAGE, PATIENCE_S, assert_rate
 from tests.system.zombies.own_docker import until
 
 from exhume.collect.containers.docker import Engine, EngineError, container_path

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.collect.containers.runtimes.own_podman import OwnPodman, own_podman
-from tests.collect.containers.runtimes.runtime_parts import IMAGE, PATIENCE_S, READY, ends_when_asked
+from tests.system.runtimes.own_podman import OwnPodman, own_podman
+from tests.system.runtimes.runtime_parts import IMAGE, PATIENCE_S, READY, ends_when_asked
 from tests.system.zombies.own_docker import until
 
 from exhume.control.containers import DockerControl
