@@ -1,4 +1,4 @@
-"""What a test does when the machine lacks a part of it."""
+"""Skips for tests whose requirements the host doesn't meet."""
 
 import os
 import shutil
@@ -6,12 +6,12 @@ from typing import NoReturn
 
 import pytest
 
-# Debian keeps mkfs and friends outside an ordinary user's path.
+# Debian keeps mkfs and others outside the PATH of ordinary users.
 SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 
 
 def missing(part: str) -> NoReturn:
-    """Skip, naming what is missing; under CI=true fail, so that nothing is skipped unseen."""
+    """Skip and name what is missing; under CI=true fail, so that no test is skipped unnoticed."""
     reason = f"needs {part} on this machine"
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
@@ -19,7 +19,7 @@ def missing(part: str) -> NoReturn:
 
 
 def need(command: str) -> str:
-    """Where a command is."""
+    """Path of a command; skip if there is none."""
     path = shutil.which(command, path=SEARCH_PATH)
     if path is None:
         missing(command)
