@@ -1,79 +1,88 @@
-"""What every test shares: root-only tests skip without root, tests that need a tool of the system say which, and which
-of them run together is said in `tests/together.py`."""
+"""Hooks of all tests: skips for missing requirements, how pytest-xdist distributes them, hypothesis profiles."""
 
+import functools
 import os
+import re
 import signal
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.parts import missing, need
-from tests.together import ALONE, TOGETHER, Scheduler, Turns, in_order
+from xdist.scheduler import LoadScopeScheduling
 
-TURNS = Turns()
-# An example that takes long says something about the machine, which others use as well, and nothing about the program.
-settings.register_profile(
-    "at any pace", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("at any pace")
+GROUP = re.compile(r'pytest\.mark\.xdist_group\("(\w+)"\)')
 
+# How long an example takes depends on the load of the host, so no profile has a deadline.
+settings.register_profile("full", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("check", parent=settings.get_profile("full"), max_examples=20)
+settings.load_profile("full")
 
-# What was started by `nohup`, or by a shell in its background, ignores these, and so would every program of a test.
-for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+# A test run started by `nohup` or in the background of a shell ignores these, and so would every program it starts.
+for number, default in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, usual)
+        signal.signal(number, default)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--part",
-        choices=(TOGETHER, ALONE),
-        help="only the tests that may run together with others, or only those that have to run alone",
-    )
+class GroupScheduling(LoadScopeScheduling):
+    """Gives a worker whole files, and all files of an `xdist_group` one after the other.
+
+    pytest-xdist 3.8 has this as --dist loadgroup, but passes the group on in Node._nodeid, which pytest 9.2 doesn't
+    read: it ignores the groups without a warning. This class can go once both agree.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = self.config.rootpath / nodeid.partition("::")[0]
+        return group_of(file) or str(file)
+
+
+@functools.cache
+def group_of(file: Path) -> str | None:
+    """The `xdist_group` that a test file names, or the conftest.py next to it."""
+    sources = [source.read_text() for source in (file, file.with_name("conftest.py")) if source.exists()]
+    return next((found[1] for text in sources if (found := GROUP.search(text))), None)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduler:
-    return Scheduler(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
+    return GroupScheduling(config, log)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Loading all files takes seconds; a test that has to run alone says so in its own."""
-    of_tests = config.getoption("--part") == ALONE and collection_path.match("test_*.py")
-    return True if of_tests and f"pytest.mark.{ALONE}" not in collection_path.read_text() else None
+    """Importing every file takes seconds, so `-m alone` skips those that don't have the mark in their text."""
+    is_test = config.option.markexpr.startswith("alone") and collection_path.match("test_*.py")
+    return True if is_test and "pytest.mark.alone" not in collection_path.read_text() else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "vm" not in config.option.markexpr:
-        # Minutes in a machine of their own: they are asked for with -m vm.
-        keep_only(config, items, [item for item in items if "vm" not in item.keywords])
-    part = config.getoption("--part")
-    if part:
-        keep_only(config, items, [item for item in items if (ALONE in item.keywords) == (part == ALONE)])
-    if part == TOGETHER:
-        in_order(items)
+        # Minutes in a VM: only on request, by -m vm.
+        vm = [item for item in items if "vm" in item.keywords]
+        config.hook.pytest_deselected(items=vm)
+        items[:] = [item for item in items if "vm" not in item.keywords]
+    if hasattr(config, "workerinput"):
+        sort_longest_first(items)
 
 
-def keep_only(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
-    chosen = set(kept)
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = kept
+def sort_longest_first(items: list[pytest.Item]) -> None:
+    """Order for the parallel part: named groups, then files with slow tests, then the rest.
 
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Around everything else: waiting for its turn is no part of a test's time."""
-    TURNS.take(item.path)
-    try:
-        return (yield)
-    finally:
-        TURNS.pass_on(None if nextitem is None else nextitem.path)
+    Within each, one file of every folder in turn: the files of a folder tend to wait for the same thing (a browser, the
+    recorder's next tick) or to compute, and both together use the cores best.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for item in items:
+        files = folders.setdefault(item.path.parent, [])
+        if item.path not in files[-1:]:
+            files.append(item.path)
+    turn = {file: position for files in folders.values() for position, file in enumerate(files)}
+    slow = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: (group_of(item.path) is None, item.path not in slow, turn[item.path]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Without root, or a command of `@pytest.mark.needs("perf", "gcc")`, a test is skipped by name, and fails under
-    CI=true."""
+    """Skip without root or a command of `@pytest.mark.needs("perf", "gcc")`; fail under CI=true."""
     if "root" in item.keywords and os.geteuid() != 0:
         missing("root")
     for marker in item.iter_markers("needs"):

@@ -17,6 +17,8 @@ from exhume.lab.zombies import MOST_SWAPPED, ZombieLab, make_zombies
 from exhume.model.errors import LabError, UsageError
 from exhume.procfs.host import Host
 
+pytestmark = pytest.mark.xdist_group("cgroups")
+
 COUNT = 200
 OTHERS = 50
 NAME = "exhume-lab-test"

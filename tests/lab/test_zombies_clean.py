@@ -18,6 +18,8 @@ from exhume.lab.processes import Process
 from exhume.lab.zombies import make_zombies
 from exhume.procfs.host import Host
 
+pytestmark = pytest.mark.xdist_group("cgroups")
+
 NAME = "exhume-lab-kill"
 # Cgroups of others that come and go on the machine meanwhile.
 OTHERS = 50

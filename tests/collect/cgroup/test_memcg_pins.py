@@ -23,6 +23,8 @@ from exhume.model.zombies import ParentResidual, PinKind, PinReport
 from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import read_mounts
 
+pytestmark = pytest.mark.xdist_group("cgroups")
+
 HOST = Host()
 COUNT = 120
 SEARCH_S = 120  # a search that finds everything takes a second of it, and more on a machine that is busy otherwise

@@ -13,6 +13,8 @@ from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
 from exhume.present.web.handlers.timeline import SAMPLED_MEASURES
 
+pytestmark = pytest.mark.slow
+
 # A stream has no end to wait for; it has tests of its own.
 STREAMS = "/api/live"
 # The recording is written when the first question comes; the document needs none.

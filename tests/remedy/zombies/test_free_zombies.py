@@ -15,6 +15,8 @@ from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, free_
 from exhume.remedy.zombies.plan import make_plan
 from exhume.remedy.zombies.situation import Scope, Watch
 
+pytestmark = pytest.mark.xdist_group("cgroups")
+
 COUNT = 60
 
 

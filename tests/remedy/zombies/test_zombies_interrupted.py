@@ -17,6 +17,8 @@ from exhume.remedy.zombies import apply
 from exhume.remedy.zombies.apply import Applier, Limits, Observer
 from exhume.remedy.zombies.situation import Watch
 
+pytestmark = pytest.mark.xdist_group("cgroups")
+
 COUNT = 500
 
 

@@ -27,6 +27,10 @@ SIZE = {"width": 1440, "height": 1800}
 expect.set_options(timeout=PATIENCE_S * 1000)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.needs("chromium"))
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if not (STATIC / "index.html").exists():

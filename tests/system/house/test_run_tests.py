@@ -1,4 +1,4 @@
-"""The tests run in two parts: neither is left out, and no failure of either is lost."""
+"""tools/run-tests runs both parts, and fails if either does."""
 
 import shutil
 import subprocess
@@ -7,17 +7,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PASSED, FAILED, INTERRUPTED, NONE_CHOSEN = 0, 1, 2, 5
-# Writes its words down, a line each time, and ends with the number that the part is told to.
+PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
+# Appends its arguments to a file, a line per call, and exits with the code for that part.
 PYTEST = """#!/bin/sh
-echo "$*" >> "$(dirname "$0")/asked"
-case "$*" in *"--part together"*) exit {together} ;; *"--part alone"*) exit {alone} ;; esac
+echo "$*" >> "$(dirname "$0")/calls"
+case "$*" in
+    *"-m not (alone or vm)") exit {together} ;;
+    *"-m alone and not vm") exit {alone} ;;
+    *"-m not (root or "*) exit 0 ;;
+esac
 exit 99
 """
 
 
-def run(tree: Path, together: int, alone: int, *words: str) -> tuple[int, list[str], str]:
-    """The exit code, what pytest was asked for, and the last line."""
+def run(tree: Path, together: int, alone: int, *args: str) -> tuple[int, list[str]]:
+    """The exit code, and the arguments of each call of pytest."""
     binaries = tree / ".venv/bin"
     binaries.mkdir(parents=True)
     (tree / "tools").mkdir()
@@ -25,8 +29,8 @@ def run(tree: Path, together: int, alone: int, *words: str) -> tuple[int, list[s
     for name, script in (("pytest", PYTEST.format(together=together, alone=alone)), ("python", "#!/bin/sh\n")):
         (binaries / name).write_text(script)
         (binaries / name).chmod(0o755)
-    done = subprocess.run([tree / "tools/run-tests", *words], capture_output=True, text=True, check=False)
-    return done.returncode, (binaries / "asked").read_text().splitlines(), (done.stdout.splitlines() or [""])[-1]
+    done = subprocess.run([tree / "tools/run-tests", *args], check=False)
+    return done.returncode, (binaries / "calls").read_text().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -35,27 +39,29 @@ def run(tree: Path, together: int, alone: int, *words: str) -> tuple[int, list[s
         (PASSED, PASSED, PASSED),
         (FAILED, PASSED, FAILED),
         (PASSED, FAILED, FAILED),
-        (FAILED, NONE_CHOSEN, FAILED),
-        (NONE_CHOSEN, FAILED, FAILED),
-        (PASSED, NONE_CHOSEN, PASSED),
-        (NONE_CHOSEN, PASSED, PASSED),
-        (NONE_CHOSEN, NONE_CHOSEN, NONE_CHOSEN),
+        (FAILED, NO_TESTS, FAILED),
+        (NO_TESTS, FAILED, FAILED),
+        (PASSED, NO_TESTS, PASSED),
+        (NO_TESTS, PASSED, PASSED),
+        (NO_TESTS, NO_TESTS, NO_TESTS),
     ],
 )
-def test_both_parts_run_and_a_failure_of_either_is_the_whole_ones(
-    tmp_path: Path, together: int, alone: int, code: int
-) -> None:
-    words = {PASSED: "passed", FAILED: "FAILED", NONE_CHOSEN: "none chosen"}
-    ended, asked, last = run(tmp_path, together, alone)
-    assert (ended, len(asked)) == (code, 2)
-    assert last == f"tests that run together: {words[together]}; tests that run alone: {words[alone]}"
+def test_both_parts_run_and_either_can_fail_the_whole(tmp_path: Path, together: int, alone: int, code: int) -> None:
+    exit_code, calls = run(tmp_path, together, alone)
+    assert (exit_code, len(calls)) == (code, 2)
 
 
-def test_words_reach_both_parts(tmp_path: Path) -> None:
-    _, asked, _ = run(tmp_path, PASSED, PASSED, "-k", "ring and not slow")
-    assert [line.endswith(" -k ring and not slow") for line in asked] == [True, True]
+def test_arguments_are_passed_to_both_parts(tmp_path: Path) -> None:
+    _, calls = run(tmp_path, PASSED, PASSED, "-k", "ring and not slow")
+    assert ["-k ring and not slow -m" in call for call in calls] == [True, True]
 
 
-def test_an_interrupted_first_part_ends_it(tmp_path: Path) -> None:
-    ended, asked, _ = run(tmp_path, INTERRUPTED, PASSED)
-    assert (ended, len(asked)) == (INTERRUPTED, 1)
+def test_an_interrupted_first_part_ends_the_run(tmp_path: Path) -> None:
+    exit_code, calls = run(tmp_path, INTERRUPTED, PASSED)
+    assert (exit_code, len(calls)) == (INTERRUPTED, 1)
+
+
+def test_the_unit_tests_are_one_part(tmp_path: Path) -> None:
+    exit_code, calls = run(tmp_path, FAILED, FAILED, "--unit", "-x")
+    assert (exit_code, len(calls)) == (PASSED, 1)
+    assert " -x -m " in calls[0]

@@ -11,6 +11,10 @@ from tests.system.zombies.own_docker import OwnDocker, own_docker
 from exhume.lab.own_docker import docker_missing
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.xdist_group("cgroups"))
+
+
 @pytest.fixture(scope="module")
 def docker() -> Iterator[OwnDocker]:
     """A Docker with an image and without containers."""
