@@ -167,6 +167,7 @@ def test_a_rollback_that_is_killed_at_each_point_of_each_step(fresh):
     every_point(fresh, roll_back_and_die, roll_back_is_well, least=4 * len(Point))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [roll_back_is_well, apply_again_is_well])
 def test_apply_that_is_killed_at_each_change_of_a_file(fresh, then):
     def work(node: Node, number: int) -> bool:
@@ -181,6 +182,7 @@ def test_apply_that_is_killed_at_each_change_of_a_file(fresh, then):
     every_point(fresh, work, then, least=30)
 
 
+@pytest.mark.slow
 def test_a_rollback_that_is_killed_at_each_change_of_a_file(fresh):
     def work(node: Node, number: int) -> bool:
         fix = node.fixer().apply(node.begun())

@@ -150,6 +150,7 @@ def in_child(whole: Path, work: Path, seeds: range) -> tuple[int | None, str]:
     return child.exitcode, log.read_text()
 
 
+@pytest.mark.slow
 def test_no_damage_crashes_hangs_or_escapes(whole: Path, tmp_path: Path) -> None:
     began, first = time.monotonic(), SEED
     while first < SEED + CASES or time.monotonic() - began < SECONDS:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.store_rows import MONO, OFFSET, as_tuples, recorder, rows_of, tick_at
@@ -79,6 +80,7 @@ def check(directory: Path, written: dict[str, list[tuple[Any, ...]]], state: str
     assert recording.skipped == []
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ticks=ticks_of_batches(), segment_s=st.sampled_from([1, 2, 60]))
 def test_any_batches_in_are_the_same_rows_out(ticks: list[list[Any]], segment_s: int) -> None:

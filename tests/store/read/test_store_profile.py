@@ -93,6 +93,7 @@ def test_segments_add_up(tmp_path: Path) -> None:
     assert folded(recording.profile(Window(*seconds(58, 63)))) == {line: count * 5 for line, count in WHOLE.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fold_rows", [1, 3, 500_000])
 def test_sums_are_the_same_however_often_they_are_folded(tmp_path: Path, monkeypatch, fold_rows: int) -> None:
     monkeypatch.setattr(profile, "_FOLD_ROWS", fold_rows)

@@ -96,6 +96,7 @@ def run_window(run: int) -> Window:
     return Window(since, since + TICKS_A_RUN * NANOS)
 
 
+@pytest.mark.slow
 def test_killed_fifty_times_at_random(tmp_path: Path, victims: Victims) -> None:
     chance = random.Random(20260714)
     directory = tmp_path / "recording"
@@ -132,6 +133,7 @@ def test_killed_fifty_times_at_random(tmp_path: Path, victims: Victims) -> None:
     assert sealed.items() <= sealed_files(directory).items()
 
 
+@pytest.mark.slow
 def test_reading_while_it_is_being_recorded(tmp_path: Path, victims: Victims) -> None:
     """Segments are sealed under the reader's hands: no row is missing, none comes twice."""
     directory = tmp_path / "recording"
