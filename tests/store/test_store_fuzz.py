@@ -97,7 +97,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def damage(directory: Path, chance: random.Random) -> str:
     """Damage one file, or exchange two; returns what was done."""
-    files = sorted(path for path in directory.rglob("*") if path.suffix in (".parquet", ".arrows", ".bin"))
+    files = sorted(path for path in directory.rglob("*") if path.suffix in (".parquet", ".arrows"))
     victim = chance.choice(files)
     if chance.random() < 0.1:
         other = chance.choice([path for path in files if path.suffix == victim.suffix])

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -235,15 +236,18 @@ def test_a_name_beyond_all_clocks_is_no_segment(recorded: Path, name: str) -> No
     assert {skipped.path for skipped in recording.skipped} == {recorded / name, recorded / "live" / name}
 
 
-def test_a_crafted_overview_is_left_aside(recorded: Path) -> None:
-    import struct
-    import zlib
-
+@pytest.mark.parametrize(
+    ("first", "cores", "seconds"),
+    [(0, 2**32 - 1, 2**32 - 1), (2**63 - 1, 1, 1), (0, 3, 5), (0, -1, -1), (0, "3", 10**8), (None, [3], 5)],
+)
+def test_a_crafted_overview_is_left_aside(recorded: Path, first: object, cores: object, seconds: object) -> None:
     victim = sealed_file(recorded, OVERVIEW)
-    told = victim.read_bytes()
-    for first, cores, seconds in ((0, 2**32 - 1, 2**32 - 1), (2**63 - 1, 1, 1), (0, 3, 5)):
-        (length,) = struct.unpack_from("<H", told, 12 + 24)
-        head = struct.pack("<qqIIH", *struct.unpack_from("<q", told, 12), first, cores, seconds, length)
-        body = head + told[12 + 26 :]
-        victim.write_bytes(struct.pack("<8sI", b"EXOVIEW1", zlib.crc32(body)) + body)
-        look_at_everything(recorded)
+    metadata = dict(pq.read_metadata(victim).metadata)
+    segment, size, *_ = json.loads(metadata[b"exhume.overview"])
+    index = json.dumps([segment, size, first, cores, seconds]).encode()
+    rows = pq.read_table(victim)
+    checksum = zlib.crc32(rows.column("score").to_numpy().tobytes(), zlib.crc32(index))
+    metadata |= {b"exhume.overview": index, b"exhume.checksum": b"%d" % checksum}
+    pq.write_table(rows.replace_schema_metadata(metadata), victim)
+    assert read_overview(victim.parent, Recording.open(recorded).segments[0].name) is None
+    look_at_everything(recorded)

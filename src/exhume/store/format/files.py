@@ -17,6 +17,11 @@ FORBIDDEN = "permission denied"
 def open_regular(path: Path) -> int:
     """A descriptor to read a file by. Raises FileNotFoundError, and UnreadableFile for what is no regular file (a FIFO
     would be waited for, a device acts when it is opened) or may not be read."""
+    return _open(path)[0]
+
+
+def _open(path: Path) -> tuple[int, int]:
+    """A descriptor to read a file by, and the file's size. Raises as open_regular does."""
     try:
         # Looked at first, so that no device is opened; without blocking, in case it was exchanged in between.
         check_regular(path.stat())
@@ -28,11 +33,12 @@ def open_regular(path: Path) -> int:
     except OSError as error:
         raise UnreadableFile((error.strerror or str(error)).lower()) from error
     try:
-        check_regular(os.fstat(fd))
+        status = os.fstat(fd)
+        check_regular(status)
     except UnreadableFile:
         os.close(fd)
         raise
-    return fd
+    return fd, status.st_size
 
 
 def check_regular(status: os.stat_result) -> None:
@@ -43,11 +49,14 @@ def check_regular(status: os.stat_result) -> None:
 
 def read_regular(path: Path, most: int) -> bytes:
     """The bytes of a file. Raises as open_regular does, and UnreadableFile where there are more than `most`."""
-    fd = open_regular(path)
-    with os.fdopen(fd, "rb") as file:
-        if os.fstat(fd).st_size > most:
+    fd, size = _open(path)
+    try:
+        if size > most:
             raise UnreadableFile(TOO_LARGE)
-        return file.read(most)
+        # One call reads up to 2 GiB of a regular file (man 2 read). Not a file object: it asks for the size again.
+        return os.read(fd, size)
+    finally:
+        os.close(fd)
 
 
 def map_regular(path: Path) -> pa.Buffer:

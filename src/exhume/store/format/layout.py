@@ -9,6 +9,8 @@ samples   sorted by thread and time 4.0, by core and time 5.0, by time 6.3, by s
 stacks    sorted by their frames and stored plain 1.16, in a dictionary 1.31, unsorted 1.36: neighbours share
           their roots, and whole runs of eight-byte hashes are what zstd finds best.
 frames    sorted by name with DELTA_BYTE_ARRAY 0.47, unsorted 0.69.
+overview  13,000 bytes with LZ4, 9,800 with zstd, but a view of everything takes a fifth longer then. Byte stream split
+          is decoded a tenth faster than a dictionary and is 2% larger.
 others    delta for every integer and a dictionary for text: a tenth to a third smaller than dictionaries alone.
 """
 
@@ -31,24 +33,25 @@ _DELTA = "DELTA_BINARY_PACKED"
 @dataclass(frozen=True, slots=True)
 class Layout:
     """`sort` orders the rows inside a row group. Columns are encoded as `encodings` says; the others have a
-    dictionary. `statistics` are the columns whose extent is told for each row group."""
+    dictionary. `statistics` are the columns whose minimum and maximum each row group has."""
 
     encodings: Mapping[str, str]
     sort: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
-    level: int = 3
+    compression: str = "zstd"
+    level: int | None = 3
 
     def writer_options(self, schema: pa.Schema) -> dict[str, Any]:
         """Keyword arguments for pyarrow's ParquetWriter."""
         return {
-            "compression": "zstd",
+            "compression": self.compression,
             "compression_level": self.level,
             "column_encoding": {_leaf(schema, name): encoding for name, encoding in self.encodings.items()} or None,
             "use_dictionary": [name for name in schema.names if name not in self.encodings] or False,
             "write_statistics": list(self.statistics) or False,
             # Parquet's own types say all that is needed; a second copy of the schema costs a kilobyte a file.
             "store_schema": False,
-            # One page a column and row group: nobody reads less than that.
+            # One page a column and row group: no reader takes less than that.
             "data_page_size": 8 << 20,
             "dictionary_pagesize_limit": 4 << 20,
             # A CRC-32 a page: 0.1% of the bytes.
@@ -69,6 +72,9 @@ _LAYOUTS = {
     ),
     "stacks": Layout(encodings={"stack": "PLAIN", "frames": "PLAIN"}, level=9),
     "frames": Layout(encodings={"frame": "PLAIN", "name": "DELTA_BYTE_ARRAY"}, sort=("name",), level=9),
+    "overview": Layout(
+        encodings={"second": _DELTA, "cpu": _DELTA, "score": "BYTE_STREAM_SPLIT"}, compression="lz4", level=None
+    ),
 }
 
 

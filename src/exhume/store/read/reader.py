@@ -18,9 +18,7 @@ from exhume.model.tables import TABLES
 from exhume.model.window import Window
 from exhume.store.format.files import FORBIDDEN, map_regular, open_regular, read_regular
 from exhume.store.format.names import PARQUET_SUFFIX, SegmentName
-from exhume.store.format.overview import FILE as OVERVIEW_FILE
-from exhume.store.format.overview import MOST_BYTES as MOST_OVERVIEW_BYTES
-from exhume.store.format.overview import is_whole
+from exhume.store.format.overview import OLD_FILE, TABLE
 from exhume.store.format.schema import (
     DAMAGED,
     DECODING_ERRORS,
@@ -207,22 +205,13 @@ def damaged_files(segment: Segment) -> list[Skipped]:
         return []
     found = []
     for path in sorted(segment.path.glob("*")):
-        if path.name == OVERVIEW_FILE:
-            # The rows say the same, so that nothing is lost; who has damaged files should know all the same.
-            with suppress(OSError):
-                found += _overview_trouble(path)
-        elif path.suffix != PARQUET_SUFFIX or path.stem not in TABLES:
+        # An overview repeats what the rows say, so nothing is lost with it; a damaged disk shows here all the same.
+        if path.suffix == PARQUET_SUFFIX and path.stem in (*TABLES, TABLE):
+            if trouble := _trouble(path):
+                found.append(Skipped(path, trouble))
+        elif path.name != OLD_FILE:
             found.append(Skipped(path, FOREIGN))
-        elif trouble := _trouble(path):
-            found.append(Skipped(path, trouble))
     return found
-
-
-def _overview_trouble(path: Path) -> list[Skipped]:
-    try:
-        return [] if is_whole(read_regular(path, MOST_OVERVIEW_BYTES)) else [Skipped(path, DAMAGED)]
-    except UnreadableFile as error:
-        return [Skipped(path, str(error))]
 
 
 def _trouble(path: Path) -> str | None:
