@@ -28,7 +28,7 @@ from exhume.model.finding import (
     Verdict,
 )
 from exhume.model.window import Window
-from exhume.store.read.cached import Remembered
+from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording
 
 # A finding below this is not reported: it would be a guess.
@@ -51,7 +51,7 @@ def diagnose(
 ) -> Diagnosis:
     """The diagnosis of a window, or of what is nearest to a moment in it."""
     # The causes read the same minutes over and over.
-    recording = recording if isinstance(recording, Remembered) else Remembered(recording)
+    recording = recording if isinstance(recording, CachedRecording) else CachedRecording(recording)
     foci = find_foci(recording, window, at)
     cases = [Case.of(recording, focus) for focus in foci]
     findings: dict[str, Finding] = {}

@@ -20,7 +20,7 @@ from exhume.present.web.reply import Reply
 from exhume.present.web.worker import Template
 from exhume.present.web.workers import Cancelled, Job, WorkerPool
 from exhume.store.read.index import Segment
-from exhume.store.read.progress import counted
+from exhume.store.read.progress import track
 from exhume.store.read.reader import Request as Rows
 from exhume.store.read.reader import read_segment
 
@@ -79,7 +79,7 @@ def together(_: RecordingHandle, params: PathParams) -> Reply:
 
 def stop_after_three(_: RecordingHandle, params: PathParams) -> Reply:
     """Three of five segments are read; the rest when this file exists."""
-    for number in counted(range(5)):
+    for number in track(range(5)):
         while number == 3 and not Path(params.path).exists():
             time.sleep(0.01)
     return Reply(b"to the end")

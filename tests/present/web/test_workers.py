@@ -18,7 +18,7 @@ from exhume.present.web.params import NoParams
 from exhume.present.web.reply import Reply
 from exhume.present.web.worker import STATE, Template, receive, send
 from exhume.present.web.workers import WorkerPool
-from exhume.store.read.progress import tell_reading
+from exhume.store.read.progress import set_progress_callback
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -159,7 +159,7 @@ def test_segments_that_are_read_are_counted(recording):
 
     cache = SegmentCache()
     many = [*recording.segments] * 3
-    tell_reading(progress)
+    set_progress_callback(progress)
     try:
         cache.get(many, "progress", lambda segment: time.sleep(0.001))
         assert counts == [len(many), len(many)]
@@ -167,4 +167,4 @@ def test_segments_that_are_read_are_counted(recording):
         cache.get(recording.segments, "progress", lambda segment: 1)
         assert counts == [len(many), len(many)]
     finally:
-        tell_reading(None)
+        set_progress_callback(None)

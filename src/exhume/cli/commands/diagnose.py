@@ -23,7 +23,7 @@ from exhume.model.window import Window
 from exhume.present.diagnosis_view import diagnosis_json
 from exhume.present.terminal.console import console
 from exhume.present.terminal.diagnosis import print_diagnosis
-from exhume.store.read.cached import Remembered
+from exhume.store.read.cached import CachedRecording
 
 AROUND_NS = 20 * NANOS
 LAST_NS = 600 * NANOS
@@ -48,7 +48,7 @@ def add_options(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     refuse_two_windows(options)
     view = RecordingView.open(options)
-    view = replace(view, recording=Remembered(view.recording))
+    view = replace(view, recording=CachedRecording(view.recording))
     target = find_target(view, options)
     if target.window.empty:
         return _nothing(view, options)

@@ -18,7 +18,8 @@ from exhume.model.times import format_moment
 from exhume.present.incidents_view import Explained, Moment, incidents_json, moments_of
 from exhume.present.terminal.console import console
 from exhume.present.terminal.events import print_incidents
-from exhume.store.read.cached import Remembered
+from exhume.present.terminal.incidents import print_incidents
+from exhume.store.read.cached import CachedRecording
 
 # Sources that a node may lack and in which the recorder finds incidents.
 SOURCES = ("threads", "kernel-log", "netdev", "cgroups")
@@ -61,7 +62,7 @@ def _nothing(view: RecordingView, options: Namespace) -> int:
 
 def _explain(view: RecordingView, moments: list[Moment]) -> list[Explained]:
     """Diagnose the newest first, until the time is over; the result is in the order of time."""
-    recording = Remembered(view.recording)
+    recording = CachedRecording(view.recording)
     began = time.monotonic()
     explained: list[Explained] = []
     with ProgressBar("explaining") as bar:

@@ -7,17 +7,16 @@ are read each time.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from exhume.store.format.names import SegmentName
 from exhume.store.read.index import Segment
-from exhume.store.read.progress import counted
+from exhume.store.read.progress import reader_threads, track
 
 MAX_BYTES = 16 << 20
 # Counted for a value that does not say how large it is.
 _SMALL_BYTES = 500
-# Segments from which on two threads read them: decoding releases the GIL for most of its time.
+# Segments from which on threads read them.
 _MANY = 8
 _MISSING = object()
 
@@ -40,7 +39,7 @@ class SegmentCache:
 
     def get(self, segments: Sequence[Segment], query: Hashable, load: Callable[[Segment], _Value]) -> list[_Value]:
         """The value of each segment; `load` reads those that are not cached. Reading reports progress, and raises
-        GivenUp once the job was cancelled."""
+        Cancelled once the job was cancelled."""
         found: list[Any] = []
         with self._lock:
             for segment in segments:
@@ -70,10 +69,10 @@ class SegmentCache:
 
 def _load(segments: list[Segment], load: Callable[[Segment], _Value]) -> list[_Value]:
     if len(segments) < _MANY:
-        return [load(segment) for segment in counted(segments)]
-    with ThreadPoolExecutor(2) as threads:
+        return [load(segment) for segment in track(segments)]
+    with reader_threads() as threads:
         values = threads.map(load, segments)
-        return [next(values) for _ in counted(segments)]
+        return [next(values) for _ in track(segments)]
 
 
 def _size(value: object) -> int:

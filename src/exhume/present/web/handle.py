@@ -35,7 +35,7 @@ class RecordingHandle:
         with self._lock:
             if self._recording is None:
                 self._recording = Recording.open(self.directory)
-                self._recording.remember_stacks()
+                self._recording.cache_stacks()
                 self._listed_at = time.monotonic()
             elif time.monotonic() - self._listed_at >= REFRESH_S:
                 self._recording.refresh()

@@ -118,7 +118,7 @@ def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offs
     """Answer one job after the other until the server closes the channel."""
     from exhume.present.web.handle import RecordingHandle
     from exhume.present.web.handlers import TOO_LARGE, execute
-    from exhume.store.read.progress import ask_before_each_file, tell_reading
+    from exhume.store.read.progress import set_cancel_check, set_progress_callback
 
     def is_cancelled() -> bool:
         return bool(STATE.unpack_from(states, offset)[0])
@@ -134,8 +134,8 @@ def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offs
         name, params, damaged = message
         handle.note_damaged(damaged)
         before = len(handle.damaged())
-        ask_before_each_file(is_cancelled)
-        tell_reading(progress)
+        set_cancel_check(is_cancelled)
+        set_progress_callback(progress)
         exhausted = False
         try:
             result = execute(handle, name, params)
@@ -153,8 +153,8 @@ def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offs
             os._exit(0)
         if not select.select([channel], [], [], IDLE_S)[0]:
             if not warm:
-                ask_before_each_file(None)
-                tell_reading(None)
+                set_cancel_check(None)
+                set_progress_callback(None)
                 handle.warm_up()
                 warm = True
             _return_free_pages()

@@ -30,7 +30,7 @@ class _Held:
     rows: pa.Table
 
 
-class Remembered(Recording):
+class CachedRecording(Recording):
     """Reads of whole rows are held, one stretch a table: what was held and is asked for again is not read again, and
     where a window reaches beyond it only the rest is. It does not follow a recording that grows."""
 

@@ -16,6 +16,7 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import UsageError
 from exhume.model.window import Window
 from exhume.store.format.names import SegmentName
+from exhume.store.read.progress import reader_threads
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,7 +38,6 @@ MEASURES = ("busy", *_PARTS, "wait")
 _COLUMNS = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 # Room for the state below the value, so that one maximum finds both.
 _STATE_BITS = 3
-_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,8 @@ def build_grid(
     if window.empty or cells < 1:
         nothing = np.zeros((0, 0))
         return CoreGrid(window, measure, [], nothing.astype(np.int32), nothing.astype(np.int8))
-    # Not for the recorder, which has its overviews made here: it weighs a third of a megabyte.
-    from concurrent.futures import ThreadPoolExecutor
-
     pool = _Pool(window, cells, measure)
-    # Two threads: decoding leaves Python's lock for most of its time, and a node that is looked at may be busy.
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with reader_threads() as threads:
         segments = list(segments)
         for name, rows in zip(segments, threads.map(read, segments), strict=True):
             if rows is not None:

@@ -6,7 +6,6 @@ numbers (stack hashes, dictionary codes) until the names of the few frames that 
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,19 +18,17 @@ from exhume.model.errors import UsageError
 from exhume.model.window import Window
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import Segment
-from exhume.store.read.progress import counted
+from exhume.store.read.progress import reader_threads, track
 from exhume.store.read.reader import Request, read_segment
 from exhume.store.read.stacks import (
     FrameTable,
     Ids,
     Ints,
-    RememberedNames,
     ResolvedStacks,
-    StackMemory,
+    StackCache,
     StackNames,
-    codes,
-    grouped,
-    names_with,
+    factorize,
+    unique_inverse,
 )
 
 # Segments from which on it pays to read them side by side, and how many are read before they are summed.
@@ -76,7 +73,7 @@ class ProfileFilter:
         return self.by_process or self.by_stack or self.comm is not None
 
     @property
-    def stack_question(self) -> tuple[str | None, str | None, tuple[str, str, str] | None, str | None]:
+    def stack_key(self) -> tuple[str | None, str | None, tuple[str, str, str] | None, str | None]:
         """What `keeps` goes by."""
         return self.stack_regex, self.leaf, self.frame, self.state
 
@@ -125,14 +122,14 @@ class StackProfile:
 
 
 def build_profile(
-    segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter, memory: StackMemory | None = None
+    segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter, cache: StackCache | None = None
 ) -> StackProfile:
     """Sum the samples of the window. Files that can't be read are noted, and their absence is a blind spot."""
     sums = _Sums()
-    names = names_with(memory)
+    names = StackNames() if cache is None else cache.names()
     blind: list[str] = []
     readings = [_Reading(segment, window, note, blind) for segment in segments]
-    for reading, part in zip(counted(readings), _parts(readings, wanted), strict=True):
+    for reading, part in zip(track(readings), _parts(readings, wanted), strict=True):
         if part is not None:
             names.add(sums.add(part), reading.table)
         blind.extend(_losses(reading))
@@ -140,12 +137,11 @@ def build_profile(
 
 
 def _parts(readings: "list[_Reading]", wanted: ProfileFilter) -> "Iterator[_Part | None]":
-    """The sums of each segment. Decoding and summing leave Python's lock for most of their time, so many segments are
-    read by two threads; a node that is looked at may be busy."""
+    """The sums of each segment; many segments are read by threads."""
     if len(readings) < _MANY:
         yield from (_part(reading, wanted) for reading in readings)
         return
-    with ThreadPoolExecutor(2) as threads:
+    with reader_threads() as threads:
         # A few at a time: sums of thousands of segments that wait for their names would take gigabytes.
         coming = deque(threads.submit(_part, reading, wanted) for reading in readings[:_AHEAD])
         for reading in [*readings[_AHEAD:], *[None] * len(coming)]:
@@ -192,7 +188,7 @@ def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list
     if wanted.pid is not None:
         rows = rows.filter(pc.equal(rows.column("pid"), wanted.pid))
     if wanted.comm is not None:
-        names, values = codes(rows.column("comm"))
+        names, values = factorize(rows.column("comm"))
         rows = rows.filter(pa.array(np.isin(values.to_numpy(zero_copy_only=False), [wanted.comm])[names]))
     for column, prefix, ids in (("container", wanted.container, wanted.container_ids), ("pod", wanted.pod, ())):
         if prefix is not None:
@@ -244,13 +240,13 @@ class _Part:
 
     @classmethod
     def of(cls, rows: pa.Table) -> "_Part":
-        comm_codes, comm_values = codes(rows.column("comm"))
-        stack_codes, stack_values = codes(rows.column("stack"))
+        comm_codes, comm_values = factorize(rows.column("comm"))
+        stack_codes, stack_values = factorize(rows.column("stack"))
         stacks: Ids = stack_values.to_numpy()
         if rows.num_rows == 0:
             nothing = np.zeros(0, np.int64)
             return cls([], stacks, nothing, nothing, nothing, nothing)
-        pairs, members = grouped(comm_codes * len(stacks) + stack_codes)
+        pairs, members = unique_inverse(comm_codes * len(stacks) + stack_codes)
         counts = np.bincount(members, minlength=len(pairs))
         weights = np.bincount(members, rows.column("weight_us").to_numpy(), len(pairs)).astype(np.int64)
         return cls(comm_values.to_pylist(), stacks, pairs // len(stacks), pairs % len(stacks), counts, weights)
@@ -288,8 +284,8 @@ class _Sums:
             nothing = np.zeros(0, np.int64)
             return nothing, np.zeros(0, np.uint64), nothing, nothing, nothing
         comm, stack, count, weight = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        stacks, stack_index = grouped(stack)
-        pairs, members = grouped(comm * len(stacks) + stack_index)
+        stacks, stack_index = unique_inverse(stack)
+        pairs, members = unique_inverse(comm * len(stacks) + stack_index)
         return (
             pairs // len(stacks),
             stacks,
@@ -299,7 +295,7 @@ class _Sums:
         )
 
 
-def _finish(sums: _Sums, names: StackNames | RememberedNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
+def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
     comm, stacks, stack_index, counts, weights = sums.total()
     resolved = names.resolve(stacks)
     if wanted.by_stack:

@@ -1,54 +1,60 @@
-"""Work that nobody waits for any more ends before it opens the next file."""
+"""Cancellation and progress of reads. Both belong to a context; a cancelled read ends before it opens the next file.
+
+Threads don't inherit a context: those that read have to come from `reader_threads`.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
 
 from exhume.model.errors import ExhumeError
 
-
-class GivenUp(ExhumeError):
-    """Whoever asked went away."""
-
-
-class _Asking:
-    """Whether the work of this process is still wanted. One process works for one question at a time; a process that
-    works for several at once, or for a person at a terminal, sets nothing."""
-
-    given_up: Callable[[], bool] | None = None
-
-
-def ask_before_each_file(given_up: Callable[[], bool] | None) -> None:
-    """What tells whether this process's present work is wanted no longer; None where it always is."""
-    _Asking.given_up = given_up
-
-
-def check_wanted() -> None:
-    """Raises GivenUp where nobody waits any more."""
-    if _Asking.given_up is not None and _Asking.given_up():
-        raise GivenUp("nobody waits for this answer any more")
-
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _Item = TypeVar("_Item")
 
-
-class _Told:
-    """Who wants to know, in a process that works for one question at a time; others set nothing."""
-
-    further: Callable[[int, int], None] | None = None
+_is_cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("is_cancelled", default=None)
+_progress: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
 
 
-def tell_reading(further: Callable[[int, int], None] | None) -> None:
-    """Who is told of segments: how many more were read, and how many more there are to read."""
-    _Told.further = further
+class Cancelled(ExhumeError):
+    """The job that a read was for was cancelled."""
 
 
-def counted(items: Sequence[_Item]) -> Iterator[_Item]:
-    """The same items; each is told as read when the next one is asked for."""
-    further = _Told.further
-    if further is None:
+def set_cancel_check(is_cancelled: Callable[[], bool] | None) -> None:
+    """Have this called before each file is read; None where reads can't be cancelled."""
+    _is_cancelled.set(is_cancelled)
+
+
+def raise_if_cancelled() -> None:
+    """Raises Cancelled once the cancel check says so."""
+    is_cancelled = _is_cancelled.get()
+    if is_cancelled is not None and is_cancelled():
+        raise Cancelled("the job was cancelled")
+
+
+def set_progress_callback(progress: Callable[[int, int], None] | None) -> None:
+    """Have this called with the number of segments read, and to be read, since the last call; None for no reports."""
+    _progress.set(progress)
+
+
+def track(items: Sequence[_Item]) -> Iterator[_Item]:
+    """The same items; each is reported as read when the next one is requested."""
+    progress = _progress.get()
+    if progress is None:
         yield from items
         return
-    further(0, len(items))
+    progress(0, len(items))
     for item in items:
         yield item
-        further(1, 0)
+        progress(1, 0)
+
+
+def reader_threads() -> "ThreadPoolExecutor":
+    """Threads that read under the cancel check of the caller. Two: decoding releases the GIL for most of its time, and
+    the node may be busy."""
+    # Not for the recorder, which has its overviews made from core_grid: the module takes a third of a megabyte.
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(2, initializer=set_cancel_check, initargs=(_is_cancelled.get(),))

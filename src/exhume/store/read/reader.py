@@ -33,7 +33,7 @@ from exhume.store.format.schema import (
     time_column,
 )
 from exhume.store.read.index import FOREIGN, Segment, Skipped
-from exhume.store.read.progress import check_wanted
+from exhume.store.read.progress import raise_if_cancelled
 from exhume.store.write.live import LiveStream
 
 # A minute of a thousand cores is a tenth of it.
@@ -84,9 +84,9 @@ class Request:
 
 def read_segment(segment: Segment, request: Request) -> pa.Table | None:
     """The wanted rows; None where the segment has none. A segment that was sealed since it was listed is read where it
-    is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used, GivenUp
-    where nobody waits for the rows any more."""
-    check_wanted()
+    is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used, and
+    Cancelled."""
+    raise_if_cancelled()
     clock, window = request.clock, request.window
     span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
     try:

@@ -1,8 +1,6 @@
 """Stacks, frames and processes are told again in every segment; over several segments each is wanted once."""
 
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +18,10 @@ from exhume.store.read.events import EventView, LossView, of_kinds, views
 from exhume.store.read.index import Segment, Skipped, Stretches, Unchanged, gaps_between, list_recording
 from exhume.store.read.info import RecordingInfo, SelfCost, self_cost
 from exhume.store.read.profile import ProfileFilter, StackProfile, build_profile
+from exhume.store.read.progress import reader_threads
 from exhume.store.read.reader import Request, count_rows, damaged_files, facts_of, read_segment, with_wall
 from exhume.store.read.samples import selected_samples
-from exhume.store.read.stacks import StackMemory
+from exhume.store.read.stacks import StackCache
 
 _KEYS = {"stacks": "stack", "frames": "frame"}
 
@@ -52,7 +51,7 @@ class Recording:
         self._damaged: dict[Path, Skipped] = {}
         self._stretches = Stretches([])
         self._unchanged: Unchanged | None = None
-        self._stacks: StackMemory | None = None
+        self._stacks: StackCache | None = None
         self.refresh()
 
     @classmethod
@@ -76,9 +75,9 @@ class Recording:
         """Whether nothing is being written, as far as was looked."""
         return not self._stretched().unsealed
 
-    def remember_stacks(self) -> None:
-        """Remember the names of stacks between questions: for a reader that answers many."""
-        self._stacks = StackMemory()
+    def cache_stacks(self) -> None:
+        """Keep the names of stacks between queries: for a reader that answers many."""
+        self._stacks = StackCache()
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -290,8 +289,7 @@ class Recording:
         if len(segments) < _MANY or request.table in _SMALL:
             found = [self._read(segment, request) for segment in segments]
         else:
-            # Decoding leaves Python's lock for most of its time, and a node that is looked at may be busy: two threads.
-            with ThreadPoolExecutor(2) as threads:
+            with reader_threads() as threads:
                 found = list(threads.map(lambda segment: self._read(segment, request), segments))
         return [(segment.name, rows) for segment, rows in zip(segments, found, strict=True) if rows is not None]
 
@@ -318,11 +316,3 @@ class Recording:
 
 def _empty(table: str) -> pa.Table:
     return with_wall(schema_of(table).empty_table(), table, SegmentName(0, "", 0))
-
-
-@lru_cache(maxsize=8)
-def remembering(directory: Path) -> Recording:
-    """A recording that remembers the names of stacks, the same one for all of this process that read it by segments."""
-    recording = Recording.open(directory)
-    recording.remember_stacks()
-    return recording

@@ -14,9 +14,9 @@ from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import Segment
 from exhume.store.read.profile import Noter, ProfileFilter, select_rows
-from exhume.store.read.progress import counted
+from exhume.store.read.progress import track
 from exhume.store.read.reader import Request, read_segment
-from exhume.store.read.stacks import RememberedNames, StackMemory, codes
+from exhume.store.read.stacks import StackCache, factorize
 
 Ints = npt.NDArray[np.int64]
 Read = Callable[[str, list[str] | None], pa.Table | None]
@@ -28,12 +28,12 @@ def selected_samples(  # noqa: PLR0917
     wanted: ProfileFilter,
     columns: Sequence[str],
     note: Noter,
-    memory: StackMemory | None = None,
+    cache: StackCache | None = None,
 ) -> Iterator[tuple[SegmentName, pa.Table]]:
     """The samples of the window that count, with these columns and `time_ms`, segment by segment."""
-    memory = memory or StackMemory()
+    cache = cache or StackCache()
     needed = list(dict.fromkeys(("time_ms", *columns, *_decided_by(wanted))))
-    for segment in counted(segments):
+    for segment in track(segments):
         rows = _read(segment, Request("samples", window, needed, wanted.cpus, _texts(needed)), note)
         if rows is None:
             continue
@@ -43,7 +43,7 @@ def selected_samples(  # noqa: PLR0917
 
         rows = select_rows(rows, wanted, table)
         if wanted.by_stack and rows.num_rows:
-            rows = rows.filter(pa.array(_kept(rows, wanted, table, memory)))
+            rows = rows.filter(pa.array(_kept(rows, wanted, table, cache)))
         if rows.num_rows:
             yield segment.name, rows
 
@@ -77,28 +77,28 @@ def _texts(columns: Sequence[str]) -> list[str]:
     return [column for column in columns if column == "comm"]
 
 
-def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read, memory: StackMemory) -> npt.NDArray[np.bool_]:
+def _kept(rows: pa.Table, wanted: ProfileFilter, read: Read, cache: StackCache) -> npt.NDArray[np.bool_]:
     """Which rows count by their stack."""
-    places, stacks = codes(rows.column("stack"))
-    found = pc.is_in(stacks, value_set=_counting(stacks, wanted, read, memory)).to_numpy(zero_copy_only=False)
+    places, stacks = factorize(rows.column("stack"))
+    found = pc.is_in(stacks, value_set=_counting(stacks, wanted, read, cache)).to_numpy(zero_copy_only=False)
     kept: npt.NDArray[np.bool_] = found[places]
     return kept
 
 
-def _counting(stacks: pa.Array, wanted: ProfileFilter, read: Read, memory: StackMemory) -> pa.Array:
+def _counting(stacks: pa.Array, wanted: ProfileFilter, read: Read, cache: StackCache) -> pa.Array:
     """Stacks that count, among them all of these that do. What a stack holds never changes: each is judged once."""
-    question = wanted.stack_question
-    asked, kept = memory.decided(question)
+    key = wanted.stack_key
+    asked, kept = cache.filtered(key)
     new = stacks.filter(pc.invert(pc.is_in(stacks, value_set=asked)))
     if not len(new):
         return kept
-    names = RememberedNames(memory)
+    names = cache.names()
     names.add(new.to_numpy(), lambda table: read(table, None))
     resolved = names.resolve(new.to_numpy())
     more = new.filter(pa.array(wanted.keeps(resolved)))
-    # A stack that nobody told may be told yet.
-    if names.whole and not resolved.unknown:
-        memory.decide(question, new, more)
+    # Another segment may have what is unknown here.
+    if names.complete and not resolved.unknown:
+        cache.add_filtered(key, new, more)
     return pa.concat_arrays([kept, more])
 
 

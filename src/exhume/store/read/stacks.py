@@ -1,4 +1,4 @@
-"""Columns as small numbers, and keys with their likes: what summing millions of rows is made of."""
+"""Stacks by their hash: grouping rows by them, and the names of their frames, which every segment repeats."""
 
 import threading
 from collections.abc import Callable, Collection, Hashable
@@ -11,11 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.uint64]
 _Key = TypeVar("_Key", np.int64, np.uint64)
 
+UNKNOWN_FRAME = "[unknown]"
+# Everything that runs below one of these runs as (soft) interrupt work, whichever process was interrupted.
+SOFTIRQ_ENTRIES = frozenset({"__do_softirq", "handle_softirqs", "do_softirq", "run_ksoftirqd", "irq_exit_rcu"})
+# The states of a core that stacks show. There are no samples while a core waits, idles or is taken away.
+SAMPLED_STATES = ("user", "system", "softirq")
 
-def codes(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """The column as small numbers, and the values that they stand for."""
+# So many stacks take some 60 MB.
+MAX_CACHED_STACKS = 200_000
+_MAX_CACHED_FILTERS = 8
+_UNKNOWN = ("", "", UNKNOWN_FRAME)
+_NO_STACKS = pa.array([], pa.uint64())
+
+
+def factorize(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
+    """The column as indexes into its distinct values, and those values."""
     encoded = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = encoded.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
@@ -23,19 +36,19 @@ def codes(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
     return whole.indices.to_numpy(zero_copy_only=False).astype(np.int64), whole.dictionary
 
 
-def grouped(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Ints]:
-    """The distinct keys, and for each key the place of its like. Hashing beats the sorting of numpy.unique."""
+def unique_inverse(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Ints]:
+    """The distinct keys, and each key as an index into them, as numpy.unique with return_inverse, but by hashing: that
+    is faster than sorting. The order is that of first occurrence."""
     encoded = pa.array(keys).dictionary_encode()
     return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
 
 
-UNKNOWN_FRAME = "[unknown]"
-# Everything that runs below one of these runs as (soft) interrupt work, whoever was interrupted.
-SOFTIRQ_ENTRIES = frozenset({"__do_softirq", "handle_softirqs", "do_softirq", "run_ksoftirqd", "irq_exit_rcu"})
-# What a core can be seen doing by its stacks. Nobody is sampled while the core waits, idles or is taken away.
-SAMPLED_STATES = ("user", "system", "softirq")
-
-Ids = npt.NDArray[np.uint64]
+def concat_ranges(starts: Ints, lengths: Ints) -> Ints:
+    """The concatenation of arange(start, start + length) for each pair."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    numbers: Ints = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,247 +101,131 @@ class ResolvedStacks:
         return (running[self.offsets[1:]] - running[self.offsets[:-1]]) > 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What one segment told: stacks, the number of frames of each, and those frames as indexes into `frame_ids`, which
-    `frames` names in the same order."""
-
-    stacks: Ids
-    lengths: Ints
-    indexes: Ints
-    frame_ids: Ids
-    frames: FrameTable
-
-
 class StackNames:
-    """Collects what the segments tell about the stacks that were met; equal hashes are equal everywhere."""
+    """Stacks and the names of their frames, learnt from the tables of segments; equal hashes are equal everywhere.
+    With `whole_segments` every stack of a segment that is read is learnt, not only those that are asked for: for
+    names that are kept for other queries. Threads may share it."""
 
-    def __init__(self) -> None:
-        self._parts: list[_Told] = []
-        self._known = pa.array([], pa.uint64())
-
-    def add(self, stacks: Ids, read: Callable[[str], pa.Table | None]) -> None:
-        """Learn the stacks that are not known yet from a segment's tables."""
-        wanted = pa.array(stacks)
-        wanted = wanted.filter(pc.invert(pc.is_in(wanted, value_set=self._known)))
-        table = read("stacks") if len(wanted) else None
-        if table is None:
-            return
-        rows = pc.index_in(wanted, value_set=table.column("stack")).drop_null()
-        found = table.take(rows)
-        lists = found.column("frames").combine_chunks()
-        flat = lists.flatten().dictionary_encode()
-        self._known = pa.concat_arrays([self._known, *found.column("stack").chunks])
-        self._parts.append(
-            _Told(
-                found.column("stack").to_numpy(),
-                pc.list_value_length(lists).to_numpy().astype(np.int64),
-                flat.indices.to_numpy().astype(np.int64),
-                flat.dictionary.to_numpy(),
-                _frame_table(flat.dictionary, read("frames")),
-            )
-        )
-
-    def resolve(self, stacks: Ids) -> ResolvedStacks:
-        """The stacks, each given once, with their frames named; one that nobody told is a single unknown frame."""
-        ids = np.concatenate([*(part.stacks for part in self._parts), np.zeros(0, np.uint64)])
-        lengths = np.concatenate([*(part.lengths for part in self._parts), np.zeros(0, np.int64)])
-        frames, values = self._merged_frames()
-        place = pc.index_in(pa.array(stacks), value_set=pa.array(ids))
-        told = place.is_valid().to_numpy(zero_copy_only=False)
-        rows = place.drop_null().to_numpy().astype(np.int64)
-
-        out_lengths = np.ones(len(stacks), np.int64)
-        out_lengths[told] = lengths[rows]
-        offsets = np.concatenate(([0], np.cumsum(out_lengths)))
-        starts = np.concatenate(([0], np.cumsum(lengths)))[:-1]
-        indexes = np.full(int(offsets[-1]), len(frames.names), np.int64)
-        indexes[ranges(offsets[:-1][told], lengths[rows])] = values[ranges(starts[rows], lengths[rows])]
-        unknown = int(len(stacks) - told.sum())
-        if unknown:
-            frames = FrameTable([*frames.kinds, ""], [*frames.modules, ""], [*frames.names, UNKNOWN_FRAME])
-        return ResolvedStacks(frames, offsets, indexes, unknown)
-
-    def _merged_frames(self) -> tuple[FrameTable, Ints]:
-        """The frames of all segments, each once, and the stacks' frames as indexes into them."""
-        if not self._parts:
-            return FrameTable([], [], []), np.zeros(0, np.int64)
-        if len(self._parts) == 1:
-            return self._parts[0].frames, self._parts[0].indexes
-        merged = pa.array(np.concatenate([part.frame_ids for part in self._parts])).dictionary_encode()
-        codes = merged.indices.to_numpy().astype(np.int64)
-        shifts = np.cumsum([0, *(len(part.frame_ids) for part in self._parts)])
-        indexes = np.concatenate(
-            [codes[shift + part.indexes] for part, shift in zip(self._parts, shifts[:-1], strict=True)]
-        )
-        _, firsts = np.unique(codes, return_index=True)
-        columns = []
-        for name in ("kinds", "modules", "names"):
-            every = [value for part in self._parts for value in getattr(part.frames, name)]
-            columns.append([every[first] for first in firsts.tolist()])
-        return FrameTable(*columns), indexes
-
-
-def _frame_table(frames: pa.Array, told: pa.Table | None) -> FrameTable:
-    """The names of the frames; the ones that were not told are unknown."""
-    if told is None:
-        return FrameTable([""] * len(frames), [""] * len(frames), [UNKNOWN_FRAME] * len(frames))
-    found = told.take(pc.index_in(frames, value_set=told.column("frame")))
-    kinds, modules = (pc.fill_null(found.column(name), "").to_pylist() for name in ("kind", "module"))
-    return FrameTable(kinds, modules, pc.fill_null(found.column("name"), UNKNOWN_FRAME).to_pylist())
-
-
-def ranges(starts: Ints, lengths: Ints) -> Ints:
-    """The numbers of all the ranges [start, start + length), one after the other."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    numbers: Ints = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
-    return numbers
-
-
-UNTOLD = ("", "", UNKNOWN_FRAME)
-# So many stacks take some 60 MB.
-MOST_REMEMBERED = 200_000
-_MOST_QUESTIONS = 8
-_NO_STACKS = pa.array([], pa.uint64())
-
-
-class _Known:
-    """Stacks by their hash, and the frames that they consist of. Equal hashes are equal everywhere."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._stacks: dict[int, int] = {}
-        self._lengths: list[Ints] = []
-        self._indexes: list[Ints] = []
+    def __init__(self, *, whole_segments: bool = False) -> None:
+        self._whole_segments = whole_segments
+        self._lock = threading.Lock()
+        self._rows: dict[int, int] = {}
+        self._lengths = [np.zeros(0, np.int64)]
+        self._indexes = [np.zeros(0, np.int64)]
         self._frames: dict[int, int] = {}
-        self._named: list[tuple[str, str, str]] = []
-        # A frame that its segment did not tell: another segment may.
-        self.whole = True
+        self._names: list[tuple[str, str, str]] = []
+        # False once a segment lacked a frame of its stacks: another segment may have it.
+        self.complete = True
 
     def __len__(self) -> int:
-        return len(self._stacks)
-
-    def missing(self, stacks: Ids) -> Ids:
-        return np.array([stack for stack in stacks.tolist() if stack not in self._stacks], np.uint64)
-
-    def learn(self, stacks: Ids, lengths: Ints, frame_ids: Ids, indexes: Ints, told: pa.Table | None) -> None:
-        """Stacks, the number of frames of each, and those frames as indexes into `frame_ids`, which `told` names."""
-        new = np.array([place for place, frame in enumerate(frame_ids.tolist()) if frame not in self._frames], np.int64)
-        names = _names_of(pa.array(frame_ids[new]), told)
-        self.whole &= UNTOLD not in names
-        for frame, name in zip(frame_ids[new].tolist(), names, strict=True):
-            self._frames[frame] = len(self._named)
-            self._named.append(name)
-        places = np.array([self._frames[frame] for frame in frame_ids.tolist()], np.int64)
-        before = len(self._lengths[0]) if self._lengths else 0
-        self._stacks.update(zip(stacks.tolist(), range(before, before + len(stacks)), strict=True))
-        self._lengths = [np.concatenate([*self._lengths, lengths])]
-        self._indexes = [np.concatenate([*self._indexes, places[indexes]])]
-
-    def resolve(self, stacks: Ids) -> ResolvedStacks:
-        rows = np.array([self._stacks.get(stack, -1) for stack in stacks.tolist()], np.int64)
-        told = rows >= 0
-        rows = rows[told]
-        nothing = np.zeros(0, np.int64)
-        every_length, every_index = (each[0] if each else nothing for each in (self._lengths, self._indexes))
-        lengths = np.ones(len(stacks), np.int64)
-        lengths[told] = every_length[rows]
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        starts = np.cumsum(every_length) - every_length
-        used, members = grouped(every_index[ranges(starts[rows], lengths[told])])
-        named = [self._named[place] for place in used.tolist()]
-        indexes = np.full(int(offsets[-1]), len(named), np.int64)
-        indexes[ranges(offsets[:-1][told], lengths[told])] = members
-        unknown = int(len(stacks) - told.sum())
-        columns = zip(*named, *([UNTOLD] if unknown else []), strict=True)
-        kinds, modules, names = (list(column) for column in columns) if named or unknown else ([], [], [])
-        return ResolvedStacks(FrameTable(kinds, modules, names), offsets, indexes, unknown)
-
-
-class StackMemory:
-    """What was learnt of stacks, for questions to come: a node runs the same code minute after minute."""
-
-    def __init__(self, most: int = MOST_REMEMBERED) -> None:
-        self._most = most
-        self._known = _Known()
-        self._decided: dict[Hashable, tuple[pa.Array, pa.Array]] = {}
-
-    def known(self) -> _Known:
-        """To look up and to add to. Begun anew when it grew large; who uses the old one may go on with it."""
-        if len(self._known) > self._most or not self._known.whole:
-            self._known = _Known()
-        return self._known
-
-    def decided(self, question: Hashable) -> tuple[pa.Array, pa.Array]:
-        """The stacks that a question was put about, and those of them that the answer was yes for."""
-        return self._decided.get(question, (_NO_STACKS, _NO_STACKS))
-
-    def decide(self, question: Hashable, asked: pa.Array, kept: pa.Array) -> None:
-        """Remember the answer about more stacks."""
-        known = self._decided.pop(question, (_NO_STACKS, _NO_STACKS))
-        if len(known[0]) > self._most:
-            known = (_NO_STACKS, _NO_STACKS)
-        self._decided[question] = (pa.concat_arrays([known[0], asked]), pa.concat_arrays([known[1], kept]))
-        while len(self._decided) > _MOST_QUESTIONS:
-            self._decided.pop(next(iter(self._decided)), None)
-
-
-class RememberedNames:
-    """As StackNames; what is in the memory need not be read again."""
-
-    def __init__(self, memory: StackMemory) -> None:
-        self._known = memory.known()
-
-    @property
-    def whole(self) -> bool:
-        """Whether every frame that was met was told."""
-        return self._known.whole
+        return len(self._rows)
 
     def add(self, stacks: Ids, read: Callable[[str], pa.Table | None]) -> None:
         """Learn the stacks that are not known yet from a segment's tables."""
-        with self._known.lock:
-            wanted = self._known.missing(stacks)
-        table = read("stacks") if len(wanted) else None
+        missing = self._missing(stacks)
+        table = read("stacks") if len(missing) else None
         if table is None:
             return
-        # The segment's tables are decoded now: whatever they tell need not be read again.
-        with self._known.lock:
-            wanted = self._known.missing(table.column("stack").to_numpy())
-        rows = pc.index_in(pa.array(wanted), value_set=table.column("stack")).drop_null()
+        if self._whole_segments:
+            missing = self._missing(table.column("stack").to_numpy())
+        rows = pc.index_in(pa.array(missing), value_set=table.column("stack")).drop_null()
         if not len(rows):
             return
-        found = table.take(rows)
-        lists = found.column("frames").combine_chunks()
+        found, frames = table.take(rows), read("frames")
+        with self._lock:
+            # Another thread may have learnt some meanwhile.
+            new = _unknown(found.column("stack").to_numpy(), self._rows)
+            if new.any():
+                self._learn(found if new.all() else found.filter(pa.array(new)), frames)
+
+    def _missing(self, stacks: Ids) -> Ids:
+        with self._lock:
+            return stacks[_unknown(stacks, self._rows)]
+
+    def _learn(self, stacks: pa.Table, frames: pa.Table | None) -> None:
+        lists = stacks.column("frames").combine_chunks()
         flat = lists.flatten().dictionary_encode()
-        told = read("frames")
-        with self._known.lock:
-            # Somebody else may have learnt them meanwhile.
-            if not len(self._known.missing(wanted)):
-                return
-            self._known.learn(
-                found.column("stack").to_numpy(),
-                pc.list_value_length(lists).to_numpy().astype(np.int64),
-                flat.dictionary.to_numpy(),
-                flat.indices.to_numpy().astype(np.int64),
-                told,
-            )
+        ids = flat.dictionary.to_numpy()
+        new = ids[_unknown(ids, self._frames)]
+        names = _frame_names(pa.array(new), frames)
+        self.complete &= _UNKNOWN not in names
+        self._frames.update(zip(new.tolist(), range(len(self._names), len(self._names) + len(new)), strict=True))
+        self._names += names
+        places = np.fromiter(map(self._frames.__getitem__, ids.tolist()), np.int64, len(ids))
+        known = len(self._rows)
+        self._rows.update(
+            zip(stacks.column("stack").to_numpy().tolist(), range(known, known + len(stacks)), strict=True)
+        )
+        self._lengths.append(pc.list_value_length(lists).to_numpy().astype(np.int64))
+        self._indexes.append(places[flat.indices.to_numpy()])
 
     def resolve(self, stacks: Ids) -> ResolvedStacks:
-        """The stacks, each given once, with their frames named; one that nobody told is a single unknown frame."""
-        with self._known.lock:
-            return self._known.resolve(stacks)
+        """The stacks, each given once, with their frames named; an unknown one is a single unknown frame."""
+        with self._lock:
+            rows = np.fromiter((self._rows.get(stack, -1) for stack in stacks.tolist()), np.int64, len(stacks))
+            self._lengths = [np.concatenate(self._lengths)]
+            self._indexes = [np.concatenate(self._indexes)]
+            all_lengths, all_indexes = self._lengths[0], self._indexes[0]
+        known = rows >= 0
+        rows = rows[known]
+        lengths = np.ones(len(stacks), np.int64)
+        lengths[known] = all_lengths[rows]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        starts = np.cumsum(all_lengths) - all_lengths
+        members, names = all_indexes[concat_ranges(starts[rows], lengths[known])], self._names.copy()
+        # Where every known stack is asked for, so is every frame.
+        if len(rows) < len(all_lengths):
+            used, members = unique_inverse(members)
+            names = [names[place] for place in used.tolist()]
+        indexes = np.full(int(offsets[-1]), len(names), np.int64)
+        indexes[concat_ranges(offsets[:-1][known], lengths[known])] = members
+        unknown = int(len(stacks) - known.sum())
+        if unknown:
+            names.append(_UNKNOWN)
+        kinds, modules, functions = (list(column) for column in zip(*names, strict=True)) if names else ([], [], [])
+        return ResolvedStacks(FrameTable(kinds, modules, functions), offsets, indexes, unknown)
 
 
-def _names_of(frames: pa.Array, told: pa.Table | None) -> list[tuple[str, str, str]]:
-    """Kind, module and name of the frames; the ones that were not told are unknown."""
-    if told is None:
-        return [UNTOLD] * len(frames)
-    found = told.take(pc.index_in(frames, value_set=told.column("frame")))
+def _unknown(ids: Ids, known: Collection[int]) -> npt.NDArray[np.bool_]:
+    """Which of the ids are not among the known ones."""
+    if not known:
+        return np.ones(len(ids), np.bool_)
+    return ~np.fromiter(map(known.__contains__, ids.tolist()), np.bool_, len(ids))
+
+
+def _frame_names(frames: pa.Array, table: pa.Table | None) -> list[tuple[str, str, str]]:
+    """Kind, module and name of the frames; those that the table lacks are unknown."""
+    if table is None:
+        return [_UNKNOWN] * len(frames)
+    found = table.take(pc.index_in(frames, value_set=table.column("frame")))
     kinds, modules = (pc.fill_null(found.column(name), "").to_pylist() for name in ("kind", "module"))
     return list(zip(kinds, modules, pc.fill_null(found.column("name"), UNKNOWN_FRAME).to_pylist(), strict=True))
 
 
-def names_with(memory: StackMemory | None) -> StackNames | RememberedNames:
-    """Names for one question; with a memory, for those to come as well."""
-    return StackNames() if memory is None else RememberedNames(memory)
+class StackCache:
+    """Names and filtered stacks, kept up to a bound for other queries: a node runs the same code for hours."""
+
+    def __init__(self, max_stacks: int = MAX_CACHED_STACKS) -> None:
+        self._max_stacks = max_stacks
+        self._names = StackNames(whole_segments=True)
+        self._filtered: dict[Hashable, tuple[pa.Array, pa.Array]] = {}
+
+    def names(self) -> StackNames:
+        """Names for one query: the cached ones, or empty ones in their place where those grew too large or incomplete.
+        Queries that hold the old ones may go on with them."""
+        if len(self._names) > self._max_stacks or not self._names.complete:
+            self._names = StackNames(whole_segments=True)
+        return self._names
+
+    def filtered(self, key: Hashable) -> tuple[pa.Array, pa.Array]:
+        """The stacks that a filter was applied to, and those of them that passed."""
+        return self._filtered.get(key, (_NO_STACKS, _NO_STACKS))
+
+    def add_filtered(self, key: Hashable, stacks: pa.Array, passed: pa.Array) -> None:
+        """Add stacks that the filter was applied to, and those of them that passed."""
+        known = self._filtered.pop(key, (_NO_STACKS, _NO_STACKS))
+        if len(known[0]) > self._max_stacks:
+            known = (_NO_STACKS, _NO_STACKS)
+        self._filtered[key] = (pa.concat_arrays([known[0], stacks]), pa.concat_arrays([known[1], passed]))
+        while len(self._filtered) > _MAX_CACHED_FILTERS:
+            self._filtered.pop(next(iter(self._filtered)), None)

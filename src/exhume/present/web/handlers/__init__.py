@@ -10,7 +10,7 @@ from exhume.model.errors import ExhumeError, RecordingError, UsageError
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import QueryParams
 from exhume.present.web.reply import CLIENT_CLOSED_REQUEST, Refusal, Reply, problem
-from exhume.store.read.progress import GivenUp
+from exhume.store.read.progress import Cancelled
 
 MODULES = ("diagnosis", "events", "lanes", "processes", "recording", "stacks", "timeline")
 TOO_LARGE = problem(413, "this takes more memory than one answer may: choose a shorter time or fewer cores")
@@ -36,7 +36,7 @@ def execute(handle: RecordingHandle, name: str, params: QueryParams) -> Any:
         return handler(handle, params)
     except Refusal as error:
         return problem(error.status, str(error))
-    except GivenUp:
+    except Cancelled:
         return Reply(b"", status=CLIENT_CLOSED_REQUEST)
     except UsageError as error:
         return problem(422, str(error))

@@ -13,7 +13,7 @@ from exhume.present.web.params import DiagnosisParams, MomentParams, NoParams
 from exhume.present.web.query import ms, window_of
 from exhume.present.web.reply import Explanation, Incident, Refusal, Reply
 from exhume.present.web.schemas import IncidentShape
-from exhume.store.read.cached import Remembered
+from exhume.store.read.cached import CachedRecording
 
 AROUND_MS = 120_000
 LONGEST_MS = 24 * 3_600_000
@@ -92,7 +92,7 @@ def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagno
     # Loaded with the first diagnosis: the first view does not wait for it.
     from exhume.diagnose.engine import diagnose
 
-    return diagnose(Remembered(handle.recording()), window, at=at)
+    return diagnose(CachedRecording(handle.recording()), window, at=at)
 
 
 def _json(found: Diagnosis) -> bytes:

@@ -17,7 +17,7 @@ from exhume.present.web.params import ProcessesParams
 from exhume.present.web.query import BoundQuery
 from exhume.present.web.reply import Refusal, Reply, json_reply
 from exhume.present.web.schemas import ProcessesShape, ProcessShape
-from exhume.store.read.stacks import codes, grouped
+from exhume.store.read.stacks import factorize, unique_inverse
 
 Ints = npt.NDArray[np.int64]
 # Process numbers have 31 bits at most, cores 16; one key holds the command, too.
@@ -74,12 +74,12 @@ class _Sums:
 
     def add(self, rows: pa.Table) -> None:
         """Add samples. Raises Refusal where they have too many names."""
-        names, values = codes(rows.column("comm"))
+        names, values = factorize(rows.column("comm"))
         ids = np.array([self._comms.setdefault(name, len(self._comms)) for name in values.to_pylist()], np.int64)
         if len(self._comms) > _MAX_COMMS:
             raise Refusal(413, f"over {_MAX_COMMS:,} names of threads in this time: choose a shorter one, or a filter")
         pids, cpus = (rows.column(name).to_numpy().astype(np.int64) for name in ("pid", "cpu"))
-        keys, members = grouped((ids[names] << _PID_BITS | np.maximum(pids, 0)) << _CPU_BITS | cpus)
+        keys, members = unique_inverse((ids[names] << _PID_BITS | np.maximum(pids, 0)) << _CPU_BITS | cpus)
         weights = np.bincount(members, rows.column("weight_us").to_numpy(), len(keys)).astype(np.int64)
         self._parts.append((keys, weights))
         self._rows += len(keys)
@@ -90,7 +90,7 @@ class _Sums:
         """Sum equal keys."""
         parts = [(self.keys, self.weights), *self._parts]
         keys, weights = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        self.keys, members = grouped(keys)
+        self.keys, members = unique_inverse(keys)
         self.weights = np.bincount(members, weights, len(self.keys)).astype(np.int64)
         self._parts, self._rows = [], 0
 
@@ -154,7 +154,7 @@ def _rank(
     weights, cpus = sums.weights, sums.keys & _CPUS
     if among is not None:
         groups, weights, cpus = groups[among], weights[among], cpus[among]
-    keys, members = grouped(groups)
+    keys, members = unique_inverse(groups)
     order = np.argsort(-np.bincount(members, weights, len(keys)), kind="stable")[:limit]
     rank = np.full(len(keys), -1, np.int64)
     rank[order] = np.arange(len(order))
@@ -163,7 +163,7 @@ def _rank(
     found = []
     for number, place in enumerate(order.tolist()):
         mine = ranks == number
-        cores, of_core = grouped(cpus[mine])
+        cores, of_core = unique_inverse(cpus[mine])
         used = np.bincount(of_core, weights[mine], len(cores)).astype(np.int64)
         ranked = sorted(zip(cores.tolist(), used.tolist(), strict=True), key=lambda each: -each[1])
         found.append((int(keys[place]), ranked))

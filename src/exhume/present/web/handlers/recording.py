@@ -14,7 +14,7 @@ from exhume.present.web.query import ms
 from exhume.present.web.reply import Reply, json_reply
 from exhume.present.web.schemas import Cost, LiveShape, Loss, MissingSource, RecordingShape
 from exhume.store.read.core_grid import MEASURES, STATES
-from exhume.store.read.progress import check_wanted
+from exhume.store.read.progress import raise_if_cancelled
 from exhume.store.read.recording import Recording
 
 VERSION = 1
@@ -52,7 +52,7 @@ def check_files(handle: RecordingHandle, params: FilesParams) -> tuple[str, bool
     first = names.index(params.after) + 1 if params.after in names else 0
     chunk = sealed[first : first + _FILES_AT_A_TIME]
     for segment in chunk:
-        check_wanted()
+        raise_if_cancelled()
         recording.look_at_files(segment)
     return str(chunk[-1].name) if chunk else params.after, first + len(chunk) < len(sealed)
 

@@ -9,7 +9,7 @@ from tests.diagnose.scenes import Scene, at
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
 from exhume.store.read import cached as remembered
-from exhume.store.read.cached import Remembered
+from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording
 
 
@@ -33,7 +33,7 @@ def asked() -> list[tuple[str, Window]]:
 def test_any_windows_in_any_order(recording, monkeypatch, most_rows, near):
     monkeypatch.setattr(remembered, "MOST_ROWS", most_rows)
     monkeypatch.setattr(remembered, "NEAR_NS", near)
-    remembering = Remembered(recording)
+    remembering = CachedRecording(recording)
     for table, window in asked():
         assert remembering.read(table, window).to_pylist() == recording.read(table, window).to_pylist()
         assert remembering.events(window) == recording.events(window)
@@ -41,7 +41,7 @@ def test_any_windows_in_any_order(recording, monkeypatch, most_rows, near):
 
 def test_what_is_held_is_not_read_again(tmp_path: Path):
     recording = Scene(cores=1, seconds=30).write(tmp_path)
-    remembering = Remembered(recording)
+    remembering = CachedRecording(recording)
     whole = remembering.read("cpu", Window(at(0), at(30)))
     for file in tmp_path.rglob("cpu.parquet"):
         file.unlink()
