@@ -1,4 +1,4 @@
-"""Rows <-> Parquet. The only place that knows files; the disk format is told in docs/FORMAT.md."""
+"""Rows <-> Parquet. The only place that knows files; docs/FORMAT.md describes the format."""
 
 import os
 

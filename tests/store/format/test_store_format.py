@@ -1,4 +1,4 @@
-"""docs/FORMAT.md tells the truth, and other tools read what it describes."""
+"""docs/FORMAT.md is true, and other tools read what it describes."""
 
 import inspect
 import re
@@ -28,10 +28,10 @@ def sections(document: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_every_table_and_column_is_told(document: str) -> None:
-    told = sections(document)
-    assert list(told) == list(TABLES)
-    for table, text in told.items():
+def test_every_table_and_column_is_described(document: str) -> None:
+    described = sections(document)
+    assert list(described) == list(TABLES)
+    for table, text in described.items():
         rows = re.findall(r"^\| (\w+) \| ([\w<>]+) \| (yes|no) \|$", text, flags=re.MULTILINE)
         columns = [(c.name, c.kind, "yes" if c.nullable else "no") for c in columns_of(table)]
         assert rows == columns, table
@@ -46,11 +46,11 @@ def test_the_version_the_facts_and_the_names_are_the_ones_in_use(document: str) 
         assert str(SegmentName.parse(text)) == text
 
 
-def test_types_on_disk_are_the_ones_that_are_told() -> None:
+def test_types_on_disk_are_the_ones_that_are_described() -> None:
     for table in TABLES:
         for column, field in zip(columns_of(table), schema_of(table), strict=True):
-            told = column.kind.replace("list<uint64>", "list<element: uint64 not null>").replace("float64", "double")
-            assert str(field.type) == told
+            kind = column.kind.replace("list<uint64>", "list<element: uint64 not null>").replace("float64", "double")
+            assert str(field.type) == kind
 
 
 def test_the_query_in_the_document_runs(document: str, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_query_in_the_document_runs(document: str, tmp_path: Path) -> None:
     assert names == [(12,)]
 
 
-def test_every_file_tells_where_it_comes_from(tmp_path: Path) -> None:
+def test_every_file_has_where_it_comes_from(tmp_path: Path) -> None:
     writer = recorder(tmp_path)
     writer.append("cpu", cpu_rows(tick_at(0)))
     writer.commit(tick_at(0))

@@ -54,7 +54,7 @@ def batches(draw: st.DrawFn, table: str, start: int) -> dict[str, list[Any]]:
 @st.composite
 def ticks_of_batches(draw: st.DrawFn) -> list[list[tuple[str, dict[str, list[Any]]]]]:
     """For each tick, the batches that are appended in it."""
-    told: dict[str, set[int]] = {name: set() for name in UNIQUE}
+    written: dict[str, set[int]] = {name: set() for name in UNIQUE}
     ticks = []
     for index in range(draw(st.integers(1, 7))):
         tick = []
@@ -62,10 +62,10 @@ def ticks_of_batches(draw: st.DrawFn) -> list[list[tuple[str, dict[str, list[Any
             columns = draw(batches(table, tick_at(index).start))
             key = UNIQUE.get(table)
             if key is not None:
-                # A hash stands for one content: nobody tells two stacks by one name.
+                # A hash stands for one content: no two stacks have one name.
                 fresh = [i for i, value in enumerate(columns[key]) if value not in columns[key][:i]]
-                fresh = [i for i in fresh if columns[key][i] not in told[table]]
-                told[table] |= set(columns[key])
+                fresh = [i for i in fresh if columns[key][i] not in written[table]]
+                written[table] |= set(columns[key])
                 columns = {name: [values[i] for i in fresh] for name, values in columns.items()}
             tick.append((table, columns))
         ticks.append(tick)
@@ -108,7 +108,7 @@ def test_any_batches_in_are_the_same_rows_out(ticks: list[list[Any]], segment_s:
 
 
 def _one_telling(written: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
-    """Processes are told again and again; over a recording each telling comes once, as it was first told."""
+    """Processes are recorded again and again; over a recording each comes once, as it was first recorded."""
     firsts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row in sorted(written["processes"], key=lambda row: (row[0], repr(row))):
         firsts.setdefault(row[1:], row)

@@ -1,4 +1,4 @@
-"""A recording that remembers gives what one that doesn't gives, whatever was asked for before."""
+"""A cached recording gives what one that doesn't gives, whatever was asked for before."""
 
 import random
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.diagnose.scenes import Scene, at
 
 from exhume.model.clock import NANOS
 from exhume.model.window import Window
-from exhume.store.read import cached as remembered
+from exhume.store.read import cached as cached_module
 from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording
 
@@ -31,20 +31,20 @@ def asked() -> list[tuple[str, Window]]:
 @pytest.mark.parametrize("most_rows", [20, 1_000_000])
 @pytest.mark.parametrize("near", [0, 5 * NANOS, 900 * NANOS])
 def test_any_windows_in_any_order(recording, monkeypatch, most_rows, near):
-    monkeypatch.setattr(remembered, "MOST_ROWS", most_rows)
-    monkeypatch.setattr(remembered, "NEAR_NS", near)
-    remembering = CachedRecording(recording)
+    monkeypatch.setattr(cached_module, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(cached_module, "NEAR_NS", near)
+    cached = CachedRecording(recording)
     for table, window in asked():
-        assert remembering.read(table, window).to_pylist() == recording.read(table, window).to_pylist()
-        assert remembering.events(window) == recording.events(window)
+        assert cached.read(table, window).to_pylist() == recording.read(table, window).to_pylist()
+        assert cached.events(window) == recording.events(window)
 
 
 def test_what_is_held_is_not_read_again(tmp_path: Path):
     recording = Scene(cores=1, seconds=30).write(tmp_path)
-    remembering = CachedRecording(recording)
-    whole = remembering.read("cpu", Window(at(0), at(30)))
+    cached = CachedRecording(recording)
+    whole = cached.read("cpu", Window(at(0), at(30)))
     for file in tmp_path.rglob("cpu.parquet"):
         file.unlink()
-    assert remembering.read("cpu", Window(at(5), at(9))).num_rows == 4
+    assert cached.read("cpu", Window(at(5), at(9))).num_rows == 4
     assert whole.num_rows == 30
     assert recording.read("cpu", Window(at(5), at(9))).num_rows == 0

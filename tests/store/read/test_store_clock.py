@@ -14,7 +14,7 @@ HOUR = 3600 * NANOS
 
 def record(directory: Path, offsets: list[int], segment_s: int = 60) -> list[bool]:
     """A tick a second, with the difference between wall and monotonic time at the end of each; one core's system
-    share tells the tick's number. Returns what commit said."""
+    share is the tick's number. Returns what commit said."""
     writer = recorder(directory, segment_s=segment_s)
     said = []
     for index, offset in enumerate(offsets):

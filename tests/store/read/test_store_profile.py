@@ -37,7 +37,7 @@ def tell(writer: SegmentWriter) -> None:
     tick = tick_at(0)
     processes = {"time": [tick.start] * 2, "pid": [100, 200], "container": ["c0ffee11", None], "pod": ["pod-a", None]}
     writer.append("processes", processes)
-    # The same pod and container, told with their names by another process of theirs.
+    # The same pod and container, recorded with their names by another process of theirs.
     named = {"time": [tick.start], "pid": [101], "container": ["c0ffee11"], "pod": ["pod-a"]}
     writer.append("processes", {**named, "pod_name": ["shop/cart-0"], "container_name": ["shop/cart-0/web"]})
 

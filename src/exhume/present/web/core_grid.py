@@ -98,7 +98,7 @@ def _measured(segment: Segment, measure: str, columns: list[str]) -> Piece | Non
 
 def _matching(segment: Segment, recording: Recording, wanted: ProfileFilter, min_cores: int) -> Piece | None:
     columns = ["cpu", "weight_us"]
-    found = moments_of_samples(recording.selected_in([segment], _ALWAYS, wanted, columns))
+    found = moments_of_samples(recording.samples_in([segment], _ALWAYS, wanted, columns))
     span = segment.name.span
     moments = [*([span.since, span.until - 1] if not span.empty else []), *_ends(found.walls)]
     if not moments:
@@ -146,7 +146,7 @@ def _exact_samples(recording: Recording, window: Window, cells: int, wanted: Pro
     """Cells of less than a second, from the samples themselves."""
     if window.empty:
         return _split(window, np.zeros((0, cells), np.int16))
-    found = moments_of_samples(recording.selected(window, wanted, ["cpu", "weight_us"]))
+    found = moments_of_samples(recording.samples(window, wanted, ["cpu", "weight_us"]))
     cores = max(recording.facts.cores, int(found.cpus.max(initial=-1)) + 1)
     place = found.cpus * cells + (found.walls - window.since) * cells // window.nanos
     taken = np.bincount(place, found.weights_us, cores * cells).reshape(cores, cells)

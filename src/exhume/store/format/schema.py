@@ -14,7 +14,7 @@ TABLE_KEY = b"exhume.table"
 # The format that a file says it has, in the JSON of its facts. More digits than these are a newer format all the same.
 FORMAT = re.compile(rb'"format_version":\s*(\d{1,9})')
 
-# Tables that explain others: each segment tells them again, and a row holds for its whole segment.
+# Tables that explain others: each segment repeats them, and a row holds for its whole segment.
 DIMENSIONS = ("frames", "stacks", "processes")
 
 _TYPES: dict[str, pa.DataType] = {
@@ -119,11 +119,11 @@ def facts_in(metadata: Mapping[bytes, bytes] | None, table: str) -> RecordingFac
     text = (metadata or {}).get(FACTS_KEY)
     if text is None:
         raise UnreadableFile("not written by exhume")
-    # Before anything else: a later format may tell its facts in other words.
-    told = FORMAT.search(text)
-    if told and int(told[1]) > FORMAT_VERSION:
+    # Before anything else: a later format may have its facts in another form.
+    version = FORMAT.search(text)
+    if version and int(version[1]) > FORMAT_VERSION:
         raise UnreadableFile(
-            f"format {int(told[1])} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
+            f"format {int(version[1])} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
         )
     # Files of earlier versions don't say it.
     if (metadata or {}).get(TABLE_KEY, table.encode()) != table.encode():
@@ -134,7 +134,7 @@ def facts_in(metadata: Mapping[bytes, bytes] | None, table: str) -> RecordingFac
         raise UnreadableFile("not written by exhume") from error
 
 
-# The files of a recording say the same words over and over.
+# The files of a recording have the same facts.
 _parse_facts = lru_cache(maxsize=16)(RecordingFacts.from_json)
 
 

@@ -1,4 +1,4 @@
-"""A recording that remembers what was read of it, for questions that look at the same minutes again and again."""
+"""A recording that caches the rows that were read, for queries that look at the same minutes again and again."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
@@ -15,7 +15,7 @@ from exhume.store.read.index import Segment
 from exhume.store.read.reader import Request
 from exhume.store.read.recording import Recording
 
-# Stretches that lie further apart than this are not joined by what is between them.
+# Intervals that lie further apart than this are not joined by what is between them.
 NEAR_NS = 900 * NANOS
 # Of a table so many rows are held, or what was asked for last.
 MOST_ROWS = 4_000_000

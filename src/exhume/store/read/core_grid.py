@@ -109,9 +109,9 @@ def row_in_cell(rows: pa.Table, measure: str, permille: int, cell: Window) -> Wi
 
 
 def _measured(rows: pa.Table, measure: str) -> dict[str, npt.NDArray[Any]]:
-    """The columns of the rows that tell of a measure."""
+    """The columns of the rows that have a measure."""
     if measure == "wait":
-        # Not told is not zero: where the kernel keeps silent about waiting there is a gap.
+        # Null is not zero: where the kernel does not report run-queue wait there is a gap.
         rows = rows.filter(pc.is_valid(rows.column("wait_ns")))
     return {column: rows.column(column).to_numpy() for column in rows.schema.names}
 

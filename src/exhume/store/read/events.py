@@ -1,4 +1,4 @@
-"""Where an earlier recorder of the same boot stopped reading the kernel log."""
+"""Events and losses as objects, in order of time, and the last kernel-log record that was stored."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields

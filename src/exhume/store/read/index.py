@@ -1,4 +1,4 @@
-"""What a recording consists of, read off the names in its directory: no file is opened."""
+"""The segments of a recording, their intervals and gaps, from the names in its directory: no file is opened."""
 
 import os
 import time
@@ -28,7 +28,12 @@ from exhume.store.write.lock import LOCK_NAME
 
 FOREIGN = "not part of a recording"
 SET_ASIDE = "damaged: it could not be sealed, and was set aside"
+# A tick may end late, and segments meet to the millisecond only: less than this is no gap.
+SHORTEST_GAP_NS = NANOS
 _SETTLED_NS = 2 * NANOS
+_EARLIEST, _LATEST = -(1 << 62), 1 << 62
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Unchanged:
 
     @classmethod
     def of(cls, directory: Path) -> "Unchanged | None":
-        """None where it can't be told, or where it was just now: file systems stamp changes by ticks of their clock,
+        """None where it can't be known, or where it was just now: file systems stamp changes by ticks of their clock,
         and another may come in the same one."""
         try:
             sealed = directory.stat().st_mtime_ns
@@ -186,10 +191,6 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-# A tick may end late, and segments meet to the millisecond only: less than this is no gap.
-SHORTEST_GAP_NS = NANOS
-
-
 def gaps_between(spans: Iterable[Window], window: Window) -> list[Window]:
     """The parts of the window that no span covers. One that is empty covers nothing, wherever it stands."""
     found = []
@@ -203,12 +204,8 @@ def gaps_between(spans: Iterable[Window], window: Window) -> list[Window]:
     return found
 
 
-Ints = npt.NDArray[np.int64]
-_EARLIEST, _LATEST = -(1 << 62), 1 << 62
-
-
-class Stretches:
-    """The stretches of a list of segments as arrays, worked out once for the list."""
+class SegmentIntervals:
+    """The intervals of a list of segments as arrays, computed once for the list."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self.segments = segments
@@ -230,15 +227,15 @@ class Stretches:
         # A segment without a length may hold anything.
         first = [_EARLIEST if name.length_ms is None else (name.wall_ms - name.reach_ms) * MILLIS for name in names]
         last = [_LATEST if name.length_ms is None else name.span.until for name in names]
-        return np.array([*map(_counted, first)], np.int64), np.array([*map(_counted, last)], np.int64)
+        return np.array([*map(_clamp, first)], np.int64), np.array([*map(_clamp, last)], np.int64)
 
     def holding(self, window: Window) -> list[Segment]:
-        """The segments that may have rows in the window, as their names tell."""
+        """The segments that may have rows in the window, by their names."""
         first, last = self._edges
-        held = (first < min(_counted(window.until), _LATEST - 1)) & (max(_counted(window.since), _EARLIEST + 1) < last)
+        held = (first < min(_clamp(window.until), _LATEST - 1)) & (max(_clamp(window.since), _EARLIEST + 1) < last)
         return [self.segments[place] for place in np.flatnonzero(held).tolist()]
 
 
-def _counted(wall: int) -> int:
-    """A moment that 64 bits can count."""
+def _clamp(wall: int) -> int:
+    """A time within 64 bits."""
     return min(max(wall, _EARLIEST), _LATEST)

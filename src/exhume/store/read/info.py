@@ -42,7 +42,7 @@ class RecordingInfo:
 
 
 def self_cost(rows: pa.Table) -> SelfCost:
-    """The cost told by rows of the self table."""
+    """The cost in rows of the self table."""
     if rows.num_rows == 0:
         return SelfCost(0.0, 0.0, 0.0, 0, 0)
     span_us = np.maximum(1, rows.column("span_ms").to_numpy().astype(np.int64)) * 1000

@@ -204,7 +204,7 @@ def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list
 
 def _ids_named(processes: pa.Table, column: str, prefix: str) -> list[str]:
     """The ids of the pods or containers whose name begins like that, the namespace left out or not. A name may have
-    been told of one of their processes and not yet of another."""
+    been recorded for one of their processes and not yet for another."""
     names = processes.column(f"{column}_name")
     fits = pc.or_(pc.starts_with(names, prefix), pc.match_substring(names, f"/{prefix}"))
     found: list[str] = pc.unique(processes.filter(fits).column(column)).drop_null().to_pylist()
@@ -217,7 +217,7 @@ def meant_by(column: pa.ChunkedArray, prefix: str, ids: Collection[str]) -> pa.C
 
 
 def _losses(reading: _Reading) -> list[str]:
-    """What was not sampled in this segment's part of the window, in words."""
+    """What was not sampled in this segment's part of the window, as text."""
     said = []
     losses = reading.table("losses")
     if losses is not None:
@@ -302,7 +302,7 @@ def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[s
         keep = wanted.keeps(resolved)[stack_index]
         comm, stack_index, counts, weights = comm[keep], stack_index[keep], counts[keep], weights[keep]
     if resolved.unknown:
-        blind = [*blind, f"{resolved.unknown} stacks could not be told: the recorder was stopped before it wrote them"]
+        blind = [*blind, f"{resolved.unknown} stacks are unknown: the recorder was stopped before it wrote them"]
     return StackProfile(
         sums.comms, resolved.frames, resolved.offsets, resolved.indexes, comm, stack_index, counts, weights, blind
     )
@@ -314,10 +314,10 @@ def check_stack_regex(text: str) -> str:
     try:
         pc.match_substring_regex(pa.array([""]), text)
     except pa.ArrowInvalid as error:
-        # RE2 tells what is wrong, then where: "missing ): (".
+        # RE2 reports what is wrong, then where: "missing ): (".
         why, _, where = str(error).removeprefix("Invalid regular expression: ").rpartition(": ")
-        told = f"{why} in {where!r}" if why else where
+        problem = f"{why} in {where!r}" if why else where
         raise UsageError(
-            f"{text!r} is not a regular expression: {told}; put \\ before what is meant literally"
+            f"{text!r} is not a regular expression: {problem}; put \\ before what is meant literally"
         ) from None
     return text

@@ -200,7 +200,7 @@ def rows_in(segment: Segment) -> int:
 
 
 def damaged_files(segment: Segment) -> list[Skipped]:
-    """Files of a sealed segment that can't be read, told by their first and last bytes alone."""
+    """Files of a sealed segment that can't be read, by their first and last bytes alone."""
     if not segment.sealed:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""Stacks, frames and processes are told again in every segment; over several segments each is wanted once."""
+"""A recording as one: rows, profiles, core grids, events and gaps of a window, over all of its segments."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -15,26 +15,26 @@ from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
 from exhume.store.read.core_grid import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
 from exhume.store.read.events import EventView, LossView, of_kinds, views
-from exhume.store.read.index import Segment, Skipped, Stretches, Unchanged, gaps_between, list_recording
+from exhume.store.read.index import Segment, SegmentIntervals, Skipped, Unchanged, gaps_between, list_recording
 from exhume.store.read.info import RecordingInfo, SelfCost, self_cost
 from exhume.store.read.profile import ProfileFilter, StackProfile, build_profile
 from exhume.store.read.progress import reader_threads
 from exhume.store.read.reader import Request, count_rows, damaged_files, facts_of, read_segment, with_wall
-from exhume.store.read.samples import selected_samples
+from exhume.store.read.samples import filter_samples
 from exhume.store.read.stacks import StackCache
 
 _KEYS = {"stacks": "stack", "frames": "frame"}
 
 
 def without_repeats(table: str, rows: pa.Table) -> pa.Table:
-    """Each stack and frame once; each process once as it was first told."""
+    """Each stack and frame once; each process once as it was first recorded."""
     key = _KEYS.get(table)
     if key is not None:
         _, first = np.unique(rows.column(key).to_numpy(), return_index=True)
         return rows.take(pa.array(np.sort(first)))
-    told = [name for name in rows.schema.names if name not in ("time", "wall")]
-    firsts = rows.group_by(told, use_threads=False).aggregate([("time", "min"), ("wall", "min")])
-    return firsts.rename_columns([*told, "time", "wall"]).select(rows.schema.names)
+    keys = [name for name in rows.schema.names if name not in ("time", "wall")]
+    firsts = rows.group_by(keys, use_threads=False).aggregate([("time", "min"), ("wall", "min")])
+    return firsts.rename_columns([*keys, "time", "wall"]).select(rows.schema.names)
 
 
 # Segments from which on it pays to read them side by side.
@@ -49,7 +49,7 @@ class Recording:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._damaged: dict[Path, Skipped] = {}
-        self._stretches = Stretches([])
+        self._intervals = SegmentIntervals([])
         self._unchanged: Unchanged | None = None
         self._stacks: StackCache | None = None
         self.refresh()
@@ -73,7 +73,7 @@ class Recording:
     @property
     def sealed(self) -> bool:
         """Whether nothing is being written, as far as was looked."""
-        return not self._stretched().unsealed
+        return not self._segment_intervals().unsealed
 
     def cache_stacks(self) -> None:
         """Keep the names of stacks between queries: for a reader that answers many."""
@@ -90,7 +90,7 @@ class Recording:
         return [*self._set_aside, *self._damaged.values()]
 
     def note_damaged(self, files: Collection[Skipped]) -> None:
-        """Files that somebody else met."""
+        """Files that another reader found damaged."""
         self._damaged |= {file.path: file for file in files}
 
     @property
@@ -112,7 +112,7 @@ class Recording:
 
     def span(self) -> Window | None:
         """The wall time from the first to the last recorded moment; None where nothing is recorded yet."""
-        known = self._stretched()
+        known = self._segment_intervals()
         spans = [window for segment in known.unsealed if not (window := self._segment_span(segment)).empty]
         if known.span is not None:
             spans.append(known.span)
@@ -171,17 +171,17 @@ class Recording:
             profile.blind_spots.append(f"nothing was recorded in {missing:.0f} of the {window.seconds:.0f} seconds")
         return profile
 
-    def selected(
+    def samples(
         self, window: Window, wanted: ProfileFilter, columns: Sequence[str]
     ) -> Iterator[tuple[SegmentName, pa.Table]]:
         """The single samples in the window that count, with `time_ms` and these columns, segment by segment."""
-        return self.selected_in(self.holding(window), window, wanted, columns)
+        return self.samples_in(self.holding(window), window, wanted, columns)
 
-    def selected_in(
+    def samples_in(
         self, segments: Sequence[Segment], window: Window, wanted: ProfileFilter, columns: Sequence[str]
     ) -> Iterator[tuple[SegmentName, pa.Table]]:
         """The same of some segments."""
-        return selected_samples(segments, window, wanted, columns, self.note_unreadable, self._stacks)
+        return filter_samples(segments, window, wanted, columns, self.note_unreadable, self._stacks)
 
     def gaps(self, window: Window) -> list[Window]:
         """The parts of the window (clamped to what is recorded) in which nothing was recorded."""
@@ -214,15 +214,15 @@ class Recording:
         return [] if rows is None else of_kinds(views(EventView, [(segment.name, rows)]), kinds)
 
     def container_names_of(self, segment: Segment) -> dict[str, str]:
-        """The names of containers that were told in one segment, by the containers' ids."""
+        """The names of containers in the events of one segment, by the containers' ids."""
         rows = self._read(segment, Request("events", None, ["container", "container_name"]))
-        told = [] if rows is None else rows.to_pylist()
-        return {row["container"]: row["container_name"] for row in told if row["container_name"]}
+        found = [] if rows is None else rows.to_pylist()
+        return {row["container"]: row["container_name"] for row in found if row["container_name"]}
 
     def containers_named(self, beginning: str) -> tuple[str, ...]:
-        """The ids of the containers that an event told a name of which begins like that, in the whole recording."""
-        told = [each for segment in self.segments for each in self.container_names_of(segment).items()]
-        return tuple(sorted({number for number, name in told if name.startswith(beginning)}))
+        """The ids of the containers whose name begins like that in an event, in the whole recording."""
+        named = [each for segment in self.segments for each in self.container_names_of(segment).items()]
+        return tuple(sorted({number for number, name in named if name.startswith(beginning)}))
 
     def losses_of(self, segment: Segment) -> list[LossView]:
         """What was not recorded in one segment, and why."""
@@ -276,12 +276,12 @@ class Recording:
             return self.segments
         if window.empty:
             return []
-        return self._stretched().holding(window)
+        return self._segment_intervals().holding(window)
 
-    def _stretched(self) -> Stretches:
-        if self._stretches.segments is not self.segments:
-            self._stretches = Stretches(self.segments)
-        return self._stretches
+    def _segment_intervals(self) -> SegmentIntervals:
+        if self._intervals.segments is not self.segments:
+            self._intervals = SegmentIntervals(self.segments)
+        return self._intervals
 
     def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
         """The wanted rows of each segment that has any."""

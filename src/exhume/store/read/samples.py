@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 Read = Callable[[str, list[str] | None], pa.Table | None]
 
 
-def selected_samples(  # noqa: PLR0917
+def filter_samples(  # noqa: PLR0917
     segments: Sequence[Segment],
     window: Window,
     wanted: ProfileFilter,

@@ -14,7 +14,7 @@ LOCK_NAME = "recorder.lock"
 # What the kernel says when there is no room, on the disk or in a quota.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIES, _PAUSE_S = 5, 0.02
-# On a starved node even an instant may last: whoever is in it has to wait for a core.
+# On a starved node even an instant may last: its process has to wait for a core.
 _LONGEST_INSTANT_S = 10.0
 
 
@@ -49,7 +49,7 @@ class DirectoryLock:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
         except OSError:
-            # A full disk: the lock holds all the same, only the pid can't be told.
+            # A full disk: the lock holds all the same, only the pid can't be written.
             os.ftruncate(self._fd, 0)
 
     def _take_over(self, access: Access) -> None:
@@ -81,7 +81,7 @@ class DirectoryLock:
 
     def vanished(self) -> bool:
         """Whether the lock file was deleted, and with it (as good as always) the whole directory: what is
-        written to files that are already open would then reach nobody."""
+        written to files that are already open would then be lost."""
         return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class DirectoryLock:
 
 
 def _lock(fd: int) -> None:
-    """Take the lock for a recorder. Another one has it alone; somebody who only asks (`being_recorded`) shares it for
+    """Take the lock for a recorder. Another one has it alone; a process that only asks (`being_recorded`) shares it for
     an instant, and is waited for."""
     refused, deadline = 0, time.monotonic() + _LONGEST_INSTANT_S
     while True:
@@ -103,7 +103,7 @@ def _lock(fd: int) -> None:
 
 
 def _is_shared(fd: int) -> bool:
-    """Whether nobody has it alone."""
+    """Whether no process has it alone."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

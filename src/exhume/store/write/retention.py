@@ -1,6 +1,6 @@
 """How much of the past is kept: bounded by size and by age, the oldest goes first.
 
-Only segments are ever removed: whatever else lies in the directory belongs to somebody else.
+Only segments are ever removed: whatever else lies in the directory belongs to others.
 """
 
 import os
@@ -67,7 +67,7 @@ class Retention:
         return True
 
     def _age_ms(self, name: SegmentName, tick: Tick) -> float:
-        # Within a boot the monotonic clock tells the age: a wall clock set wrong for a moment costs nothing.
+        # Within a boot the monotonic clock gives the age: a wall clock set wrong for a moment costs nothing.
         since_boot = tick.end / MILLIS
         if name.boot == self._boot:
             return since_boot - name.end_ms

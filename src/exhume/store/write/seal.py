@@ -1,4 +1,4 @@
-"""Live segment -> sealed segment: Arrow streams become Parquet files, written beside and renamed into place.
+"""Live segment -> sealed segment: Arrow streams become Parquet files in a staging directory, renamed into place.
 
 Whatever is interrupted can be done again: a half-written sealed segment is thrown away, and a live segment
 whose sealed one exists already is only removed.
@@ -86,19 +86,19 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
     if finished is not None:
         discard(recording, live)
         return None
-    beside = live.with_name(live.name + SEALING_SUFFIX)
-    shutil.rmtree(beside, ignore_errors=True)
+    staging = live.with_name(live.name + SEALING_SUFFIX)
+    shutil.rmtree(staging, ignore_errors=True)
     access = access or Access()
     reach = _Reach(name.start_ms, name.start_ms)
     overview = OverviewRows()
     try:
         # Nothing in it can be read by others before it has its access.
-        beside.mkdir(mode=PRIVATE_DIRECTORY)
-        tables = [_seal_table(live, beside, table, (reach, overview), access) for table in live_tables(live)]
+        staging.mkdir(mode=PRIVATE_DIRECTORY)
+        tables = [_seal_table(live, staging, table, (reach, overview), access) for table in live_tables(live)]
         size = sum(table.size for table in tables)
         damaged = tuple(table.name for table in tables if table.damaged)
         if size == 0:
-            beside.rmdir()
+            staging.rmdir()
             if damaged:
                 raise DamagedSegment
             discard(recording, live)
@@ -106,15 +106,15 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
         sealed = SegmentName(
             name.wall_ms, name.boot, name.start_ms, reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
         )
-        if written := overview.write(beside, sealed):
-            sync(beside / FILE, access)
+        if written := overview.write(staging, sealed):
+            sync(staging / FILE, access)
             size += written
-        sync(beside, access)
+        sync(staging, access)
     except (OSError, pa.ArrowException):
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
         raise
     path = recording / str(sealed)
-    beside.rename(path)
+    staging.rename(path)
     sync(recording)
     discard(recording, live)
     return Sealed(sealed, path, size, damaged)
@@ -129,7 +129,7 @@ class _SealedTable:
     damaged: bool
 
 
-def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watching], access: Access) -> _SealedTable:
+def _seal_table(live: Path, staging: Path, table: str, watching: Sequence[_Watching], access: Access) -> _SealedTable:
     """Write one table. Those that watch are shown its rows."""
     if not known_table(table):
         return _SealedTable(table, 0, damaged=False)
@@ -146,7 +146,7 @@ def _seal_table(live: Path, beside: Path, table: str, watching: Sequence[_Watchi
             facts_in(stream.schema.metadata, table)
         except UnreadableFile:
             return _SealedTable(table, 0, damaged=True)
-        path = beside / (table + PARQUET_SUFFIX)
+        path = staging / (table + PARQUET_SUFFIX)
         writer: pq.ParquetWriter | None = None
         group: list[pa.RecordBatch] = []
         rows = 0

@@ -1,4 +1,4 @@
-"""Columns -> Arrow record batches, checked on the way in so that a batch that was taken can always be sealed."""
+"""The writer of a recording: columns become record batches, which are checked, written to live files and sealed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -144,7 +144,7 @@ class SegmentWriter:
         segment_s: int = 60,
         access: Access | None = None,
     ) -> None:
-        # The recorder lives beside starved work: it stays on one thread, and small.
+        # The recorder lives next to starved work: it stays on one thread, and small.
         pa.set_cpu_count(1)
         use_one_arena()
         self._directory = directory
@@ -173,7 +173,7 @@ class SegmentWriter:
         self._files: dict[str, LiveTable] = {}
         self._offset: int | None = None
         self._tick: Tick | None = None
-        # Those that no row of the losses table tells of yet, and all.
+        # Those that no row of the losses table counts yet, and all.
         self._dropped_rows = self._counted_rows = self._dropped_in_all = 0
         self._counted: pa.RecordBatch | None = None
         self._closed = False
@@ -292,7 +292,7 @@ class SegmentWriter:
                     self._dropped_rows -= self._counted_rows
                 continue
             if table == "losses":
-                # What was lost must not get lost itself. The row that counts dropped rows is made anew with each tick.
+                # What was lost must not get lost itself. The row that counts dropped rows is made again with each tick.
                 batches = self._owe([batch for batch in batches if batch is not self._counted])
             dropped = sum(batch.num_rows for batch in batches)
             self._dropped_rows += dropped

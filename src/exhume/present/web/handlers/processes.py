@@ -34,7 +34,7 @@ def processes(handle: RecordingHandle, params: ProcessesParams) -> Reply:
     query = BoundQuery.of(handle, params)
     query.check_samples("ranking reads every sample")
     sums = _Sums()
-    for _, rows in query.recording.selected(query.window, query.filter, ["comm", "pid", "cpu", "weight_us"]):
+    for _, rows in query.recording.samples(query.window, query.filter, ["comm", "pid", "cpu", "weight_us"]):
         sums.add(rows)
     sums.fold()
     known = _Known(query.recording.read("processes", query.window, _COLUMNS), handle.container_names)

@@ -114,7 +114,7 @@ def subsecond(handle: RecordingHandle, params: SubsecondParams) -> Reply:
             413, f"this time has {columns:,} columns of {column_ms} ms; choose a shorter one, or wider columns"
         )
     query.check_samples("offsets read every sample", MAX_SUBSECOND_SAMPLES)
-    found = moments_of_samples(query.recording.selected(window, query.filter, ["cpu", "weight_us"]))
+    found = moments_of_samples(query.recording.samples(window, query.filter, ["cpu", "weight_us"]))
     since = found.walls - first
     place = since // column * rows + since % column * rows // column
     counts = np.bincount(place, minlength=columns * rows)[: columns * rows].astype(np.uint32)

@@ -109,7 +109,7 @@ def _cell_shape(handle: RecordingHandle, params: CellParams) -> CellShape:
         until=ms(second.until),
         states=[State(name=name, permille=value) for name, value in states.items()],
         wait_ns=worst["wait_ns"],
-        top=_top(recording.selected(second, ProfileFilter(frozenset([cpu])), ["pid", "comm", "weight_us"])),
+        top=_top(recording.samples(second, ProfileFilter(frozenset([cpu])), ["pid", "comm", "weight_us"])),
         samples=profile.samples,
     )
 
