@@ -13,7 +13,7 @@ from exhume.model.audit import Costs
 from exhume.model.node_facts import Use
 from exhume.store.read.recording import Recording
 
-INCIDENTS = Path(__file__).resolve().parents[2] / "incidents"
+INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"
 
 
 @pytest.fixture(scope="module")
