@@ -54,6 +54,7 @@ def test_without_root_it_says_so_in_a_sentence(exhume, nobody):
         assert re.fullmatch(r"exhume: exhume fix needs root: .*; run it with sudo\n", result.stderr)
 
 
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -23,6 +23,7 @@ def run(*args, **options):
     return subprocess.run([*PROGRAM, *args], capture_output=True, text=True, timeout=120, check=False, **options)
 
 
+@pytest.mark.slow
 def test_help_and_version():
     helped = run("--help")
     assert helped.returncode == 0

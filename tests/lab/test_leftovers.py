@@ -23,6 +23,7 @@ def begin(work: Path, name: str = "run-1") -> Leftovers:
     return Leftovers.begin(work / name)
 
 
+@pytest.mark.root
 def test_what_was_noted_is_read_again(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     leftovers.note("setting", path="/nowhere", value="1")
@@ -51,6 +52,7 @@ def test_only_what_can_be_undone_may_be_noted(tmp_path: Path) -> None:
     assert leftovers.undo() == []
 
 
+@pytest.mark.root
 def test_a_line_that_was_being_written_is_no_damage(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     leftovers.note("setting", path="/nowhere", value="1")

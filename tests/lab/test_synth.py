@@ -37,6 +37,7 @@ def around(summary: SyntheticSummary) -> Window:
     return Window(summary.incident.since, summary.incident.until)
 
 
+@pytest.mark.slow
 def test_every_table_is_there(recording: Recording):
     assert not recording.skipped
     assert [table for table in TABLES if recording.read(table, None).num_rows == 0] == []
@@ -147,6 +148,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.glob("2*/*")}
 
 
+@pytest.mark.slow
 def test_a_seed_writes_the_same_bytes_in_one_process_or_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     arguments = {"cores": 3, "hours": 2 / 60, "seed": 5}
     first = write_synthetic(tmp_path / "first", **arguments)

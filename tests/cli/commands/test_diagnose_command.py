@@ -24,6 +24,7 @@ def diagnosed(exhume, directory, *args):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_the_newest_mark_is_explained(exhume, small_recording, incident):
     found = diagnosed(exhume, small_recording)
     assert (found["version"], found["verdict"]) == (1, "starved")

@@ -61,6 +61,7 @@ def test_a_refused_clock_is_no_error(monkeypatch, refusal) -> None:
     assert (clock.measured, clock.offset_ns()) == (False, 0)
 
 
+@pytest.mark.root
 def test_system_calls_that_fail_say_why() -> None:
     with pytest.raises(OSError, match="Bad file descriptor") as caught:
         syscalls.call(numbers().fsmount, -1, 0, 0)

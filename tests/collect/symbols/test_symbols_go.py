@@ -163,6 +163,7 @@ def test_a_function_whose_name_is_out_of_reach_still_has_one_frame(tmp_path: Pat
     assert [frame.name for frame in symbols.frames(views, offsets)] == ["runtime.goexit.abi0"] * 2
 
 
+@pytest.mark.needs("objcopy")
 def test_go_functions_come_before_dynamic_symbols_and_these_before_the_nameless(
     compile_c: Compile, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_go_functions_come_before_dynamic_symbols_and_these_before_the_nameless(
     assert names_at(program, inside) == ["main.alpha", "gamma_last", f"program+0x{at['hidden_beta']:x}"]
 
 
+@pytest.mark.needs("objcopy")
 def test_a_full_symbol_table_is_preferred(compile_c: Compile, tmp_path: Path) -> None:
     program = compile_c(SOURCE)
     with program.open("rb") as file:

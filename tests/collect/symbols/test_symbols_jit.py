@@ -222,6 +222,7 @@ def assert_named(pid: int, lines: list[str]) -> None:
     assert [(frame.kind, frame.module, frame.name) for frame in frames] == expected
 
 
+@pytest.mark.needs("node")
 def test_a_real_node_with_perf_maps_is_named(tmp_path: Path) -> None:
     code = """
     function grindTheGears(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }

@@ -62,6 +62,7 @@ def named_bytes(elf: ELFFile) -> dict[int, set[str]]:
     return names
 
 
+@pytest.mark.needs("gcc", "strip")
 @pytest.mark.parametrize("flags", STRIPPED, ids=lambda flags: flags[0])
 def test_every_byte_of_a_stripped_program_is_named_or_outlined_as_another_reader_says(
     compile_c: Compile, flags: tuple[str, ...]
@@ -80,6 +81,7 @@ def test_every_byte_of_a_stripped_program_is_named_or_outlined_as_another_reader
             assert frame.name == f"program+0x{starts.get(offset, offset):x}"
 
 
+@pytest.mark.needs("gcc", "strip")
 @pytest.mark.parametrize("flags", [("-rdynamic",), ("-static-pie", "-fPIE")], ids=lambda flags: flags[0])
 def test_equal_numbers_mean_equal_frames(compile_c: Compile, flags: tuple[str, ...]) -> None:
     program = stripped(compile_c(SOURCE, *flags))
@@ -100,6 +102,7 @@ def test_equal_numbers_mean_equal_frames(compile_c: Compile, flags: tuple[str, .
     assert {len(found) for found in by_number.values()} == {len(found) for found in by_name.values()} == {1}
 
 
+@pytest.mark.needs("gcc", "strip")
 def test_before_a_function_was_asked_for_it_has_no_number(compile_c: Compile) -> None:
     program = compile_c(SOURCE, "-rdynamic")
     at = offsets_of(program, "alpha", "hidden_beta")
@@ -119,6 +122,7 @@ def offsets_of(program: Path, *names: str) -> dict[str, int]:
         return {name: next(elf.address_offsets(table.get_symbol_by_name(name)[0]["st_value"])) for name in names}
 
 
+@pytest.mark.needs("gcc", "strip")
 def test_outlines_are_read_once_and_only_when_something_has_no_name(
     compile_c: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +145,7 @@ def test_outlines_are_read_once_and_only_when_something_has_no_name(
     assert len(asked) == 1
 
 
+@pytest.mark.needs("gcc", "strip")
 def test_a_file_out_of_reach_is_asked_again_later(compile_c: Compile, tmp_path: Path) -> None:
     program = compile_c(SOURCE, "-rdynamic")
     at = offsets_of(program, "alpha", "hidden_beta")
@@ -157,6 +162,7 @@ def test_a_file_out_of_reach_is_asked_again_later(compile_c: Compile, tmp_path: 
     assert symbols.frames(views, [inside])[0].name == f"program+0x{start:x}"
 
 
+@pytest.mark.needs("gcc", "strip")
 def test_outlines_inside_named_functions_are_not_kept(compile_c: Compile) -> None:
     """A file with all its symbols has next to nothing without a name."""
     program = compile_c(SOURCE, "-static-pie", "-fPIE")
@@ -191,6 +197,7 @@ def change(program: Path, at: int, content: bytes) -> None:
         file.write(content)
 
 
+@pytest.mark.needs("gcc", "strip")
 def test_a_function_reaches_no_further_than_its_entry_says_nor_into_the_next(compile_c: Compile) -> None:
     program, start, size, entry = hidden_function(compile_c)
     beyond, following = start + size, start + 256  # functions of this program lie 256 bytes apart
@@ -202,6 +209,7 @@ def test_a_function_reaches_no_further_than_its_entry_says_nor_into_the_next(com
     assert [frame.name for frame in FileSymbols(Host()).frames(mapped(program), offsets)] == names
 
 
+@pytest.mark.needs("gcc", "strip")
 @pytest.mark.parametrize(
     ("field", "content"), [(8, b"\1\0\0\0"), (12, b"\0\0\0\0"), (12, b"\xff\xff\xff\xff"), (4, b"\0\0\0\0")]
 )
@@ -212,6 +220,7 @@ def test_an_entry_that_contradicts_the_list_counts_for_nothing(compile_c: Compil
     assert frame.name == f"program+0x{start + 1:x}"
 
 
+@pytest.mark.needs("gcc", "strip")
 def test_a_list_in_another_encoding_counts_for_nothing(compile_c: Compile) -> None:
     program, start, _, _ = hidden_function(compile_c)
     with program.open("rb") as file:
@@ -221,6 +230,7 @@ def test_a_list_in_another_encoding_counts_for_nothing(compile_c: Compile) -> No
     assert frame.name == f"program+0x{start + 1:x}"
 
 
+@pytest.mark.needs("readelf")
 @pytest.mark.parametrize("path", ["/bin/gzip", "/bin/bash", "/bin/tar"])
 def test_real_files_agree_with_readelf(path: str) -> None:
     if not Path(path).exists():

@@ -43,6 +43,7 @@ def sizes(program: Path) -> dict[str, int]:
         }
 
 
+@pytest.mark.needs("gcc")
 @pytest.mark.parametrize("flags", [("-pie", "-fPIE"), ("-no-pie",), ("-static",), ("-static-pie", "-fPIE")])
 def test_functions_are_named_from_first_to_last_byte(compile_c: Compile, flags: tuple[str, ...]) -> None:
     program = compile_c(SOURCE, *flags)
@@ -55,6 +56,7 @@ def test_functions_are_named_from_first_to_last_byte(compile_c: Compile, flags: 
             assert {(frame.kind, frame.module) for frame in frames} == {("user", str(program))}
 
 
+@pytest.mark.needs("gcc")
 def test_an_address_beyond_a_function_is_not_that_function(compile_c: Compile) -> None:
     program = compile_c(SOURCE)
     length = sizes(program)
@@ -69,6 +71,7 @@ def test_an_address_beyond_a_function_is_not_that_function(compile_c: Compile) -
         assert frame.name == f"program+0x{offset:x}"
 
 
+@pytest.mark.needs("gcc")
 def test_a_stripped_program_is_named_by_its_dynamic_symbols(compile_c: Compile) -> None:
     program = compile_c(SOURCE, "-rdynamic")
     subprocess.run([need("strip"), program], check=True)
@@ -78,6 +81,7 @@ def test_a_stripped_program_is_named_by_its_dynamic_symbols(compile_c: Compile) 
         assert beta.name.startswith("program+0x")
 
 
+@pytest.mark.needs("gcc")
 def test_a_debug_file_is_reached_also_when_the_process_by_which_it_was_found_is_gone(
     compile_c: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +128,7 @@ def _code_of(pid: int, file: str) -> int | None:
     return next((int(line.partition("-")[0], 16) for line in lines if file in line and " r-xp " in line), None)
 
 
+@pytest.mark.needs("gcc")
 def test_libraries_are_named_by_the_path_they_are_mapped_under(compile_c: Compile, tmp_path: Path) -> None:
     library = compile_c("int spin(int x) { return x + 1; }", "-shared", "-fPIC", name="libspin.so")
     source = """
@@ -147,6 +152,7 @@ def test_a_deleted_program_is_still_named(compile_c: Compile) -> None:
         assert (frame.module, frame.name) == (str(program), "alpha")
 
 
+@pytest.mark.needs("gcc")
 def test_a_replaced_program_never_lends_its_names_to_the_old_one(compile_c: Compile) -> None:
     program = compile_c(SOURCE)
     other = compile_c(SOURCE.replace("alpha", "impostor"), name="other")
@@ -157,6 +163,7 @@ def test_a_replaced_program_never_lends_its_names_to_the_old_one(compile_c: Comp
         assert os.geteuid() != 0 or frame.name == "alpha"
 
 
+@pytest.mark.needs("gcc")
 def test_a_program_rewritten_in_place_is_read_again(compile_c: Compile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_CHECK_EVERY_S", 0.0)
     library = compile_c("int before(int x) { return x + 1; }", "-shared", "-fPIC", name="libchange.so")
@@ -191,6 +198,7 @@ def sizes_at(program: Path, name: str) -> int:
         return next(elf.address_offsets(symbol["st_value"]))
 
 
+@pytest.mark.needs("gcc")
 def test_a_process_that_is_gone_is_named_only_by_the_very_same_file(compile_c: Compile) -> None:
     library = compile_c("int work(int x) { return x + 1; }", "-shared", "-fPIC", name="libwork.so")
     offset = sizes_at(library, "work")
@@ -205,6 +213,7 @@ def test_a_process_that_is_gone_is_named_only_by_the_very_same_file(compile_c: C
         assert frame.name == (name or f"libwork.so+0x{offset:x}")
 
 
+@pytest.mark.needs("gcc")
 def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> None:
     library = compile_c("int work(int x) { return x + 1; }", "-shared", "-fPIC", name="libwork.so")
     with library.open("rb") as file:
@@ -223,6 +232,7 @@ def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> 
         assert Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))[0].name == name
 
 
+@pytest.mark.needs("g++")
 def test_cplusplus_names_are_readable(compile_c: Compile) -> None:
     source = """
     #include <cstdio>
@@ -247,6 +257,7 @@ def test_cplusplus_names_are_readable(compile_c: Compile) -> None:
         )
 
 
+@pytest.mark.needs("rustc")
 @pytest.mark.parametrize("scheme", ["default", "v0"])
 def test_rust_names_are_readable(tmp_path: Path, scheme: str) -> None:
     rustc = need("rustc")
@@ -279,6 +290,7 @@ def test_rust_names_are_readable(tmp_path: Path, scheme: str) -> None:
         )
 
 
+@pytest.mark.needs("gcc")
 def test_the_vdso_is_named_in_every_process(compile_c: Compile) -> None:
     source = """
     #include <stdio.h>
@@ -311,6 +323,7 @@ def test_memory_without_a_file_merges_under_one_name() -> None:
     assert len({frame.id for frame in frames}) == 2
 
 
+@pytest.mark.needs("gcc")
 def test_many_processes_at_once_get_what_each_alone_gets(compile_c: Compile) -> None:
     program = compile_c(SOURCE)
     with running(program) as one, running(program) as other:
@@ -325,6 +338,7 @@ def test_many_processes_at_once_get_what_each_alone_gets(compile_c: Compile) -> 
         assert [frame.name for frame in together[1]] == [*NAMES, "[unknown]"]
 
 
+@pytest.mark.needs("gcc")
 def test_numbers_of_another_kind_need_the_word_of_the_living_process(compile_c: Compile) -> None:
     """Where a filesystem reports other device numbers for mappings than for files, the process vouches by mapping
     that path at that address; at another address it doesn't."""

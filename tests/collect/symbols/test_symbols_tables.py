@@ -85,6 +85,7 @@ def test_real_files_agree_with_pyelftools(path: Path) -> None:
             assert name_at(path, program, offset) in all_names[symbol["st_value"]]
 
 
+@pytest.mark.needs("gcc")
 def test_32_bit_files_are_read(compile_c: Compile) -> None:
     try:
         library = compile_c(
@@ -102,6 +103,7 @@ def test_32_bit_files_are_read(compile_c: Compile) -> None:
     assert name_at(library, program, offset + symbol["st_size"]) is None
 
 
+@pytest.mark.needs("gcc")
 def test_mapping_symbols_of_arm_name_nothing(compile_c: Compile) -> None:
     source = """
     __asm__(".text\\n.type work, @function\\n.globl work\\nwork: nop\\n\\"$x\\": nop\\n nop\\n\\"$d\\": nop\\n"
@@ -132,6 +134,7 @@ def stripped_with_debug_file(compile_c: Compile, tmp_path: Path) -> tuple[Path, 
     return program, debug, offset
 
 
+@pytest.mark.needs("gcc")
 def test_a_debug_file_is_found_by_build_id(compile_c: Compile, tmp_path: Path) -> None:
     program, debug, offset = stripped_with_debug_file(compile_c, tmp_path)
     assert name_at(program, load(program, str(tmp_path / "root")), offset) is None
@@ -143,6 +146,7 @@ def test_a_debug_file_is_found_by_build_id(compile_c: Compile, tmp_path: Path) -
     assert name_at(program, load(program, str(tmp_path / "root")), offset) == "hidden_beta"
 
 
+@pytest.mark.needs("gcc")
 def test_a_debug_file_is_found_by_its_link_and_only_if_it_belongs(compile_c: Compile, tmp_path: Path) -> None:
     program, debug, offset = stripped_with_debug_file(compile_c, tmp_path)
     subprocess.run([need("objcopy"), f"--add-gnu-debuglink={debug}", program], check=True)
@@ -158,6 +162,7 @@ def test_a_debug_file_is_found_by_its_link_and_only_if_it_belongs(compile_c: Com
     assert name_at(moved, load(moved, str(home)), offset) is None
 
 
+@pytest.mark.needs("gcc")
 def test_the_packed_symbols_of_a_stripped_file_are_read(compile_c: Compile, tmp_path: Path) -> None:
     program, debug, offset = stripped_with_debug_file(compile_c, tmp_path)
     packed = tmp_path / "packed.xz"
@@ -246,6 +251,7 @@ def test_unsized_code_reaches_to_the_next_symbol_and_labels_are_no_functions() -
     assert [int(table.names[index]) if index >= 0 else -1 for index in found] == list(wanted.values())
 
 
+@pytest.mark.needs("gcc")
 def test_tables_are_held_within_their_budget(compile_c: Compile, tmp_path: Path) -> None:
     source = "\n".join(f"int function_{i}(int x) {{ return x + {i}; }}" for i in range(500))
     library = compile_c(source, "-shared", "-fPIC", "-O0", name="libmany.so")

@@ -99,6 +99,7 @@ def test_one_that_hangs_up_is_a_sentence(tmp_path: Path) -> None:
         rude.join()
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_without_systemd_an_error_says_so_and_the_connection_goes_on(bus_path: Path) -> None:
     with Bus(bus_path) as bus:
         for _ in range(2):
@@ -107,6 +108,7 @@ def test_without_systemd_an_error_says_so_and_the_connection_goes_on(bus_path: P
             assert raised.value.name == "org.freedesktop.DBus.Error.ServiceUnknown"
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_answers_come_in_the_order_of_the_questions(bus_path: Path) -> None:
     names = [f"test.name{number}" for number in range(100)]
     with Bus(bus_path) as bus:
@@ -127,6 +129,7 @@ def test_who_has_other_numbers_for_users_is_let_in_too(bus_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_a_path_too_long_for_an_address_is_reached(bus_path: Path, tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 120)
     deep.symlink_to(bus_path.parent)
@@ -135,6 +138,7 @@ def test_a_path_too_long_for_an_address_is_reached(bus_path: Path, tmp_path: Pat
         assert bus.call(Call("/org/freedesktop/DBus", own, "GetId", destination=own))[0]
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_a_bus_that_dies_is_a_sentence(bus_path: Path) -> None:
     with Bus(bus_path, patience_s=60) as bus:
         own = "org.freedesktop.DBus"
@@ -148,6 +152,7 @@ def test_a_bus_that_dies_is_a_sentence(bus_path: Path) -> None:
                 time.sleep(0.01)
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_units_that_can_t_be_seen_are_a_blind_spot(bus_path: Path, tmp_path: Path) -> None:
     seen = read_services(NodeRoot(tmp_path))
     assert seen.services == []
@@ -166,6 +171,7 @@ def test_the_recorder_does_not_pay_for_clients_that_it_may_never_need(module: st
     assert done.stdout == "\n"
 
 
+@pytest.mark.needs("dbus-daemon")
 def test_the_recorder_says_what_would_bring_units_back(bus_path: Path, tmp_path: Path) -> None:
     for path in (bus_path, tmp_path / "nothing"):
         with pytest.raises(SourceUnavailable) as raised:

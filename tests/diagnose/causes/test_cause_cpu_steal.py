@@ -14,6 +14,7 @@ def finding(found: Diagnosis) -> Finding | None:
     return next((each for each in found.findings if each.cause == "cpu-steal"), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steal", "severity"), [(450, "critical"), (250, "warning"), (80, "info")])
 def test_one_core_of_96(tmp_path: Path, steal: int, severity: str) -> None:
     scene = healthy(cores=96).core(11, 20, 30, user=500, system=0, steal=steal)

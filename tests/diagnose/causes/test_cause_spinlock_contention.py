@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.diagnose.codes import reason
 from tests.diagnose.judged import judged_recording
 from tests.diagnose.nodes import healthy
@@ -50,6 +51,7 @@ def test_other_ways_to_spin(tmp_path: Path) -> None:
         assert told.culprit.function == ("posix_test_lock" if path is PARAVIRTUAL else "zorp_ioctl")
 
 
+@pytest.mark.slow
 def test_one_core_of_96(tmp_path: Path) -> None:
     scene = healthy(cores=96)
     scene.core(70, 20, 30, user=0, system=980).stack(70, 20, 30, 0.95, "locker", 7, SPINNING)

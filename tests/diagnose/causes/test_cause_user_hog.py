@@ -39,6 +39,7 @@ def test_one_that_has_to_share_its_core_while_others_idle(tmp_path: Path) -> Non
     assert (told.severity, told.culprit.cpu) == ("warning", 41)
 
 
+@pytest.mark.slow
 def test_the_one_core_with_two_of_96_that_all_compute(tmp_path: Path) -> None:
     scene = Scene(cores=96, seconds=30)
     for cpu in range(95):

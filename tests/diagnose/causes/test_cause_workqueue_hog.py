@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.diagnose.judged import judged_recording
 from tests.diagnose.nodes import healthy
 from tests.diagnose.scenes import Scene
@@ -23,6 +24,7 @@ def hog(scene: Scene, cpu: int, share: float = 0.96) -> Scene:
     )
 
 
+@pytest.mark.slow
 def test_a_work_item_on_one_core_of_96(tmp_path: Path) -> None:
     scene = hog(healthy(cores=96), 17)
     recording = scene.write(tmp_path)

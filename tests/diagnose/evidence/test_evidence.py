@@ -38,6 +38,7 @@ def test_all_that_is_quoted_of_a_starved_core_is_recorded(tmp_path: Path) -> Non
     assert untrue(recording, found) == []
 
 
+@pytest.mark.slow
 def test_all_that_is_quoted_of_a_large_node_is_recorded(tmp_path: Path) -> None:
     planted = write_synthetic(tmp_path / "recording", cores=8, hours=4 / 60, seed=7)
     recording = Recording.open(tmp_path / "recording")

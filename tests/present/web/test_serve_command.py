@@ -124,6 +124,7 @@ def test_another_address_needs_the_token_of_the_link(small):
         connection.close()
 
 
+@pytest.mark.needs("openssl")
 def test_it_speaks_tls(small, tmp_path):
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     args = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]

@@ -190,6 +190,7 @@ def test_a_cgroup_belongs_to_its_unit_or_container():
     assert not belongs("/docker/x-agent-y", "docker:agent")
 
 
+@pytest.mark.slow
 def test_the_live_sampler_sees_what_happens_here():
     """A core kept busy, and processes that are started: measured on this very machine."""
     effects = [Effect(measure, "fall") for measure in (Measure.BUSIEST_CORE, Measure.FORKS, Measure.ZOMBIES)]

@@ -40,7 +40,7 @@ def half_a_day(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return Recording.open(directory)
 
 
-@pytest.mark.parametrize("cells", [43200, 4000, 720, 120, 7, 1])
+@pytest.mark.parametrize("cells", [pytest.param(43200, marks=pytest.mark.slow), 4000, 720, 120, 7, 1])
 def test_one_bad_second_in_twelve_hours_stays_visible(half_a_day: Recording, cells: int) -> None:
     span = half_a_day.span()
     assert span is not None
