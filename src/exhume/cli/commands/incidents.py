@@ -18,7 +18,6 @@ from exhume.model.times import format_moment
 from exhume.present.incidents_view import Explained, Moment, incidents_json, moments_of
 from exhume.present.terminal.console import console
 from exhume.present.terminal.events import print_incidents
-from exhume.present.terminal.incidents import print_incidents
 from exhume.store.read.cached import CachedRecording
 
 # Sources that a node may lack and in which the recorder finds incidents.

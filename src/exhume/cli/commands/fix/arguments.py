@@ -82,11 +82,11 @@ class PlanOptions:
         from exhume.cli.recording_args import RecordingView
         from exhume.diagnose.engine import diagnose
         from exhume.model.text import listed
-        from exhume.store.read.cached import Remembered
+        from exhume.store.read.cached import CachedRecording
 
         when = Namespace(dir=str(self.directory), at=self.at, last=None, since=None, until=None, utc=False)
         view = RecordingView.open(when)
-        view = replace(view, recording=Remembered(view.recording))
+        view = replace(view, recording=CachedRecording(view.recording))
         target = find_target(view, when)
         if target.window.empty:
             raise UsageError("nothing was recorded at that time; exhume info shows what is recorded")
