@@ -11,7 +11,7 @@ from bench.report import Row, Section
 from bench.synthetic import CORES, Synthetic, synthetic
 from exhume.cli import exit_codes
 from exhume.model.clock import NANOS
-from exhume.model.events import INCIDENT
+from exhume.model.tables import INCIDENT
 from exhume.store.read.recording import Recording
 
 TEN_MINUTES = 600

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import exhume
 from exhume.lab.synth import write_synthetic
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 from exhume.store.read.recording import Recording
 
 CORES = 96

@@ -10,9 +10,8 @@ from exhume.cli.commands import diagnose, doctor, zombies
 from exhume.cli.commands.audit import run as run_audit
 from exhume.cli.main import COMMANDS, parser_for
 from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN, WELL
-from exhume.model.checkup import Check, Level
 from exhume.model.errors import NoData
-from exhume.model.finding import Culprit, Diagnosis, Finding, Severity, Verdict
+from exhume.model.finding import Check, Culprit, Diagnosis, Finding, Level, Severity, Verdict
 from exhume.present.doctor_view import Checkup
 
 OK, FINDINGS, ERROR, NO_DATA = 0, 1, 2, 3

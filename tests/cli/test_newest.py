@@ -8,8 +8,7 @@ from tests.store.store_rows import MONO, OFFSET, cpu_rows, recorder, tick_at
 
 from exhume.cli.commands.diagnose import find_target
 from exhume.cli.recording_args import RecordingView
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from exhume.collect.vitals import oldest_processes, read_vitals, restarted_between
-from exhume.model.checkup import QuotaCount
 from exhume.model.clock import NANOS
+from exhume.model.finding import QuotaCount
 from exhume.procfs.host import Host
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exhume.diagnose.evidence.samples import Names, Samples
+from exhume.model.clock import Window
 from exhume.model.finding import Diagnosis, Evidence
-from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 
 LIVE = "live"

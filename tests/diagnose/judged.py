@@ -9,8 +9,8 @@ from tests.diagnose.evidence_check import untrue
 from tests.diagnose.scenes import Scene
 
 from exhume.diagnose.engine import diagnose
+from exhume.model.clock import Window
 from exhume.model.finding import Diagnosis
-from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 
 

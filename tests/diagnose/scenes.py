@@ -14,9 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.clock import MILLIS, NANOS, Tick, Window
 from exhume.model.facts import RecordingFacts
-from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 from exhume.store.write.writer import SegmentWriter
 

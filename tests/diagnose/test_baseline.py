@@ -8,8 +8,7 @@ from tests.diagnose.scenes import Scene, at
 from exhume.diagnose import baseline
 from exhume.diagnose.baseline import SIGNIFICANT, Comparison, compare
 from exhume.diagnose.evidence.case import Case
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 
 PATH = ["do_syscall_64", "zorp_ioctl", "zorp_hash"]
 

@@ -7,8 +7,7 @@ import pytest
 from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.focus import find_foci
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 
 
 def chatter(cores: int = 32, seconds: int = 120) -> Scene:

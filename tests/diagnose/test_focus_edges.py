@@ -6,8 +6,7 @@ import pytest
 from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.focus import find_foci
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 
 
 def test_one_bad_run_on_one_core_of_96_in_ten_minutes(tmp_path: Path) -> None:

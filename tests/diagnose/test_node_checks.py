@@ -7,8 +7,8 @@ import pytest
 
 from exhume.diagnose.node_checks import check_log, check_restarts, check_state
 from exhume.diagnose.zombies import judge
-from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
+from exhume.model.finding import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.zombies import Census, HierarchyCensus
 from exhume.store.read.events import EventView
 

@@ -10,7 +10,7 @@ from tests.store.profiles import profile, random_profile
 
 from exhume.interop.pprof import render_pprof
 from exhume.interop.speedscope import SCHEMA, render_speedscope
-from exhume.model.window import Window
+from exhume.model.clock import Window
 from exhume.store.read.flame_tree import build_tree
 
 WINDOW = Window(1_780_000_000_000_000_000, 1_780_000_007_500_000_000)

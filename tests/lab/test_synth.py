@@ -11,10 +11,9 @@ import pytest
 
 from exhume.lab.synth import SyntheticSummary, write, write_synthetic
 from exhume.lab.synth.world import Timeline, plan_incident
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError, UsageError
 from exhume.model.tables import TABLES
-from exhume.model.window import Window
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
 

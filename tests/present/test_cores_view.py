@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 from exhume.present.cores import axis_for, cores_json, grid_on, pooled_rows, worst_cell
 from exhume.present.palette import BY_NAME, channels
 from exhume.present.terminal.cores import draw_cores, worst_line

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.model.clock import Wall
-from exhume.model.window import Window
+from exhume.model.clock import Wall, Window
 from exhume.present.serializer import Shape, to_json
 
 AT = 1_772_334_847_500_000_000

@@ -9,9 +9,8 @@ from exhume.collect.containers.names import ContainerName
 from exhume.diagnose.facts.leaks import Leaker, LeakReport, Life
 from exhume.diagnose.zombie_report import Explanation, ZombieReport
 from exhume.diagnose.zombies import RECORDING, SAMPLING, Growth, judge
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.times import format_moment
-from exhume.model.window import Window
 from exhume.model.zombies import (
     Census,
     HierarchyCensus,

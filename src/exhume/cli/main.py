@@ -79,7 +79,7 @@ COMMANDS = {
     "serve": Command(
         "Show a recording in the browser.",
         ("exhume serve", "exhume serve --dir /tmp/recording --listen 127.0.0.1:0 --no-open"),
-        "exhume.cli.serve",
+        "exhume.cli.commands.serve",
     ),
     "zombies": Command(
         "Count and explain cgroups that outlive their removal.",

@@ -16,7 +16,7 @@ from exhume.collect.sources.kmsg import LogPosition
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.facts import MissingSource, RecordingFacts
 from exhume.model.ownership import Access
-from exhume.model.priority import raised_priority
+from exhume.model.process import raised_priority
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.settings import RecorderSettings
 from exhume.model.stop import Stop

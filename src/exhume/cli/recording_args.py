@@ -8,7 +8,7 @@ from datetime import tzinfo
 from exhume.cli import exit_codes
 from exhume.cli.args import value_of, zone_of
 from exhume.cli.terminal import dir_args, say
-from exhume.model.clock import NANOS, SystemClock
+from exhume.model.clock import NANOS, SystemClock, Window
 from exhume.model.errors import UsageError
 from exhume.model.settings import DIR
 from exhume.model.times import (
@@ -21,7 +21,6 @@ from exhume.model.times import (
     parse_range,
     parse_window,
 )
-from exhume.model.window import Window
 from exhume.present.events_view import visible
 from exhume.store.read.recording import Recording
 

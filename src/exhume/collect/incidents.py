@@ -21,8 +21,7 @@ import numpy as np
 from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.model.clock import NANOS, Tick
-from exhume.model.events import INCIDENT, RECORDER
-from exhume.model.tables import Columns, Events, to_columns
+from exhume.model.tables import INCIDENT, RECORDER, Columns, Events, to_columns
 
 HOT_PERMILLE = 950
 HOT_NS = 2 * NANOS

@@ -15,10 +15,8 @@ from exhume.collect.budget import Budget, OwnCost
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.source import NOTHING, LossySource, Source, TickRows
 from exhume.model.clock import NANOS, Clock, SystemClock, Tick, both_ns
-from exhume.model.events import INCIDENT, loss_total
-from exhume.model.progress import RecordingSummary, TickSummary
-from exhume.model.sink import RowSink
-from exhume.model.tables import Columns, Losses, Self, to_columns
+from exhume.model.progress import RecordingSummary, RowSink, TickSummary
+from exhume.model.tables import INCIDENT, Columns, Losses, Self, loss_total, to_columns
 
 _log = logging.getLogger(__name__)
 _PACKAGE = f"{Path(__file__).parents[1]}/"

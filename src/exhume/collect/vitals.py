@@ -9,8 +9,8 @@ from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import ProcessReader
 from exhume.collect.systemd.bus import BusError
 from exhume.collect.systemd.units import open_units
-from exhume.model.checkup import QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
+from exhume.model.finding import QuotaCount, Restarted, Vitals
 from exhume.procfs.cgroup import parse_cpu_stat
 from exhume.procfs.dentry_state import parse_dentry_state
 from exhume.procfs.flat_keyed import parse_flat_keyed, parse_meminfo

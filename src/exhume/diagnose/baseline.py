@@ -12,9 +12,8 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import significance
 from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.evidence.samples import Names, Samples
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence
-from exhume.model.window import Window
 
 HOUR_NS = 3600 * NANOS
 # Standard errors from which a difference is not chance: one in ten thousand.

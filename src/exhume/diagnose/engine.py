@@ -15,6 +15,7 @@ from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.facts.owners import with_names
 from exhume.diagnose.focus import find_foci
 from exhume.diagnose.symptoms import Symptom, find_symptoms
+from exhume.model.clock import Window
 from exhume.model.finding import (
     BlindSpot,
     Diagnosis,
@@ -27,7 +28,6 @@ from exhume.model.finding import (
     Severity,
     Verdict,
 )
-from exhume.model.window import Window
 from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask, Rows
-from exhume.model.clock import NANOS
-from exhume.model.events import RESTART
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
+from exhume.model.tables import RESTART
 from exhume.store.read.recording import Recording
 
 # Reading more samples than this only to find the seconds to look at would take longer than the look itself.

@@ -6,8 +6,8 @@ from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
 from exhume.diagnose.zombies import Verdict as ZombieVerdict
-from exhume.model.checkup import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.clock import NANOS
+from exhume.model.finding import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.text import size
 from exhume.model.zombies import Census
 from exhume.store.read.events import EventView

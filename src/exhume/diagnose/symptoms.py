@@ -11,10 +11,9 @@ from exhume.diagnose.evidence.ordinary import is_by_design, is_ordinary
 from exhume.diagnose.evidence.quotes import log_lines, quote_core, quote_event
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.waits import waits_of_cores
-from exhume.model.clock import NANOS
-from exhume.model.events import INCIDENT
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence, Link, Role, Severity
-from exhume.model.window import Window
+from exhume.model.tables import INCIDENT
 
 HOT = 0.95
 HOT_S = 2.0

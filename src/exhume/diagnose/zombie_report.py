@@ -14,10 +14,9 @@ from exhume.collect.containers.docker_stream import docker_socket
 from exhume.collect.containers.names import ContainerName, container_names
 from exhume.diagnose.facts.leaks import COLUMNS, Leaker, LeakReport, find_leakers
 from exhume.diagnose.zombies import RECORDING, SAMPLING, WATCHING, Growth, Verdict, growth_between, judge
-from exhume.model.clock import NANOS, SystemClock, read_boot_id
+from exhume.model.clock import NANOS, SystemClock, Window, read_boot_id
 from exhume.model.errors import RecordingError
 from exhume.model.stop import Stop
-from exhume.model.window import Window
 from exhume.model.zombies import Census, ParentResidual, PinReport
 from exhume.procfs.host import Host
 

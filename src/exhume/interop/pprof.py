@@ -7,7 +7,7 @@ field numbers are those of google/pprof's profile.proto.
 import gzip
 from collections.abc import Iterable
 
-from exhume.model.window import Window
+from exhume.model.clock import Window
 from exhume.store.read.flame_tree import COMM_KIND, FlameTree
 
 # The fields of a profile.

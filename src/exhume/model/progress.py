@@ -1,7 +1,10 @@
-"""Summaries of a tick and of a whole recording, from the loop to the status that shows them."""
+"""Summaries of a tick and of a whole recording, and the sink that the recorder writes rows to.
+
+`collect` writes to a sink, `store` implements it, neither knows the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from exhume.model.clock import Tick
 from exhume.model.tables import Columns
@@ -43,3 +46,28 @@ class RecordingSummary:
     def own_cpu(self) -> float:
         """The recorder's cost as a share of one core."""
         return self.cpu_seconds / max((self.until - self.since) / 1e9, 1e-9)
+
+
+class RowSink(Protocol):
+    """Takes the rows of a tick, then commits them together."""
+
+    def append(self, table: str, columns: Columns) -> None:
+        """Add rows to this tick. Columns that are left out are null."""
+        ...
+
+    def commit(self, tick: Tick) -> bool:
+        """Make the tick's rows readable by others. True when a new segment begins with the next tick:
+        stacks, frames and processes then have to be written again, so that every segment stands alone."""
+        ...
+
+    def written_bytes(self) -> int:
+        """Bytes written since the recorder began."""
+        ...
+
+    def dropped_rows(self) -> int:
+        """Rows that could not be written since the recorder began, because the disk was full."""
+        ...
+
+    def close(self) -> None:
+        """Seal what is there."""
+        ...

@@ -367,3 +367,17 @@ def to_columns(table: str, rows: Iterable[Any]) -> Columns:
     names = [column.name for column in columns_of(table)]
     rows = list(rows)
     return {name: [getattr(row, name) for row in rows] for name in names}
+
+
+KERNEL_LOG = "kernel-log"
+INCIDENT = "incident"
+RECORDER = "recorder"
+RESTART = "restart"
+NIC_TX_TIMEOUT = "nic-tx-timeout"
+# Losses whose count is the sampler's new rate, in Hz.
+_RATE_CHANGES = ("rate-lowered", "rate-raised", "rate-refused")
+
+
+def loss_total(kind: str, count: int) -> int:
+    """What a loss adds to the sum of its kind: of changes of the rate, each is one."""
+    return 1 if kind in _RATE_CHANGES else count

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 from exhume.present.events_view import event_json
 from exhume.present.serializer import Shape, to_json
 from exhume.store.read.core_grid import GAP, STATES, CoreGrid

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import (
     DIAGNOSIS_VERSION,
     Diagnosis,
@@ -19,7 +19,6 @@ from exhume.model.finding import (
 )
 from exhume.model.text import duration, percent
 from exhume.model.times import format_clock, format_day, format_offset
-from exhume.model.window import Window
 from exhume.present.events_view import visible
 from exhume.present.serializer import Shape, Shapes, to_json
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
-from exhume.model.checkup import CHECKUP_VERSION, Check, Level
 from exhume.model.facts import MissingSource
-from exhume.model.finding import Diagnosis, Severity, Verdict
+from exhume.model.finding import CHECKUP_VERSION, Check, Diagnosis, Level, Severity, Verdict
 from exhume.model.text import count
 from exhume.present.diagnosis_view import diagnosis_json, verdict_text
 from exhume.present.serializer import to_json

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Diagnosis, Finding
-from exhume.model.window import Window
 from exhume.present.events_view import JSON_VERSION, event_json
 from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.store.read.events import EventView

@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 from tests.cli.test_docs import PAGES, fields_of
 
-from exhume.model.checkup import Check, Level
-from exhume.model.finding import Diagnosis, Verdict
+from exhume.model.finding import Check, Diagnosis, Level, Verdict
 from exhume.present.doctor_view import Checkup
 
 

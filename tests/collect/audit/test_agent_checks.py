@@ -15,7 +15,7 @@ from exhume.collect.audit.service_processes import ProcessTable
 from exhume.collect.audit.service_use import uses_of
 from exhume.collect.node_root import NodeRoot
 from exhume.diagnose.audit.agents import agents, describe, questions
-from exhume.model.node_facts import Check, CheckKind, Use
+from exhume.model.audit import Check, CheckKind, Use
 
 
 @pytest.fixture

@@ -7,9 +7,22 @@ from dataclasses import replace
 from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
-from exhume.model.audit import Audit, Condition, Exit, History, Judged, Manager, Service, Wants
+from exhume.model.audit import (
+    Answer,
+    Audit,
+    Condition,
+    Exit,
+    FileFact,
+    FirstBoot,
+    History,
+    Judged,
+    Manager,
+    NodeFacts,
+    Service,
+    Use,
+    Wants,
+)
 from exhume.model.clock import NANOS
-from exhume.model.node_facts import Answer, FileFact, FirstBoot, NodeFacts, Use
 
 NOW = 1_900_000_000 * NANOS
 HOUR = 3600 * NANOS

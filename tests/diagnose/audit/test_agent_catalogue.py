@@ -8,7 +8,7 @@ import pytest
 from tests.diagnose.audit.audit_scenes import container, unit
 
 from exhume.diagnose.audit.agents import agents, agents_table, questions, recognise
-from exhume.model.node_facts import CheckKind
+from exhume.model.audit import CheckKind
 
 ROOT = Path(__file__).resolve().parents[3]
 ENTRIES = list(agents().values())

@@ -9,8 +9,7 @@ from tests.diagnose.audit.audit_scenes import container, facts, looping, unit
 from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.costs import Bill, costs_of
 from exhume.diagnose.audit.judge import audit
-from exhume.model.audit import Costs
-from exhume.model.node_facts import Use
+from exhume.model.audit import Costs, Use
 from exhume.store.read.recording import Recording
 
 INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"

@@ -19,8 +19,7 @@ from tests.diagnose.audit.audit_scenes import (
 )
 
 from exhume.diagnose.audit.agents import questions, recognise
-from exhume.model.audit import Exit, Needed, Wants
-from exhume.model.node_facts import Answer
+from exhume.model.audit import Answer, Exit, Needed, Wants
 
 
 def answer(service, *others, **more) -> tuple[str, str]:

@@ -2,9 +2,8 @@
 
 from tests.diagnose.audit.audit_scenes import BEFORE, FIRST_BOOT, NOW, SINCE, container, facts, judged, unit
 
-from exhume.model.audit import Origin, Trait
+from exhume.model.audit import FileFact, Origin, Trait
 from exhume.model.clock import NANOS
-from exhume.model.node_facts import FileFact
 
 
 def test_what_is_older_than_the_first_boot_is_the_images():

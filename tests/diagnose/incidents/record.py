@@ -20,11 +20,10 @@ from typing import Any
 from tests.diagnose.incidents.scrub import Rows, Scrubber
 
 from exhume.diagnose.engine import diagnose
-from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.clock import MILLIS, NANOS, Tick, Window
 from exhume.model.facts import RecordingFacts
 from exhume.model.finding import Finding
 from exhume.model.tables import TABLES
-from exhume.model.window import Window
 from exhume.store.format.schema import time_column
 from exhume.store.read.recording import Recording
 from exhume.store.write.writer import SegmentWriter

@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 from tests.diagnose.scenes import Scene
 from tests.present.web.wire import counts, heat
 
-from exhume.model.clock import MILLIS, NANOS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
 from exhume.present.web.reply import Incident

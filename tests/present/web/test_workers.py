@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.present.web.cache import SegmentCache
+from exhume.present.web.handle import SegmentCache
 from exhume.present.web.params import NoParams
 from exhume.present.web.reply import Reply
 from exhume.present.web.worker import STATE, Template, receive, send

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.store_rows import MONO, OFFSET, as_tuples, recorder, rows_of, tick_at
 
-from exhume.model.clock import MILLIS, NANOS
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.tables import TABLES, columns_of
-from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 
 WRITTEN = [table for table in TABLES if table != "anchors"]

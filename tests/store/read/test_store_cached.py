@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.diagnose.scenes import Scene, at
 
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 from exhume.store.read import cached as cached_module
 from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.store.store_rows import cpu_rows, recorder, sample_rows, tick_at
 
-from exhume.model.window import Window
+from exhume.model.clock import Window
 from exhume.store.read.progress import Cancelled, set_cancel_check, set_progress_callback
 from exhume.store.read.recording import Recording
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.store.store_rows import MONO, OFFSET, WALL, cpu_rows, recorder, seconds, tick_at
 
-from exhume.model.clock import MILLIS, NANOS, Tick
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, NANOS, Tick, Window
 from exhume.store.read.recording import Recording
 
 HOUR = 3600 * NANOS

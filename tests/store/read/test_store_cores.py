@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.store_rows import MONO, OFFSET, WALL, cpu_rows, recorder, seconds, tick_at
 
-from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.clock import MILLIS, NANOS, Tick, Window
 from exhume.model.errors import UsageError
-from exhume.model.window import Window
 from exhume.store.format.names import SegmentName
 from exhume.store.read.core_grid import GAP, STATES, build_grid, row_in_cell
 from exhume.store.read.recording import Recording

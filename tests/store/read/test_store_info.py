@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.store.store_rows import FACTS, MONO, WALL, cpu_rows, loss_row, recorder, sample_rows, seconds, tick_at
 
-from exhume.model.clock import NANOS, Tick
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Tick, Window
 from exhume.store.read.recording import Recording
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.store.store_rows import loss_row, recorder, sample_rows, seconds, tick_at
 
 from exhume.lab.synth import write_synthetic
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.errors import UsageError
-from exhume.model.window import Window
 from exhume.store.read import profile
 from exhume.store.read.index import gaps_between
 from exhume.store.read.profile import ProfileFilter, StackProfile

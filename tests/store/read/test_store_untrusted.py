@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.store.store_rows import FACTS, cpu_rows, loss_row, recorder, sample_rows, tick_at
 
+from exhume.model.clock import Window
 from exhume.model.facts import RecordingFacts
-from exhume.model.window import Window
 from exhume.store.format.files import NOT_REGULAR, TOO_LARGE
 from exhume.store.format.names import SegmentName
 from exhume.store.format.overview import FILE as OVERVIEW

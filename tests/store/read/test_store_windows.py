@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.store_rows import WALL, cpu_rows, recorder, sample_rows, seconds, tick_at
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError, UsageError
-from exhume.model.window import Window
 from exhume.store.format.names import SegmentName, boot_part
 from exhume.store.read.recording import Recording
 

@@ -16,8 +16,7 @@ import pytest
 from tests.store.store_rows import MONO, OFFSET, cpu_rows, recorder, tick_at
 from tests.store.write.crash_recorder import SAMPLES, TICKS_A_RUN
 
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 from exhume.store.read.recording import Recording
 from exhume.store.write import sealer
 

@@ -9,7 +9,7 @@ import pytest
 from tests.store.store_rows import cpu_rows, recorder, sample_rows, tick_at
 
 from exhume.model import isolation
-from exhume.model.window import Window
+from exhume.model.clock import Window
 from exhume.store.format.names import DAMAGED_SUFFIX
 from exhume.store.format.schema import DAMAGED
 from exhume.store.read.index import SET_ASIDE

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.store.store_rows import FACTS, record_noise, recorded_ticks, recorder, sample_rows, tick_at
 
+from exhume.model.clock import Window
 from exhume.model.errors import DirectoryBusy, RecordingError
-from exhume.model.window import Window
 from exhume.store.format.schema import FACTS_KEY
 from exhume.store.read.recording import Recording
 from exhume.store.write.lock import LOCK_NAME, DirectoryLock

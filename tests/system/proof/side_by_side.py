@@ -12,9 +12,8 @@ from typing import Any
 from bench.processes import EXHUME, Watched, start
 from tests.on_time import on_time
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError
-from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 
 START_S = 60.0

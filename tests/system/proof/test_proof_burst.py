@@ -25,9 +25,8 @@ from tests.system.proof.side_by_side import (
     recorder,
 )
 
-from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.clock import MILLIS, NANOS, Tick, Window
 from exhume.model.facts import RecordingFacts
-from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 from exhume.store.write.writer import SegmentWriter
 

@@ -13,8 +13,7 @@ import pytest
 from tests.on_time import on_time
 from tests.system.proof.side_by_side import SOURCES, await_recorded, await_wall, late_by, next_second, recorder
 
-from exhume.model.clock import MILLIS, NANOS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.store.read.recording import Recording
 
 SECONDS = 20

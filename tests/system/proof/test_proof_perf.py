@@ -27,8 +27,7 @@ from tests.system.proof.side_by_side import (
 )
 
 from exhume.collect.symbols.symbolizer import Symbolizer
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 from exhume.procfs.host import Host
 from exhume.store.read.profile import StackProfile
 from exhume.store.read.recording import Recording

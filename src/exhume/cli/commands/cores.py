@@ -12,10 +12,9 @@ from exhume.cli import exit_codes
 from exhume.cli.args import add_recording_options, value_of, whole_number
 from exhume.cli.recording_args import RecordingView, report_damaged
 from exhume.cli.terminal import activity, say, suggest
-from exhume.model.clock import NANOS
-from exhume.model.events import KERNEL_LOG
+from exhume.model.clock import NANOS, Window
 from exhume.model.settings import COLOR
-from exhume.model.window import Window
+from exhume.model.tables import KERNEL_LOG
 from exhume.present.cores import Worst, axis_for, cores_json, grid_on, worst_cell
 from exhume.present.terminal.console import console
 from exhume.present.terminal.cores import cells_that_fit, draw_cores

@@ -13,13 +13,12 @@ from exhume.cli.args import add_recording_options, value_of
 from exhume.cli.recording_args import EMPTY, RecordingView, refuse_two_windows
 from exhume.cli.terminal import ProgressBar, activity, say, suggest
 from exhume.diagnose.engine import diagnose
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.errors import ExhumeError
-from exhume.model.events import INCIDENT
 from exhume.model.finding import Action, Diagnosis, Severity, Verdict
 from exhume.model.settings import COLOR
+from exhume.model.tables import INCIDENT
 from exhume.model.times import parse_moment
-from exhume.model.window import Window
 from exhume.present.diagnosis_view import diagnosis_json
 from exhume.present.terminal.console import console
 from exhume.present.terminal.diagnosis import print_diagnosis

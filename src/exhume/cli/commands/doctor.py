@@ -20,12 +20,11 @@ from exhume.collect.vitals import oldest_processes, read_vitals, restarted_betwe
 from exhume.diagnose.engine import diagnose
 from exhume.diagnose.node_checks import check_log, check_restarts, check_state
 from exhume.diagnose.zombies import judge
-from exhume.model.checkup import Check, Level
 from exhume.model.clock import NANOS, SystemClock
 from exhume.model.errors import UsageError
-from exhume.model.events import KERNEL_LOG
-from exhume.model.finding import Verdict
+from exhume.model.finding import Check, Level, Verdict
 from exhume.model.settings import COLOR, UTC, RecorderSettings
+from exhume.model.tables import KERNEL_LOG
 from exhume.model.times import parse_duration
 from exhume.present.doctor_view import Checkup, checkup_json
 from exhume.present.terminal.console import console

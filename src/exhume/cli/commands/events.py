@@ -7,8 +7,8 @@ from exhume.cli import exit_codes
 from exhume.cli.args import add_recording_options, value_of
 from exhume.cli.recording_args import RecordingView, report_damaged
 from exhume.cli.terminal import activity, say, suggest
-from exhume.model.events import KERNEL_LOG
 from exhume.model.settings import COLOR
+from exhume.model.tables import KERNEL_LOG
 from exhume.present.events_view import events_json
 from exhume.present.terminal.console import console
 from exhume.present.terminal.events import print_events

@@ -12,8 +12,8 @@ from exhume.cli.args import add_recording_options, value_of
 from exhume.cli.recording_args import RecordingView, report_damaged
 from exhume.cli.terminal import ProgressBar, activity, say, suggest
 from exhume.diagnose.engine import diagnose
-from exhume.model.events import INCIDENT
 from exhume.model.settings import COLOR
+from exhume.model.tables import INCIDENT
 from exhume.model.times import format_moment
 from exhume.present.incidents_view import Explained, Moment, incidents_json, moments_of
 from exhume.present.terminal.console import console

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from exhume.collect.audit.service_processes import ProcessTable
 from exhume.collect.node_root import NodeRoot
-from exhume.model.audit import Manager, Service
-from exhume.model.node_facts import Answer, Check, CheckKind, Use
+from exhume.model.audit import Answer, Check, CheckKind, Manager, Service, Use
 from exhume.procfs.mountinfo import parse_mountinfo
 
 _MOST_BYTES = 1 << 20

@@ -8,9 +8,8 @@ from exhume.collect.audit.service_processes import ProcessTable
 from exhume.collect.audit.service_use import uses_of
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.origin import enabling_links, file_facts, files_of, first_boot
-from exhume.model.audit import Service
+from exhume.model.audit import Answer, Check, NodeFacts, Service
 from exhume.model.clock import SystemClock
-from exhume.model.node_facts import Answer, Check, NodeFacts
 
 
 def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping[str, Sequence[Check]]) -> NodeFacts:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from exhume.collect.audit.service_processes import ProcessTable, owners
 from exhume.collect.node_root import NodeRoot
-from exhume.model.audit import Service
-from exhume.model.node_facts import Use
+from exhume.model.audit import Service, Use
 from exhume.model.text import count
 from exhume.procfs.host import Host
 

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array
 from exhume.collect.perf.unique import isin
 from exhume.model.clock import NANOS
-from exhume.model.events import RECORDER, RESTART
-from exhume.model.tables import Events
+from exhume.model.tables import RECORDER, RESTART, Events
 
 LEAST_LIVES = 3
 LONGEST_LIFE_NS = 60 * NANOS

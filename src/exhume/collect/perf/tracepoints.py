@@ -14,8 +14,7 @@ import numpy as np
 from exhume.collect.perf.attr import call, numbers
 from exhume.collect.perf.records import Records, RecordType
 from exhume.model.errors import SourceUnavailable
-from exhume.model.events import NIC_TX_TIMEOUT
-from exhume.model.tables import CgroupEvents, Events
+from exhume.model.tables import NIC_TX_TIMEOUT, CgroupEvents, Events
 from exhume.procfs.host import Host
 
 _FSCONFIG_CMD_CREATE = 6

@@ -25,8 +25,7 @@ from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.sources.kmsg_signatures import LONGEST_LITERAL, PLAIN_KIND, Recognised, hints, recognise
 from exhume.model.clock import Tick, read_boot_id
 from exhume.model.errors import SourceUnavailable
-from exhume.model.events import KERNEL_LOG
-from exhume.model.tables import Losses, columns_of
+from exhume.model.tables import KERNEL_LOG, Losses, columns_of
 from exhume.procfs.host import Host
 from exhume.procfs.kmsg import LogRecord, parse_record
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from exhume.collect.source import NOTHING, Pace, TickRows
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.model.events import NIC_TX_TIMEOUT
-from exhume.model.tables import Events, to_columns
+from exhume.model.tables import NIC_TX_TIMEOUT, Events, to_columns
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
 # Queues read in one tick; a timeout takes at least five seconds (dev->watchdog_timeo) on most drivers, so taking turns

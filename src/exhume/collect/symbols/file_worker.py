@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from exhume.collect.symbols.file_budget import DEFERRED, FAILED, TIMEOUT, UNREADABLE, FileRefused
 from exhume.collect.symbols.frame import readable
-from exhume.model.memory import give_back
+from exhume.model.process import give_back
 from exhume.procfs.host import Host
 from exhume.procfs.pid_status import status_values
 

@@ -17,7 +17,7 @@ from exhume.collect.symbols.locate import Identity, OpenFile, identity_of, open_
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
 from exhume.collect.symbols.program import Program, load_names, load_outlines, load_program, open_debug_file
 from exhume.collect.symbols.table import U64
-from exhume.model.memory import give_back
+from exhume.model.process import give_back
 from exhume.procfs.host import Host
 
 _T = TypeVar("_T")

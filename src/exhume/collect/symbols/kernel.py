@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from exhume.collect.symbols.frame import KERNEL, Frame, make_frame, readable
 from exhume.model.facts import MissingSource
-from exhume.model.memory import give_back
+from exhume.model.process import give_back
 from exhume.procfs.host import Host
 
 KERNEL_MODULE = "[kernel]"

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from exhume.collect.node_root import NodeRoot
-from exhume.model.audit import Manager, Service
-from exhume.model.node_facts import FileFact, FirstBoot
+from exhume.model.audit import FileFact, FirstBoot, Manager, Service
 
 _UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/system")
 _DPKG = "/var/lib/dpkg/info"

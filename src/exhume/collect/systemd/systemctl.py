@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from exhume.collect.systemd.bus import BusError, BusSilent
 from exhume.collect.systemd.facts import Listed, UnitFacts, boot_ns
-from exhume.model.priority import usual_priority
+from exhume.model.process import usual_priority
 
 _PART = 1 << 16
 _MOST_COMPLAINTS = 1 << 12

@@ -9,8 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from exhume.model.audit import Agent, Lack, Manager, Service
-from exhume.model.node_facts import Answer, Check, CheckKind, NodeFacts
+from exhume.model.audit import Agent, Answer, Check, CheckKind, Lack, Manager, NodeFacts, Service
 
 # What systemd allows before the path of a command.
 _COMMAND_MARKS = "-@:+!|"

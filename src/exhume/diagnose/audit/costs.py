@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 
 from exhume.diagnose.audit.agents import program_of
 from exhume.diagnose.facts.leaks import COLUMNS, find_leakers
-from exhume.model.audit import Costs, Manager, Service
-from exhume.model.clock import NANOS
-from exhume.model.events import RESTART
-from exhume.model.node_facts import Use
-from exhume.model.window import Window
+from exhume.model.audit import Costs, Manager, Service, Use
+from exhume.model.clock import NANOS, Window
+from exhume.model.tables import RESTART
 from exhume.store.read.recording import Recording
 
 # The newest part of a recording says what it costs now.

@@ -10,8 +10,7 @@ from exhume.diagnose.audit.explain import explain
 from exhume.diagnose.audit.needs import Matter, need_of
 from exhume.diagnose.audit.provenance import provenance_of
 from exhume.diagnose.audit.traits import is_active, pace_per_hour, traits_of
-from exhume.model.audit import Audit, Judged, Manager, Needed, Origin, Service, Trait
-from exhume.model.node_facts import NodeFacts, Use
+from exhume.model.audit import Audit, Judged, Manager, Needed, NodeFacts, Origin, Service, Trait, Use
 from exhume.store.read.recording import Recording
 
 _RANK = {trait: place for place, trait in enumerate(Trait)}

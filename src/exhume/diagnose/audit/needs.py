@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from exhume.diagnose.audit.agents import Entry, met
 from exhume.diagnose.audit.explain import hours_text
 from exhume.diagnose.audit.traits import YOUNG_S, has_worked, is_active
-from exhume.model.audit import Agent, Manager, Need, Needed, Origin, Provenance, Service
-from exhume.model.node_facts import NodeFacts, Use
+from exhume.model.audit import Agent, Manager, Need, Needed, NodeFacts, Origin, Provenance, Service, Use
 from exhume.model.text import count
 
 _SHOWN = 3

@@ -2,9 +2,8 @@
 
 from datetime import UTC, datetime
 
-from exhume.model.audit import Manager, Origin, Provenance, Service
+from exhume.model.audit import FileFact, FirstBoot, Manager, NodeFacts, Origin, Provenance, Service
 from exhume.model.clock import NANOS
-from exhume.model.node_facts import FileFact, FirstBoot, NodeFacts
 
 # Presets are applied right after a first boot gave the machine its id: that is still the image's doing.
 FIRST_BOOT_NS = NANOS

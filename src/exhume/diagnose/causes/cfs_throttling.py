@@ -10,9 +10,18 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import Case, KnownProcess
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.owners import CgroupOwner, for_engine, owner_of
-from exhume.model.clock import NANOS
-from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Remedy, Role, RuledOut, Severity, process_entity
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
+from exhume.model.finding import (
+    Culprit,
+    Entity,
+    EntityKind,
+    Evidence,
+    Remedy,
+    Role,
+    RuledOut,
+    Severity,
+    process_entity,
+)
 
 CAUSE = catalogue()["cfs-throttling"]
 # Niced programs leave their core to it as well.

@@ -16,9 +16,8 @@ from exhume.diagnose.evidence.quotes import log_lines, quote_event
 from exhume.diagnose.facts.co_runners import CoRunner, competing_co_runner, slowed_co_runner
 from exhume.diagnose.facts.core_hogs import CoreHog, find_core_hogs
 from exhume.diagnose.facts.waits import CoreWaits, core_waits, softirq_wait
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
-from exhume.model.window import Window
 
 REAL_TIME = catalogue()["rt-hog"]
 USER = catalogue()["user-hog"]

@@ -17,7 +17,17 @@ from exhume.diagnose.facts.irqs import DeviceInterrupts, device_interrupts
 from exhume.diagnose.facts.owners import CgroupOwner, fit_remedies, owner_of
 from exhume.diagnose.facts.senders import local_sender
 from exhume.model.clock import NANOS
-from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Remedy, Role, RuledOut, Severity, process_entity
+from exhume.model.finding import (
+    Culprit,
+    Entity,
+    EntityKind,
+    Evidence,
+    Remedy,
+    Role,
+    RuledOut,
+    Severity,
+    process_entity,
+)
 
 SOFTIRQ = catalogue()["softirq-storm"]
 IRQ = catalogue()["irq-imbalance"]

@@ -13,9 +13,8 @@ from exhume.diagnose.evidence.impact import hurts_others, severity_of
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_event, quote_load
 from exhume.diagnose.facts.owners import fit_remedies, owner_of
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
-from exhume.model.window import Window
 
 RECLAIM = catalogue()["memory-reclaim"]
 OOM = catalogue()["oom-thrash"]

@@ -11,8 +11,8 @@ from exhume.diagnose.evidence.load import OWNED, Load, measure_load, no_load
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names, Samples
 from exhume.diagnose.focus import Focus
+from exhume.model.clock import Window
 from exhume.model.finding import Culprit
-from exhume.model.window import Window
 from exhume.store.read.recording import Recording
 
 if TYPE_CHECKING:

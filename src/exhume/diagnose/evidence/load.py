@@ -6,9 +6,8 @@ import numpy as np
 
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask
 from exhume.diagnose.evidence.samples import Samples
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, process_entity
-from exhume.model.window import Window
 
 # A core counts as taken in a second when this share of it went to one thing.
 CORE_TAKEN = 0.7

@@ -4,9 +4,8 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.evidence.samples import Names, plain_name
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence
-from exhume.model.window import Window
 from exhume.store.read.events import EventView
 
 # A driver reports seconds after its queue stalled, and a starved log is written late.

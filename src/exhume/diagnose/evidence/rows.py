@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.window import Window
+from exhume.model.clock import Window
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask
-from exhume.model.window import Window
+from exhume.model.clock import Window
 from exhume.store.read.recording import Recording
 from exhume.store.read.stacks import ResolvedStacks, StackNames
 

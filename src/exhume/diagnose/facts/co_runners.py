@@ -7,9 +7,8 @@ import numpy as np
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.evidence.samples import Samples
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
-from exhume.model.window import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ import numpy as np
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import CORE_TAKEN, Load
 from exhume.diagnose.evidence.rows import Mask
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
-from exhume.model.window import Window
 
 # On a large node that only computes, each core has one.
 _MOST = 256

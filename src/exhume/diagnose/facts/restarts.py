@@ -6,8 +6,8 @@ import numpy as np
 
 from exhume.diagnose.evidence.rows import Rows
 from exhume.model.clock import NANOS
-from exhume.model.events import RESTART
 from exhume.model.finding import Entity, EntityKind, Evidence
+from exhume.model.tables import RESTART
 
 DIED = "container-die"
 UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exhume.model.clock import MILLIS, NANOS
-from exhume.model.events import INCIDENT
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Diagnosis
-from exhume.model.window import Window
+from exhume.model.tables import INCIDENT
 from exhume.present.cores import Axis, axis_for, grid_on
 from exhume.present.diagnosis_view import diagnosis_json, focus_text, span_text
 from exhume.present.events_view import visible

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from exhume.model.clock import MILLIS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, Window
 from exhume.present.events_view import visible
 from exhume.present.flame import FlameCaption, largest_changes, shown_name
 from exhume.present.html.template import render

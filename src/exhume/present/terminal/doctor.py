@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from exhume.model.checkup import Check, Level
+from exhume.model.finding import Check, Level
 from exhume.present.diagnosis_view import shortened
 from exhume.present.doctor_view import Checkup
 from exhume.present.events_view import visible

@@ -6,10 +6,9 @@ from datetime import tzinfo
 from rich.console import Console
 from rich.text import Text
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock, format_day, format_offset
-from exhume.model.window import Window
 from exhume.present.events_view import visible
 from exhume.present.terminal.console import fitted
 from exhume.store.read.info import RecordingInfo

@@ -18,9 +18,9 @@ from exhume.present.web.guard import Guard, Rules
 from exhume.present.web.incidents import IncidentTracker
 from exhume.present.web.jobs import JobRunner, response
 from exhume.present.web.live import LiveStatus
-from exhume.present.web.openapi import BINARY, EVENT_STREAM, FILES, OBJECT, Endpoint, openapi_document
 from exhume.present.web.peer import PeerCheck
 from exhume.present.web.reply import JSON, Refusal, json_reply
+from exhume.present.web.schemas import BINARY, EVENT_STREAM, FILES, OBJECT, Endpoint, openapi_document
 from exhume.present.web.static import STATIC, PageFiles
 from exhume.present.web.workers import Cancelled, JobPool, ThreadPool
 

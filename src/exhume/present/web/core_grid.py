@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exhume.model.clock import MILLIS, NANOS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.handle import RecordingHandle
 from exhume.store.format.overview import MEASURE as OVERVIEW
 from exhume.store.format.overview import MOST_PERMILLE, STATE_BITS, Piece, Scores, read_overview, seconds_of

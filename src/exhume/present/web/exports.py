@@ -5,8 +5,8 @@ from datetime import UTC
 from exhume.interop.folded import render_folded
 from exhume.interop.pprof import render_pprof
 from exhume.interop.speedscope import render_speedscope
+from exhume.model.clock import Window
 from exhume.model.times import format_moment
-from exhume.model.window import Window
 from exhume.present.flame import FlameCaption
 from exhume.present.flame_svg import render_svg
 from exhume.present.html.flame import flame_report

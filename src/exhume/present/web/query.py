@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from exhume.model.clock import MILLIS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, Window
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import MAX_CORES, FilterParams
 from exhume.present.web.reply import Refusal

@@ -1,4 +1,4 @@
-"""What handlers return, and how they refuse. Loaded by the server and by workers."""
+"""Replies of handlers: JSON, framed arrays and refusals. Loaded by the server and by workers."""
 
 import json
 from collections.abc import Mapping
@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
     from exhume.present.web.params import MomentParams
     from exhume.present.web.schemas import IncidentShape
+import struct
+
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 JSON = "application/json"
 #: nginx's code for a client that closed the connection before the answer was ready.
@@ -63,3 +68,26 @@ def json_reply(model: "BaseModel") -> Reply:
 def problem(status: int, detail: str) -> Reply:
     """The JSON of a refusal or a failure."""
     return Reply(json.dumps({"detail": detail}).encode(), status=status)
+
+
+BINARY = "application/octet-stream"
+# Made once: pyarrow imports pandas' date types, if they are there, for each scalar made of a Python string.
+_COMMA = pa.scalar(",", pa.string())
+
+
+def framed(header: Mapping[str, Any], *arrays: npt.NDArray[Any]) -> Reply:
+    """A header in JSON and the arrays behind it."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(4 + len(text)) % 4)
+    return Reply(b"".join([struct.pack("<I", len(text)), text, *(array.tobytes() for array in arrays)]), BINARY)
+
+
+def with_columns(fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]]) -> Reply:
+    """A JSON object with columns of integers after its other fields; Arrow formats integers several times as fast as
+    the json module."""
+    parts = [json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")[:-1]]
+    for name, values in columns.items():
+        texts = pa.array(values).cast(pa.string())
+        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), _COMMA)[0]
+        parts += [b',"', name.encode(), b'":[', joined.as_buffer().to_pybytes(), b"]"]
+    return Reply(b"".join([*parts, b"}"]))

@@ -6,11 +6,10 @@ from typing import Any
 
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import History
-from exhume.model.clock import NANOS, Clock, SystemClock
+from exhume.model.clock import NANOS, Clock, SystemClock, Window
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Effect, Measure, Stretch, Verification
 from exhume.model.stop import Stop
-from exhume.model.window import Window
 from exhume.procfs.host import Host
 from exhume.remedy.verify.judge import judge
 from exhume.remedy.verify.live import LiveSampler, Progress, RestartCounts, sample

@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.remedy import Effect, Measure
-from exhume.model.window import Window
 from exhume.remedy.verify.measures import RECORDING, Series
 from exhume.store.read.recording import Recording
 

@@ -14,8 +14,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from exhume.model.clock import MILLIS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, Window
 
 LIVE_DIRECTORY = "live"
 LIVE_SUFFIX = ".arrows"

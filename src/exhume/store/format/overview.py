@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exhume.model.clock import MILLIS, NANOS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.store.format.files import read_regular
 from exhume.store.format.layout import layout_of
 from exhume.store.format.names import SegmentName

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.clock import NANOS
-from exhume.model.window import Window
+from exhume.model.clock import NANOS, Window
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import DIMENSIONS
 from exhume.store.read.events import EventView

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.clock import MILLIS, NANOS
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import UsageError
-from exhume.model.window import Window
 from exhume.store.format.names import SegmentName
 from exhume.store.read.progress import reader_threads
 

@@ -11,9 +11,8 @@ from statistics import median_low
 import numpy as np
 import numpy.typing as npt
 
-from exhume.model.clock import MILLIS, NANOS
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import NoRecording, RecordingError
-from exhume.model.window import Window
 from exhume.store.format.names import (
     DAMAGED_SUFFIX,
     DROPPING_SUFFIX,

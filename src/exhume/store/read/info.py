@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from exhume.model.clock import Window
 from exhume.model.facts import MissingSource, RecordingFacts
-from exhume.model.window import Window
 from exhume.store.read.index import Skipped
 
 

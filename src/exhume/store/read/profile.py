@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exhume.model.clock import Window
 from exhume.model.errors import UsageError
-from exhume.model.window import Window
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import Segment
 from exhume.store.read.progress import reader_threads, track

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exhume.model.clock import MILLIS
+from exhume.model.clock import MILLIS, Window
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES
-from exhume.model.window import Window
 from exhume.store.format.files import FORBIDDEN, map_regular, open_regular, read_regular
 from exhume.store.format.names import PARQUET_SUFFIX, SegmentName
 from exhume.store.format.overview import OLD_FILE, TABLE

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from exhume.model.clock import Window
 from exhume.model.errors import NoRecording, RecordingError, UsageError
-from exhume.model.events import loss_total
 from exhume.model.facts import RecordingFacts
-from exhume.model.tables import TABLES, columns_of
-from exhume.model.window import Window
+from exhume.model.tables import TABLES, columns_of, loss_total
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
 from exhume.store.read.core_grid import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for

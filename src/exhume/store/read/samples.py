@@ -8,8 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.clock import MILLIS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, Window
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import Segment

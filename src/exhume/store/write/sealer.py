@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
-from exhume.model.memory import give_back
 from exhume.model.ownership import Access
+from exhume.model.process import give_back
 from exhume.store.format.names import LIVE_DIRECTORY, LIVE_SUFFIX, SegmentName
 from exhume.store.format.schema import DISK_FULL
 from exhume.store.read.index import Segment

@@ -14,8 +14,8 @@ import pyarrow as pa
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import RecordingError
 from exhume.model.facts import RecordingFacts
-from exhume.model.memory import use_one_arena
 from exhume.model.ownership import Access
+from exhume.model.process import use_one_arena
 from exhume.model.tables import TABLES, Columns
 from exhume.store.format.names import LIVE_DIRECTORY, SegmentName, boot_part
 from exhume.store.format.schema import DIMENSIONS, DISK_FULL, schema_of

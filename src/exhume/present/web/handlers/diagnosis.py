@@ -3,9 +3,8 @@
 import json
 from datetime import UTC
 
-from exhume.model.clock import MILLIS, NANOS
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Diagnosis
-from exhume.model.window import Window
 from exhume.present.diagnosis_view import diagnosis_json
 from exhume.present.incidents_view import Moment, moments_of
 from exhume.present.web.handle import RecordingHandle

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.clock import MILLIS, NANOS
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.text import duration
-from exhume.model.window import Window
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import EventsParams, MarksParams
 from exhume.present.web.query import BoundQuery, ms

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.clock import MILLIS, NANOS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import LanesParams
 from exhume.present.web.query import ms, window_of

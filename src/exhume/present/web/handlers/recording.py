@@ -4,9 +4,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError
-from exhume.model.window import Window
 from exhume.present.incidents_view import moments_of
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import FilesParams, NoParams

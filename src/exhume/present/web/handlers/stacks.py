@@ -4,15 +4,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.model.clock import MILLIS, NANOS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.flame import largest_changes
-from exhume.present.web.encode import framed, with_columns
 from exhume.present.web.flame_view import apply_view, prune
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import MAX_CORES, BaselineParams, ExportParams, FlameParams, SubsecondParams
 from exhume.present.web.query import BoundQuery, ms, window_of
-from exhume.present.web.reply import Refusal, Reply
+from exhume.present.web.reply import Refusal, Reply, framed, with_columns
 from exhume.store.read.flame_tree import NODE_STATES, FlameTree, build_tree
 from exhume.store.read.profile import StackProfile
 from exhume.store.read.samples import moments_of_samples

@@ -8,14 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.clock import MILLIS
-from exhume.model.window import Window
+from exhume.model.clock import MILLIS, Window
 from exhume.present.web.core_grid import Pooled, pool_measure, pool_samples
-from exhume.present.web.encode import framed
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import CellParams, CoresParams, FrameTimesParams
 from exhume.present.web.query import BoundQuery, ms, window_of
-from exhume.present.web.reply import Refusal, Reply, json_reply
+from exhume.present.web.reply import Refusal, Reply, framed, json_reply
 from exhume.present.web.schemas import CellShape, State, TopThread
 from exhume.store.read.core_grid import GAP, LONGEST_ROW_NS, STATES, columns_for
 from exhume.store.read.profile import ProfileFilter

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from exhume.model.priority import raised_priority, usual_priority
+from exhume.model.process import raised_priority, usual_priority
 
 NOBODY = 65534
 

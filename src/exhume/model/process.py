@@ -1,9 +1,32 @@
-"""The recorder's own priority: on a starved node the recorder must not be starved itself. Standard library only."""
+"""This process: its scheduling priority, and the memory it gives back. Standard library only."""
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+# From malloc.h.
+_M_ARENA_MAX = -8
+
+
+def use_one_arena() -> None:
+    """One heap for all threads, called before there is a second thread: what a sealing thread frees can then be given
+    back, instead of staying in a heap of its own."""
+    try:
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    except (AttributeError, OSError):
+        # Another C library than glibc, which has no such heaps.
+        return
+
+
+def give_back() -> None:
+    """Hand freed memory back to the kernel."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        return
+
 
 _AUTOGROUP = Path("/proc/self/autogroup")
 
