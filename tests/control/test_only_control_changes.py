@@ -42,7 +42,7 @@ ORDERS |= {"POST", "PUT", "DELETE", "PATCH"}
 
 # Package or file name -> what it may do, and why.
 ALLOWED = {
-    ("model", "priority.py"): ({"write"}, "the autogroup of this process"),
+    ("model", "process.py"): ({"write"}, "the autogroup of this process"),
     ("store", "*"): ({"write", "remove"}, "the recording is its own"),
     ("store", "seal_process.py"): ({"kill"}, "its own worker process"),
     ("collect", "cgroup_trace.py"): ({"write", "remove"}, "a tracing instance of the recorder's own"),

@@ -52,7 +52,7 @@ from exhume.lab.scenarios import incident
 from exhume.lab.stage import stage
 incident.ENOUGH = 600
 with stage("incident", seconds=3, work=Path(sys.argv[1])) as playing:
-    incident.prepare(playing)
+    incident.prepare_incident(playing)
     print(playing.name, flush=True)
     time.sleep(60)
 """

@@ -7,8 +7,7 @@ from tests.lab.lab_program import PATIENCE_S, play_until, spent
 
 from exhume.lab.mounts import is_mounted
 from exhume.lab.programs.files import Budget
-from exhume.lab.scenarios import SCENARIOS
-from exhume.lab.scenarios import files as writeback_storm
+from exhume.lab.scenarios import SCENARIOS, files
 from exhume.lab.stage import stage
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
@@ -55,11 +54,11 @@ def test_without_a_loop_device_it_plays_on_the_disk_that_there_is(work: Path, mo
     def missing(*args: object) -> None:
         raise LabError("no loop device can be had")
 
-    monkeypatch.setattr(writeback_storm, "mount_ext4", missing)
-    monkeypatch.setattr(writeback_storm, "make_ext4", missing)
+    monkeypatch.setattr(files, "mount_ext4", missing)
+    monkeypatch.setattr(files, "make_ext4", missing)
     with stage("writeback-storm", seconds=PATIENCE_S, work=work) as playing:
-        writeback_storm.prepare(playing)
-        assert play_until(playing, writeback_storm.play, lambda: any((playing.directory / "disk").iterdir()))
+        files.prepare_writeback_storm(playing)
+        assert play_until(playing, files.writeback_storm, lambda: any((playing.directory / "disk").iterdir()))
     assert not list(work.iterdir())
 
 
