@@ -17,6 +17,8 @@ from exhume.model.tables import TABLES
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
 
+pytestmark = pytest.mark.slow
+
 CORES = 12
 # Up to and past the minute of the hour that has a loss in it.
 HOURS = 18 / 60

@@ -23,6 +23,8 @@ from exhume.procfs.host import Host
 from exhume.store.read.recording import Recording
 from exhume.store.write.writer import SegmentWriter
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).resolve().parents[3] / "docs/commands/zombies.md").read_text()
 CONTAINER = "0123456789abcdef" * 4
 MINUTES = 10

@@ -25,6 +25,8 @@ from exhume.collect.symbols.program import load_names, load_outlines, load_progr
 from exhume.collect.symbols.table import _MAX_ALIASES
 from exhume.procfs.host import Host
 
+pytestmark = pytest.mark.slow
+
 # What a file may cost: CPU time with a margin for a busy machine, and memory while it is read.
 MOST_CPU_S = 1.5
 MOST_BYTES = 110 << 20

@@ -26,6 +26,8 @@ from exhume.model.errors import RecordingError
 from exhume.present.web.http_server import HEADER_TIMEOUT_S
 from exhume.store.read.recording import Recording
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "exhume.cli.main"]
 # For how long anything may take, on a machine that is busy with other tests.
 PATIENCE_S = 60.0

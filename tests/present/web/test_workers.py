@@ -20,6 +20,8 @@ from exhume.present.web.worker import STATE, Template, receive, send
 from exhume.present.web.workers import WorkerPool
 from exhume.store.read.progress import set_progress_callback
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -11,6 +11,8 @@ from exhume.model.remedy import Change, Measure
 from exhume.remedy.verify.judge import ALPHA
 from exhume.remedy.verify.measures import MEASURES
 
+pytestmark = pytest.mark.slow
+
 # Before and after, in seconds: the shortest that `fix apply` samples, and what a recording has.
 LENGTHS = ((15, 60), (60, 60), (15, 300))
 RUNS = 130

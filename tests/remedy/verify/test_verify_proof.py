@@ -20,6 +20,8 @@ from exhume.model.stop import Stop
 from exhume.procfs.host import Host
 from exhume.remedy.verify.proof import Claim, take_baseline, verify
 
+pytestmark = pytest.mark.slow
+
 FORKS = Effect(Measure.FORKS, "fall")
 KERNEL = Effect(Measure.KERNEL_CORE, "fall")
 
