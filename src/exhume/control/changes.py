@@ -20,7 +20,6 @@ from exhume.procfs.host import Host
 
 # The files of a memory cgroup that are ever written as settings.
 _SWAPPINESS, _SWAP_MAX = "memory.swappiness", "memory.swap.max"
-SETTINGS = (_SWAPPINESS, _SWAP_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +99,11 @@ class CgroupSettings(NodeChange):
         was = dict(self.values)
         found = []
         for name, value in self.values:
-            file = Path(name)
-            if file.name != _SWAPPINESS or value == "0":
-                continue
-            children = (os.fspath(child / file.name) for child in _children(file.parent))
-            found += [(child, value) for child in children if child not in was and _content(child) == "0"]
+            if Path(name).name == _SWAPPINESS and value != "0":
+                # None where the cgroup is gone.
+                children = map(os.fspath, Path(name).parent.glob(f"*/{_SWAPPINESS}"))
+                found += [(child, value) for child in children if child not in was and _content(child) == "0"]
         return found
-
-
-KINDS: tuple[type[NodeChange], ...] = (Swapfile, SwapOff, CgroupSettings)
 
 
 @contextmanager
@@ -127,7 +122,12 @@ def hold_journal(directory: Path, host: Host) -> Iterator[NodeJournal]:
         raise JournalError(f"another exhume fix is at work in {directory}; wait until it is done")
     try:
         journal = read_journal(directory, host)
-        _check_settings(journal, host)
+        # Undoing must not make root write anything but a setting of a cgroup.
+        for change in journal.changes:
+            if isinstance(change, CgroupSettings) and (others := _not_settings(change.values, host)):
+                raise JournalError(
+                    f"{journal.path} names {others[0]}, not a file of a cgroup; look at it, and remove it"
+                )
         yield journal
     finally:
         os.close(lock)
@@ -135,7 +135,7 @@ def hold_journal(directory: Path, host: Host) -> Iterator[NodeJournal]:
 
 def read_journal(directory: Path, host: Host) -> NodeJournal:
     """Read the journal of a work directory. Raises JournalError."""
-    return Journal.read(directory, read_boot_id(host.proc), KINDS)
+    return Journal.read(directory, read_boot_id(host.proc), (Swapfile, SwapOff, CgroupSettings))
 
 
 def undo(journal: NodeJournal, tools: NodeTools, *changes: NodeChange) -> None:
@@ -173,20 +173,14 @@ def write_settings(values: list[tuple[str, str]], tools: NodeTools, failure: str
         tools.workers.must({"job": "settings", "values": values}, failure)
 
 
-def _check_settings(journal: NodeJournal, host: Host) -> None:
-    """Raise JournalError where undoing would make root write anything but a setting of a cgroup."""
-    for change in journal.changes:
-        if isinstance(change, CgroupSettings) and (others := _not_settings(change.values, host)):
-            raise JournalError(f"{journal.path} names {others[0]}, not a file of a cgroup; look at it, and remove it")
-
-
 def _not_settings(values: Iterable[tuple[str, str]], host: Host) -> list[str]:
     """The paths that are not settings of a memory cgroup."""
     mounts = [hierarchy.path.resolve() for hierarchy in hierarchies(host)]
     return [
         path
         for path, _ in values
-        if Path(path).name not in SETTINGS or not any(Path(path).resolve().is_relative_to(mount) for mount in mounts)
+        if Path(path).name not in (_SWAPPINESS, _SWAP_MAX)
+        or not any(Path(path).resolve().is_relative_to(mount) for mount in mounts)
     ]
 
 
@@ -199,13 +193,6 @@ def _settings_below(target: Path) -> Iterator[tuple[str, str]]:
         path = os.fspath(Path(directory, name))
         if (was := _content(path)) is not None:
             yield path, was
-
-
-def _children(directory: Path) -> list[Path]:
-    try:
-        return [entry for entry in directory.iterdir() if entry.is_dir()]
-    except OSError:
-        return []
 
 
 def _content(path: str) -> str | None:

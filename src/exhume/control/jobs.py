@@ -100,14 +100,6 @@ def _swapfile(job: Job) -> None:
     swap_on(job["path"], FIRST)
 
 
-def _swapon(job: Job) -> None:
-    swap_on(job["path"], job["priority"])
-
-
-def _swapoff(job: Job) -> None:
-    swap_off(job["path"])
-
-
 def _settings(job: Job) -> None:
     """Write values into files of cgroups. Cgroups that went meanwhile need none."""
     for path, value in job["values"]:
@@ -140,8 +132,8 @@ JOBS: dict[str, Callable[[Job], None]] = {
     "fadvise": _fadvise,
     "drop-caches": _drop_caches,
     "swapfile": _swapfile,
-    "swapon": _swapon,
-    "swapoff": _swapoff,
+    "swapon": lambda job: swap_on(job["path"], job["priority"]),
+    "swapoff": lambda job: swap_off(job["path"]),
     "settings": _settings,
 }
 

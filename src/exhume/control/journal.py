@@ -167,8 +167,8 @@ class Journal(Generic[_Tools]):
 
     def _strike(self, undone: list[Change[_Tools]]) -> None:
         gone = [id_ for id_, change in zip(self._ids, self.changes, strict=True) if change in undone]
-        kept = [(id_, change) for id_, change in zip(self._ids, self.changes, strict=True) if id_ not in set(gone)]
-        self._ids, self.changes = [id_ for id_, _ in kept], [change for _, change in kept]
+        self._ids = [id_ for id_ in self._ids if id_ not in gone]
+        self.changes = [change for change in self.changes if change not in undone]
         if gone:
             self._append({"undone": gone})
 

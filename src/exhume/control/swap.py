@@ -76,16 +76,15 @@ def swap_on(path: str, priority: int) -> None:
     """Turn a swap on. Raises OSError."""
     # Negative priorities are the kernel's own, given in the order of turning on.
     flags = _SWAP_FLAG_PREFER | priority if priority >= 0 else 0
-    if _libc.swapon(os.fsencode(path), flags) != 0:
-        raise _last_error(path)
+    _check(_libc.swapon(os.fsencode(path), flags), path)
 
 
 def swap_off(path: str) -> None:
     """Turn a swap off; what is in it comes back to memory. Raises OSError."""
-    if _libc.swapoff(os.fsencode(path)) != 0:
-        raise _last_error(path)
+    _check(_libc.swapoff(os.fsencode(path)), path)
 
 
-def _last_error(path: str) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), path)
+def _check(result: int, path: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)

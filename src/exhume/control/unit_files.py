@@ -17,7 +17,6 @@ from exhume.control.systemd import check_unit_name
 from exhume.model.audit import OWN_DROP_IN
 
 UNITS = "/etc/systemd/system"
-DROP_IN = OWN_DROP_IN
 NOWHERE = "/dev/null"
 _LONGEST_NAME = 255
 _RESET = re.compile(r"^[ \t]*Condition\w+[ \t]*=[ \t]*$", re.MULTILINE)
@@ -31,7 +30,7 @@ def directory_of(unit: str) -> str:
 
 def drop_in_of(unit: str) -> str:
     """The path of exhume's drop-in on the node."""
-    return f"{directory_of(unit)}/{DROP_IN}"
+    return f"{directory_of(unit)}/{OWN_DROP_IN}"
 
 
 def mask_of(unit: str) -> str:
@@ -84,28 +83,23 @@ class OwnFiles:
 
     def undone_by(self, fingerprint: Mapping[str, str]) -> str:
         """A drop-in of others that is read later and resets all conditions, exhume's with them; empty: none."""
-        others = [path for path in fingerprint.get("drop_ins", "").split() if path.startswith("/")]
-        for name in others:
-            if name.rpartition("/")[2] > DROP_IN and self._resets_conditions(name):
-                return name
+        for name in fingerprint.get("drop_ins", "").split():
+            if name.startswith("/") and name.rpartition("/")[2] > OWN_DROP_IN:
+                with contextlib.suppress(OSError):
+                    if _RESET.search(self.resolve(name).read_text(errors="replace")):
+                        return name
         return ""
-
-    def _resets_conditions(self, name: str) -> bool:
-        try:
-            return _RESET.search(self.resolve(name).read_text(errors="replace")) is not None
-        except OSError:
-            return False
 
     def mask_obstacle(self, unit: str) -> str:
         """Why it can't be masked by a link."""
-        if os.path.lexists(self._units() / check_unit_name(unit)):
+        if os.path.lexists(self._link(unit)):
             return f"{mask_of(unit)} is there already"
-        return self._read_only(self._units())
+        return self._read_only(self.resolve(UNITS))
 
     def look(self, unit: str) -> dict[str, bool]:
         """What has to be known to take a drop-in away again: whether its directories were there."""
         directory, _ = self._place(unit)
-        return {"directory": directory.is_dir(), "units": self._units().is_dir()}
+        return {"directory": directory.is_dir(), "units": directory.parent.is_dir()}
 
     def write_drop_in(self, unit: str, text: str) -> None:
         """Make it; nothing happens where it is there as it should be. Raises ActionFailed."""
@@ -142,7 +136,7 @@ class OwnFiles:
             if directory.is_dir():
                 sync_directory(directory)
             for name, path in (("directory", directory), ("units", directory.parent)):
-                if not before.get(name, True):
+                if path.is_dir() and not before.get(name, True):
                     _remove_if_empty(path)
         except NotADirectoryError:
             return False
@@ -152,7 +146,7 @@ class OwnFiles:
 
     def mask(self, unit: str) -> None:
         """Make the link; nothing happens where it is there. Raises ActionFailed."""
-        link = self._units() / check_unit_name(unit)
+        link = self._link(unit)
         try:
             if _is_mask(link):
                 return
@@ -165,7 +159,7 @@ class OwnFiles:
 
     def unmask(self, unit: str) -> bool:
         """Take the link away; False where it was not there. Raises Kept where something else is there."""
-        link = self._units() / check_unit_name(unit)
+        link = self._link(unit)
         if not os.path.lexists(link):
             return False
         if not _is_mask(link):
@@ -182,12 +176,12 @@ class OwnFiles:
         there = next((each for each in (directory, *directory.parents) if each.is_dir()), directory)
         return "" if os.access(there, os.W_OK) else f"{UNITS} can't be written to: its file system is read-only"
 
-    def _units(self) -> Path:
-        return self.resolve(UNITS)
+    def _link(self, unit: str) -> Path:
+        return self.resolve(UNITS) / check_unit_name(unit)
 
     def _place(self, unit: str) -> tuple[Path, Path]:
-        directory = self._units() / f"{check_unit_name(unit)}.d"
-        return directory, directory / DROP_IN
+        directory = self.resolve(UNITS) / f"{check_unit_name(unit)}.d"
+        return directory, directory / OWN_DROP_IN
 
 
 def _content(path: Path) -> bytes | None:
@@ -200,8 +194,6 @@ def _is_mask(link: Path) -> bool:
 
 
 def _remove_if_empty(directory: Path) -> None:
-    if not directory.is_dir():
-        return
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         try:
             directory.rmdir()

@@ -15,6 +15,7 @@ from exhume.model.errors import ExhumeError
 from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.model.stop import Stop
 from exhume.procfs.host import Host, ProcFile
+from exhume.procfs.stat import CPU_STATES, parse_cpu_times
 
 # A worker that is in the kernel ends when the kernel next checks for signals.
 _POLL_S = 0.1
@@ -120,19 +121,16 @@ def idlest_core(host: Host, allowed: set[int] | None = None, sample_s: float = _
     """Return the core that idled most over a short sample, among those this process may use; None when unknown."""
     usable = os.sched_getaffinity(0) if allowed is None else allowed
     stat = ProcFile(host.proc / "stat")
-    before = _idle(stat.read_or_none())
-    time.sleep(sample_s)
-    after = _idle(stat.read_or_none())
+    samples = []
+    for wait_s in (0.0, sample_s):
+        time.sleep(wait_s)
+        content = stat.read_or_none()
+        if not content:
+            return None
+        cores, times = parse_cpu_times(content)
+        idle = times[:, [CPU_STATES.index("idle"), CPU_STATES.index("iowait")]].sum(axis=1)
+        samples.append(dict(zip(cores.tolist(), idle.tolist(), strict=True)))
+    before, after = samples
     idled = {core: after[core] - before[core] for core in before.keys() & after.keys() & usable}
     # The last of equals: the first cores are where interrupts go by default.
     return max(idled, key=lambda core: (idled[core], core), default=None)
-
-
-def _idle(content: bytes | None) -> dict[int, int]:
-    """Idle ticks of each core, iowait included."""
-    found = {}
-    for line in (content or b"").splitlines():
-        name, *values = line.split()
-        if name.startswith(b"cpu") and name[3:].isdigit() and len(values) >= 5:
-            found[int(name[3:])] = int(values[3]) + int(values[4])
-    return found
