@@ -35,6 +35,6 @@ def test_without_a_target_what_only_never_worked_is_listed_and_left(monkeypatch)
     row = Judged(service, (Trait.CRASH_LOOP,), ("it crash-loops",), Provenance(Origin.IMAGE, ""), need)
     monkeypatch.setattr(plan, "_audited", lambda node, request: Audit("node", 0, (row,)))
     node = SimpleNamespace(root=SimpleNamespace(host=Host()))
-    found = resolve(node, PlanRequest(None, Path("/work")))
+    found = resolve(node, PlanRequest(None, Path("/work"), find=lambda cause: None))
     assert found.selected == () and [each.target for each in found.not_included] == ["zarf.service"]
     assert "unless it is named: 1 service is" in plan.summary_of(found, ())

@@ -44,6 +44,10 @@ class RestartPolicy:
     name: str
     max_retries: int = 0
 
+    def __str__(self) -> str:
+        """As `docker update --restart` takes it."""
+        return f"{self.name}:{self.max_retries}" if self.max_retries else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class DockerControl:
@@ -55,14 +59,13 @@ class DockerControl:
         """What a plan was made from, by name: it changes when the container was changed, and not while the
         container merely goes up and down."""
         inspect = self._inspect(container)
-        policy = _policy(inspect)
         host = {key: value for key, value in (inspect.get("HostConfig") or {}).items() if key != "RestartPolicy"}
         return {
             "id": str(inspect.get("Id", "")),
             "name": str(inspect.get("Name", "")).lstrip("/"),
             "image": str(inspect.get("Image", "")),
             "created": str(inspect.get("Created", "")),
-            "restart policy": f"{policy.name}:{policy.max_retries}" if policy.max_retries else policy.name,
+            "restart policy": str(_policy(inspect)),
             "configuration": _digest(inspect.get("Config")),
             "host configuration": _digest(host),
         }
@@ -135,17 +138,13 @@ class DockerControl:
 
     def _order(self, path: str, body: Any = None, *, wait_s: float = 0.0, **query: str | int) -> int:
         """POST an order that may take `wait_s`; return its status (304: there was nothing to do)."""
-        engine = self._engine
+        engine = Engine(self.socket)
         return engine.exchange("POST", path, query, body, engine.timeout_s + wait_s)[0]
 
-    @property
-    def _engine(self) -> Engine:
-        return Engine(self.socket)
-
     def _inspect(self, container: str) -> dict[str, Any]:
-        inspect = self._engine.get(container_path(container, "json"))
+        inspect = Engine(self.socket).get(container_path(container, "json"))
         if not isinstance(inspect, dict):
-            raise EngineError(f"{self.socket} inspect nothing of container {container}")
+            raise EngineError(f"{self.socket} reports nothing of container {container}")
         return inspect
 
 

@@ -7,28 +7,14 @@ Over the bus, waiting for every job; where there is no bus, and only on the node
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, Self
+from collections.abc import Callable
+from typing import Self
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.bus import (
-    MANAGER,
-    MANAGER_PATH,
-    UNIT,
-    Bus,
-    BusError,
-    BusSilent,
-    Call,
-    get_all,
-    properties,
-)
+from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, UNIT, Bus, BusError, BusSilent, Call, get_all, properties
 from exhume.collect.systemd.facts import time_span_us
 from exhume.collect.systemd.systemctl import MOST_BYTES, PATIENCE_S, PROGRAM, SystemctlUnits, ask, run
-from exhume.control.managers import ActionFailed, UnitControl
 from exhume.model.errors import UsageError
-from exhume.model.stop import Stop
 
 _STOP_S = _START_S = 90.0
 # As systemd's own limit for a whole job with its dependencies on a slow node.
@@ -43,21 +29,23 @@ _JOB_REMOVED = (
 )
 # What makes a unit another one. Counters, times and states that change by themselves are left out.
 _LISTS = (
-    "RequiredBy",
-    "RequisiteOf",
-    "BoundBy",
-    "WantedBy",
-    "UpheldBy",
-    "ConsistsOf",
-    "PropagatesStopTo",
-    "Requires",
-    "Requisite",
-    "BindsTo",
-    "TriggeredBy",
-    "Triggers",
+    *("RequiredBy", "RequisiteOf", "BoundBy", "WantedBy", "UpheldBy", "ConsistsOf", "PropagatesStopTo"),
+    *("Requires", "Requisite", "BindsTo", "TriggeredBy", "Triggers"),
 )
-
-
+_STATE = {
+    "id": "Id",
+    "load": "LoadState",
+    "active": "ActiveState",
+    "sub": "SubState",
+    "file": "UnitFileState",
+    "result": "Result",
+    "pid": "MainPID",
+    "cgroup": "ControlGroup",
+    "needs_reload": "NeedDaemonReload",
+    "refuses_stop": "RefuseManualStop",
+}
+# Where a new word begins.
+_WITHIN = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # What can be held back by a condition. Slices, scopes, targets, mounts and devices are what others stand on.
 STOPPABLE = ("service", "socket", "timer", "path")
 _TYPES = (*STOPPABLE, "mount", "automount", "swap", "target", "device", "slice", "scope")
@@ -68,14 +56,6 @@ _UNIT = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\@-]*)?")
 STAYS_UP = ("active", "activating", "reloading", "refreshing")
 # One that is on its way down ran; but unless it is started, it is down in a moment.
 RUNS = (*STAYS_UP, "deactivating")
-# systemd kills what is late; a slow node needs a while for that, too.
-MARGIN_S = 30.0
-# DefaultTimeoutStopSec=, where a unit's own is not known.
-_USUAL_S = 90.0
-# A unit without a limit may take for ever: this is the most that is waited for it.
-LONGEST_S = 600.0
-# After a signal, a stop that is about to be over is still waited for.
-_GRACE_S = 5.0
 
 GoOn = Callable[[float], bool]
 
@@ -100,26 +80,21 @@ def check_unit_name(name: str) -> str:
     return name
 
 
-class Orders(Protocol):
-    """A way to command systemd; an order returns the result of its job ("done" when all is well)."""
-
-    def job(self, verb: str, name: str, timeout: float, go_on: GoOn | None = None) -> str: ...
-
-    def reload(self) -> None: ...
-
-    def reset_failed(self, name: str) -> None: ...
-
-    def look(self, name: str) -> dict[str, object]: ...
-
-    def close(self) -> None: ...
-
-
 class SystemdControl:
     """Commands systemd on the node. Raises BusError, with the reason, where it can't be reached or refuses."""
 
     def __init__(self, root: NodeRoot) -> None:
         self._root = root
-        self._orders: Orders = _orders(root)
+        self._orders: BusOrders | SystemctlOrders
+        try:
+            self._orders = BusOrders(Bus(root.bus))
+        except BusError as error:
+            if not root.is_here:
+                raise
+            try:
+                self._orders = SystemctlOrders()
+            except BusError as second:
+                raise BusError(f"{error}, and {second}") from None
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +119,6 @@ class SystemdControl:
         self._orders.reload()
 
     def reset_failed(self, name: str) -> None:
-        """Forget that it failed, so that it may be started again."""
         self._orders.reset_failed(name)
 
     def unit_state(self, name: str) -> dict[str, str]:
@@ -152,24 +126,11 @@ class SystemdControl:
         static …), result, pid, cgroup, needs_reload, refuses_stop; names: all that it goes by; listens: where a
         socket does; stop_within: seconds that a stop may take."""
         known = self._orders.look(name)
-        properties_ = {
-            "id": "Id",
-            "load": "LoadState",
-            "active": "ActiveState",
-            "sub": "SubState",
-            "file": "UnitFileState",
-            "result": "Result",
-            "pid": "MainPID",
-            "cgroup": "ControlGroup",
-            "needs_reload": "NeedDaemonReload",
-            "refuses_stop": "RefuseManualStop",
+        return {name: _text(known.get(key)) for name, key in _STATE.items()} | {
+            "names": " ".join(_texts(known.get("Names"))),
+            "listens": " ".join(_addresses(known.get("Listen"))),
+            "stop_within": stop_within(known),
         }
-        lists = {"names": " ".join(_texts(known.get("Names"))), "listens": " ".join(_addresses(known.get("Listen")))}
-        return (
-            {name: _text(known.get(key)) for name, key in properties_.items()}
-            | lists
-            | {"stop_within": stop_within(known)}
-        )
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
         """What it is, by values that stay the same until it is changed."""
@@ -181,11 +142,16 @@ class SystemdControl:
             "drop_ins": " ".join(self._hashed(path) for path in _texts(known.get("DropInPaths"))),
         }
         for key in _LISTS:
-            print_[_snake(key)] = " ".join(sorted(_texts(known.get(key))))
+            print_[_WITHIN.sub("_", key).lower()] = " ".join(sorted(_texts(known.get(key))))
         return print_
 
     def _hashed(self, name: str) -> str:
-        return f"{name} sha256:{_sha256(self._root.file(name))}" if name else ""
+        if not name:
+            return ""
+        try:
+            return f"{name} sha256:{hashlib.sha256(self._root.file(name).read_bytes()).hexdigest()}"
+        except OSError:
+            return f"{name} sha256:unreadable"
 
 
 class BusOrders:
@@ -285,18 +251,6 @@ def stop_within(known: dict[str, object]) -> str:
     return f"{turns * micros / 1e6:g}"
 
 
-def _orders(root: NodeRoot) -> Orders:
-    try:
-        return BusOrders(Bus(root.bus))
-    except BusError as error:
-        if not root.is_here:
-            raise
-        try:
-            return SystemctlOrders()
-        except BusError as second:
-            raise BusError(f"{error}, and {second}") from None
-
-
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -314,72 +268,3 @@ def _addresses(value: object) -> list[str]:
     if isinstance(value, list):
         return [str(each[1]) for each in value if isinstance(each, list | tuple) and len(each) > 1]
     return [each for each in _texts(value) if not each.startswith("(")]
-
-
-def _snake(key: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key).lstrip("_")
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return "unreadable"
-
-
-def _ignore(name: str, waited: float, limit: float) -> None:
-    """The default callback."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait for a unit that has no limit of its own, a callback each second, and what may end the wait."""
-
-    longest_s: float = LONGEST_S
-    notify: Callable[[str, float, float], None] = _ignore
-    stop: Stop | None = None
-
-    def limit(self, own: Iterable[str]) -> tuple[float, str]:
-        """The seconds for units that say of themselves how long they take (`infinity`: for ever), and why so many."""
-        seconds = [_seconds(each) for each in own]
-        known = [each for each in seconds if each is not None]
-        if len(known) < len(seconds):
-            return self.longest_s, "its TimeoutStopSec= is infinity"
-        return sum(known) + MARGIN_S, f"it may take {sum(known):,.0f} s by its TimeoutStopSec="
-
-
-def stop_unit(control: UnitControl, name: str, patience: Patience, along: Iterable[str] = ()) -> str:
-    """The result of the job; units that are stopped `along` have their time, too. One that ended badly just then was
-    stopped by order, and is no failed unit of the node. Raises ActionFailed where it does not stop in time: the order
-    stands, and systemd goes on with it."""
-    ran = control.unit_state(name)["active"] in RUNS
-    own = [control.unit_state(each).get("stop_within", "") for each in (name, *along)]
-    limit, why = patience.limit(own)
-
-    def go_on(waited: float) -> bool:
-        patience.notify(name, waited, limit)
-        return patience.stop is None or not patience.stop.is_set() or waited < _GRACE_S
-
-    try:
-        result = control.stop(name, limit, go_on)
-    except BusSilent as error:
-        state = control.unit_state(name)["active"]
-        interrupted = patience.stop is not None and patience.stop.is_set()
-        reason = "interrupted" if interrupted else f"it has not stopped in {limit:,.0f} s ({why})"
-        raise ActionFailed(
-            f"{name} is {state} and was not waited for any longer: {reason}; systemd goes on stopping it, "
-            "exhume fix apply waits again, exhume fix rollback starts it again"
-        ) from error
-    if ran and control.unit_state(name)["active"] == "failed":
-        control.reset_failed(name)
-    return result
-
-
-def _seconds(own: str) -> float | None:
-    """None for one that may take for ever."""
-    if own == "infinity":
-        return None
-    try:
-        return float(own)
-    except ValueError:
-        return _USUAL_S

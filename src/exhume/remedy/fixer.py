@@ -26,13 +26,6 @@ class Point(StrEnum):
     MARKED = "marked"
 
 
-Notify = Callable[[Point, Entry], None]
-
-
-def _ignore(point: Point, entry: Entry) -> None:
-    """The default callback."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fixer:
     """Takes and undoes the steps of fixes. A requested stop is heeded between two steps."""
@@ -40,7 +33,7 @@ class Fixer:
     ledger: Ledger
     actions: Mapping[str, Action]
     stop: Stop
-    notify: Notify = _ignore
+    notify: Callable[[Point, Entry], None] = lambda point, entry: None
     clock: Clock = field(default_factory=SystemClock)
 
     def apply(self, fix: Fix) -> Fix:
@@ -81,7 +74,7 @@ class Fixer:
             try:
                 fix = self._undo(fix, index)
             except Kept as error:
-                fix = self._undone(fix, index, Mark.KEPT, str(error))
+                fix = self._marked(fix, index, Mark.KEPT, str(error), self._noted)
             except ExhumeError as error:
                 return self.ledger.save(fix.with_entry(index, mark=Mark.UNDOING, why=str(error)))
         return self.ledger.save(fix)
@@ -113,15 +106,11 @@ class Fixer:
         self.notify(Point.WRITTEN, fix.entries[index])
         why = action.undo(entry.step, entry.before or {})
         self.notify(Point.ACTED, fix.entries[index])
-        return self._undone(fix, index, Mark.UNDONE, why)
+        return self._marked(fix, index, Mark.UNDONE, why, self._noted)
 
-    def _marked(self, fix: Fix, index: int, mark: Mark, why: str) -> Fix:
-        fix = self.ledger.save(fix.with_entry(index, mark=mark, why=why, ended_at=self.clock.wall_ns()))
-        self.notify(Point.MARKED, fix.entries[index])
-        return fix
-
-    def _undone(self, fix: Fix, index: int, mark: Mark, why: str) -> Fix:
-        fix = self._noted(fix.with_entry(index, mark=mark, why=why, ended_at=self.clock.wall_ns()))
+    def _marked(self, fix: Fix, index: int, mark: Mark, why: str, save: Callable[[Fix], Fix] | None = None) -> Fix:
+        fix = fix.with_entry(index, mark=mark, why=why, ended_at=self.clock.wall_ns())
+        fix = (save or self.ledger.save)(fix)
         self.notify(Point.MARKED, fix.entries[index])
         return fix
 

@@ -159,15 +159,23 @@ class Ledger:
         """The fix of that id. Raises UsageError where there is none, and JournalError where it can't be understood."""
         path = self._path(check_id(id_))
         try:
-            return _fix_from(read_document(path, VERSION), path)
+            content = read_document(path, VERSION)
         except FileNotFoundError:
             raise UsageError(f"there is no fix {id_} in {path.parent}; see exhume fix list") from None
+        try:
+            entries = tuple(
+                Entry(**{**each, "step": _step_from(each["step"]), "mark": Mark(each["mark"])})
+                for each in content["entries"]
+            )
+            return Fix(**{**content, "id": check_id(content["id"]), "entries": entries})
+        except (KeyError, TypeError, ValueError, UsageError) as error:
+            raise JournalError(f"{path} is not what exhume wrote ({error}); look at it, and move it away") from None
 
     def fixes(self) -> list[Fix]:
         """All that can be read, the newest first."""
         return self.shelf().fixes
 
-    def shelf(self) -> "Shelf":
+    def shelf(self) -> Shelf:
         """All of them: one that can't be understood is no reason not to see the others."""
         shelf = Shelf([], [])
         for path in sorted((self.place / _FIXES).glob("*.json"), reverse=True):
@@ -189,17 +197,6 @@ class Ledger:
 
     def _path(self, id_: str) -> Path:
         return self.place / _FIXES / f"{id_}.json"
-
-
-def _fix_from(content: dict[str, Any], path: Path) -> Fix:
-    try:
-        entries = tuple(
-            Entry(**{**each, "step": step_from(each["step"]), "mark": Mark(each["mark"])})
-            for each in content["entries"]
-        )
-        return Fix(**{**content, "id": check_id(content["id"]), "entries": entries})
-    except (KeyError, TypeError, ValueError, UsageError) as error:
-        raise JournalError(f"{path} is not what exhume wrote ({error}); look at it, and move it away") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +254,11 @@ def changed(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str
         if has is None:
             said.append(f"{target} is gone")
             continue
-        said += [
-            f"{target}: {key.replace('_', ' ')} was {_short(was.get(key))}, and is {_short(has.get(key))} now"
-            for key in sorted(was.keys() | has.keys())
-            if was.get(key, "") != has.get(key, "")
-        ]
+        for key in sorted(was.keys() | has.keys()):
+            old, new = (each.get(key) or "nothing" for each in (was, has))
+            if old != new:
+                old, new = (each if len(each) <= 80 else f"{each[:77]}…" for each in (old, new))
+                said.append(f"{target}: {key.replace('_', ' ')} was {old}, and is {new} now")
     return said
 
 
@@ -290,33 +287,23 @@ def _read_plan(path: Path) -> SavedPlan:
     except FileNotFoundError:
         raise UsageError(f"there is no plan in {path.parent}; make one with exhume fix plan") from None
     try:
-        return SavedPlan(**{**content, "id": check_id(content["id"]), "plan": plan_from(content["plan"])})
+        plan = content["plan"]
+        texts = {name: tuple(plan[name]) for name in ("blind_spots", "refusals")}
+        # Documents of 0.1.0 lack it.
+        texts["not_included"] = tuple(NotIncluded(**each) for each in plan.get("not_included", ()))
+        plan = Plan(**{**plan, **texts, "steps": tuple(map(_step_from, plan["steps"]))})
+        return SavedPlan(**{**content, "id": check_id(content["id"]), "plan": plan})
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise JournalError(f"{path} is not what exhume wrote ({error}); make a new plan") from None
 
 
-def _short(value: str | None) -> str:
-    if not value:
-        return "nothing"
-    return value if len(value) <= 80 else f"{value[:77]}…"
-
-
-def plan_from(content: dict[str, Any]) -> Plan:
-    """A plan out of `dataclasses.asdict`. Raises KeyError, TypeError or ValueError where it is none."""
-    texts = {name: tuple(content[name]) for name in ("blind_spots", "refusals")}
-    # Documents of 0.1.0 lack it.
-    not_included = tuple(NotIncluded(each["target"], each["why"]) for each in content.get("not_included", ()))
-    steps = tuple(map(step_from, content["steps"]))
-    return Plan(content["target"], content["count"], content["summary"], steps, **texts, not_included=not_included)
-
-
-def step_from(content: dict[str, Any]) -> Step:
-    """The same for a step."""
-    lists = {name: tuple(content[name]) for name in ("targets", "commands", "dependents")}
-    # Documents of 0.1.0 lack some of these.
-    lists["undo_commands"] = tuple(content.get("undo_commands", ()))
-    lists["params"] = tuple((str(name), str(value)) for name, value in content.get("params", ()))
-    lists["parts"] = tuple(map(step_from, content.get("parts", ())))
-    files = tuple((str(path), str(text)) for path, text in content["files"])
-    effects = tuple(Effect(Measure(each["measure"]), each["expected"], each["subject"]) for each in content["effects"])
-    return Step(**{**content, **lists, "files": files, "effects": effects, "risk": Risk(content["risk"])})
+def _step_from(content: dict[str, Any]) -> Step:
+    """A step out of `dataclasses.asdict`. Raises KeyError, TypeError or ValueError where it is none."""
+    # Documents of 0.1.0 lack undo_commands, params and parts.
+    read: dict[str, Any] = {name: tuple(content[name]) for name in ("targets", "commands", "dependents")}
+    read["undo_commands"] = tuple(content.get("undo_commands", ()))
+    for name in ("files", "params"):
+        read[name] = tuple((str(key), str(value)) for key, value in content.get(name, ()))
+    read["parts"] = tuple(map(_step_from, content.get("parts", ())))
+    read["effects"] = tuple(Effect(**{**each, "measure": Measure(each["measure"])}) for each in content["effects"])
+    return Step(**{**content, **read, "risk": Risk(content["risk"])})

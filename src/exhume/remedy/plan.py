@@ -31,10 +31,6 @@ ZOMBIES, EVERYTHING = "zombies", "everything that is in trouble and not needed"
 Progress = Callable[[str, float], None]
 
 
-def _no_finding(cause: str) -> Finding:
-    raise UsageError(f"there is no recording to look for {cause} in; name one with --dir")
-
-
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """What a plan is wanted for. `find` returns the finding of a cause, `recording` the recording of this boot and a
@@ -42,11 +38,11 @@ class PlanRequest:
 
     target: str | None
     work_dir: Path
+    find: Callable[[str], Finding]
     force_required: bool = False
     free_zombies: bool = True
     scope: Scope = field(default_factory=Scope)
-    find: Callable[[str], Finding] = _no_finding
-    recording: Callable[[], tuple[Recording | None, str]] = field(default=lambda: (None, ""))
+    recording: Callable[[], tuple[Recording | None, str]] = lambda: (None, "")
     progress: Progress = lambda stage, share: None
 
 
@@ -68,35 +64,33 @@ def plan_fix(node: Node, request: PlanRequest) -> SavedPlan:
     """Make the plan for a target, with the state that it was made from. Raises ExhumeError."""
     now = SystemClock().wall_ns()
     fix = new_id(now)
+    steps: list[Step] = []
     if request.target == ZOMBIES:
-        return _saved(node, fix, now, _zombie_plan(node, request), [])
-    resolved = resolve(node, request)
-    planner = Planner(
-        node.controls,
-        node.files,
-        look_around(node.root.host),
-        fix,
-        format_moment(now, UTC, digits=0),
-        force_required=request.force_required,
-        containers=resolved.containers,
-    )
-    steps, refused = planner.steps(resolved.selected)
-    zombies = _zombie_step(node, request) if resolved.zombies and request.free_zombies else None
-    ordered = (*steps, *([zombies] if zombies else []), *resolved.by_hand)
-    plan = Plan(
-        target=resolved.target,
-        count=None,
-        summary=summary_of(resolved, ordered),
-        steps=ordered,
-        blind_spots=resolved.blind_spots,
-        refusals=(*resolved.refusals, *refused),
-        not_included=resolved.not_included,
-    )
-    return _saved(node, fix, now, plan, steps)
-
-
-def _saved(node: Node, fix: str, now: int, plan: Plan, services: list[Step]) -> SavedPlan:
-    prints = fingerprints(services, node.controls)
+        plan = _zombie_plan(node, request)
+    else:
+        resolved = resolve(node, request)
+        planner = Planner(
+            node.controls,
+            node.files,
+            look_around(node.root.host),
+            fix,
+            format_moment(now, UTC, digits=0),
+            force_required=request.force_required,
+            containers=resolved.containers,
+        )
+        steps, refused = planner.steps(resolved.selected)
+        zombies = _zombie_step(node, request) if resolved.zombies and request.free_zombies else None
+        ordered = (*steps, *([zombies] if zombies else []), *resolved.by_hand)
+        plan = Plan(
+            target=resolved.target,
+            count=None,
+            summary=summary_of(resolved, ordered),
+            steps=ordered,
+            blind_spots=resolved.blind_spots,
+            refusals=(*resolved.refusals, *refused),
+            not_included=resolved.not_included,
+        )
+    prints = fingerprints(steps, node.controls)
     return SavedPlan(fix, plan, node.name, node.machine, str(node.root.path), node.boot_id, now, prints)
 
 
@@ -185,7 +179,7 @@ def _of_finding(node: Node, request: PlanRequest, cause: str) -> Resolved:
 
 def _zombie_plan(node: Node, request: PlanRequest) -> Plan:
     """A plan about zombies alone: one step that frees them, in parts, and what is left for a person."""
-    plan = make_plan(_watch(node, request).situation(lambda share: request.progress("looking at zombies", share)))
+    plan = _look_at_zombies(node, request)
     known = [step.id for step in plan.steps if step.automatic]
     for name in request.scope.only:
         if name not in known:
@@ -200,12 +194,12 @@ def _zombie_step(node: Node, request: PlanRequest) -> Step | None:
     dying = take_census(node.root.host).dying
     if dying is not None and dying <= THRESHOLDS.normal:
         return None
-    situation = _watch(node, request).situation(lambda share: request.progress("looking at zombies", share))
-    return free_zombies_step(make_plan(situation), request.scope)
+    return free_zombies_step(_look_at_zombies(node, request), request.scope)
 
 
-def _watch(node: Node, request: PlanRequest) -> Watch:
-    return Watch(node.root.host, request.work_dir, request.scope.below, request.scope.search)
+def _look_at_zombies(node: Node, request: PlanRequest) -> Plan:
+    watch = Watch(node.root.host, request.work_dir, request.scope.below, request.scope.search)
+    return make_plan(watch.situation(lambda share: request.progress("looking at zombies", share)))
 
 
 def summary_of(resolved: Resolved, steps: tuple[Step, ...]) -> str:

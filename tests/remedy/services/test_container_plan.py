@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from exhume.control.containers import RestartPolicy as Policy
 from exhume.control.managers import ActionFailed, Controls
 from exhume.model.audit import (
     Agent,
@@ -25,16 +26,10 @@ from exhume.model.remedy import Effect, Measure, NotIncluded, Plan, Risk
 from exhume.present.fix_view import plan_json, plan_lines
 from exhume.remedy.ledger import SavedPlan
 from exhume.remedy.services.planner import choose, manager_of, unneeded
-from exhume.remedy.services.steps import Selection, container_steps, effects_of
+from exhume.remedy.services.steps import Selection, container_steps
 
 ID = "ab12" * 16
 HOSTILE = "x'; touch /tmp/owned; '"
-
-
-@dataclass(frozen=True)
-class Policy:
-    name: str
-    max_retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -183,13 +178,13 @@ def test_risk_and_reason_go_by_the_audit():
 
 def test_effects_are_only_what_it_was_seen_to_cause():
     plain = Service(Manager.DOCKER, ID, "a")
-    assert {effect.expected for effect in effects_of(plain)} == {"stay"}
+    assert {effect.expected for effect in Selection(plain).effects} == {"stay"}
     loops = judged(plain, Needed.NO, Trait.CRASH_LOOP)
-    assert effects_of(plain, loops)[0] == Effect(Measure.RESTARTS, "stop", "docker:a")
+    assert Selection(plain, loops).effects[0] == Effect(Measure.RESTARTS, "stop", "docker:a")
     leaks = Service(Manager.DOCKER, ID, "a", costs=Costs("live", 1.0, cgroups_leaked=7))
-    assert Effect(Measure.ZOMBIE_GROWTH, "fall") in effects_of(leaks)
-    assert Effect(Measure.KERNEL_CORE, "fall") in effects_of(plain, None, "zombie-memcgs")
-    for effects in (effects_of(plain), effects_of(leaks, loops, "zombie-memcgs")):
+    assert Effect(Measure.ZOMBIE_GROWTH, "fall") in Selection(leaks).effects
+    assert Effect(Measure.KERNEL_CORE, "fall") in Selection(plain, None, "zombie-memcgs").effects
+    for effects in (Selection(plain).effects, Selection(leaks, loops, "zombie-memcgs").effects):
         assert len({(effect.measure, effect.subject) for effect in effects}) == len(effects), "each measure once"
 
 

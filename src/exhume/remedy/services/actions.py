@@ -8,23 +8,32 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from exhume.collect.containers.docker import EngineError
 from exhume.collect.systemd.bus import BusSilent
-from exhume.control.containers import check_container_id
-from exhume.control.managers import ActionFailed, ContainerControl, Controls, Kept, Left, UnitControl
-from exhume.control.systemd import RUNS, STAYS_UP, Patience, check_unit_name, stop_unit
+from exhume.control.containers import DockerControl, check_container_id
+from exhume.control.managers import ActionFailed, Controls, Kept, Left
+from exhume.control.systemd import RUNS, STAYS_UP, SystemdControl, check_unit_name
 from exhume.control.unit_files import OwnFiles, drop_in_of
 from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step, StepResult
+from exhume.model.stop import Stop
 
 STOP_UNITS, HOLD_UNITS, MASK_UNITS = "stop-units", "hold-units", "mask-units"
 STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
+UNIT_ACTIONS, CONTAINER_ACTIONS = (STOP_UNITS, HOLD_UNITS, MASK_UNITS), (STOP_CONTAINER, RESTART_POLICY)
 # Results of a job of systemd that mean success.
 _DONE = ("done", "skipped")
 _CONTAINER_GRACE_S = 30
 # Relations by which stopping one unit stops another, as a fingerprint names them.
 _TAKEN_ALONG = ("required_by", "requisite_of", "bound_by", "consists_of", "propagates_stop_to")
 _MOST_DEPENDENTS = 500
+# systemd kills what is late; a slow node needs a while for that, too.
+_MARGIN_S = 30.0
+# DefaultTimeoutStopSec=, where a unit's own is not known.
+_USUAL_S = 90.0
+# After a signal, a stop that is about to be over is still waited for.
+_GRACE_S = 5.0
 
 Before = Mapping[str, Any]
 
@@ -42,6 +51,46 @@ class Action(Protocol):
         """Put back what was there. Raises Kept where that would harm, else ExhumeError."""
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a unit that has no limit of its own, a callback each second, and what may end the wait."""
+
+    longest_s: float = 600.0
+    notify: Callable[[str, float, float], None] = lambda name, waited, limit: None
+    stop: Stop | None = None
+
+
+def stop_unit(control: SystemdControl, name: str, patience: Patience, along: Iterable[str] = ()) -> str:
+    """The result of the job; units that are stopped `along` have their time, too. One that ended badly just then was
+    stopped by order, and is no failed unit of the node. Raises ActionFailed where it does not stop in time: the order
+    stands, and systemd goes on with it."""
+    ran = control.unit_state(name)["active"] in RUNS
+    own = [control.unit_state(each).get("stop_within", "") for each in (name, *along)]
+    if "infinity" in own:
+        limit, why = patience.longest_s, "its TimeoutStopSec= is infinity"
+    else:
+        needed = sum(float(each or _USUAL_S) for each in own)
+        limit, why = needed + _MARGIN_S, f"it may take {needed:,.0f} s by its TimeoutStopSec="
+
+    def go_on(waited: float) -> bool:
+        patience.notify(name, waited, limit)
+        return patience.stop is None or not patience.stop.is_set() or waited < _GRACE_S
+
+    try:
+        result = control.stop(name, limit, go_on)
+    except BusSilent as error:
+        state = control.unit_state(name)["active"]
+        interrupted = patience.stop is not None and patience.stop.is_set()
+        reason = "interrupted" if interrupted else f"it has not stopped in {limit:,.0f} s ({why})"
+        raise ActionFailed(
+            f"{name} is {state} and was not waited for any longer: {reason}; systemd goes on stopping it, "
+            "exhume fix apply waits again, exhume fix rollback starts it again"
+        ) from error
+    if ran and control.unit_state(name)["active"] == "failed":
+        control.reset_failed(name)
+    return result
+
+
 def service_actions(controls: Controls, files: OwnFiles, patience: Patience | None = None) -> dict[str, Action]:
     """The actions by the names that steps have for them."""
     patience = patience or Patience()
@@ -54,7 +103,7 @@ def service_actions(controls: Controls, files: OwnFiles, patience: Patience | No
     }
 
 
-def stopped_along(control: UnitControl, units: Iterable[str]) -> dict[str, str]:
+def stopped_along(control: SystemdControl, units: Iterable[str]) -> dict[str, str]:
     """The units that run and would be stopped with these, with their state, nearest first."""
     found: dict[str, str] = {}
     pending = list(units)
@@ -72,12 +121,14 @@ def stopped_along(control: UnitControl, units: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class StopUnits:
-    """Stop units in their order: what triggers one goes before it."""
-
+class _UnitAction:
     controls: Controls
     files: OwnFiles
     patience: Patience
+
+
+class StopUnits(_UnitAction):
+    """Stop units in their order: what triggers one goes before it."""
 
     def look(self, step: Step) -> dict[str, Any]:
         control = self.controls.systemd()
@@ -102,20 +153,15 @@ class StopUnits:
                 held.append(name)
             elif now["load"] in ("not-found", "masked"):
                 said.append(f"{name} is {now['load']}, so it was not started again")
-            elif now["active"] not in STAYS_UP:
-                said += _started(control, name, now["active"])
+            elif now["active"] not in STAYS_UP and (news := _start(control, name, now["active"])):
+                said.append(news)
         if held:
             raise Kept(f"{', '.join(held)} can't be started while {drop_in_of(held[0])} is there")
         return "; ".join(said)
 
 
-@dataclass(frozen=True, slots=True)
-class HoldUnits:
+class HoldUnits(_UnitAction):
     """Keep units from being started, by a drop-in for each."""
-
-    controls: Controls
-    files: OwnFiles
-    patience: Patience
 
     def look(self, step: Step) -> dict[str, Any]:
         for name in step.targets:
@@ -141,13 +187,8 @@ class HoldUnits:
         return _take_back(removals, self.controls)
 
 
-@dataclass(frozen=True, slots=True)
-class MaskUnits:
+class MaskUnits(_UnitAction):
     """The same by a link to nowhere, where a name leaves no room for a drop-in."""
-
-    controls: Controls
-    files: OwnFiles
-    patience: Patience
 
     def look(self, step: Step) -> dict[str, Any]:
         for name in step.targets:
@@ -259,7 +300,7 @@ def _texts(step: Step) -> dict[str, str]:
     return {name: named[path] for name, path in wanted.items()}
 
 
-def _started(control: UnitControl, name: str, was: str) -> list[str]:
+def _start(control: SystemdControl, name: str, was: str) -> str:
     """Start what ran before; what there is to say of it. Whether it runs well is not judged."""
     try:
         result = control.start(name)
@@ -267,11 +308,11 @@ def _started(control: UnitControl, name: str, was: str) -> list[str]:
         if was != "deactivating":
             raise
         # The order stands: it takes the place of the one to stop.
-        return [f"{name} is still on its way down; systemd starts it as soon as it is"]
-    return [] if result in _DONE else [f"{name} was started again, and that ended with {result}"]
+        return f"{name} is still on its way down; systemd starts it as soon as it is"
+    return "" if result in _DONE else f"{name} was started again, and that ended with {result}"
 
 
-def _stopped_again(control: UnitControl, units: Iterable[str], patience: Patience) -> str:
+def _stopped_again(control: SystemdControl, units: Iterable[str], patience: Patience) -> str:
     """Stop what was started between its stop and now; from now on nothing can start it."""
     again = [name for name in units if control.unit_state(name)["active"] in RUNS]
     for name in again:
@@ -279,18 +320,18 @@ def _stopped_again(control: UnitControl, units: Iterable[str], patience: Patienc
     return f"{', '.join(again)} had been started again meanwhile, and was stopped" if again else ""
 
 
-def _container(controls: Controls, step: Step) -> tuple[ContainerControl, str]:
+def _container(controls: Controls, step: Step) -> tuple[DockerControl, str]:
     """The engine and the id that a step's one target, MANAGER:ID, names."""
     (target,) = step.targets
     manager, _, container = target.partition(":")
     return controls.engine(Manager(manager)), check_container_id(container)
 
 
-def _is_gone(engine: ContainerControl, container: str) -> bool:
+def _is_gone(engine: DockerControl, container: str) -> bool:
     try:
         engine.fingerprint(container)
-    except ExhumeError as error:
-        if getattr(error, "status", None) == 404:
+    except EngineError as error:
+        if error.status == 404:
             return True
         raise
     return False

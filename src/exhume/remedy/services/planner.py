@@ -4,31 +4,23 @@ made from."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exhume.control.managers import Controls, UnitControl
-from exhume.control.systemd import RUNS, STOPPABLE, check_unit_name, is_unit_name, kind_of
+from exhume.collect.containers.docker import EngineError
+from exhume.control.managers import Controls
+from exhume.control.systemd import RUNS, STOPPABLE, SystemdControl, check_unit_name, is_unit_name, kind_of
 from exhume.control.unit_files import OwnFiles
 from exhume.model.audit import Audit, Judged, Manager, Needed, Service
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import NotIncluded, Step
 from exhume.model.text import listed
-from exhume.remedy.services.actions import (
-    HOLD_UNITS,
-    MASK_UNITS,
-    RESTART_POLICY,
-    STOP_CONTAINER,
-    STOP_UNITS,
-    stopped_along,
+from exhume.remedy.services.actions import CONTAINER_ACTIONS, UNIT_ACTIONS, stopped_along
+from exhume.remedy.services.refusals import (
+    Surroundings,
+    refusal,
+    required_refusal,
+    unit_as_it_stands,
+    unit_refusal_now,
 )
-from exhume.remedy.services.refusals import Surroundings, refusal, required_refusal, unit_as_it_stands
-from exhume.remedy.services.steps import (
-    Selection,
-    UnitCase,
-    container_steps,
-    hold_step,
-    stop_for_good,
-    stop_step,
-    unit_that_keeps,
-)
+from exhume.remedy.services.steps import Selection, UnitCase, container_steps, hold_step, stop_step, unit_that_keeps
 
 # What a shortened id has to have at least.
 _SHORT_ID = 12
@@ -53,77 +45,60 @@ def check_target(target: str, controls: Controls) -> None:
     """Raises ExhumeError where nothing of that name can be meant, or its manager can't be reached."""
     manager = manager_of(target)
     if manager is None:
-        unit_named(target)
+        _unit_named(target)
         controls.systemd()
     elif manager is not Manager.CRI:
         controls.engine(manager)
 
 
-def unit_named(target: str) -> str:
+def _unit_named(target: str) -> str:
     """The unit that a target names; a service where it names no kind. Raises UsageError."""
-    return check_unit_name(target if _has_kind(target) else f"{target}.service")
+    has_kind = is_unit_name(target) or kind_of(target) in STOPPABLE
+    return check_unit_name(target if has_kind else f"{target}.service")
 
 
 def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Selection:
     """The service that a target means, with what is known of it. Raises UsageError where there is none."""
     manager = manager_of(target)
-    if manager is not None:
-        name = target.partition(":")[2]
-        found = _container(name, [each for each in judged if each.service.manager is manager], target)
-        return Selection(found.service, found)
-    name = unit_named(target)
-    state = controls.systemd().unit_state(name)
-    # An alias stands for the unit behind it.
-    name = state.get("id") or name
-    units = (each for each in judged if each.service.manager is Manager.SYSTEMD and each.service.id == name)
-    known = next(units, None)
-    if known is not None:
-        return Selection(known.service, known)
-    return Selection(unit_as_it_stands(name, state))
-
-
-def _container(name: str, judged: Iterable[Judged], target: str) -> Judged:
-    fitting = [
-        each
-        for each in judged
-        if name in (each.service.name, each.service.id) or (len(name) >= _SHORT_ID and each.service.id.startswith(name))
-    ]
+    if manager is None:
+        name = _unit_named(target)
+        state = controls.systemd().unit_state(name)
+        # An alias stands for the unit behind it.
+        name = state.get("id") or name
+        units = (each for each in judged if each.service.manager is Manager.SYSTEMD and each.service.id == name)
+        known = next(units, None)
+        return Selection(unit_as_it_stands(name, state) if known is None else known.service, known)
+    name = target.partition(":")[2]
+    fitting: dict[str, Judged] = {}
+    for each in judged:
+        id_ = each.service.id
+        named = name in (each.service.name, id_) or (len(name) >= _SHORT_ID and id_.startswith(name))
+        if each.service.manager is manager and named:
+            fitting.setdefault(id_, each)
     if not fitting:
         raise UsageError(f"there is no container {target}; exhume audit --all lists them")
-    if len({each.service.id for each in fitting}) > 1:
+    if len(fitting) > 1:
         raise UsageError(f"{target} fits several containers; name one by its id")
-    return fitting[0]
-
-
-def _has_kind(target: str) -> bool:
-    return is_unit_name(target) or target.rpartition(".")[2] in STOPPABLE
-
-
-_NOT_FOUND = 404
+    (found,) = fitting.values()
+    return Selection(found.service, found)
 
 
 def fingerprints(steps: Iterable[Step], controls: Controls) -> dict[str, dict[str, str]]:
     """One for each unit and container that these steps change; none for what is gone. Raises ExhumeError where a
     manager does not answer."""
     found: dict[str, dict[str, str]] = {}
-    for step in steps:
-        for target in step.targets:
-            if target in found:
-                continue
-            if step.action in (STOP_UNITS, HOLD_UNITS, MASK_UNITS):
-                found[target] = controls.systemd().unit_fingerprint(target)
-            elif step.action in (STOP_CONTAINER, RESTART_POLICY):
-                _of_container(target, controls, found)
+    targets = {target: step.action for step in steps for target in step.targets}
+    for target, action in targets.items():
+        if action in UNIT_ACTIONS:
+            found[target] = controls.systemd().unit_fingerprint(target)
+        elif action in CONTAINER_ACTIONS:
+            manager, _, container = target.partition(":")
+            try:
+                found[target] = controls.engine(Manager(manager)).fingerprint(container)
+            except EngineError as error:
+                if error.status != 404:
+                    raise
     return found
-
-
-def _of_container(target: str, controls: Controls, found: dict[str, dict[str, str]]) -> None:
-    manager, _, container = target.partition(":")
-    try:
-        found[target] = controls.engine(Manager(manager)).fingerprint(container)
-    except ExhumeError as error:
-        if getattr(error, "status", None) != _NOT_FOUND:
-            raise
 
 
 # Where units are that were made at run time, and go when they end.
@@ -153,20 +128,15 @@ class Planner:
             except ExhumeError as error:
                 found, why = [], f"{each.service.key} could not be looked at: {error}"
             steps += found
-            if why:
-                refused.append(why)
+            refused += [why] if why else []
         return steps, refused
 
     def _of(self, chosen: Selection) -> tuple[list[Step], str]:
-        service = chosen.service
         agent = chosen.judged.agent if chosen.judged is not None else None
-        if why := refusal(service, self.around, agent):
+        if why := refusal(chosen.service, self.around, agent):
             return [], why
-        if service.manager is not Manager.SYSTEMD:
+        if chosen.service.manager is not Manager.SYSTEMD:
             return container_steps(chosen, self.controls)
-        return self._unit(chosen)
-
-    def _unit(self, chosen: Selection) -> tuple[list[Step], str]:
         control, name = self.controls.systemd(), chosen.service.id
         state = control.unit_state(name)
         if state["load"] in ("not-found", ""):
@@ -205,22 +175,18 @@ class Planner:
         for unit in running:
             if control.unit_state(unit).get("refuses_stop") == "yes":
                 return [], f"{unit} does not let itself be stopped: its unit says RefuseManualStop=yes"
-        if print_.get("fragment", "").startswith(_TRANSIENT):
-            if not running:
-                return [], f"{name} was made at run time and does not run: nothing starts it again"
-            return [stop_for_good(stop_step(case, running))], ""
-        undoing = {unit: self.files.undone_by(control.unit_fingerprint(unit)) for unit in units}
-        held, why = hold_step(case, self.files, {unit: path for unit, path in undoing.items() if path})
-        if held is None:
-            return [], why
-        return [stop_step(case, running), held] if running else [held], ""
+        transient = print_.get("fragment", "").startswith(_TRANSIENT)
+        stops = [stop_step(case, running, for_good=transient)] if running else []
+        if transient:
+            return stops, "" if stops else f"{name} was made at run time and does not run: nothing starts it again"
+        undoing = (self.files.undone_by(control.unit_fingerprint(unit)) for unit in units)
+        held, why = hold_step(case, self.files, filter(None, undoing))
+        return ([], why) if held is None else ([*stops, held], "")
 
-    def _protected(self, control: UnitControl, name: str, command: str | None = None) -> str:
+    def _protected(self, control: SystemdControl, name: str, command: str | None = None) -> str:
         """Why a unit is not stopped, by all that is known of it now."""
-        state = control.unit_state(name)
-        service = unit_as_it_stands(name, state, command)
-        return refusal(service, self.around, None, state.get("names", "").split(), state.get("listens", ""))
+        return unit_refusal_now(name, control.unit_state(name), self.around, command)
 
 
-def _running(control: UnitControl, units: Sequence[str]) -> tuple[str, ...]:
+def _running(control: SystemdControl, units: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in units if control.unit_state(name)["active"] in RUNS)

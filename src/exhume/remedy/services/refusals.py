@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 
 from exhume.control.containers import is_container_id
@@ -16,15 +17,8 @@ from exhume.control.systemd import STOPPABLE, is_unit_name, kind_of
 from exhume.model.audit import Agent, Manager, Service
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
-from exhume.procfs.host import Host
-from exhume.remedy.services.actions import (
-    HOLD_UNITS,
-    MASK_UNITS,
-    RESTART_POLICY,
-    STOP_CONTAINER,
-    STOP_UNITS,
-    stopped_along,
-)
+from exhume.procfs.host import Host, subdirectories
+from exhume.remedy.services.actions import CONTAINER_ACTIONS, UNIT_ACTIONS, stopped_along
 from exhume.remedy.services.node import Node
 
 _SHIM = "containerd-shim"
@@ -65,15 +59,18 @@ def look_around(host: Host) -> Surroundings:
     way_in, shims, doors = set(), set(), set()
     programs: set[tuple[str, str]] = set()
     inside: set[tuple[str, str]] = set()
-    for process in _processes(proc):
+    for process in (proc / name for name in subdirectories(proc) if name.isdigit()):
         cgroups = _cgroups(process, above)
-        if _comm(process).startswith(_SHIM):
+        comm = next(iter(_lines(process / "comm")), "")
+        if comm.startswith(_SHIM):
             shims |= cgroups
         held = _held(process, listening | usual) if listening or usual else set()
         way_in |= cgroups if held & listening else set()
         doors |= cgroups if held & usual else set()
         where = programs if _link(process / "ns/pid") == space else inside
-        where |= {(cgroup, program) for cgroup in cgroups for program in _running_programs(process)}
+        # What it runs, by its file and by what it calls itself: a script has only the latter.
+        names = {_link(process / "exe").removesuffix(_GONE).rpartition("/")[2], comm} - {""}
+        where |= set(product(cgroups, names))
     our_cgroups = set().union(*(_cgroups(proc / str(pid), above) for pid in ours if pid != 1))
     return Surroundings(
         frozenset(ours) - {1},
@@ -142,22 +139,6 @@ def _held(process: Path, sockets: set[str]) -> set[str]:
         return {target for each in (process / "fd").iterdir() if (target := _link(each)) in sockets}
     except OSError:
         return set()
-
-
-def _processes(proc: Path) -> list[Path]:
-    try:
-        return [path for path in proc.iterdir() if path.name.isdigit()]
-    except OSError:
-        return []
-
-
-def _comm(process: Path) -> str:
-    return next(iter(_lines(process / "comm")), "")
-
-
-def _running_programs(process: Path) -> set[str]:
-    """What a process runs, by its file and by what it calls itself: a script has only the latter."""
-    return {_link(process / "exe").removesuffix(_GONE).rpartition("/")[2], _comm(process)} - {""}
 
 
 def _above(proc: Path) -> str:
@@ -270,6 +251,12 @@ def unit_as_it_stands(name: str, state: Mapping[str, str], command: str | None =
     )
 
 
+def unit_refusal_now(name: str, state: Mapping[str, str], around: Surroundings, command: str | None = None) -> str:
+    """Why a unit is not stopped, by all that is known of it now."""
+    service = unit_as_it_stands(name, state, command)
+    return refusal(service, around, None, state.get("names", "").split(), state.get("listens", ""))
+
+
 def unit_refusal(name: str) -> str:
     """The same by the name of a unit alone."""
     if kind_of(name) not in STOPPABLE:
@@ -364,19 +351,15 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
     around = look_around(node.root.host)
     said: list[str] = []
     for step in steps:
-        if step.action in (STOP_CONTAINER, RESTART_POLICY):
-            said += [why for target in step.targets if (why := _container_refusal(target, around, node))]
-        if step.action not in (STOP_UNITS, HOLD_UNITS, MASK_UNITS):
-            continue
-        control = node.controls.systemd()
-        for name in step.targets:
-            state = control.unit_state(name)
-            service = unit_as_it_stands(name, state)
-            names, listens = state.get("names", "").split(), state.get("listens", "")
-            said += [why] if (why := refusal(service, around, None, names, listens)) else []
-        along = {name: how for name, how in stopped_along(control, step.targets).items() if name not in step.dependents}
-        said += [why] if (why := required_refusal(step.targets[-1], along, forced=forced)) else []
-    return list(dict.fromkeys(said))
+        if step.action in CONTAINER_ACTIONS:
+            said += [_container_refusal(target, around, node) for target in step.targets]
+        elif step.action in UNIT_ACTIONS:
+            control = node.controls.systemd()
+            said += [unit_refusal_now(name, control.unit_state(name), around) for name in step.targets]
+            along = stopped_along(control, step.targets)
+            unplanned = {name: how for name, how in along.items() if name not in step.dependents}
+            said.append(required_refusal(step.targets[-1], unplanned, forced=forced))
+    return list(dict.fromkeys(filter(None, said)))
 
 
 def _container_refusal(target: str, around: Surroundings, node: Node) -> str:

@@ -2,8 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from exhume.collect.containers.owner import COMPOSE_PROJECT
 from exhume.control.containers import check_container_id
@@ -41,31 +42,6 @@ _BY_CAUSE = {
 }
 
 
-def effects_of(service: Service, judged: Judged | None = None, cause: str = "") -> tuple[Effect, ...]:
-    """What should change when it is stopped."""
-    found = [Effect(measure, "fall") for measure in _BY_CAUSE.get(cause, ())]
-    costs = service.costs
-    if costs is not None and costs.cgroups_leaked:
-        found.append(Effect(Measure.ZOMBIE_GROWTH, "fall"))
-    named = {effect.measure for effect in found}
-    watched = [Effect(measure, "stay") for measure in _WATCHED if measure not in named]
-    return (*_restarts(service, judged), *dict.fromkeys(found), *watched)
-
-
-def _restarts(service: Service, judged: Judged | None) -> tuple[Effect, ...]:
-    loops = judged is not None and any(trait in (Trait.CRASH_LOOP, Trait.FLAPPING) for trait in judged.traits)
-    rate = service.history.restarts_per_hour if service.history is not None else None
-    again = loops or service.restarts or rate or _is_driven(service)
-    return (Effect(Measure.RESTARTS, "stop", service.key),) if again else ()
-
-
-def _is_driven(service: Service) -> bool:
-    """Whether a timer, a path or another unit starts it again and again; systemd does not count that as restarts."""
-    history, wants = service.history, service.wants
-    again = history is not None and history.starts > _FEW_STARTS and history.failures > _FEW_STARTS
-    return again and bool(wants.triggered_by or wants.restarted_by)
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A service that is to be stopped, with what the audit says of it (None: nothing), and the cause that led to it."""
@@ -75,32 +51,54 @@ class Selection:
     cause: str = ""
 
     @property
+    def needed(self) -> Needed:
+        return self.judged.need.needed if self.judged is not None else Needed.UNKNOWN
+
+    @property
     def why(self) -> str:
         """Why it is to be stopped."""
         said = list(self.judged.explained) if self.judged is not None else []
-        if self.judged is not None and self.judged.need.needed is Needed.NO:
+        if self.judged is not None and self.needed is Needed.NO:
             said.append(self.judged.need.why)
         return "; ".join(said) or f"it was requested; {self.service.key} is {self.service.state or 'in no known state'}"
 
     @property
     def risk(self) -> Risk:
-        if self.judged is not None and self.judged.need.needed is Needed.YES:
+        if self.needed is Needed.YES:
             return Risk.HIGH
         return Risk.LOW if self.judged is not None and self.judged.surely_useless else Risk.MEDIUM
 
     @property
     def harm(self) -> str:
-        if self.judged is None or self.judged.need.needed is Needed.UNKNOWN:
+        if self.judged is None or self.needed is Needed.UNKNOWN:
             return "what it does is no longer done; whether anything here needs that is not known"
-        needed = self.judged.need.needed is Needed.YES
-        return f"{'it is needed' if needed else 'none that is known'}: {self.judged.need.why}"
+        return f"{'it is needed' if self.needed is Needed.YES else 'none that is known'}: {self.judged.need.why}"
 
     @property
     def effects(self) -> tuple[Effect, ...]:
         """What should change when it is stopped."""
-        return effects_of(self.service, self.judged, self.cause)
+        service, history = self.service, self.service.history
+        falls = [Effect(measure, "fall") for measure in _BY_CAUSE.get(self.cause, ())]
+        if service.costs is not None and service.costs.cgroups_leaked:
+            falls.append(Effect(Measure.ZOMBIE_GROWTH, "fall"))
+        named = {effect.measure for effect in falls}
+        watched = [Effect(measure, "stay") for measure in _WATCHED if measure not in named]
+        loops = self.judged is not None and not {Trait.CRASH_LOOP, Trait.FLAPPING}.isdisjoint(self.judged.traits)
+        again = loops or service.restarts or (history is not None and history.restarts_per_hour)
+        if not again and history is not None:
+            # A timer, a path or another unit starts it again and again; systemd does not count that as restarts.
+            driven = bool(service.wants.triggered_by or service.wants.restarted_by)
+            again = driven and min(history.starts, history.failures) > _FEW_STARTS
+        stops = [Effect(Measure.RESTARTS, "stop", service.key)] if again else []
+        return (*stops, *dict.fromkeys(falls), *watched)
+
+    def step(self, verb: str, **fields: Any) -> Step:
+        """A step for it, with what all of them have in common."""
+        usual = {"why": self.why, "risk": self.risk, "harm": self.harm, "effects": self.effects}
+        return Step(id=f"{verb}:{self.service.key}", **{**usual, **fields})
 
 
+_RELOAD = "systemctl daemon-reload"
 _MARK = re.compile(r"# Made by exhume fix, (\S+), at ")
 
 
@@ -118,10 +116,6 @@ class UnitCase:
     unread: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
-        return self.chosen.service.id
-
-    @property
     def news(self) -> str:
         """What a reload brings besides exhume's file; empty where all was read."""
         if not self.unread:
@@ -131,78 +125,64 @@ class UnitCase:
             "started again later is the new one"
         )
 
+    def step(self, verb: str, action: str, units: tuple[str, ...], **fields: Any) -> Step:
+        """A step for some of its units."""
+        return self.chosen.step(verb, action=action, targets=units, dependents=self.along, **fields)
 
-def stop_step(case: UnitCase, running: tuple[str, ...]) -> Step:
-    """Stop what runs of it, gracefully."""
-    names = " ".join(map(shlex.quote, running))
-    again = " ".join(map(shlex.quote, (*running, *case.along)))
-    return Step(
-        id=f"stop:{case.name}",
-        title=f"stop {listed(running)}" + (f", and with it {listed(case.along)}" if case.along else ""),
-        why=case.chosen.why,
-        action=STOP_UNITS,
-        targets=running,
-        commands=(f"systemctl stop -- {names}",),
+
+def stop_step(case: UnitCase, running: tuple[str, ...], *, for_good: bool) -> Step:
+    """Stop what runs of it, gracefully. A unit that was made at run time goes when it is stopped, `for_good`."""
+    along = f", and with it {listed(case.along)}" if case.along else ""
+    return case.step(
+        "stop",
+        STOP_UNITS,
+        running,
+        title=f"stop {listed(running)}{along}",
+        commands=(f"systemctl stop -- {shlex.join(running)}",),
         risk=Risk.HIGH if case.along else case.chosen.risk,
-        harm=case.chosen.harm,
-        undo="it is started again",
-        undo_commands=(f"systemctl start -- {again}",),
-        dependents=case.along,
-        effects=case.chosen.effects,
+        reversible=not for_good,
+        undo="it was created at run time and is gone when it ends; its creator has to create it again"
+        if for_good
+        else "it is started again",
+        undo_commands=() if for_good else (f"systemctl start -- {shlex.join((*running, *case.along))}",),
     )
 
 
-def stop_for_good(step: Step) -> Step:
-    """The same for a unit that was made at run time: it goes when it is stopped, and its maker has to
-    create it again."""
-    undo = "it was created at run time and is gone when it ends; its creator has to create it again"
-    return replace(step, reversible=False, undo=undo, undo_commands=())
-
-
-def hold_step(case: UnitCase, files: OwnFiles, undone_by: Mapping[str, str]) -> tuple[Step | None, str]:
+def hold_step(case: UnitCase, files: OwnFiles, undone_by: Iterable[str]) -> tuple[Step | None, str]:
     """Keep it from being started; or why that can't be. `undone_by` are files that would make our drop-in useless."""
-    for path in undone_by.values():
+    for path in undone_by:
         return _mask_step(case, files, f"{path} takes all conditions away, so a drop-in would not hold it")
     if not all(map(has_room_for_drop_in, case.units)):
         return _mask_step(case, files, "its name is too long for a drop-in")
     for unit in case.units:
         if why := files.drop_in_obstacle(unit):
-            holder = _MARK.match(files.drop_in_now(unit))
-            if holder:
-                return (
-                    None,
-                    f"{unit} is held back already by fix {holder[1]}; exhume fix rollback {holder[1]} undoes it",
-                )
+            if holder := _MARK.match(files.drop_in_now(unit)):
+                undo = f"exhume fix rollback {holder[1]} undoes it"
+                return None, f"{unit} is held back already by fix {holder[1]}; {undo}"
             return None, f"{unit} can't be held back: {why}"
     texts = tuple((drop_in_of(unit), drop_in_text(unit, case.fix, case.when)) for unit in case.units)
     typed: list[str] = []
     for unit, (path, text) in zip(case.units, texts, strict=True):
-        lines = " ".join(shlex.quote(line) for line in text.splitlines() if not line.startswith("#"))
+        lines = shlex.join(line for line in text.splitlines() if not line.startswith("#"))
         typed.append(f"mkdir -p -- {shlex.quote(directory_of(unit))}")
         typed.append(f"printf '%s\\n' {lines} > {shlex.quote(path)}")
-    quoted_files = " ".join(shlex.quote(path) for path, _ in texts)
-    step = Step(
-        id=f"hold-back:{case.name}",
+    wanting = "units that want it start"
+    if case.wanting:
+        verb = "wants it, and starts" if len(case.wanting) == 1 else "want it, and start"
+        wanting = f"{listed(case.wanting)} {verb}"
+    step = case.step(
+        "hold-back",
+        HOLD_UNITS,
+        case.units,
         title=f"keep {listed(case.units)} from being started, also at boot, by a drop-in of exhume's own",
         why="what is only stopped is started again at the next boot, or by what asks for it",
-        action=HOLD_UNITS,
-        targets=case.units,
-        commands=(*typed, "systemctl daemon-reload"),
-        risk=case.chosen.risk,
-        harm=f"{_wanting(case)} without it{case.news}",
+        commands=(*typed, _RELOAD),
+        harm=f"{wanting} without it{case.news}",
         undo="the files are removed again",
-        undo_commands=(f"rm -- {quoted_files}", "systemctl daemon-reload"),
-        dependents=case.along,
+        undo_commands=(f"rm -- {shlex.join(path for path, _ in texts)}", _RELOAD),
         files=texts,
-        effects=case.chosen.effects,
     )
     return step, ""
-
-
-def _wanting(case: UnitCase) -> str:
-    if not case.wanting:
-        return "units that want it start"
-    return f"{listed(case.wanting)} {'wants it, and starts' if len(case.wanting) == 1 else 'want it, and start'}"
 
 
 def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | None, str]:
@@ -211,28 +191,23 @@ def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | Non
         if why := files.mask_obstacle(unit):
             return None, f"{unit} can't be held back: {reason}, and {why}, so no mask fits"
     links = tuple(mask_of(unit) for unit in case.units)
-    step = Step(
-        id=f"mask:{case.name}",
+    step = case.step(
+        "mask",
+        MASK_UNITS,
+        case.units,
         title=f"mask {listed(case.units)}, also for the next boot",
         why=f"what is only stopped is started again; {reason}",
-        action=MASK_UNITS,
-        targets=case.units,
-        commands=(*(f"ln -s -- {NOWHERE} {shlex.quote(link)}" for link in links), "systemctl daemon-reload"),
-        risk=case.chosen.risk,
+        commands=(*(f"ln -s -- {NOWHERE} {shlex.quote(link)}" for link in links), _RELOAD),
         harm=f"units that require it can't be started{case.news}",
         undo="the links are removed again",
-        undo_commands=(f"rm -- {' '.join(map(shlex.quote, links))}", "systemctl daemon-reload"),
-        dependents=case.along,
+        undo_commands=(f"rm -- {shlex.join(links)}", _RELOAD),
         files=tuple((link, f"a link to {NOWHERE}") for link in links),
-        effects=case.chosen.effects,
     )
     return step, ""
 
 
 # Prefix of an owner that is a unit of systemd.
 _BY_UNIT = "unit "
-# One that looks only when it is called.
-_BY_COMPOSE = COMPOSE_PROJECT
 # Orchestrators that make a new container in the place of one that is stopped.
 _BY_SWARM, _BY_ECS = "swarm service ", "ECS task "
 
@@ -244,57 +219,49 @@ def container_steps(chosen: Selection, controls: Controls) -> tuple[list[Step], 
         return [_by_a_person(chosen)], ""
     if unit := unit_that_keeps(service):
         owner = service.owner.removeprefix(_BY_UNIT)
-        return (
-            [],
-            f"{service.key} is started by {owner}, which would start it again; exhume fix plan {shlex.quote(unit)}",
-        )
+        plan = f"exhume fix plan {shlex.quote(unit)}"
+        return [], f"{service.key} is started by {owner}, which would start it again; {plan}"
     if service.owner.startswith((_BY_SWARM, _BY_ECS)):
         return [_by_its_orchestrator(chosen)], ""
     engine, container = controls.engine(service.manager), check_container_id(service.id)
-    program, target = service.manager.value, f"{service.manager.value}:{service.id}"
+    program, target = service.manager.value, (f"{service.manager.value}:{service.id}",)
     if engine.goes_when_stopped(container):
-        return (
-            [],
-            f"{service.key} was started with --rm: stopped, it is removed with all that it wrote, and nothing brings "
-            f"it back; {program} stop {container} does that",
-        )
+        lost = "stopped, it is removed with all that it wrote, and nothing brings it back"
+        return [], f"{service.key} was started with --rm: {lost}; {program} stop {container} does that"
     policy, runs = engine.restart_policy(container), engine.runs(container)
-    paused, harm = runs and engine.is_paused(container), chosen.harm + _compose_note(service)
+    harm = chosen.harm
+    if service.owner.startswith(COMPOSE_PROJECT):
+        harm += (
+            f"; {service.owner} made it: the next docker compose up starts it again, with the restart policy that it "
+            f"has there, unless its service is taken out{f' in {service.fragment}' if service.fragment else ''}"
+        )
     steps = []
     if runs:
+        paused = engine.is_paused(container)
         steps.append(
-            Step(
-                id=f"stop:{service.key}",
+            chosen.step(
+                "stop",
                 title=f"stop container {service.name}",
-                why=chosen.why,
                 action=STOP_CONTAINER,
-                targets=(target,),
+                targets=target,
                 commands=(f"{program} stop -t 30 {container}",),
-                risk=chosen.risk,
                 harm=harm + ("; it is paused: what it has in memory is lost" if paused else ""),
                 undo="it is started, and paused, again" if paused else "it is started again",
-                undo_commands=(
-                    f"{program} start {container}",
-                    *([f"{program} pause {container}"] if paused else []),
-                ),
-                effects=chosen.effects,
+                undo_commands=tuple(f"{program} {verb} {container}" for verb in ("start", "pause")[: 1 + paused]),
             )
         )
     if policy.name != "no":
-        restart = f"{policy.name}:{policy.max_retries}" if policy.max_retries else policy.name
         steps.append(
-            Step(
-                id=f"restart-policy:{service.key}",
-                title=f"keep container {service.name} from being started again: restart policy {restart} -> no",
+            chosen.step(
+                "restart-policy",
+                title=f"keep container {service.name} from being started again: restart policy {policy} -> no",
                 why="what is only stopped comes back when the runtime, or the node, starts again",
                 action=RESTART_POLICY,
-                targets=(target,),
+                targets=target,
                 commands=(f"{program} update --restart=no {container}",),
-                risk=chosen.risk,
                 harm=harm,
                 undo="the policy is put back",
-                undo_commands=(f"{program} update --restart={restart} {container}",),
-                effects=chosen.effects,
+                undo_commands=(f"{program} update --restart={policy} {container}",),
             )
         )
     return steps, "" if steps else f"{service.key} does not run, and nothing starts it again"
@@ -304,17 +271,6 @@ def unit_that_keeps(service: Service) -> str | None:
     """The unit that starts a container; None where none is known to."""
     # What may come behind the name is how the unit does it.
     return service.owner.removeprefix(_BY_UNIT).partition(" (")[0] if service.owner.startswith(_BY_UNIT) else None
-
-
-def _compose_note(service: Service) -> str:
-    """What brings it back all the same: the next `docker compose up`."""
-    if not service.owner.startswith(_BY_COMPOSE):
-        return ""
-    where = f" in {service.fragment}" if service.fragment else ""
-    return (
-        f"; {service.owner} made it: the next docker compose up starts it again, with the restart policy that it has "
-        f"there, unless its service is taken out{where}"
-    )
 
 
 def _by_its_orchestrator(chosen: Selection) -> Step:
@@ -329,17 +285,9 @@ def _by_its_orchestrator(chosen: Selection) -> Step:
         where = f" --cluster {shlex.quote(cluster)}" if cluster else ""
         commands = (f"aws ecs describe-tasks{where} --tasks {shlex.quote(task)}",)
         undo = "set the service's desired count back"
-    return Step(
-        id=f"owner:{service.key}",
-        title=f"change what orders container {service.name}: {service.owner}",
-        why=f"{chosen.why}; stopped here, it is ordered again",
-        targets=(service.key,),
-        commands=commands,
-        risk=chosen.risk,
-        harm=chosen.harm,
-        undo=undo,
-        effects=chosen.effects,
-    )
+    title = f"change what orders container {service.name}: {service.owner}"
+    why = f"{chosen.why}; stopped here, it is ordered again"
+    return chosen.step("owner", title=title, why=why, targets=(service.key,), commands=commands, undo=undo)
 
 
 def _by_a_person(chosen: Selection) -> Step:
@@ -348,29 +296,18 @@ def _by_a_person(chosen: Selection) -> Step:
     namespace, slash, pod = (service.pod or "").partition("/")
     namespace, pod = (namespace, pod) if slash else ("", namespace)
     where = f" -n {shlex.quote(namespace)}" if namespace else ""
-    commands = [f"crictl inspect {shlex.quote(service.id)}"]
     if service.fragment:
-        title = f"take the static pod's manifest away: {service.fragment}"
-        commands = [f"mv -- {shlex.quote(service.fragment)} /root/"]
-        undo = "put the manifest back"
+        title, undo = f"take the static pod's manifest away: {service.fragment}", "put the manifest back"
+        commands: tuple[str, ...] = (f"mv -- {shlex.quote(service.fragment)} /root/",)
     elif pod:
         title = f"change what owns pod {service.pod}" + (f" ({service.owner})" if service.owner else "")
-        commands = [
+        commands = (
             f"kubectl{where} get pod {shlex.quote(pod)} -o jsonpath='{{.metadata.ownerReferences}}'",
             f"kubectl{where} describe pod {shlex.quote(pod)}",
-        ]
+        )
         undo = "change it back"
     else:
         title, undo = f"stop container {service.name} where it was ordered", "order it again"
-        commands.append(f"crictl stop {shlex.quote(service.id)}")
-    return Step(
-        id=f"owner:{service.key}",
-        title=title,
-        why=f"{chosen.why} CRI has no restart policy: the owner of the container orders it again",
-        targets=(service.key,),
-        commands=tuple(commands),
-        risk=chosen.risk,
-        harm=chosen.harm,
-        undo=undo,
-        effects=chosen.effects,
-    )
+        commands = tuple(f"crictl {verb} {shlex.quote(service.id)}" for verb in ("inspect", "stop"))
+    why = f"{chosen.why} CRI has no restart policy: the owner of the container orders it again"
+    return chosen.step("owner", title=title, why=why, targets=(service.key,), commands=commands, undo=undo)

@@ -47,9 +47,8 @@ def confirmed(question: str, stop: "Stop") -> bool:
 
 def actions_of(node: "Node", journal: "NodeJournal", stop: "Stop", options: ActionOptions) -> "Mapping[str, Action]":
     """The actions that steps of a fix may name."""
-    from exhume.control.systemd import Patience
     from exhume.present.fix_view import format_cost, outcome_line
-    from exhume.remedy.services.actions import service_actions
+    from exhume.remedy.services.actions import Patience, service_actions
     from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, Observer
 
     def accept(step: "Step") -> bool:
