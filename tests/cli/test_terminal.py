@@ -55,6 +55,13 @@ def test_what_is_quick_says_nothing(monkeypatch):
     assert terminal.getvalue() == ""
 
 
+def test_the_stage_of_long_work_is_on_the_same_line():
+    with on(Terminal()) as terminal, messages.activity("planning") as set_stage:
+        set_stage("reading systemd", 0.1)
+        until(lambda: "planning: reading systemd, 10% … 0 s" in terminal.getvalue())
+    assert "\n" not in terminal.getvalue()
+
+
 def test_an_error_while_waiting_comes_through():
     with on(Terminal()), pytest.raises(KeyError), messages.activity("reading"):
         raise KeyError("lost")

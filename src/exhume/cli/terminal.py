@@ -4,7 +4,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -32,26 +32,31 @@ def dir_args(directory: Path) -> str:
 
 
 @contextmanager
-def activity(doing: str) -> Iterator[None]:
-    """On a terminal, show what is being done once it takes over a second."""
+def activity(doing: str) -> Iterator[Callable[[str, float], None]]:
+    """On a terminal, show what is being done once it takes over a second. Yields what sets its stage and share."""
+    stages = [""]
+
+    def set_stage(stage: str, share: float) -> None:
+        stages[0] = f": {stage}, {share:.0%}"
+
     if not sys.stderr.isatty():
-        yield
+        yield set_stage
         return
     done = threading.Event()
-    thread = threading.Thread(target=_show_elapsed, args=(doing, done), daemon=True)
+    thread = threading.Thread(target=_show_elapsed, args=(doing, stages, done), daemon=True)
     thread.start()
     try:
-        yield
+        yield set_stage
     finally:
         done.set()
         thread.join()
 
 
-def _show_elapsed(doing: str, done: threading.Event) -> None:
+def _show_elapsed(doing: str, stages: list[str], done: threading.Event) -> None:
     began, shown = time.monotonic(), False
     while not done.wait(0.25 if shown else DELAY_S):
         shown = True
-        _rewrite(f"{doing} … {time.monotonic() - began:.0f} s")
+        _rewrite(f"{doing}{stages[0]} … {time.monotonic() - began:.0f} s")
     if shown:
         _rewrite("")
 

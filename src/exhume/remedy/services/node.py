@@ -16,6 +16,8 @@ from exhume.model.audit import Manager
 from exhume.model.clock import read_boot_id
 from exhume.model.errors import ExhumeError
 
+MACHINE_ID = "/etc/machine-id"
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -44,18 +46,18 @@ def open_node(path: Path) -> Iterator[Node]:
             silent[Manager.SYSTEMD] = f"systemd can't be reached: {error}"
         sockets = {Manager.DOCKER: root.docker, Manager.PODMAN: root.podman}
         engines = {manager: DockerControl(socket) for manager, socket in sockets.items() if socket is not None}
-        host_name = platform.node() if root.is_here else _line(root, "/etc/hostname") or platform.node()
+        host_name = platform.node() if root.is_here else read_line(root, "/etc/hostname") or platform.node()
         yield Node(
             root,
             Controls(units, engines, silent),
             OwnFiles(root.file),
             host_name,
-            _line(root, "/etc/machine-id"),
+            read_line(root, MACHINE_ID),
             read_boot_id(root.host.proc),
         )
 
 
-def _line(root: NodeRoot, name: str) -> str:
+def read_line(root: NodeRoot, name: str) -> str:
     """The one line that a file of the node holds; nothing where it can't be read."""
     try:
         return root.file(name).read_text(errors="replace").strip()

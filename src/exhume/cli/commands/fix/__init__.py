@@ -3,25 +3,194 @@
 import importlib
 import os
 from argparse import ArgumentParser, Namespace
-from types import ModuleType
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from exhume.cli.args import Parser
-from exhume.model.errors import ExhumeError
+from exhume.cli.args import Parser, add_json, add_setting
+from exhume.model.clock import NANOS
+from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.settings import DIR, UTC
+from exhume.model.times import parse_duration
 
-# Every action and what it does. The module of that name has `add_options(parser)` and `run(options) -> exit code`.
+WORK_DIR = Path("/var/lib/exhume-fix")
+
+PLAN = """Show the steps that remove a finding or stop a service: what each does exactly, its risk, how it is undone,
+what may depend on it, and what it should change. Nothing is changed; the plan is kept, and `exhume fix apply` takes it.
+
+TARGET is a unit, a container (docker:NAME, podman:NAME, cri:NAME), the cause of a finding in the recording, or zombies.
+Without one it is every service that is in trouble and that nothing on this node needs. Services whose only evidence is
+that they never worked are listed but not included; name them to include them.
+"""
+APPLY = """Take the steps of a plan, one after the other. Each is journalled, with what was there before, before it is
+taken, so that `exhume fix rollback` can undo it, also after a crash or a reboot.
+
+Without a TARGET it continues a fix that was interrupted, or else takes the last plan, if the node is still in the state
+that the plan was made from. With one it plans again, as `exhume fix plan` does.
+"""
+VERIFY = """Compare the measures that a fix should change with the time before it: improved, unchanged, worse, or not
+proven, each with the figures and the reason.
+
+Without an ID it is the newest fix that was applied. Time since the fix that a recording covers need not be waited for.
+"""
+ROLLBACK = """Undo what a fix changed, the last step first: its files are removed, policies restored, and what ran
+before is started again. It can be repeated, and works after a crash in the middle of a fix and after a reboot.
+
+Without an ID it is the newest fix that is not rolled back yet.
+"""
+LIST = "List the fixes of a work directory, the newest first, and their states."
+
+
+def _seconds(text: str) -> float:
+    return parse_duration(text) / NANOS
+
+
+def _positive_seconds(text: str) -> float:
+    if (value := _seconds(text)) <= 0:
+        raise UsageError("--max-time must be greater than 0, for example 60s")
+    return value
+
+
+def _add_work_dir(parser: ArgumentParser) -> None:
+    add_json(parser)
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        metavar="DIR",
+        default=WORK_DIR,
+        help=f"Directory on a disk for plans, fixes and a temporary swapfile [default: {WORK_DIR}].",
+    )
+
+
+def _add_root(parser: ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--root",
+        type=Path,
+        metavar="DIR",
+        help=f"The node's root directory; in a container, where the host's is mounted [default: {default}].",
+    )
+
+
+def _add_plan(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "target",
+        nargs="?",
+        metavar="TARGET",
+        help="A unit, docker:NAME, podman:NAME, cri:NAME, the cause of a finding, or zombies.",
+    )
+    _add_root(parser, "/")
+    add_setting(parser, DIR, "-d")
+    parser.add_argument("--at", metavar="TIME", help="For the cause of a finding: the incident nearest to this moment.")
+    parser.add_argument(
+        "--force-required", action="store_true", help="Also stop what others require, and them with it."
+    )
+    parser.add_argument("--no-zombies", action="store_true", help="Don't free zombies once services are stopped.")
+    zombies = parser.add_argument_group("for the target zombies")
+    zombies.add_argument(
+        "--only", action="append", metavar="STEP", default=[], help="Take only the step of this name; may be repeated."
+    )
+    zombies.add_argument(
+        "--below", type=Path, metavar="CGROUP", help="Look only below this cgroup (its directory, or path in the tree)."
+    )
+    zombies.add_argument(
+        "--search",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        default=[],
+        help="Directory to search first for files that pin zombies; may be repeated.",
+    )
+    _add_work_dir(parser)
+
+
+def _add_apply(parser: ArgumentParser) -> None:
+    _add_plan(parser)
+    parser.add_argument("--yes", action="store_true", help="Don't ask; needed without a terminal.")
+    parser.add_argument(
+        "--accept-cost", action="store_true", help="Also take steps that may keep a core busy for seconds."
+    )
+    durations: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
+        ("--max-time", _positive_seconds, 60.0, "Time that each step against zombies may take [default: 60s]."),
+        (
+            "--stop-wait",
+            _seconds,
+            600.0,
+            "How long to wait for a unit to stop whose own TimeoutStopSec= is infinity [default: 10m].",
+        ),
+        (
+            "--baseline",
+            _seconds,
+            15.0,
+            "How long the measures are sampled before anything is changed, where no recording has them; 0s: not at "
+            "all [default: 15s].",
+        ),
+    )
+    for flag, read, default, text in durations:
+        parser.add_argument(flag, type=read, metavar="DURATION", default=default, help=text)
+
+
+def _add_verify(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", metavar="ID", help="The fix, as exhume fix list names it.")
+    parser.add_argument(
+        "--for",
+        dest="length",
+        type=_seconds,
+        metavar="DURATION",
+        default=600.0,
+        help="How long to look at the time since the fix [default: 10m].",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="Also write a self-contained page.")
+    _add_root(parser, "as when it was applied")
+    add_setting(parser, DIR, "-d")
+    _add_work_dir(parser)
+    add_setting(parser, UTC)
+
+
+def _add_rollback(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", metavar="ID", help="The fix, as exhume fix list names it.")
+    _add_root(parser, "as when it was applied")
+    _add_work_dir(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action as `exhume fix --help` shows it. The module of its name has `run(options) -> exit code`; it is imported
+    only when it runs."""
+
+    summary: str
+    about: str
+    add_options: Callable[[ArgumentParser], None]
+    examples: tuple[str, ...]
+
+
 ACTIONS = {
-    "plan": "Show the steps, with files, commands, risks and effects.",
-    "apply": "Take the steps; each is journalled before it is taken.",
-    "verify": "Compare the measures that a fix should change with the time before it.",
-    "rollback": "Undo what a fix changed, also after a crash or a reboot.",
-    "list": "List the fixes and their states.",
-}
-EXAMPLES = {
-    "plan": ("exhume fix plan", "exhume fix plan ecs.service", "exhume fix plan zombies --below /docker"),
-    "apply": ("exhume fix apply", "exhume fix apply ecs.service --yes", "exhume fix apply zombies --accept-cost"),
-    "verify": ("exhume fix verify", "exhume fix verify --for 30m --html proof.html"),
-    "rollback": ("exhume fix rollback", "exhume fix rollback 20260528-202700-0001"),
-    "list": ("exhume fix list", "exhume fix list --json"),
+    "plan": Action(
+        "Show the steps, with files, commands, risks and effects.",
+        PLAN,
+        _add_plan,
+        ("exhume fix plan", "exhume fix plan ecs.service", "exhume fix plan zombies --below /docker"),
+    ),
+    "apply": Action(
+        "Take the steps; each is journalled before it is taken.",
+        APPLY,
+        _add_apply,
+        ("exhume fix apply", "exhume fix apply ecs.service --yes", "exhume fix apply zombies --accept-cost"),
+    ),
+    "verify": Action(
+        "Compare the measures that a fix should change with the time before it.",
+        VERIFY,
+        _add_verify,
+        ("exhume fix verify", "exhume fix verify --for 30m --html proof.html"),
+    ),
+    "rollback": Action(
+        "Undo what a fix changed, also after a crash or a reboot.",
+        ROLLBACK,
+        _add_rollback,
+        ("exhume fix rollback", "exhume fix rollback 20260528-202700-0001"),
+    ),
+    "list": Action(
+        "List the fixes and their states.", LIST, _add_work_dir, ("exhume fix list", "exhume fix list --json")
+    ),
 }
 
 
@@ -29,10 +198,10 @@ def add_options(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(
         title="actions", dest="action", metavar="ACTION", required=True, parser_class=Parser
     )
-    for action, summary in ACTIONS.items():
-        loaded = _loaded(action)
-        added = actions.add_parser(action, help=summary, description=loaded.__doc__, examples=EXAMPLES[action])
-        loaded.add_options(added)
+    for name, action in ACTIONS.items():
+        action.add_options(
+            actions.add_parser(name, help=action.summary, description=action.about, examples=action.examples)
+        )
 
 
 def run(options: Namespace) -> int:
@@ -40,9 +209,6 @@ def run(options: Namespace) -> int:
         raise ExhumeError(
             "exhume fix needs root: it reads which cgroup pages belong to, and changes services; run it with sudo"
         )
-    code: int = _loaded(options.action).run(options)
+    options.work_dir = options.work_dir.absolute()
+    code: int = importlib.import_module(f"exhume.cli.commands.fix.{options.action}").run(options)
     return code
-
-
-def _loaded(action: str) -> ModuleType:
-    return importlib.import_module(f"exhume.cli.commands.fix.{action}")

@@ -1,136 +1,95 @@
-"""Take the steps of a plan, one after the other. Each is journalled, with what was there before, before it is taken, so
-that `exhume fix rollback` can undo it, also after a crash or a reboot.
+"""Takes the steps of a plan."""
 
-Without a TARGET it continues a fix that was interrupted, or else takes the last plan, if the node is still in the state
-that the plan was made from. With one it plans again, as `exhume fix plan` does.
-"""
-
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from dataclasses import dataclass
+from argparse import Namespace
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from exhume.cli import exit_codes
-from exhume.cli.commands.fix.arguments import (
-    ActionOptions,
-    PlanOptions,
-    add_plan_options,
-    positive_seconds,
-    seconds,
-    work_dir_flag,
-)
+from exhume.cli.args import value_of
+from exhume.cli.commands.fix.plan import check_options, make_plan
 from exhume.cli.commands.fix.terminal import (
     INTERRUPTED,
+    StepProgress,
     actions_of,
     can_ask,
     confirmed,
-    open_live_recording,
-    print_json,
-    print_lines,
-    print_step,
+    print_document,
     printable,
     reading_width,
     warn_unreadable,
+    work_dir_flag,
 )
-from exhume.cli.terminal import ProgressBar, StagedProgress, activity, say, suggest
-from exhume.model.errors import ExhumeError, UsageError
-
-if TYPE_CHECKING:
-    from exhume.model.stop import Stop
-    from exhume.remedy.ledger import Fix, Ledger, SavedPlan
-    from exhume.remedy.services.node import Node
-
-_BASELINE_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
-    """The options of `apply`."""
-
-    plan: PlanOptions
-    actions: ActionOptions
-    yes: bool
-    baseline_s: float
-
-    @classmethod
-    def of(cls, options: Namespace) -> "ApplyOptions":
-        actions = ActionOptions(options.accept_cost, options.max_time, options.stop_wait)
-        return cls(PlanOptions.of(options), actions, options.yes, options.baseline)
-
-
-def add_options(parser: ArgumentParser) -> None:
-    add_plan_options(parser)
-    parser.add_argument("--yes", action="store_true", help="Don't ask; needed without a terminal.")
-    parser.add_argument(
-        "--accept-cost", action="store_true", help="Also take steps that may keep a core busy for seconds."
-    )
-    parser.add_argument(
-        "--max-time",
-        type=positive_seconds,
-        metavar="DURATION",
-        default=60.0,
-        help="Time that each step against zombies may take [default: 60s].",
-    )
-    parser.add_argument(
-        "--stop-wait",
-        type=seconds,
-        metavar="DURATION",
-        default=600.0,
-        help="How long to wait for a unit to stop whose own TimeoutStopSec= is infinity [default: 10m].",
-    )
-    parser.add_argument(
-        "--baseline",
-        type=seconds,
-        metavar="DURATION",
-        default=_BASELINE_S,
-        help="How long the measures are sampled before anything is changed, where no recording has them; 0s: not at "
-        "all [default: 15s].",
-    )
+from exhume.cli.signals import stopped_by_signals
+from exhume.cli.terminal import ProgressBar, say, suggest
+from exhume.control.changes import hold_journal
+from exhume.model.clock import SystemClock
+from exhume.model.errors import ExhumeError, RecordingError, UsageError
+from exhume.model.remedy import Status
+from exhume.model.settings import DIR
+from exhume.model.stop import Stop
+from exhume.present.fix_list import fix_json, fix_lines
+from exhume.present.fix_view import plan_lines
+from exhume.remedy.fixer import Fixer
+from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, SavedPlan, changed, last_plan, save_plan
+from exhume.remedy.services.node import Node, open_node
+from exhume.remedy.services.planner import fingerprints
+from exhume.remedy.services.refusals import refusals_now
+from exhume.remedy.verify.proof import take_baseline
+from exhume.remedy.verify.restarts import NodeRestarts, histories
+from exhume.remedy.zombies.apply import FREE_ZOMBIES
+from exhume.store.read.recording import Recording
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.signals import stopped_by_signals
-    from exhume.control.changes import hold_journal
-    from exhume.remedy.fixer import Fixer
-    from exhume.remedy.ledger import Ledger
-    from exhume.remedy.services.node import open_node
-
-    typed = ApplyOptions.of(options)
-    ledger = Ledger(typed.plan.work_dir)
+    check_options(options)
+    ledger = Ledger(options.work_dir)
     warn_unreadable(ledger)
+    unfinished = ledger.newest(FixState.UNFINISHED)
+    # Without --root the node is where it was when the plan was made.
+    usual = Path("/")
+    if unfinished is not None:
+        usual = Path(unfinished.root)
+    elif options.target is None:
+        usual = Path(last_plan(ledger.place).root)
     with (
-        open_node(typed.plan.root or _root(ledger, typed.plan.target)) as node,
+        open_node(options.root or usual) as node,
         hold_journal(ledger.place, node.root.host) as journal,
         stopped_by_signals(INTERRUPTED) as stop,
     ):
-        fix = _unfinished(ledger, node, typed.plan) or _begin(ledger, node, typed, stop)
+        fix = _unfinished(ledger, node, options.target) or _begin(ledger, node, options, stop)
         if fix is None:
             return exit_codes.INTERRUPTED if stop.is_set() else exit_codes.ERROR
-        fix = Fixer(ledger, actions_of(node, journal, stop, typed.actions), stop, print_step).apply(fix)
-    return _report(fix, options, interrupted=stop.is_set())
+        progress = StepProgress()
+        actions = actions_of(
+            node,
+            journal,
+            stop,
+            progress,
+            accept_cost=options.accept_cost,
+            step_s=options.max_time,
+            stop_wait_s=options.stop_wait,
+        )
+        fix = Fixer(ledger, actions, stop, progress.step).apply(fix)
+    where = work_dir_flag(options.work_dir)
+    print_document(options, fix_json(fix), fix_lines(fix, where))
+    if fix.state is FixState.APPLIED:
+        suggest(f"exhume fix verify {fix.id}{where}")
+        # A step may be done though a part of it failed.
+        outcomes = (outcome for entry in fix.entries for outcome in entry.details.get("outcomes", ()))
+        failed = any(outcome["status"] == Status.FAILED for outcome in outcomes)
+        return exit_codes.ERROR if failed else exit_codes.OK
+    say(f"exhume: fix {fix.id} is not complete: exhume fix apply continues it, exhume fix rollback undoes it")
+    return exit_codes.INTERRUPTED if stop.is_set() else exit_codes.ERROR
 
 
-def _root(ledger: "Ledger", target: str | None) -> Path:
-    """Where the node is without --root: where it was when the plan was made."""
-    from exhume.remedy.ledger import FixState, last_plan
-
-    fix = ledger.newest(FixState.UNFINISHED)
-    if fix is not None:
-        return Path(fix.root)
-    return Path(last_plan(ledger.place).root) if target is None else Path("/")
-
-
-def _unfinished(ledger: "Ledger", node: "Node", options: PlanOptions) -> "Fix | None":
+def _unfinished(ledger: Ledger, node: Node, target: str | None) -> Fix | None:
     """A fix that was interrupted, to continue. Raises UsageError where it can't be, or another was requested."""
-    from exhume.remedy.ledger import FixState, Mark, changed
-    from exhume.remedy.services.planner import fingerprints
-
     fix = ledger.newest(FixState.UNFINISHED)
     if fix is None:
         return None
     ways = f"exhume fix apply continues it, exhume fix rollback {fix.id} undoes it"
-    if options.target is not None and fix.target not in (options.target, f"{options.target}.service"):
+    if target is not None and fix.target not in (target, f"{target}.service"):
         raise UsageError(f"fix {fix.id} of {fix.target} was interrupted; {ways}")
     if fix.machine != node.machine:
         raise UsageError(f"fix {fix.id} was begun on another machine; name its root directory with --root")
@@ -145,17 +104,9 @@ def _unfinished(ledger: "Ledger", node: "Node", options: PlanOptions) -> "Fix | 
     return fix
 
 
-def _begin(ledger: "Ledger", node: "Node", options: ApplyOptions, stop: "Stop") -> "Fix | None":
+def _begin(ledger: Ledger, node: Node, options: Namespace, stop: Stop) -> Fix | None:
     """A new fix, confirmed and journalled, with nothing done yet; None where it was declined."""
-    from exhume.present.fix_view import plan_lines
-    from exhume.remedy.ledger import save_plan
-    from exhume.remedy.plan import plan_fix
-
-    if options.plan.target is None:
-        saved = _last(ledger, node, options.plan)
-    else:
-        with activity("planning"), StagedProgress() as progress:
-            saved = plan_fix(node, options.plan.request(node, progress))
+    saved = _last(ledger, node, options) if options.target is None else make_plan(options, node)
     plan = saved.plan
     if not any(step.automatic for step in plan.steps):
         why = "; ".join(plan.refusals)
@@ -163,9 +114,8 @@ def _begin(ledger: "Ledger", node: "Node", options: ApplyOptions, stop: "Stop") 
         by_hand = "; its steps are for a person to take, see exhume fix plan" if plan.steps else ""
         nothing = f"{plan.summary.rstrip('.')}{by_hand}. Nothing was done{named}"
         raise ExhumeError(printable(f"refused: {why}" if why else nothing))
-    if not options.plan.json:
-        print_lines(plan_lines(plan, reading_width()))
-        print(flush=True)
+    if not options.json:
+        print_document(options, None, [*plan_lines(plan, reading_width()), ""])
     for why in plan.refusals:
         say(printable(f"refused: {why}"))
     for each in plan.not_included:
@@ -181,28 +131,32 @@ def _begin(ledger: "Ledger", node: "Node", options: ApplyOptions, stop: "Stop") 
     return None if stop.is_set() else ledger.save(saved.begun(baseline))
 
 
-def _baseline(node: "Node", saved: "SavedPlan", options: ApplyOptions, stop: "Stop") -> "dict[str, object] | None":
+def _baseline(node: Node, saved: SavedPlan, options: Namespace, stop: Stop) -> dict[str, Any] | None:
     """The measures before anything is changed, for `exhume fix verify`; None where there is nothing to measure."""
-    from exhume.remedy.verify.proof import take_node_baseline
-
     effects = [effect for step in saved.plan.steps for effect in step.effects]
-    if not effects or options.baseline_s <= 0:
+    if not effects or options.baseline <= 0:
         return None
-    recording = open_live_recording(node, options.plan.directory)
-    with ProgressBar("measuring before anything is changed") as bar:
-        return take_node_baseline(node.root, effects, options.baseline_s, recording, stop=stop, progress=bar).to_dict()
+    recording = None
+    if node.root.is_here:
+        with suppress(RecordingError):
+            recording = Recording.open(value_of(options, DIR))
+    with closing(NodeRestarts(node.root)) as restarts, ProgressBar("measuring before anything is changed") as bar:
+        return take_baseline(
+            node.root.host,
+            effects,
+            options.baseline,
+            recording,
+            restarts=restarts,
+            records=lambda: histories(node.root, effects),
+            stop=stop,
+            progress=bar,
+        ).to_dict()
 
 
-def _last(ledger: "Ledger", node: "Node", options: PlanOptions) -> "SavedPlan":
+def _last(ledger: Ledger, node: Node, options: Namespace) -> SavedPlan:
     """The last plan, when it still holds. Raises UsageError."""
-    from exhume.model.clock import SystemClock
-    from exhume.remedy.ledger import last_plan
-    from exhume.remedy.services.planner import fingerprints
-    from exhume.remedy.services.refusals import refusals_now
-    from exhume.remedy.zombies.apply import FREE_ZOMBIES
-
     saved = last_plan(ledger.place)
-    if not options.free_zombies:
+    if options.no_zombies:
         saved = saved.without(FREE_ZOMBIES)
     shelf = ledger.shelf()
     known = next((fix for fix in shelf.fixes if fix.id == saved.id), None)
@@ -218,27 +172,3 @@ def _last(ledger: "Ledger", node: "Node", options: PlanOptions) -> "SavedPlan":
     if refused := refusals_now(saved.plan.steps, node, forced=options.force_required):
         raise UsageError(printable(f"refused: {'; '.join(refused)}"))
     return saved
-
-
-def _report(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
-    from exhume.present.fix_list import fix_json, fix_lines
-    from exhume.remedy.ledger import FixState
-
-    where = work_dir_flag(options.work_dir)
-    if options.json:
-        print_json(fix_json(fix))
-    else:
-        print_lines(fix_lines(fix, where))
-    if fix.state is FixState.APPLIED:
-        suggest(f"exhume fix verify {fix.id}{where}")
-        return exit_codes.ERROR if failed_parts(fix) else exit_codes.OK
-    say(f"exhume: fix {fix.id} is not complete: exhume fix apply continues it, exhume fix rollback undoes it")
-    return exit_codes.INTERRUPTED if interrupted else exit_codes.ERROR
-
-
-def failed_parts(fix: "Fix") -> Sequence[str]:
-    """The ids of parts of steps that failed; the rest of their step was done."""
-    from exhume.model.remedy import Status
-
-    outcomes = (outcome for entry in fix.entries for outcome in entry.details.get("outcomes", ()))
-    return [outcome["id"] for outcome in outcomes if outcome["status"] == Status.FAILED]

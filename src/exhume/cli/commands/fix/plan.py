@@ -1,39 +1,79 @@
-"""Show the steps that remove a finding or stop a service: what each does exactly, its risk, how it is undone, what may
-depend on it, and what it should change. Nothing is changed; the plan is kept, and `exhume fix apply` takes it.
+"""Makes a plan, for `exhume fix plan` and for `exhume fix apply TARGET`."""
 
-TARGET is a unit, a container (docker:NAME, podman:NAME, cri:NAME), the cause of a finding in the recording, or zombies.
-Without one it is every service that is in trouble and that nothing on this node needs. Services whose only evidence is
-that they never worked are listed but not included; name them to include them.
-"""
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.commands.fix.arguments import PlanOptions, add_plan_options, work_dir_flag
-from exhume.cli.commands.fix.terminal import print_json, print_lines, reading_width
-from exhume.cli.terminal import StagedProgress, activity, suggest
-
-
-def add_options(parser: ArgumentParser) -> None:
-    add_plan_options(parser)
+from exhume.cli.args import value_of
+from exhume.cli.boot_recording import open_recording
+from exhume.cli.commands.diagnose import find_target
+from exhume.cli.commands.fix.terminal import print_document, reading_width, work_dir_flag
+from exhume.cli.recording_args import RecordingView
+from exhume.cli.terminal import activity, suggest
+from exhume.diagnose.engine import diagnose
+from exhume.model.errors import UsageError
+from exhume.model.finding import Finding
+from exhume.model.settings import DIR
+from exhume.model.text import listed
+from exhume.present.fix_view import plan_json, plan_lines
+from exhume.remedy.ledger import SavedPlan, save_plan
+from exhume.remedy.plan import ZOMBIES, PlanRequest, Progress, plan_fix
+from exhume.remedy.services.node import Node, open_node
+from exhume.remedy.zombies.situation import Scope, find_cgroup
+from exhume.store.read.cached import CachedRecording
 
 
 def run(options: Namespace) -> int:
-    from exhume.present.fix_view import plan_json, plan_lines
-    from exhume.remedy.ledger import save_plan
-    from exhume.remedy.plan import plan_fix
-    from exhume.remedy.services.node import open_node
-
-    typed = PlanOptions.of(options)
-    with open_node(typed.root or Path("/")) as node, activity("planning"), StagedProgress() as progress:
-        saved = plan_fix(node, typed.request(node, progress))
+    check_options(options)
+    with open_node(options.root or Path("/")) as node:
+        saved = make_plan(options, node)
     if saved.plan.steps:
-        save_plan(typed.work_dir, saved)
-    if typed.json:
-        print_json(plan_json(saved))
-    else:
-        print_lines(plan_lines(saved.plan, reading_width()))
+        save_plan(options.work_dir, saved)
+    print_document(options, plan_json(saved), plan_lines(saved.plan, reading_width()))
     if any(step.automatic for step in saved.plan.steps):
         suggest(f"exhume fix apply{work_dir_flag(options.work_dir)}")
     return exit_codes.OK if saved.plan.steps else exit_codes.NO_DATA
+
+
+def check_options(options: Namespace) -> None:
+    """Raises UsageError where an option does not fit the target."""
+    for flag, given in (("--only", options.only), ("--below", options.below), ("--search", options.search)):
+        if given and options.target != ZOMBIES:
+            raise UsageError(f"{flag} is for the target zombies")
+
+
+def make_plan(options: Namespace, node: Node) -> SavedPlan:
+    """The plan that the options ask for. Raises ExhumeError."""
+    directory = value_of(options, DIR)
+    below = None if options.below is None else find_cgroup(node.root.host, options.below)
+    with activity("planning") as progress:
+        return plan_fix(
+            node,
+            PlanRequest(
+                target=options.target,
+                work_dir=options.work_dir,
+                force_required=options.force_required,
+                free_zombies=not options.no_zombies,
+                scope=Scope(below, tuple(path.absolute() for path in options.search), tuple(options.only)),
+                find=lambda cause: _finding(cause, directory, options.at, progress),
+                recording=lambda: open_recording(node.root, directory, given=False),
+                progress=progress,
+            ),
+        )
+
+
+def _finding(cause: str, directory: Path, at: str | None, progress: Progress) -> Finding:
+    """Diagnose the recording. Raises UsageError where it does not show the cause."""
+    when = Namespace(dir=str(directory), at=at, last=None, since=None, until=None, utc=False)
+    view = RecordingView.open(when)
+    view = replace(view, recording=CachedRecording(view.recording))
+    target = find_target(view, when)
+    if target.window.empty:
+        raise UsageError("nothing was recorded at that time; exhume info shows what is recorded")
+    found = diagnose(view.recording, target.window, at=target.at, progress=lambda share: progress("diagnosing", share))
+    fitting = [finding for finding in found.findings if finding.cause == cause]
+    if not fitting:
+        others = listed([finding.cause for finding in found.findings]) or "nothing"
+        raise UsageError(f"the recording shows no {cause} at that time, but {others}; choose another moment with --at")
+    return fitting[0]

@@ -1,64 +1,53 @@
-"""Undo what a fix changed, the last step first: its files are removed, policies restored, and what ran before is
-started again. It can be repeated, and works after a crash in the middle of a fix and after a reboot.
+"""Undoes what a fix changed."""
 
-Without an ID it is the newest fix that is not rolled back yet.
-"""
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from exhume.cli import exit_codes
-from exhume.cli.commands.fix.arguments import ActionOptions, add_root, add_work_dir, work_dir_flag
 from exhume.cli.commands.fix.terminal import (
     INTERRUPTED,
+    StepProgress,
     actions_of,
-    print_json,
-    print_lines,
-    print_step,
+    print_document,
     printable,
     warn_unreadable,
+    work_dir_flag,
 )
+from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import say
+from exhume.control.changes import hold_journal
+from exhume.control.journal import JournalError
 from exhume.model.errors import ExhumeError, UsageError
-
-if TYPE_CHECKING:
-    from exhume.remedy.ledger import Fix, Ledger
-
-
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="The fix, as exhume fix list names it.")
-    add_root(parser, "as when it was applied")
-    add_work_dir(parser)
+from exhume.present.fix_list import fix_json, fix_lines
+from exhume.remedy.fixer import Fixer
+from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, plan_of
+from exhume.remedy.services.node import open_node
 
 
 def run(options: Namespace) -> int:
-    from exhume.cli.signals import stopped_by_signals
-    from exhume.control.changes import hold_journal
-    from exhume.remedy.fixer import Fixer
-    from exhume.remedy.ledger import Ledger
-    from exhume.remedy.services.node import open_node
-
-    place = options.work_dir.absolute()
-    ledger = Ledger(place)
+    ledger = Ledger(options.work_dir)
     fix = _chosen(ledger, options.id)
     with (
         open_node(options.root or Path(fix.root)) as node,
-        hold_journal(place, node.root.host) as journal,
+        hold_journal(ledger.place, node.root.host) as journal,
         stopped_by_signals(INTERRUPTED) as stop,
     ):
         # The process that held the lock may have changed it.
         fix = ledger.read(fix.id)
         if fix.machine != node.machine:
             raise UsageError(f"fix {fix.id} was made on another machine; name its root directory with --root")
-        fix = Fixer(ledger, actions_of(node, journal, stop, ActionOptions()), stop, print_step).roll_back(fix)
-    return _report(fix, options, interrupted=stop.is_set())
+        progress = StepProgress()
+        fix = Fixer(ledger, actions_of(node, journal, stop, progress), stop, progress.step).roll_back(fix)
+    print_document(options, fix_json(fix), fix_lines(fix, work_dir_flag(options.work_dir)))
+    if fix.state is FixState.ROLLED_BACK:
+        return exit_codes.OK
+    for entry in fix.entries:
+        if entry.mark in (Mark.KEPT, Mark.UNDOING) and entry.why:
+            say(f"exhume: {printable(entry.step.id)} was not undone: {printable(entry.why)}")
+    return exit_codes.INTERRUPTED if stop.is_set() else exit_codes.ERROR
 
 
-def _chosen(ledger: "Ledger", id_: str | None) -> "Fix":
-    from exhume.control.journal import JournalError
-    from exhume.remedy.ledger import FixState
-
+def _chosen(ledger: Ledger, id_: str | None) -> Fix:
     if id_ is not None:
         try:
             return ledger.read(id_)
@@ -71,10 +60,8 @@ def _chosen(ledger: "Ledger", id_: str | None) -> "Fix":
     return found
 
 
-def _by_hand(ledger: "Ledger", id_: str) -> str:
+def _by_hand(ledger: Ledger, id_: str) -> str:
     """How a fix is undone whose file can't be read: by the plan that it was made by, where that is still there."""
-    from exhume.remedy.ledger import plan_of
-
     marked = f"grep -rl 'exhume fix, {id_}' /etc/systemd/system lists its files"
     unknown = "What was there before is not known, so nothing was undone"
     try:
@@ -85,19 +72,3 @@ def _by_hand(ledger: "Ledger", id_: str) -> str:
     if not commands:
         return f"{unknown}. Its plan has nothing to undo; {marked}"
     return f"{unknown}. By hand, by its plan: {' && '.join(commands)}"
-
-
-def _report(fix: "Fix", options: Namespace, *, interrupted: bool) -> int:
-    from exhume.present.fix_list import fix_json, fix_lines
-    from exhume.remedy.ledger import FixState, Mark
-
-    if options.json:
-        print_json(fix_json(fix))
-    else:
-        print_lines(fix_lines(fix, work_dir_flag(options.work_dir)))
-    if fix.state is FixState.ROLLED_BACK:
-        return exit_codes.OK
-    for entry in fix.entries:
-        if entry.mark in (Mark.KEPT, Mark.UNDOING) and entry.why:
-            say(f"exhume: {printable(entry.step.id)} was not undone: {printable(entry.why)}")
-    return exit_codes.INTERRUPTED if interrupted else exit_codes.ERROR

@@ -1,25 +1,24 @@
-"""What the actions of `exhume fix` print and ask, and how they carry out steps while they do."""
+"""What the actions of `exhume fix` share: what they print and ask, and how they carry out steps while they do."""
 
 import json
 import select
+import shlex
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from exhume.cli.commands.fix.arguments import ActionOptions
+from exhume.cli.commands.fix import WORK_DIR
 from exhume.cli.terminal import ProgressBar, say
-
-if TYPE_CHECKING:
-    from exhume.control.changes import NodeJournal
-    from exhume.model.remedy import Outcome, Step
-    from exhume.model.stop import Stop
-    from exhume.remedy.fixer import Point
-    from exhume.remedy.ledger import Entry, Ledger
-    from exhume.remedy.services.actions import Action
-    from exhume.remedy.services.node import Node
-    from exhume.store.read.recording import Recording
+from exhume.control.changes import NodeJournal
+from exhume.model.remedy import Outcome, Step
+from exhume.model.stop import Stop
+from exhume.present.fix_view import format_cost, outcome_line
+from exhume.remedy.fixer import Point
+from exhume.remedy.ledger import Entry, Ledger
+from exhume.remedy.services.actions import Action, Patience, service_actions
+from exhume.remedy.services.node import Node
 
 INTERRUPTED = (
     "exhume: interrupted; the current step is finished first (a slow stop is not waited for), and no other is begun"
@@ -27,12 +26,17 @@ INTERRUPTED = (
 _SLOW_STOP_S = 5.0
 
 
+def work_dir_flag(work_dir: Path) -> str:
+    """` --work-dir D` as a next command needs it; empty for the default."""
+    return "" if work_dir == WORK_DIR else f" --work-dir {shlex.quote(str(work_dir))}"
+
+
 def can_ask() -> bool:
     """Whether a person can be asked on a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirmed(question: str, stop: "Stop") -> bool:
+def confirmed(question: str, stop: Stop) -> bool:
     """Ask for confirmation; without a terminal the answer is no."""
     if not can_ask():
         return False
@@ -45,38 +49,27 @@ def confirmed(question: str, stop: "Stop") -> bool:
     return False
 
 
-def actions_of(node: "Node", journal: "NodeJournal", stop: "Stop", options: ActionOptions) -> "Mapping[str, Action]":
-    """The actions that steps of a fix may name."""
-    from exhume.present.fix_view import format_cost, outcome_line
-    from exhume.remedy.services.actions import Patience, service_actions
-    from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, Observer
-
-    def accept(step: "Step") -> bool:
-        return options.accept_cost or confirmed(f"{step.id}: {format_cost(step)}. Go on?", stop)
-
-    def began(step: "Step", core: int | None) -> None:
-        say(printable(f"  {step.id}: {step.title}{'' if core is None else f', on core {core}'} …"))
-
-    def ended(outcome: "Outcome") -> None:
-        say(printable(f"  {outcome_line(outcome)}"))
-
-    limits = Limits(accept, step_s=options.step_s)
-    patience = Patience(options.stop_wait_s, _stop_progress, stop)
-    free = FreeZombies(node.root.host, stop, journal, limits, Observer(began=began, ended=ended))
-    return {**service_actions(node.controls, node.files, patience), FREE_ZOMBIES: free}
-
-
-class StopProgress:
-    """Shows that a unit takes its time to stop: a bar on a terminal, else one line."""
+class StepProgress:
+    """Prints what begins and what came of it. A unit that takes its time to stop has a bar on a terminal, else a
+    line."""
 
     def __init__(self) -> None:
-        self._name = ""
+        self._stopping = ""
         self._bar: ProgressBar | None = None
         self._printed = False
 
-    def __call__(self, name: str, waited: float, limit: float) -> None:
-        if name != self._name or waited < 1:
-            self._name, self._printed = name, False
+    def step(self, point: Point, entry: Entry) -> None:
+        if self._bar is not None:
+            self._bar.__exit__()
+            self._bar = None
+        if point is Point.WRITTEN:
+            say(printable(f"{entry.step.id} …"))
+        elif point is Point.MARKED:
+            say(printable(f"{entry.step.id}: {entry.mark}{f': {entry.why}' if entry.why else ''}"))
+
+    def stopping(self, name: str, waited: float, limit: float) -> None:
+        if name != self._stopping or waited < 1:
+            self._stopping, self._printed = name, False
             self._bar = ProgressBar(printable(f"{name} is stopping"))
         if sys.stderr.isatty() and self._bar is not None:
             self._bar(min(1.0, waited / max(limit, 1e-3)))
@@ -84,53 +77,46 @@ class StopProgress:
             self._printed = True
             say(printable(f"{name} has not stopped yet; waiting up to {limit:,.0f} s"))
 
-    def close(self) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.__exit__()
-            self._bar = None
+    def part_began(self, step: Step, core: int | None) -> None:
+        say(printable(f"  {step.id}: {step.title}{'' if core is None else f', on core {core}'} …"))
+
+    def part_ended(self, outcome: Outcome) -> None:
+        say(printable(f"  {outcome_line(outcome)}"))
 
 
-_stop_progress = StopProgress()
+def actions_of(
+    node: Node,
+    journal: NodeJournal,
+    stop: Stop,
+    progress: StepProgress,
+    *,
+    accept_cost: bool = False,
+    step_s: float = 60.0,
+    stop_wait_s: float = 600.0,
+) -> Mapping[str, Action]:
+    """The actions that steps of a fix may name. `accept_cost` is whether a CPU spike is accepted without asking."""
+    # Here, because `exhume fix list` needs none of it, and importing it takes 0.3 s.
+    from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, Observer
+
+    def accept(step: Step) -> bool:
+        return accept_cost or confirmed(f"{step.id}: {format_cost(step)}. Go on?", stop)
+
+    observer = Observer(began=progress.part_began, ended=progress.part_ended)
+    free = FreeZombies(node.root.host, stop, journal, Limits(accept, step_s=step_s), observer)
+    patience = Patience(stop_wait_s, progress.stopping, stop)
+    return {**service_actions(node.controls, node.files, patience), FREE_ZOMBIES: free}
 
 
-def print_step(point: "Point", entry: "Entry") -> None:
-    """Print what begins and what came of it."""
-    from exhume.remedy.fixer import Point
-
-    _stop_progress.close()
-    if point is Point.WRITTEN:
-        say(printable(f"{entry.step.id} …"))
-    elif point is Point.MARKED:
-        say(printable(f"{entry.step.id}: {entry.mark}{f': {entry.why}' if entry.why else ''}"))
-
-
-def open_live_recording(node: "Node", directory: Path) -> "Recording | None":
-    """The recording that goes on here, if one does."""
-    from exhume.model.errors import RecordingError
-    from exhume.store.read.recording import Recording
-
-    if not node.root.is_here:
-        return None
-    try:
-        return Recording.open(directory)
-    except RecordingError:
-        return None
-
-
-def warn_unreadable(ledger: "Ledger") -> None:
+def warn_unreadable(ledger: Ledger) -> None:
     """Print which fixes can't be read; the others are used all the same."""
     for each in ledger.shelf().unreadable:
         say(printable(f"exhume: fix {each.id} is left out: {each.why}"))
 
 
-def print_json(document: object) -> None:
-    print(json.dumps(document))
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(printable(line))
+def print_document(options: Namespace, document: object, lines: Iterable[str]) -> None:
+    """Print a document where --json is given, else the lines."""
+    for line in [json.dumps(document)] if options.json else map(printable, lines):
+        print(line, flush=True)
 
 
 def reading_width() -> int | None:
