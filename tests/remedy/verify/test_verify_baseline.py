@@ -14,10 +14,9 @@ from exhume.model.audit import History
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Effect, Measure
 from exhume.procfs.host import Host
-from exhume.remedy.verify.live import LiveSampler, sample
 from exhume.remedy.verify.measures import MEASURES, promised
+from exhume.remedy.verify.observe import LiveSampler, Recorded, belongs
 from exhume.remedy.verify.proof import Baseline, take_baseline
-from exhume.remedy.verify.recorded import Recorded, belongs
 
 
 class ClockAt:
@@ -109,7 +108,8 @@ def test_a_recording_that_goes_on_needs_no_look(recording):
     assert baseline.source == "recording"
     assert {each.effect.measure for each in baseline.observed} == set(Measure)
     assert baseline.taken_until <= at(40)
-    assert baseline.stretches[Effect(Measure.FORKS, "fall")].value == pytest.approx(300)
+    (forks,) = (each for each in baseline.observed if each.effect.measure is Measure.FORKS)
+    assert forks.stretch.value == pytest.approx(300)
 
 
 def test_an_old_recording_is_no_baseline(recording):
@@ -205,7 +205,7 @@ def test_the_live_sampler_sees_what_happens_here():
             forked, since = processes_started(), time.monotonic()
             sampler = LiveSampler(Host(), effects)
             began = os.times()
-            assert sample(sampler, 3.0)
+            assert sampler.watch(3.0)
             ended = os.times()
             forked, took = processes_started() - forked, time.monotonic() - since
         finally:

@@ -71,5 +71,7 @@ def test_a_busy_core_that_fell_is_not_unchanged():
     after = np.where(np.arange(30) % 7 < 1, 0.9, 0.18)
     found = verdict(Measure.BUSIEST_CORE, before, after, "stay")
     assert (found.change, found.as_expected) == (Change.UNPROVEN, True)
-    assert "99%" in found.why
-    assert "18%" in found.why
+    assert "from 99% to 18%" in found.why
+    promised = verdict(Measure.BUSIEST_CORE, before, after, "fall")
+    assert (promised.change, promised.as_expected) == (Change.UNPROVEN, False)
+    assert "from 99% to 18%" in promised.why and "not proven; " in promised.why

@@ -58,6 +58,13 @@ def test_the_longer_time_before_counts(recording):
     assert verify(with_both, Host(), 60.0, recording, clock=ClockAt(at(120))).before[0].source == "recording"
 
 
+def test_the_shortest_look_sees_something():
+    now = SystemClock().wall_ns()
+    baseline = take_baseline(Host(), [FORKS], 1.0)
+    proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), 1.0)
+    assert proof.after[0].values and proof.verification.measures[0].change is Change.UNPROVEN
+
+
 def test_without_a_time_before_there_is_no_proof():
     now = SystemClock().wall_ns()
     with pytest.raises(ExhumeError, match="--dir"):

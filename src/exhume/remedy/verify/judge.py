@@ -83,9 +83,12 @@ def judge(before: Series, after: Series) -> Verified:
     """Judge a measure."""
     effect = after.effect
     definition = MEASURES[effect.measure]
-    missing = _missing(before, after)
-    if missing:
-        found = Judged(Change.UNPROVEN, missing)
+    unseen = next(((when, each) for when, each in (("before", before), ("since", after)) if not each.values), None)
+    if unseen is not None:
+        when, each = unseen
+        found = Judged(
+            Change.UNPROVEN, f"it was not measured {when} the fix{': ' + each.missing if each.missing else ''}"
+        )
     elif definition.kind is Kind.EVENTS:
         found = _judge_events(before, after)
     elif definition.kind is Kind.STOCK:
@@ -108,13 +111,6 @@ def _as_expected(effect: Effect, found: Judged) -> bool:
     if effect.expected == "stop":
         return found.change is Change.IMPROVED and found.gone
     return found.change is (Change.WORSE if effect.expected == "rise" else Change.IMPROVED)
-
-
-def _missing(before: Series, after: Series) -> str:
-    for when, each in (("before the fix", before), ("since the fix", after)):
-        if not each.values:
-            return f"it was not measured {when}{': ' + each.missing if each.missing else ''}"
-    return ""
 
 
 def _judge_events(before: Series, after: Series) -> Judged:
@@ -156,11 +152,8 @@ def _judge_events(before: Series, after: Series) -> Judged:
         return Judged(Change.UNCHANGED, f"{both}: {'not much more often' if stays else 'it goes on'}")
     if stays and not_more:
         return Judged(Change.UNPROVEN, f"{both}: not proven to be less often, but not more often", harmless=True)
-    needed = seconds_without_any(counts[0], first, ALPHA)
-    if not since and math.isfinite(needed):
-        wait = f"there must be none for {format_duration(needed)} to be sure; {_longer(needed - length)}"
-        return Judged(Change.UNPROVEN, f"{both}: {wait}")
-    return Judged(Change.UNPROVEN, f"{both}: not proven, too few to distinguish a change from chance; look for longer")
+    needed_text = _none_needed(counts[0], before, since, after, ALPHA)
+    return Judged(Change.UNPROVEN, f"{both}: not proven; {needed_text}")
 
 
 def _judge_stock(before: Series, after: Series, definition: Definition) -> Judged:
@@ -169,21 +162,18 @@ def _judge_stock(before: Series, after: Series, definition: Definition) -> Judge
     if fewest < _LEAST_COUNTS:
         return Judged(Change.UNPROVEN, f"it was counted only {_times(fewest)}; {_LEAST_COUNTS} on each side are needed")
     old, new = (float(median(each.values[-_LEAST_COUNTS:])) for each in (before, after))
-    jitter = max(_jitter(each.values) for each in (before, after))
+    jitter = 0.0
+    for values in (before.values, after.values):
+        # The median deviation of a count from its neighbours' line, so that growth and steps don't count.
+        bends = [abs(b - (a + c) / 2) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+        jitter = max(jitter, 1.4826 * float(median(bends)))
     matters = max(definition.matters, definition.share * old, 3 * jitter)
     gone = new <= definition.nothing
+    text = f"from {format_number(old)} to {format_number(new)}"
     if abs(new - old) < matters:
-        text = f"from {format_number(old)} to {format_number(new)}, less than what matters ({format_number(matters)})"
-        return Judged(Change.UNCHANGED, text, gone, never=old <= definition.nothing)
-    if new < old:
-        return Judged(Change.IMPROVED, f"fell from {format_number(old)} to {format_number(new)}", gone)
-    return Judged(Change.WORSE, f"rose from {format_number(old)} to {format_number(new)}")
-
-
-def _jitter(values: tuple[float, ...]) -> float:
-    """The median deviation of a count from its neighbours' line, so that growth and steps don't count."""
-    bends = [abs(b - (a + c) / 2) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
-    return 1.4826 * float(median(bends)) if bends else 0.0
+        why = f"{text}, less than what matters ({format_number(matters)})"
+        return Judged(Change.UNCHANGED, why, gone, never=old <= definition.nothing)
+    return Judged(Change.IMPROVED, f"fell {text}", gone) if new < old else Judged(Change.WORSE, f"rose {text}")
 
 
 def _judge_levels(before: Series, after: Series, definition: Definition) -> Judged:
@@ -197,7 +187,11 @@ def _judge_levels(before: Series, after: Series, definition: Definition) -> Judg
     matters = max(definition.matters, definition.share * abs(shown[0])) / per
     shift = mann_whitney_u(means[0], means[1], _LEVEL_ALPHA)
     gap = clear_gap(before, after)
-    level = _moved(shift, gap, matters)
+    level: Change | None = None
+    if shift.estimate <= -matters and (shift.high < 0 or gap > 0):
+        level = Change.IMPROVED
+    elif shift.estimate >= matters and (shift.low > 0 or gap > 0):
+        level = Change.WORSE
     spikes = _judge_spikes(before, after, definition, length)
     text = format_change(measure, *shown)
     also = f"; {spikes.text}" if spikes.text else ""
@@ -209,8 +203,10 @@ def _judge_levels(before: Series, after: Series, definition: Definition) -> Judg
         gone = gone and change is Change.IMPROVED
         if level is not change:
             return Judged(change, f"{spikes.text} ({_SURE}); {text} most of the time", gone)
-        least = max(gap, -shift.high if change is Change.IMPROVED else shift.low) * per
-        return Judged(change, f"{text}{_bound(measure, least, change)}{also}", gone)
+        bound, direction = (-shift.high, "less") if change is Change.IMPROVED else (shift.low, "more")
+        least = format_difference(measure, max(gap, bound) * per)
+        sure = f" ({_SURE})" if least.startswith("0 ") else f", at least {least} {direction} ({_SURE})"
+        return Judged(change, f"{text}{sure}{also}", gone)
     stays = after.effect.expected == "stay"
     if definition.rare and never and gone and not spikes.text and before.seconds < _LONG_S and not stays:
         return Judged(Change.UNPROVEN, f"none in the {format_duration(before.seconds)} before: nothing to compare with")
@@ -218,22 +214,16 @@ def _judge_levels(before: Series, after: Series, definition: Definition) -> Judg
     not_worse = near.high < matters
     # What is printed must not contradict the verdict: `unchanged` also needs the printed values to be close.
     close = abs(shown[1] - shown[0]) < matters * per
+    least = format_difference(measure, matters * per)
     if spikes.change is Change.UNPROVEN:
         return Judged(Change.UNPROVEN, f"{text} most of the time{also}: not proven; {spikes.needed}")
     if not_worse and near.low > -matters and close:
-        least_text = format_difference(measure, matters * per)
-        return Judged(Change.UNCHANGED, f"{text}: no change of {least_text} or more{also}", gone, never)
+        return Judged(Change.UNCHANGED, f"{text}: no change of {least} or more{also}", gone, never)
     if stays and not_worse:
-        worse = f"a rise of {format_difference(measure, matters * per)} or more is ruled out"
-        return Judged(Change.UNPROVEN, f"{text}{also}: a fall is not proven, {worse}", harmless=True)
+        why = f"{text}{also}: a fall is not proven, a rise of {least} or more is ruled out"
+        return Judged(Change.UNPROVEN, why, harmless=True)
     needed = _needed(near, matters, (len(means[0]), len(means[1])), length)
     return Judged(Change.UNPROVEN, f"{text}{also}: not proven; {needed}")
-
-
-def _moved(shift: Shift, gap: float, matters: float) -> Change | None:
-    if shift.estimate <= -matters and (shift.high < 0 or gap > 0):
-        return Change.IMPROVED
-    return Change.WORSE if shift.estimate >= matters and (shift.low > 0 or gap > 0) else None
 
 
 def _judge_spikes(before: Series, after: Series, definition: Definition, apart_s: float) -> _Spikes:
@@ -258,22 +248,20 @@ def _judge_spikes(before: Series, after: Series, definition: Definition, apart_s
         open_ = old > 0 and new / last <= old / first / _FACTOR
     if not open_:
         return _Spikes(None, text)
-    needed = seconds_without_any(old, first, ALPHA / 2)
-    if new or not math.isfinite(needed):
-        return _Spikes(Change.UNPROVEN, text, "too few to distinguish a change from chance; look for longer")
-    wait = f"there must be none for {format_duration(needed)} to be sure; {_longer(needed - last)}"
-    return _Spikes(Change.UNPROVEN, text, wait)
+    return _Spikes(Change.UNPROVEN, text, _none_needed(old, before, new, after, ALPHA / 2))
+
+
+def _none_needed(old: int, before: Series, new: int, after: Series, alpha: float) -> str:
+    """What would prove that there are fewer: how long there must be none."""
+    if new or not old:
+        return "too few to distinguish a change from chance; look for longer"
+    needed = seconds_without_any(old, before.seconds, alpha)
+    return f"there must be none for {format_duration(needed)} to be sure; {_longer(needed - after.seconds)}"
 
 
 def _seen(count: int, share: float, seconds: float) -> str:
     within = f" ({format_duration(share * seconds)} in all)" if count else ""
     return f"{_times(count)}{within} in {format_duration(seconds)}"
-
-
-def _bound(measure: Measure, least: float, change: Change) -> str:
-    text = format_difference(measure, least)
-    direction = "less" if change is Change.IMPROVED else "more"
-    return f" ({_SURE})" if text.startswith("0 ") else f", at least {text} {direction} ({_SURE})"
 
 
 def _needed(shift: Shift, matters: float, counts: tuple[int, int], length: float) -> str:
@@ -290,9 +278,8 @@ def _needed(shift: Shift, matters: float, counts: tuple[int, int], length: float
     # The width of the bounds goes with the root of 1/old + 1/new.
     room = share * share * (1 / old + 1 / new) - 1 / old
     if room <= 0:
-        return (
-            f"it varies too much for the {format_duration(old * length)} that were measured before; record before a fix"
-        )
+        known = format_duration(old * length)
+        return f"it varies too much for the {known} that were measured before; record before a fix"
     return f"it varies too much; {_longer((1 / room - new) * length)}"
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from statistics import median
 from typing import Any
@@ -109,32 +109,27 @@ class Series:
 
     @property
     def stretch(self) -> Stretch:
-        return Stretch(self._value(), round(self.seconds, 3), len(self.values), self.source)
-
-    def _value(self) -> float | None:
-        """The value to print: the rate, the median level, or the newest count."""
-        if not self.values or not self.seconds:
-            return None
+        """With the value to print: the rate, the median level, or the newest count."""
         definition = MEASURES[self.effect.measure]
-        if definition.kind is Kind.STOCK:
-            return float(median(self.values[-3:]))
-        if definition.kind is Kind.LEVEL:
-            return float(median(self.values))
-        return self.amount / self.seconds * definition.per
+        value = None
+        if self.values and self.seconds:
+            if definition.kind in (Kind.LEVEL, Kind.STOCK):
+                value = float(median(self.values[-3:] if definition.kind is Kind.STOCK else self.values))
+            else:
+                value = self.amount / self.seconds * definition.per
+        return Stretch(value, round(self.seconds, 3), len(self.values), self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        stretch = self.stretch
         return {
-            "measure": self.effect.measure.value,
-            "expected": self.effect.expected,
-            "subject": self.effect.subject,
+            **asdict(self.effect),
             "source": self.source,
             "since": self.since,
             "until": self.until,
-            "value": stretch.value,
+            "value": self.stretch.value,
             "unit": MEASURES[self.effect.measure].unit,
-            "values": [_rounded(value) for value in self.values],
-            "spans": [_rounded(span) for span in self.spans],
+            # Six digits are more than was measured.
+            "values": [float(f"{value:.6g}") for value in self.values],
+            "spans": [float(f"{span:.6g}") for span in self.spans],
             "missing": self.missing,
         }
 
@@ -150,29 +145,22 @@ class Series:
         return cls(effect, str(content["source"]), since, until, values, spans, str(content["missing"]))
 
 
-def _rounded(number: float) -> float:
-    """Six digits are more than was measured."""
-    return float(f"{number:.6g}") if abs(number) < 1e6 else round(number, 1)
-
-
 def format_value(measure: Measure, value: float | None) -> str:
     """Format a value of a measure, with its unit."""
-    definition = MEASURES[measure]
+    unit = MEASURES[measure].unit
     if value is None:
         return "not known"
-    if definition.unit == SHARE:
+    if unit == SHARE:
         return f"{value * 100:.0f}%"
-    unit = definition.unit
-    if measure is Measure.ZOMBIES:
-        unit = "zombie" if round(value) == 1 else "zombies"
+    if measure is Measure.ZOMBIES and round(value) == 1:
+        unit = "zombie"
     return f"{format_number(value)} {unit}"
 
 
 def format_change(measure: Measure, old: float, new: float) -> str:
     """Format a change: `from 2,000 to 8 a second`."""
-    if MEASURES[measure].unit == SHARE:
-        return f"from {format_value(measure, old)} to {format_value(measure, new)}"
-    return f"from {format_number(old)} to {format_value(measure, new)}"
+    before = format_value(measure, old) if MEASURES[measure].unit == SHARE else format_number(old)
+    return f"from {before} to {format_value(measure, new)}"
 
 
 def format_difference(measure: Measure, value: float) -> str:
@@ -191,30 +179,21 @@ def format_number(value: float) -> str:
 
 
 # From the weakest promise to the strongest; the steps of a plan may each promise something about the same measure.
-_STRENGTH = ("stay", "rise", "fall", "stop")
+_STRENGTH = {"stay": 0, "rise": 1, "fall": 2, "stop": 3}
 
 
 def promised(effects: Sequence[Effect]) -> tuple[Effect, ...]:
     """The effects of all steps together: each measure of each subject once, with the most that any step promises."""
     strongest: dict[tuple[Measure, str], Effect] = {}
     for effect in effects:
-        key = (effect.measure, effect.subject)
-        known = strongest.get(key)
-        if known is None or _strength(effect) > _strength(known):
-            strongest[key] = effect
+        known = strongest.setdefault((effect.measure, effect.subject), effect)
+        if _STRENGTH.get(effect.expected, 0) > _STRENGTH.get(known.expected, 0):
+            strongest[effect.measure, effect.subject] = effect
     return tuple(strongest.values())
-
-
-def _strength(effect: Effect) -> int:
-    return _STRENGTH.index(effect.expected) if effect.expected in _STRENGTH else 0
 
 
 def format_duration(seconds: float) -> str:
     """Format a length of time, rounded: `15 s`, `10 min`."""
-    if seconds < 90:
-        return f"{max(1, math.ceil(seconds - 0.5))} s"
-    if seconds < 5400:
-        return f"{math.ceil(seconds / 60 - 0.5)} min"
-    if seconds < 48 * 3600:
-        return f"{math.ceil(seconds / 3600 - 0.5)} h"
-    return f"{math.ceil(seconds / 86400 - 0.5):,} days"
+    units = ((90.0, 1, "s"), (5400.0, 60, "min"), (48 * _HOUR, 3600, "h"), (math.inf, 86400, "days"))
+    length, unit = next((length, unit) for below, length, unit in units if seconds < below)
+    return f"{max(1, math.ceil(seconds / length - 0.5)):,} {unit}"

@@ -1,28 +1,30 @@
 """The proof of a fix: measures taken before anything is changed and again afterwards, and the verdict on each."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import History
 from exhume.model.clock import NANOS, Clock, SystemClock, Window
 from exhume.model.errors import ExhumeError
-from exhume.model.remedy import Effect, Measure, Stretch, Verification
+from exhume.model.remedy import Effect, Measure, Verification
 from exhume.model.stop import Stop
 from exhume.procfs.host import Host
 from exhume.remedy.verify.judge import judge
-from exhume.remedy.verify.live import LiveSampler, Progress, RestartCounts, sample
 from exhume.remedy.verify.measures import LIVE, RECORDING, Series, format_duration, promised
-from exhume.remedy.verify.recorded import Recorded
-from exhume.remedy.verify.restarts import ENOUGH, NodeRestarts, histories, history_series
+from exhume.remedy.verify.observe import LiveSampler, Progress, Recorded
+from exhume.remedy.verify.restarts import ENOUGH, NodeRestarts, history_series
 from exhume.store.read.recording import Recording
 
 BASELINE_VERSION = 1
-LIVE_S = 15.0
-# So much of a recording is looked at; and it has to reach as near to now as this.
+# So much of a recording is looked at; and it goes on only where it reaches as near to now as this.
 RECORDED_S = 600.0
 _FRESH_S = 10.0
+# A shorter time before is worth a caution.
+_SHORT_S = 60.0
+# What is left to look for is not worth a look under this.
+_WORTH_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,6 @@ class Baseline:
     taken_until: int
     source: str
     observed: tuple[Series, ...] = ()
-
-    @property
-    def stretches(self) -> dict[Effect, Stretch]:
-        return {each.effect: each.stretch for each in self.observed}
-
-    def of(self, effect: Effect) -> Series | None:
-        """What was observed of an effect's measure, whatever was promised of it then."""
-        same = (each for each in self.observed if (each.effect.measure, each.effect.subject) == _key(effect))
-        return next((replace(each, effect=effect) for each in same), None)
 
     def to_dict(self) -> dict[str, Any]:
         """As it is kept in the ledger."""
@@ -74,11 +67,11 @@ class Baseline:
 def take_baseline(
     host: Host,
     effects: Sequence[Effect],
-    seconds: float = LIVE_S,
+    seconds: float,
     recording: Recording | None = None,
     *,
-    restarts: RestartCounts | None = None,
-    records: Callable[[], Mapping[str, History]] | None = None,
+    restarts: NodeRestarts | None = None,
+    records: Callable[[], Mapping[str, History]] = dict,
     stop: Stop | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
@@ -90,18 +83,15 @@ def take_baseline(
     that they reach up to it.
     """
     clock = clock or SystemClock()
-    wanted = promised(tuple(effects))
+    wanted = promised(effects)
     now = clock.wall_ns()
-    found = _recorded_baseline(recording, wanted, now, seconds)
+    found = {each.effect: each for each in _recent(recording, wanted, now, RECORDED_S) if each.seconds >= seconds}
     unseen = [effect for effect in wanted if effect not in found]
     if unseen:
-        sampler = LiveSampler(host, unseen, restarts, clock)
-        try:
-            sample(sampler, seconds, stop, progress)
+        with closing(LiveSampler(host, unseen, restarts, clock)) as sampler:
+            sampler.watch(seconds, stop, progress)
             found |= {each.effect: each for each in sampler.observed()}
-        finally:
-            sampler.close()
-    pasts = records() if records is not None else {}
+    pasts = records()
     for effect in wanted:
         history = pasts.get(effect.subject)
         if effect.measure is Measure.RESTARTS and history is not None:
@@ -116,42 +106,15 @@ def take_baseline(
     )
 
 
-def take_node_baseline(
-    root: NodeRoot,
-    effects: Sequence[Effect],
-    seconds: float,
-    recording: Recording | None,
-    *,
-    stop: Stop,
-    progress: Progress,
-) -> Baseline:
-    """Take the baseline of a node, with the restarts that its service managers count and recorded."""
-    restarts = NodeRestarts(root)
-    try:
-        return take_baseline(
-            root.host,
-            effects,
-            seconds,
-            recording,
-            restarts=restarts,
-            records=lambda: histories(root, effects),
-            stop=stop,
-            progress=progress,
-        )
-    finally:
-        restarts.close()
-
-
-def _recorded_baseline(
-    recording: Recording | None, effects: Sequence[Effect], now: int, seconds: float
-) -> dict[Effect, Series]:
-    """What the recording covers: it has to go on until now, and be longer than looking would be."""
+def _recent(
+    recording: Recording | None, effects: Sequence[Effect], now: int, seconds: float, after: int = 0
+) -> list[Series]:
+    """The last part of a recording that goes on; empty where there is none."""
     span = recording.span() if recording is not None else None
     if recording is None or span is None or span.until < now - _FRESH_S * NANOS:
-        return {}
-    recorded = Recorded(recording, Window(now - round(RECORDED_S * NANOS), now))
-    seen = {effect: recorded.observe(effect) for effect in effects}
-    return {effect: each for effect, each in seen.items() if each.seconds >= seconds}
+        return []
+    recorded = Recorded(recording, Window(max(after, span.until - round(seconds * NANOS)), span.until))
+    return [recorded.observe(effect) for effect in effects]
 
 
 def _better(seen: Series, recorded: Series | None) -> Series:
@@ -160,18 +123,6 @@ def _better(seen: Series, recorded: Series | None) -> Series:
     if recorded is None or seen.seconds >= recorded.seconds:
         return seen
     return seen if len(recorded.values) == 1 and seen.amount >= ENOUGH else recorded
-
-
-def _key(effect: Effect) -> tuple[Measure, str]:
-    return effect.measure, effect.subject
-
-
-# A recording whose end is older than this doesn't go on.
-_FRESH_S = 10.0
-# A shorter time before is worth a caution.
-_SHORT_S = 60.0
-# What is left to look for is not worth a look under this.
-_WORTH_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +154,7 @@ def verify(
     seconds: float,
     recording: Recording | None = None,
     *,
-    restarts: RestartCounts | None = None,
+    restarts: NodeRestarts | None = None,
     stop: Stop | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
@@ -214,22 +165,29 @@ def verify(
     effects = promised(claim.effects)
     if not effects:
         raise ExhumeError(f"fix {claim.id} promised no effect on any measure: there is nothing to verify")
-    before = [_before(claim, effect, recording) for effect in effects]
+    before = _before(claim, effects, recording)
     if not any(each.values for each in before):
         raise ExhumeError(
             f"nothing was measured before fix {claim.id}, so nothing can be proved; name a recording of that time "
             "with --dir"
         )
-    after = _recorded(claim, effects, recording, seconds, clock.wall_ns())
-    left = seconds - min((each.seconds for each in after), default=0.0) if after else seconds
-    whole = True
-    if left >= _WORTH_S:
-        live, whole = _watched(host, effects, left, restarts, stop, progress, clock)
+    after = _recent(recording, effects, clock.wall_ns(), seconds, claim.ended)
+    left, whole = seconds - min((each.seconds for each in after), default=0.0), True
+    if left >= _WORTH_S or not after:
+        with closing(LiveSampler(host, effects, restarts, clock)) as sampler:
+            whole = sampler.watch(left, stop, progress)
+            live = sampler.observed()
         if recording is not None and after:
             recording.refresh()
-            after = _recorded(claim, effects, recording, seconds, clock.wall_ns())
-        after = [_longer(*each) for each in zip(live, after, strict=True)] if after else live
-    after = [_settled(each, restarts) for each in after]
+            after = _recent(recording, effects, clock.wall_ns(), seconds, claim.ended)
+        after = [max(pair, key=lambda each: each.seconds) for pair in zip(live, after or live, strict=True)]
+    if restarts is not None:
+        after = [
+            replace(each, settled=restarts.settled(each.effect.subject))
+            if each.effect.measure is Measure.RESTARTS
+            else each
+            for each in after
+        ]
     verification = Verification(
         node=claim.node,
         fix=claim.id,
@@ -237,7 +195,7 @@ def verify(
         applied_at=claim.began,
         looked_from=min(each.since for each in after),
         looked_until=max(each.until for each in after),
-        measures=tuple(judge(*each) for each in zip(before, after, strict=True)),
+        measures=tuple(map(judge, before, after)),
         done=claim.done,
         interrupted=not whole,
         blind_spots=tuple(_blind_spots(claim, before)),
@@ -245,66 +203,30 @@ def verify(
     return Proof(verification, tuple(before), tuple(after))
 
 
-def _before(claim: Claim, effect: Effect, recording: Recording | None) -> Series:
-    """The longest that is known of a measure before anything was done."""
-    known = claim.baseline.of(effect) if claim.baseline is not None else None
-    found = known or Series(effect, LIVE, claim.began, claim.began, missing="it was not looked at then")
-    if recording is None:
-        return found
+def _before(claim: Claim, effects: Sequence[Effect], recording: Recording | None) -> list[Series]:
+    """The longest that is known of each measure before anything was done, whatever was promised of it then."""
     window = Window(claim.began - round(RECORDED_S * NANOS), claim.began)
-    recorded = Recorded(recording, window).observe(effect)
-    return recorded if recorded.seconds > found.seconds else found
-
-
-def _recorded(
-    claim: Claim, effects: Sequence[Effect], recording: Recording | None, seconds: float, now: int
-) -> list[Series]:
-    """The last part since the fix, out of a recording that goes on; empty where there is none."""
-    span = recording.span() if recording is not None else None
-    if recording is None or span is None or span.until < now - _FRESH_S * NANOS:
-        return []
-    recorded = Recorded(recording, Window(max(claim.ended, span.until - round(seconds * NANOS)), span.until))
-    return [recorded.observe(effect) for effect in effects]
-
-
-def _watched(  # noqa: PLR0917
-    host: Host,
-    effects: Sequence[Effect],
-    seconds: float,
-    restarts: RestartCounts | None,
-    stop: Stop | None,
-    progress: Progress | None,
-    clock: Clock,
-) -> tuple[list[Series], bool]:
-    sampler = LiveSampler(host, effects, restarts, clock)
-    try:
-        whole = sample(sampler, seconds, stop, progress)
-        return sampler.observed(), whole
-    finally:
-        sampler.close()
-
-
-def _settled(observed: Series, restarts: RestartCounts | None) -> Series:
-    """The same, with the manager's final state."""
-    if observed.effect.measure is not Measure.RESTARTS or restarts is None:
-        return observed
-    return replace(observed, settled=restarts.settled(observed.effect.subject))
-
-
-def _longer(one: Series, other: Series) -> Series:
-    return one if one.seconds >= other.seconds else other
+    recorded = Recorded(recording, window) if recording is not None else None
+    seen = claim.baseline.observed if claim.baseline is not None else ()
+    known = {(each.effect.measure, each.effect.subject): each for each in reversed(seen)}
+    found = []
+    for effect in effects:
+        none = Series(effect, LIVE, claim.began, claim.began, missing="it was not looked at then")
+        best = replace(known.get((effect.measure, effect.subject), none), effect=effect)
+        past = recorded.observe(effect) if recorded is not None else best
+        found.append(past if past.seconds > best.seconds else best)
+    return found
 
 
 def _blind_spots(claim: Claim, before: Sequence[Series]) -> list[str]:
     spots = [
         "what else began or ended on the node since the fix moves these measures as well; that is not separated here"
     ]
-    short = [each for each in before if each.values and each.seconds < _SHORT_S]
+    short = [each.seconds for each in before if each.values and each.seconds < _SHORT_S]
     if short:
-        length = format_duration(max(each.seconds for each in short))
         spots.append(
-            f"the time before is known for {length} only: what comes less often is not in it; with exhume record "
-            "running, ten minutes would be"
+            f"the time before is known for {format_duration(max(short))} only: what comes less often is not in it; "
+            "with exhume record running, ten minutes would be"
         )
     if claim.baseline is not None and any(each.effect.measure is Measure.NIC_TIMEOUTS for each in before):
         spots.append("timeouts of network cards may be days apart: none for minutes proves little")

@@ -2,8 +2,9 @@
 reach back further than any sample."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from exhume.collect.containers.cri_client import CriError
 from exhume.collect.containers.cri_services import cri_restarts
@@ -59,9 +60,14 @@ class NodeRestarts:
         manager, colon, name = subject.partition(":")
         try:
             if colon and manager in (Manager.DOCKER, Manager.PODMAN):
-                return self._of_container(manager, name)
+                inspect = self._container(manager, name)
+                restarts = 0 if inspect is None else inspect.get("RestartCount")
+                return restarts if isinstance(restarts, int) else None
             if colon and manager == Manager.CRI:
-                return self._of_pod(name)
+                if not self._root.cri:
+                    # Without a runtime it is not known whether the container is gone.
+                    raise CriError("there is no socket of a runtime that speaks CRI here")
+                return cri_restarts(self._root.cri, name)
             return self._of_unit(subject)
         except (BusError, EngineError, CriError) as error:
             self._why[subject] = str(error)
@@ -93,11 +99,6 @@ class NodeRestarts:
             self._bus.close()
             self._bus = None
 
-    def _of_container(self, manager: str, name: str) -> int | None:
-        inspect = self._container(manager, name)
-        count = 0 if inspect is None else inspect.get("RestartCount")
-        return count if isinstance(count, int) else None
-
     def _container(self, manager: str, name: str) -> dict[str, Any] | None:
         """Inspect it; None where it is gone."""
         socket = self._root.docker if manager == Manager.DOCKER else self._root.podman
@@ -110,13 +111,6 @@ class NodeRestarts:
                 return None
             raise
         return inspect if isinstance(inspect, dict) else {}
-
-    def _of_pod(self, name: str) -> int | None:
-        sockets = self._root.cri
-        if not sockets:
-            # Without a runtime it is not known whether the container is gone.
-            raise CriError("there is no socket of a runtime that speaks CRI here")
-        return cri_restarts(sockets, name)
 
     def _of_unit(self, name: str) -> int | None:
         try:
@@ -132,18 +126,13 @@ class NodeRestarts:
                 # The connection is of no use any more; the next look makes a new one.
                 self.close()
             raise
-        return self._with_uncounted(name, int(count), run)
-
-    def _with_uncounted(self, name: str, count: int, run: object) -> int:
-        """systemd counts the restarts that it makes by Restart= alone. What a timer, a path or another unit starts
-        again shows by its run: each has an id of its own."""
-        last = self._seen.get(name)
-        more = last[2] if last is not None and count >= last[0] else 0
-        if last is not None and count == last[0] and run and last[1] and run != last[1]:
-            more += 1
-        # One that is down has no run: the next is inspect from the last that it had.
-        self._seen[name] = (count, run or (last[1] if last is not None else None), more)
-        return count + more
+        # systemd counts the restarts that it makes by Restart= alone. What a timer, a path or another unit starts
+        # again shows by its run: each has an id of its own. One that is down has none.
+        before, last_run, more = self._seen.get(name, (int(count), run, 0))
+        again = int(count) == before and run and last_run and run != last_run
+        more = more + bool(again) if int(count) >= before else 0
+        self._seen[name] = (int(count), run or last_run, more)
+        return int(count) + more
 
 
 def histories(root: NodeRoot, effects: Sequence[Effect]) -> dict[str, History]:
@@ -162,28 +151,20 @@ def histories(root: NodeRoot, effects: Sequence[Effect]) -> dict[str, History]:
 def history_series(effect: Effect, history: History, now: int) -> Series | None:
     """The restarts that a manager's records hold; None where they hold none. `now` is in wall nanoseconds."""
     moments = sorted(moment for moment in history.restarted_at if moment <= now)
-    if len(moments) > 1:
-        return _counted(effect, history, moments, now)
-    if not history.restarts_per_hour or history.hours <= 0:
-        return None
-    # Only the count over that time is known.
-    seconds = history.hours * 3600.0
-    restarts = float(round(history.restarts_per_hour * history.hours))
-    return Series(effect, history.source, now - round(seconds * NANOS), now, (restarts,), (seconds,))
-
-
-def _counted(effect: Effect, history: History, moments: list[int], now: int) -> Series:
-    """Second by second (or in longer steps), so that it shows how they are spread."""
-    since = now - round(RECENT_S * NANOS)
-    if sum(moment > since for moment in moments) < ENOUGH:
-        since = now - round(history.hours * 3600 * NANOS)
+    all_s = history.hours * 3600.0
+    if len(moments) <= 1:
+        if not history.restarts_per_hour or history.hours <= 0:
+            return None
+        # Only the count over that time is known.
+        restarts = float(round(history.restarts_per_hour * history.hours))
+        return Series(effect, history.source, now - round(all_s * NANOS), now, (restarts,), (all_s,))
+    recent = sum(moment > now - RECENT_S * NANOS for moment in moments)
     # Where it began only then, the rate is what came after the first, over the time since.
-    since = max(since, moments[0])
-    counted = [moment for moment in moments if moment > since]
+    since = max(now - round((RECENT_S if recent >= ENOUGH else all_s) * NANOS), moments[0])
+    # Second by second (or in longer steps), so that it shows how they are spread.
     steps = max(1, min(_MOST_STEPS, (now - since) // NANOS))
-    edges = [since + (now - since) * step // steps for step in range(steps + 1)]
-    values = [0.0] * steps
-    for moment in counted:
-        values[min(steps - 1, (moment - since) * steps // max(1, now - since))] += 1
-    spans = tuple((later - earlier) / NANOS for earlier, later in pairwise(edges))
-    return Series(effect, history.source, since, now, tuple(values), spans)
+    after = [moment - since for moment in moments if moment > since]
+    values, edges = np.histogram(after, bins=steps, range=(0, max(1, now - since)))
+    return Series(
+        effect, history.source, since, now, tuple(map(float, values)), tuple((np.diff(edges) / NANOS).tolist())
+    )

@@ -50,16 +50,13 @@ def poisson_rate_ratio(before: int, before_s: float, after: int, after_s: float,
         return RateRatio(fewer, more, 0.0, math.inf)
     low = _bisect(lambda p: _binomial_cdf(before, total, 1 - p) < alpha) if after else 0.0
     high = _bisect(lambda p: _binomial_cdf(after, total, p) >= alpha) if before else 1.0
-    return RateRatio(fewer, more, _odds(low) * before_s / after_s, _odds(high) * before_s / after_s)
+    low, high = (share / (1.0 - share) if share < 1.0 else math.inf for share in (low, high))
+    return RateRatio(fewer, more, low * before_s / after_s, high * before_s / after_s)
 
 
 def seconds_without_any(before: int, before_s: float, alpha: float) -> float:
     """How long there must be none for a lower rate to be significant; infinite where there were none before."""
     return before_s * (alpha ** (-1.0 / before) - 1.0) if before > 0 else math.inf
-
-
-def _odds(share: float) -> float:
-    return share / (1.0 - share) if share < 1.0 else math.inf
 
 
 def _bisect(is_below: Callable[[float], bool]) -> float:
@@ -209,7 +206,9 @@ def correlation_seconds(*series: Series) -> float:
     It is the greater of two estimates: the autocorrelation summed until it is lost in noise, and that of a first-order
     process with the first lag, corrected for the bias of short series.
     """
-    parts = [centred for each in series if len(centred := _centred(each)) >= _FEWEST_VALUES]
+    # Deviations from the mean in units of their deviation.
+    known = [values for each in series if len(values := rates(each)) >= _FEWEST_VALUES and values.std() > 0]
+    parts = [(values - values.mean()) / values.std() for values in known]
     if not parts:
         return 0.0
     count = sum(map(len, parts))
@@ -223,13 +222,6 @@ def correlation_seconds(*series: Series) -> float:
     # Subtracting the mean of n values lowers each lag by about (1 + 3 r) / n (Kendall 1954).
     first = min(_HIGHEST_CORRELATION, first + (1 + 3 * first) * len(parts) / count)
     return max(1.0, total, (1 + first) / (1 - first)) * max(map(_usual_span, series))
-
-
-def _centred(series: Series) -> Floats:
-    """Deviations from the mean in units of their deviation; none where all values are equal."""
-    values = rates(series)
-    deviation = float(values.std()) if len(values) else 0.0
-    return (values - values.mean()) / deviation if deviation > 0 else np.empty(0)
 
 
 def episodes(series: Series, threshold: float, apart_s: float) -> tuple[int, float]:
