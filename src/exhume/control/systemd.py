@@ -171,8 +171,7 @@ class BusOrders:
         try:
             # The reply is waited for in any case: without the job's path its result can't be known.
             (job,) = self._bus.call(
-                Call(MANAGER_PATH, MANAGER, f"{verb.capitalize()}Unit", "ss", (name, "replace")),
-                max(timeout, _TAKEN_S),
+                Call(MANAGER_PATH, MANAGER, f"{verb.capitalize()}Unit", "ss", (name, "replace")), max(timeout, _TAKEN_S)
             )
         except BusError as error:
             if verb == "stop" and error.name == _NO_SUCH_UNIT:

@@ -13,13 +13,7 @@ from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import NotIncluded, Step
 from exhume.model.text import listed
 from exhume.remedy.services.actions import CONTAINER_ACTIONS, UNIT_ACTIONS, stopped_along
-from exhume.remedy.services.refusals import (
-    Surroundings,
-    refusal,
-    required_refusal,
-    unit_as_it_stands,
-    unit_refusal_now,
-)
+from exhume.remedy.services.refusals import Surroundings, refusal, required_refusal, unit_as_it_stands, unit_refusal_now
 from exhume.remedy.services.steps import Selection, UnitCase, container_steps, hold_step, stop_step, unit_that_keeps
 
 # What a shortened id has to have at least.

@@ -6,7 +6,7 @@ session came in, and runtimes with live containers.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
@@ -17,7 +17,9 @@ from exhume.control.systemd import STOPPABLE, is_unit_name, kind_of
 from exhume.model.audit import Agent, Manager, Service
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Step
+from exhume.procfs.cgroup import parse_pid_cgroup
 from exhume.procfs.host import Host, subdirectories
+from exhume.procfs.pid_status import status_values
 from exhume.remedy.services.actions import CONTAINER_ACTIONS, UNIT_ACTIONS, stopped_along
 from exhume.remedy.services.node import Node
 
@@ -37,14 +39,14 @@ class Surroundings:
     those of what listens where SSH usually does; `programs` are cgroups with the programs that run in them, `inside`
     those with programs in process namespaces of their own, as containers have."""
 
-    ours: frozenset[int] = frozenset()
-    our_cgroups: frozenset[str] = frozenset()
+    ours: Set[int] = frozenset()
+    our_cgroups: Set[str] = frozenset()
     ssh_port: int | None = None
-    way_in: frozenset[str] = frozenset()
-    shims: frozenset[str] = frozenset()
-    doors: frozenset[str] = frozenset()
-    programs: frozenset[tuple[str, str]] = frozenset()
-    inside: frozenset[tuple[str, str]] = frozenset()
+    way_in: Set[str] = frozenset()
+    shims: Set[str] = frozenset()
+    doors: Set[str] = frozenset()
+    programs: Set[tuple[str, str]] = frozenset()
+    inside: Set[tuple[str, str]] = frozenset()
 
 
 def look_around(host: Host) -> Surroundings:
@@ -55,13 +57,17 @@ def look_around(host: Host) -> Surroundings:
     listening = _listening(proc / "net", port) if port is not None else set()
     # The node's own sockets, whichever namespace we look from.
     usual = _listening(proc / "1/net", SSH_PORT)
-    above, space = _above(proc), _link(proc / "1/ns/pid")
-    way_in, shims, doors = set(), set(), set()
+    # The prefix of systemd's own paths where it runs in a container, and /proc has the whole path.
+    first = (path.removesuffix(_INIT_SCOPE) for path in sorted(_cgroups(proc / "1", "")) if path.endswith(_INIT_SCOPE))
+    above, space = next(first, ""), _link(proc / "1/ns/pid")
+    way_in: set[str] = set()
+    shims: set[str] = set()
+    doors: set[str] = set()
     programs: set[tuple[str, str]] = set()
     inside: set[tuple[str, str]] = set()
     for process in (proc / name for name in subdirectories(proc) if name.isdigit()):
         cgroups = _cgroups(process, above)
-        comm = next(iter(_lines(process / "comm")), "")
+        comm = _read(process / "comm").removesuffix(b"\n").decode(errors="replace")
         if comm.startswith(_SHIM):
             shims |= cgroups
         held = _held(process, listening | usual) if listening or usual else set()
@@ -72,16 +78,7 @@ def look_around(host: Host) -> Surroundings:
         names = {_link(process / "exe").removesuffix(_GONE).rpartition("/")[2], comm} - {""}
         where |= set(product(cgroups, names))
     our_cgroups = set().union(*(_cgroups(proc / str(pid), above) for pid in ours if pid != 1))
-    return Surroundings(
-        frozenset(ours) - {1},
-        frozenset(our_cgroups),
-        port,
-        frozenset(way_in),
-        frozenset(shims),
-        frozenset(doors),
-        frozenset(programs),
-        frozenset(inside),
-    )
+    return Surroundings(set(ours) - {1}, our_cgroups, port, way_in, shims, doors, programs, inside)
 
 
 def is_within(cgroup: str, whole: str | None) -> bool:
@@ -98,20 +95,14 @@ def _ancestors(proc: Path) -> Iterator[int]:
         return
     for _ in range(_MOST_ANCESTORS):
         yield pid
-        parent = next((line for line in _lines(proc / str(pid) / "status") if line.startswith("PPid:")), "")
-        number = parent.partition(":")[2].strip()
-        if not number.isdigit() or int(number) == 0:
+        pid = next(iter(status_values(_read(proc / str(pid) / "status"), b"PPid")), 0)
+        if pid == 0:
             return
-        pid = int(number)
 
 
 def _ssh_port(process: Path) -> int | None:
     """The port that the process's SSH session came in by. sudo hides it from us, but not from those above us."""
-    try:
-        environment = (process / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    for each in environment:
+    for each in _read(process / "environ").split(b"\0"):
         name, _, value = each.partition(b"=")
         fields = value.split()
         if name == b"SSH_CONNECTION" and len(fields) == 4 and fields[3].isdigit():
@@ -123,7 +114,7 @@ def _listening(net: Path, port: int) -> set[str]:
     """Sockets that listen at a port, as links of descriptors name them."""
     found = set()
     for name in ("tcp", "tcp6"):
-        for line in _lines(net / name)[1:]:
+        for line in _read(net / name).decode(errors="replace").splitlines()[1:]:
             fields = line.split()
             if len(fields) > 9 and fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
                 found.add(f"socket:[{fields[9]}]")
@@ -141,15 +132,9 @@ def _held(process: Path, sockets: set[str]) -> set[str]:
         return set()
 
 
-def _above(proc: Path) -> str:
-    """The prefix of systemd's own paths where it runs in a container, and /proc has the whole path."""
-    first = (line.split(":", 2)[-1] for line in _lines(proc / "1/cgroup"))
-    return next((path.removesuffix(_INIT_SCOPE) for path in first if path.endswith(_INIT_SCOPE)), "")
-
-
 def _cgroups(process: Path, above: str) -> set[str]:
-    paths = (line.split(":", 2)[-1] for line in _lines(process / "cgroup"))
-    return {path.removeprefix(above) if path.startswith(f"{above}/") else path for path in paths if path != "/"}
+    paths = set(parse_pid_cgroup(_read(process / "cgroup")).values()) - {"/"}
+    return {path.removeprefix(above) if path.startswith(f"{above}/") else path for path in paths}
 
 
 def _link(path: Path) -> str:
@@ -159,11 +144,11 @@ def _link(path: Path) -> str:
         return ""
 
 
-def _lines(path: Path) -> list[str]:
+def _read(path: Path) -> bytes:
     try:
-        return path.read_text(errors="replace").splitlines()
+        return path.read_bytes()
     except OSError:
-        return []
+        return b""
 
 
 _WAY_IN, _NETWORK, _SYSTEM = "the way into this node", "the network", "a part of the system itself"
@@ -281,20 +266,23 @@ def required_refusal(name: str, along: Mapping[str, str], *, forced: bool) -> st
 
 
 def _by_evidence(service: Service, around: Surroundings) -> str:
+    def holds(cgroups: Iterable[str]) -> bool:
+        return any(is_within(cgroup, service.cgroup) for cgroup in cgroups)
+
     if service.pid is not None and service.pid in around.ours:
         return f"this very session runs below process {service.pid} of {service.key}"
-    if any(is_within(cgroup, service.cgroup) for cgroup in around.our_cgroups):
+    if holds(around.our_cgroups):
         return f"this very process runs in {service.key} (cgroup {service.cgroup})"
-    if any(is_within(cgroup, service.cgroup) for cgroup in around.way_in):
+    if holds(around.way_in):
         return f"{service.key} listens on port {around.ssh_port}, where this SSH session came in"
     if service.manager is not Manager.SYSTEMD:
         return _way_in_by_container(service, around)
-    if any(is_within(cgroup, service.cgroup) for cgroup in around.shims):
+    if holds(around.shims):
         return f"{service.key} is a container runtime: a containerd-shim of a live container belongs to it"
-    if any(is_within(cgroup, service.cgroup) for cgroup in around.doors):
+    if holds(around.doors):
         return f"{service.key} listens on port {SSH_PORT}: it is {_WAY_IN}"
     for cgroup, program in sorted(around.programs):
-        if program in _PROGRAM and program not in _BEGINS_ALL and is_within(cgroup, service.cgroup):
+        if program in _PROGRAM and program not in _BEGINS_ALL and holds([cgroup]):
             return f"{program} runs in {service.key}: it is {_PROGRAM[program]}"
     return ""
 
@@ -302,24 +290,24 @@ def _by_evidence(service: Service, around: Surroundings) -> str:
 def _way_in_by_container(service: Service, around: Surroundings) -> str:
     """Why a container is not stopped: people may come to the node through it, by the node's network or a port of its
     own."""
+
+    def has(cgroup: str) -> bool:
+        """Cgroups of containers have the container's id in their path, wherever they are looked at from."""
+        return is_within(cgroup, service.cgroup) or (is_container_id(service.id) and service.id in cgroup)
+
     if around.ssh_port is not None and around.ssh_port in service.published:
         return f"port {around.ssh_port}, where this SSH session came in, leads to {service.key}"
     if SSH_PORT in service.published:
         return f"port {SSH_PORT} of this node leads to {service.key}: it is {_WAY_IN}"
-    if any(_is_of_container(cgroup, service) for cgroup in around.way_in):
+    if any(map(has, around.way_in)):
         return f"{service.key} listens on port {around.ssh_port}, where this SSH session came in"
-    if any(_is_of_container(cgroup, service) for cgroup in around.doors):
+    if any(map(has, around.doors)):
         return f"{service.key} listens on port {SSH_PORT} of this node: it is {_WAY_IN}"
-    running = {program for cgroup, program in around.programs | around.inside if _is_of_container(cgroup, service)}
+    running = {program for cgroup, program in around.programs | around.inside if has(cgroup)}
     for program in sorted({*running, *_entry_programs(service.command)}):
         if _PROGRAM.get(program) == _WAY_IN:
             return f"{service.key} runs {program}: it may be {_WAY_IN}"
     return ""
-
-
-def _is_of_container(cgroup: str, service: Service) -> bool:
-    """Cgroups of containers have the container's id in their path, wherever they are looked at from."""
-    return is_within(cgroup, service.cgroup) or (is_container_id(service.id) and service.id in cgroup)
 
 
 def _entry_programs(command: str | None) -> Iterator[str]:

@@ -11,17 +11,7 @@ from exhume.collect.containers.cri_services import cri_restarts
 from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.bus import (
-    MANAGER,
-    MANAGER_PATH,
-    PROPERTIES,
-    SERVICE,
-    UNIT,
-    Bus,
-    BusError,
-    BusSilent,
-    Call,
-)
+from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, PROPERTIES, SERVICE, UNIT, Bus, BusError, BusSilent, Call
 from exhume.collect.systemd.journal import unit_history
 from exhume.model.audit import History, Manager
 from exhume.model.clock import NANOS

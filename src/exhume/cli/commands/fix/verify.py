@@ -33,11 +33,7 @@ def run(options: Namespace) -> int:
     if read_line(root, MACHINE_ID) != fix.machine:
         raise UsageError(f"fix {fix.id} was made on another machine; name its root directory with --root")
     recording = _recording(value_of(options, DIR), root)
-    with (
-        closing(NodeRestarts(root)) as restarts,
-        stopped_by_signals() as stop,
-        ProgressBar("watching") as bar,
-    ):
+    with closing(NodeRestarts(root)) as restarts, stopped_by_signals() as stop, ProgressBar("watching") as bar:
         proof = verify(claim, root.host, options.length, recording, restarts=restarts, stop=stop, progress=bar)
     found, zone = proof.verification, zone_of(options)
     if options.json:
