@@ -95,21 +95,19 @@ class Workers:
 
 
 def _result(output: str, code: int, cut: bool, seconds: float, cpu_seconds: float) -> JobResult:
-    reached = 0
+    reached, error, message = 0, 0, ""
     for line in output.splitlines():
         kind, _, rest = line.partition(" ")
         if kind.isdigit():
             reached = int(kind)
         elif kind == "error":
             number, _, message = rest.partition(" ")
-            if int(number) == errno.EINTR:
-                return JobResult(False, reached, seconds, cpu_seconds)
-            return JobResult(True, reached, seconds, cpu_seconds, int(number), message)
-    if code == 0:
-        return JobResult(True, reached, seconds, cpu_seconds)
-    if cut:
+            error = int(number)
+    if error == errno.EINTR or (cut and code and not error):
         return JobResult(False, reached, seconds, cpu_seconds)
-    return JobResult(False, reached, seconds, cpu_seconds, errno.ECHILD, f"the worker ended with {code}")
+    if code and not error:
+        return JobResult(False, reached, seconds, cpu_seconds, errno.ECHILD, f"the worker ended with {code}")
+    return JobResult(True, reached, seconds, cpu_seconds, error, message)
 
 
 def _children_cpu() -> float:

@@ -98,24 +98,20 @@ def resolve(node: Node, request: PlanRequest) -> Resolved:
     """What a target other than zombies stands for. Raises ExhumeError."""
     target = request.target
     if target is None:
-        return _everything(node, request)
+        many = (take_census(node.root.host).dying or 0) >= THRESHOLDS.many
+        audit = _audited(node, request)
+        taken, not_included = unneeded(audit)
+        return Resolved(
+            EVERYTHING,
+            tuple(taken),
+            zombies=many,
+            blind_spots=audit.blind_spots,
+            not_included=tuple(not_included),
+            containers=_containers(audit),
+        )
     if manager_of(target) is None and target in catalogue():
         return _of_finding(node, request, target)
     return _of_services(node, request, target, [target])
-
-
-def _everything(node: Node, request: PlanRequest) -> Resolved:
-    many = (take_census(node.root.host).dying or 0) >= THRESHOLDS.many
-    audit = _audited(node, request)
-    taken, not_included = unneeded(audit)
-    return Resolved(
-        EVERYTHING,
-        tuple(taken),
-        zombies=many,
-        blind_spots=audit.blind_spots,
-        not_included=tuple(not_included),
-        containers=_containers(audit),
-    )
 
 
 def _of_services(node: Node, request: PlanRequest, target: str, names: list[str], cause: str = "") -> Resolved:

@@ -126,6 +126,27 @@ class _UnitAction:
     files: OwnFiles
     patience: Patience
 
+    def _stop_again(self, units: Iterable[str]) -> StepResult:
+        """Stop what was started between its stop and now; from now on nothing can start it."""
+        control = self.controls.systemd()
+        again = [name for name in units if control.unit_state(name)["active"] in RUNS]
+        for name in again:
+            stop_unit(control, name, self.patience)
+        return StepResult(f"{', '.join(again)} had been started again meanwhile, and was stopped" if again else "")
+
+    def _take_back(self, removals: Iterable[Callable[[], object]]) -> str:
+        """Remove exhume's files, all that can be, and reload systemd. Those that were changed since stay."""
+        kept = []
+        for remove in removals:
+            try:
+                remove()
+            except Kept as error:
+                kept.append(str(error))
+        self.controls.systemd().daemon_reload()
+        if kept:
+            raise Kept("; ".join(kept))
+        return ""
+
 
 class StopUnits(_UnitAction):
     """Stop units in their order: what triggers one goes before it."""
@@ -177,14 +198,14 @@ class HoldUnits(_UnitAction):
         for name in step.targets:
             if drop_in_of(name) not in control.unit_fingerprint(name).get("drop_ins", ""):
                 raise ActionFailed(f"systemd did not read {drop_in_of(name)}; is its unit directory another one?")
-        return StepResult(_stopped_again(control, step.targets, self.patience))
+        return self._stop_again(step.targets)
 
     def undo(self, step: Step, before: Before) -> str:
         removals = (
             partial(self.files.remove_drop_in, name, text, dict(before["units"][name]))
             for name, text in reversed(_texts(step).items())
         )
-        return _take_back(removals, self.controls)
+        return self._take_back(removals)
 
 
 class MaskUnits(_UnitAction):
@@ -197,47 +218,40 @@ class MaskUnits(_UnitAction):
         return {"free": list(step.targets)}
 
     def do(self, step: Step, before: Before) -> StepResult:
-        control = self.controls.systemd()
         for name in step.targets:
             self.files.mask(name)
-        control.daemon_reload()
-        return StepResult(_stopped_again(control, step.targets, self.patience))
+        self.controls.systemd().daemon_reload()
+        return self._stop_again(step.targets)
 
     def undo(self, step: Step, before: Before) -> str:
-        return _take_back((partial(self.files.unmask, name) for name in reversed(before["free"])), self.controls)
-
-
-def _take_back(removals: Iterable[Callable[[], object]], controls: Controls) -> str:
-    """Remove exhume's files, all that can be, and reload systemd. Those that were changed since stay."""
-    kept = []
-    for remove in removals:
-        try:
-            remove()
-        except Kept as error:
-            kept.append(str(error))
-    controls.systemd().daemon_reload()
-    if kept:
-        raise Kept("; ".join(kept))
-    return ""
+        return self._take_back(partial(self.files.unmask, name) for name in reversed(before["free"]))
 
 
 @dataclass(frozen=True, slots=True)
-class StopContainer:
-    """Stop a container, by its id."""
-
+class _ContainerAction:
     controls: Controls
 
+    def _container(self, step: Step) -> tuple[DockerControl, str]:
+        """The engine and the id that a step's one target, MANAGER:ID, names."""
+        (target,) = step.targets
+        manager, _, container = target.partition(":")
+        return self.controls.engine(Manager(manager)), check_container_id(container)
+
+
+class StopContainer(_ContainerAction):
+    """Stop a container, by its id."""
+
     def look(self, step: Step) -> dict[str, Any]:
-        engine, container = _container(self.controls, step)
+        engine, container = self._container(step)
         return {"ran": engine.runs(container), "paused": engine.is_paused(container)}
 
     def do(self, step: Step, before: Before) -> StepResult:
-        engine, container = _container(self.controls, step)
+        engine, container = self._container(step)
         engine.stop(container, _CONTAINER_GRACE_S)
         return StepResult()
 
     def undo(self, step: Step, before: Before) -> str:
-        engine, container = _container(self.controls, step)
+        engine, container = self._container(step)
         if not before["ran"]:
             return ""
         if _is_gone(engine, container):
@@ -251,19 +265,16 @@ class StopContainer:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePolicy:
+class ChangePolicy(_ContainerAction):
     """Keep a container from being started again, by its restart policy."""
 
-    controls: Controls
-
     def look(self, step: Step) -> dict[str, Any]:
-        engine, container = _container(self.controls, step)
+        engine, container = self._container(step)
         policy = engine.restart_policy(container)
         return {"policy": policy.name, "max_retries": policy.max_retries}
 
     def do(self, step: Step, before: Before) -> StepResult:
-        engine, container = _container(self.controls, step)
+        engine, container = self._container(step)
         if engine.restart_policy(container).name != "no":
             try:
                 engine.update_restart_policy(container, "no")
@@ -280,7 +291,7 @@ class ChangePolicy:
         return StepResult()
 
     def undo(self, step: Step, before: Before) -> str:
-        engine, container = _container(self.controls, step)
+        engine, container = self._container(step)
         if _is_gone(engine, container):
             return "the container was removed since, and its restart policy with it"
         now = engine.restart_policy(container)
@@ -310,21 +321,6 @@ def _start(control: SystemdControl, name: str, was: str) -> str:
         # The order stands: it takes the place of the one to stop.
         return f"{name} is still on its way down; systemd starts it as soon as it is"
     return "" if result in _DONE else f"{name} was started again, and that ended with {result}"
-
-
-def _stopped_again(control: SystemdControl, units: Iterable[str], patience: Patience) -> str:
-    """Stop what was started between its stop and now; from now on nothing can start it."""
-    again = [name for name in units if control.unit_state(name)["active"] in RUNS]
-    for name in again:
-        stop_unit(control, name, patience)
-    return f"{', '.join(again)} had been started again meanwhile, and was stopped" if again else ""
-
-
-def _container(controls: Controls, step: Step) -> tuple[DockerControl, str]:
-    """The engine and the id that a step's one target, MANAGER:ID, names."""
-    (target,) = step.targets
-    manager, _, container = target.partition(":")
-    return controls.engine(Manager(manager)), check_container_id(container)
 
 
 def _is_gone(engine: DockerControl, container: str) -> bool:

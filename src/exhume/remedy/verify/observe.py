@@ -27,6 +27,7 @@ from exhume.remedy.verify.measures import LIVE, RECORDING, Series
 from exhume.remedy.verify.restarts import NodeRestarts
 from exhume.store.read.recording import Recording
 
+_KERNEL = ("system", "irq", "softirq")
 # Events of a start of a unit or of a container.
 _STARTS = ("unit-restarted", "container-start")
 # A tick of the recorder that came late is still one observation; what lies further apart is a gap.
@@ -34,13 +35,6 @@ _LONGEST_S = 60.0
 # Counting zombies walks the cgroups of v1: where that takes long, it is done more rarely (a part in so many).
 _REST_PER_COST = 200
 _ZOMBIES = (Measure.ZOMBIES, Measure.ZOMBIE_GROWTH)
-# The source of each measure that is read from rows also when it is taken live.
-_SOURCES: dict[Measure, str] = {
-    **dict.fromkeys((Measure.BUSIEST_CORE, Measure.KERNEL_CORE, Measure.RUN_QUEUE_WAIT), "cpu"),
-    **dict.fromkeys((Measure.RECLAIM, Measure.FORKS), "node"),
-    Measure.THROTTLING: "throttling",
-    Measure.NIC_TIMEOUTS: "netdev",
-}
 
 Array = npt.NDArray[Any]
 Progress = Callable[[float], None]
@@ -59,7 +53,7 @@ class Recorded:
         since, until = self.window.since, self.window.until
         if self.window.empty:
             return Series(effect, RECORDING, since, until, missing="nothing was recorded in this time")
-        values, spans, missing = _READERS[effect.measure](self, effect)
+        values, spans, missing = _READERS[effect.measure][1](self, effect)
         return Series(effect, RECORDING, since, until, tuple(values.tolist()), tuple(spans.tolist()), missing)
 
     def table(self, name: str, *columns: str) -> dict[str, Array]:
@@ -110,6 +104,7 @@ def _array(column: pa.Array | pa.ChunkedArray) -> Array:
 Rows = Recorded | _LiveTick
 # Values, the seconds of each, and why there are none.
 Read = tuple[Array, Array, str]
+Reader = Callable[[Rows, Effect], Read]
 
 
 def _known(values: Array, spans: Array, otherwise: str) -> Read:
@@ -121,7 +116,7 @@ def _nothing(why: str) -> Read:
     return np.empty(0), np.empty(0), why
 
 
-def _worst_core(columns: Sequence[str], value: Callable[[Array, Array], Array]) -> Callable[[Rows, Effect], Read]:
+def _worst_core(columns: Sequence[str], value: Callable[[Array, Array], Array]) -> Reader:
     def read(rows: Rows, effect: Effect) -> Read:
         """The worst core of each second, by the sum of some columns."""
         cores = rows.table("cpu", "span_ms", *columns)
@@ -138,7 +133,7 @@ def _worst_core(columns: Sequence[str], value: Callable[[Array, Array], Array]) 
     return read
 
 
-def _counters(*columns: str) -> Callable[[Rows, Effect], Read]:
+def _counters(*columns: str) -> Reader:
     def read(rows: Rows, effect: Effect) -> Read:
         """An amount of each second: the sum of some counters of the node."""
         node = rows.table("node", "span_ms", *columns)
@@ -208,17 +203,18 @@ def belongs(cgroup: str, subject: str) -> bool:
     return not name or any(name == part or (len(name) >= 12 and name in part) for part in cgroup.split("/"))
 
 
-_READERS: dict[Measure, Callable[[Rows, Effect], Read]] = {
-    Measure.ZOMBIES: _zombies,
-    Measure.ZOMBIE_GROWTH: _zombies,
-    Measure.BUSIEST_CORE: _worst_core(("idle", "iowait"), lambda idle, _: 1 - np.minimum(1000, idle) / 1000),
-    Measure.KERNEL_CORE: _worst_core(("system", "irq", "softirq"), lambda busy, _: np.minimum(1000, busy) / 1000),
-    Measure.THROTTLING: _throttling,
-    Measure.RECLAIM: _counters("pgscan_kswapd", "pgscan_direct"),
-    Measure.RESTARTS: _restarts,
-    Measure.NIC_TIMEOUTS: _timeouts,
-    Measure.FORKS: _counters("forks"),
-    Measure.RUN_QUEUE_WAIT: _worst_core(("wait_ns",), lambda wait, spans: wait / NANOS / np.maximum(spans, 1e-3)),
+# The source of each measure for a live sample (empty: it is counted), and how it is read from rows.
+_READERS: dict[Measure, tuple[str, Reader]] = {
+    Measure.ZOMBIES: ("", _zombies),
+    Measure.ZOMBIE_GROWTH: ("", _zombies),
+    Measure.RESTARTS: ("", _restarts),
+    Measure.BUSIEST_CORE: ("cpu", _worst_core(("idle", "iowait"), lambda idle, _: 1 - np.minimum(1000, idle) / 1000)),
+    Measure.KERNEL_CORE: ("cpu", _worst_core(_KERNEL, lambda busy, _: np.minimum(1000, busy) / 1000)),
+    Measure.RUN_QUEUE_WAIT: ("cpu", _worst_core(("wait_ns",), lambda wait, s: wait / NANOS / np.maximum(s, 1e-3))),
+    Measure.THROTTLING: ("throttling", _throttling),
+    Measure.RECLAIM: ("node", _counters("pgscan_kswapd", "pgscan_direct")),
+    Measure.FORKS: ("node", _counters("forks")),
+    Measure.NIC_TIMEOUTS: ("netdev", _timeouts),
 }
 
 
@@ -253,8 +249,8 @@ class LiveSampler:
             "netdev": lambda: NetdevSource(host),
         }
         for effect in self._values:
-            name = _SOURCES.get(effect.measure)
-            if name is not None and name not in self._sources:
+            name, _ = _READERS[effect.measure]
+            if name and name not in self._sources:
                 try:
                     self._sources[name] = makers[name]()
                 except SourceUnavailable as unavailable:
@@ -267,8 +263,9 @@ class LiveSampler:
         self._last = now
         rows = _LiveTick(self._read(tick), tick)
         for effect, values in self._values.items():
-            if _SOURCES.get(effect.measure) in self._sources:
-                found, spans, why = _READERS[effect.measure](rows, effect)
+            source, read = _READERS[effect.measure]
+            if source in self._sources:
+                found, spans, why = read(rows, effect)
                 values.extend(zip(found.tolist(), spans.tolist(), strict=True))
                 self._missing |= {effect: why} if why else {}
         self._count(now)

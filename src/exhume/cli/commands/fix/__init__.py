@@ -129,8 +129,14 @@ def _add_apply(parser: ArgumentParser) -> None:
         parser.add_argument(flag, type=read, metavar="DURATION", default=default, help=text)
 
 
-def _add_verify(parser: ArgumentParser) -> None:
+def _add_fix(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="The fix, as exhume fix list names it.")
+    _add_root(parser, "as when it was applied")
+    _add_work_dir(parser)
+
+
+def _add_verify(parser: ArgumentParser) -> None:
+    _add_fix(parser)
     parser.add_argument(
         "--for",
         dest="length",
@@ -140,16 +146,8 @@ def _add_verify(parser: ArgumentParser) -> None:
         help="How long to look at the time since the fix [default: 10m].",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="Also write a self-contained page.")
-    _add_root(parser, "as when it was applied")
     add_setting(parser, DIR, "-d")
-    _add_work_dir(parser)
     add_setting(parser, UTC)
-
-
-def _add_rollback(parser: ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="The fix, as exhume fix list names it.")
-    _add_root(parser, "as when it was applied")
-    _add_work_dir(parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +183,7 @@ ACTIONS = {
     "rollback": Action(
         "Undo what a fix changed, also after a crash or a reboot.",
         ROLLBACK,
-        _add_rollback,
+        _add_fix,
         ("exhume fix rollback", "exhume fix rollback 20260528-202700-0001"),
     ),
     "list": Action(
