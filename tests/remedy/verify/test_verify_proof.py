@@ -15,10 +15,11 @@ from tests.remedy.verify.test_verify_baseline import ClockAt
 from exhume.lab.stage import program_argv
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError
-from exhume.model.remedy import Change, Effect, Measure
+from exhume.model.remedy import Change, Effect, Measure, Step
 from exhume.model.stop import Stop
 from exhume.procfs.host import Host
-from exhume.remedy.verify.proof import Claim, take_baseline, verify
+from exhume.remedy.ledger import Entry, Fix, Mark
+from exhume.remedy.verify.proof import take_baseline, verify
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +27,13 @@ FORKS = Effect(Measure.FORKS, "fall")
 KERNEL = Effect(Measure.KERNEL_CORE, "fall")
 
 
-def claim(effects, **words) -> Claim:
-    return Claim("20260528-202700-0001", "node-1", "a.service", tuple(effects), **words)
+def applied(effects, began, baseline=None) -> Fix:
+    step = Step("stop", "Stop it", "it fails", action="stop", effects=tuple(effects))
+    kept = baseline.to_dict() if baseline is not None else None
+    return Fix(
+        "20260528-202700-0001", "node-1", "", "/", "", "a.service", "It is stopped.", began,
+        (Entry(step, Mark.DONE),), baseline=kept, applied_at=began, finished_at=began,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,7 @@ def recording(tmp_path_factory):
 
 def test_a_recording_proves_it_without_waiting(recording):
     began = time.monotonic()
-    proof = verify(claim([FORKS, KERNEL], began=at(60), ended=at(60)), Host(), 60.0, recording, clock=ClockAt(at(120)))
+    proof = verify(applied([FORKS, KERNEL], began=at(60)), Host(), 60.0, recording, clock=ClockAt(at(120)))
     assert time.monotonic() - began < 30, "it would take 60 s to look"
     assert [each.change for each in proof.verification.measures] == [Change.IMPROVED, Change.IMPROVED]
     assert {each.after.source for each in proof.verification.measures} == {"recording"}
@@ -54,23 +60,23 @@ def test_a_recording_proves_it_without_waiting(recording):
 def test_the_longer_time_before_counts(recording):
     short = take_baseline(Host(), [FORKS], 15.0, recording, clock=ClockAt(at(60)))
     assert short.observed[0].since == at(0)
-    with_both = claim([FORKS], began=at(60), ended=at(60), baseline=short)
+    with_both = applied([FORKS], began=at(60), baseline=short)
     assert verify(with_both, Host(), 60.0, recording, clock=ClockAt(at(120))).before[0].source == "recording"
 
 
 def test_the_shortest_look_sees_something():
     now = SystemClock().wall_ns()
     baseline = take_baseline(Host(), [FORKS], 1.0)
-    proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), 1.0)
+    proof = verify(applied([FORKS], began=now, baseline=baseline), Host(), 1.0)
     assert proof.after[0].values and proof.verification.measures[0].change is Change.UNPROVEN
 
 
 def test_without_a_time_before_there_is_no_proof():
     now = SystemClock().wall_ns()
     with pytest.raises(ExhumeError, match="--dir"):
-        verify(claim([FORKS], began=now, ended=now), Host(), 1.0)
+        verify(applied([FORKS], began=now), Host(), 1.0)
     with pytest.raises(ExhumeError, match="promised no effect"):
-        verify(claim([], began=now, ended=now), Host(), 1.0)
+        verify(applied([], began=now), Host(), 1.0)
 
 
 def test_an_interrupted_watch_tells_what_it_saw():
@@ -85,7 +91,7 @@ def test_an_interrupted_watch_tells_what_it_saw():
             stop.set()
 
     try:
-        before = claim([FORKS], began=now, ended=now, baseline=baseline)
+        before = applied([FORKS], began=now, baseline=baseline)
         proof = verify(before, Host(), 60.0, stop=stop, progress=asks_for_an_end)
     finally:
         stop.close()
@@ -114,7 +120,7 @@ def test_a_real_storm_of_forks_that_stops_is_proved():
     # Where the storm came and went in long waves, a short look may not be enough to be sure; that is said, and a longer
     # one is.
     for seconds in (10.0, 40.0):
-        proof = verify(claim([FORKS], began=now, ended=now, baseline=baseline), Host(), seconds)
+        proof = verify(applied([FORKS], began=now, baseline=baseline), Host(), seconds)
         (forks,) = proof.verification.measures
         if forks.change is not Change.UNPROVEN:
             break

@@ -12,8 +12,9 @@ from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.journal import unit_history
 from exhume.control.systemd import SystemdControl
 from exhume.model.clock import SystemClock
-from exhume.model.remedy import Change, Effect, Measure, Verified
-from exhume.remedy.verify.proof import Baseline, Claim, take_baseline, verify
+from exhume.model.remedy import Change, Effect, Measure, Step, Verified
+from exhume.remedy.ledger import Entry, Fix, Mark
+from exhume.remedy.verify.proof import Baseline, take_baseline, verify
 from exhume.remedy.verify.restarts import NodeRestarts
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "journalctl")]
@@ -66,12 +67,12 @@ def looped_often(node: NodeRoot, restarts: NodeRestarts) -> Baseline:
     return baseline
 
 
-def watched_as_it_looped(machine: Machine, claim: Claim, restarts: NodeRestarts, pace: float) -> Verified:
+def watched_as_it_looped(machine: Machine, fix: Fix, restarts: NodeRestarts, pace: float) -> Verified:
     """The verdict on some seconds in which it looped at half its pace at the least: it is the
     machine's doing if it did not."""
     for _ in range(6):
         first, began = counted(machine), time.monotonic()
-        (found,) = verify(claim, NodeRoot(machine.root).host, 4.0, restarts=restarts).verification.measures
+        (found,) = verify(fix, NodeRoot(machine.root).host, 4.0, restarts=restarts).verification.measures
         if counted(machine) - first >= pace * (time.monotonic() - began) / 2:
             break
     return found
@@ -95,7 +96,11 @@ def test_a_crash_loop_that_is_stopped_is_proved(machine: Machine, node: NodeRoot
     before = baseline.observed[0]
     assert before.amount >= 5
     began = SystemClock().wall_ns()
-    goes_on = Claim("1", "node", LOOPS.subject, (LOOPS,), began, began, baseline=baseline)
+    step = Step("stop", "Stop it", "it fails", action="stop", effects=(LOOPS,))
+    goes_on = Fix(
+        "1", "node", "", "/", "", LOOPS.subject, "It is stopped.", began, (Entry(step, Mark.DONE),),
+        baseline=baseline.to_dict(), applied_at=began, finished_at=began,
+    )  # fmt: skip
     still = watched_as_it_looped(machine, goes_on, restarts, before.amount / before.seconds)
     assert still.change is not Change.IMPROVED, still
     with SystemdControl(node) as control:

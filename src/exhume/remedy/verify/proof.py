@@ -11,6 +11,7 @@ from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Effect, Measure, Verification
 from exhume.model.stop import Stop
 from exhume.procfs.host import Host
+from exhume.remedy.ledger import Fix
 from exhume.remedy.verify.judge import judge
 from exhume.remedy.verify.measures import LIVE, RECORDING, Series, format_duration, promised
 from exhume.remedy.verify.observe import LiveSampler, Progress, Recorded
@@ -126,20 +127,6 @@ def _better(seen: Series, recorded: Series | None) -> Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a fix did and promised. Times are wall nanoseconds: nothing was done before `began`, all was at `ended`."""
-
-    id: str
-    node: str
-    target: str
-    effects: tuple[Effect, ...]
-    began: int
-    ended: int
-    done: tuple[str, ...] = ()
-    baseline: Baseline | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Proof:
     """The verdicts, and the observations that they rest on, measure by measure in the same order."""
 
@@ -149,7 +136,7 @@ class Proof:
 
 
 def verify(
-    claim: Claim,
+    fix: Fix,
     host: Host,
     seconds: float,
     recording: Recording | None = None,
@@ -159,19 +146,23 @@ def verify(
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Proof:
-    """Look at each measure for so long after the fix: back into a recording that goes on, else from now on. Raises
-    ExhumeError where nothing is known of the time before, or nothing was promised."""
+    """Look at each measure for so long after a fix that was applied: back into a recording that goes on, else from now
+    on. Raises ExhumeError where nothing is known of the time before, or nothing was promised."""
     clock = clock or SystemClock()
-    effects = promised(claim.effects)
+    effects = promised(fix.effects)
     if not effects:
-        raise ExhumeError(f"fix {claim.id} promised no effect on any measure: there is nothing to verify")
-    before = _before(claim, effects, recording)
+        raise ExhumeError(f"fix {fix.id} promised no effect on any measure: there is nothing to verify")
+    # Nothing was done before `began`, all was at `ended`.
+    began = fix.applied_at or fix.planned_at
+    ended = fix.finished_at or began
+    baseline = Baseline.from_dict(fix.baseline) if fix.baseline is not None else None
+    before = _before(began, baseline, effects, recording)
     if not any(each.values for each in before):
         raise ExhumeError(
-            f"nothing was measured before fix {claim.id}, so nothing can be proved; name a recording of that time "
+            f"nothing was measured before fix {fix.id}, so nothing can be proved; name a recording of that time "
             "with --dir"
         )
-    after = _recent(recording, effects, clock.wall_ns(), seconds, claim.ended)
+    after = _recent(recording, effects, clock.wall_ns(), seconds, ended)
     left, whole = seconds - min((each.seconds for each in after), default=0.0), True
     if left >= _WORTH_S or not after:
         with closing(LiveSampler(host, effects, restarts, clock)) as sampler:
@@ -179,7 +170,7 @@ def verify(
             live = sampler.observed()
         if recording is not None and after:
             recording.refresh()
-            after = _recent(recording, effects, clock.wall_ns(), seconds, claim.ended)
+            after = _recent(recording, effects, clock.wall_ns(), seconds, ended)
         after = [max(pair, key=lambda each: each.seconds) for pair in zip(live, after or live, strict=True)]
     if restarts is not None:
         after = [
@@ -189,36 +180,38 @@ def verify(
             for each in after
         ]
     verification = Verification(
-        node=claim.node,
-        fix=claim.id,
-        target=claim.target,
-        applied_at=claim.began,
+        node=fix.node,
+        fix=fix.id,
+        target=fix.target,
+        applied_at=began,
         looked_from=min(each.since for each in after),
         looked_until=max(each.until for each in after),
         measures=tuple(map(judge, before, after)),
-        done=claim.done,
+        done=fix.done,
         interrupted=not whole,
-        blind_spots=tuple(_blind_spots(claim, before)),
+        blind_spots=tuple(_blind_spots(baseline, before)),
     )
     return Proof(verification, tuple(before), tuple(after))
 
 
-def _before(claim: Claim, effects: Sequence[Effect], recording: Recording | None) -> list[Series]:
+def _before(
+    began: int, baseline: Baseline | None, effects: Sequence[Effect], recording: Recording | None
+) -> list[Series]:
     """The longest that is known of each measure before anything was done, whatever was promised of it then."""
-    window = Window(claim.began - round(RECORDED_S * NANOS), claim.began)
+    window = Window(began - round(RECORDED_S * NANOS), began)
     recorded = Recorded(recording, window) if recording is not None else None
-    seen = claim.baseline.observed if claim.baseline is not None else ()
+    seen = baseline.observed if baseline is not None else ()
     known = {(each.effect.measure, each.effect.subject): each for each in reversed(seen)}
     found = []
     for effect in effects:
-        none = Series(effect, LIVE, claim.began, claim.began, missing="it was not looked at then")
+        none = Series(effect, LIVE, began, began, missing="it was not looked at then")
         best = replace(known.get((effect.measure, effect.subject), none), effect=effect)
         past = recorded.observe(effect) if recorded is not None else best
         found.append(past if past.seconds > best.seconds else best)
     return found
 
 
-def _blind_spots(claim: Claim, before: Sequence[Series]) -> list[str]:
+def _blind_spots(baseline: Baseline | None, before: Sequence[Series]) -> list[str]:
     spots = [
         "what else began or ended on the node since the fix moves these measures as well; that is not separated here"
     ]
@@ -228,6 +221,6 @@ def _blind_spots(claim: Claim, before: Sequence[Series]) -> list[str]:
             f"the time before is known for {format_duration(max(short))} only: what comes less often is not in it; "
             "with exhume record running, ten minutes would be"
         )
-    if claim.baseline is not None and any(each.effect.measure is Measure.NIC_TIMEOUTS for each in before):
+    if baseline is not None and any(each.effect.measure is Measure.NIC_TIMEOUTS for each in before):
         spots.append("timeouts of network cards may be days apart: none for minutes proves little")
     return spots

@@ -18,7 +18,7 @@ from exhume.present.terminal.verify import print_verification
 from exhume.present.verify_view import not_ruled_out, verdict, verification_json
 from exhume.remedy.ledger import Fix, FixState, Ledger
 from exhume.remedy.services.node import MACHINE_ID, read_line
-from exhume.remedy.verify.proof import Baseline, Claim, verify
+from exhume.remedy.verify.proof import verify
 from exhume.remedy.verify.restarts import NodeRestarts
 from exhume.store.read.recording import Recording
 
@@ -28,13 +28,13 @@ _SHORTEST_S = 1.0
 def run(options: Namespace) -> int:
     if options.length < _SHORTEST_S:
         raise UsageError("--for must be at least 1s, for example 10m")
-    fix, claim = _chosen(Ledger(options.work_dir), options.id)
+    fix = _chosen(Ledger(options.work_dir), options.id)
     root = NodeRoot((options.root or Path(fix.root)).absolute())
     if read_line(root, MACHINE_ID) != fix.machine:
         raise UsageError(f"fix {fix.id} was made on another machine; name its root directory with --root")
     recording = _recording(value_of(options, DIR), root)
     with closing(NodeRestarts(root)) as restarts, stopped_by_signals() as stop, ProgressBar("watching") as bar:
-        proof = verify(claim, root.host, options.length, recording, restarts=restarts, stop=stop, progress=bar)
+        proof = verify(fix, root.host, options.length, recording, restarts=restarts, stop=stop, progress=bar)
     found, zone = proof.verification, zone_of(options)
     if options.json:
         print_document(options, verification_json(found, zone), ())
@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
     return exit_codes.OK if verdict(found) == "proved" else exit_codes.FINDINGS
 
 
-def _chosen(ledger: Ledger, id_: str | None) -> tuple[Fix, Claim]:
+def _chosen(ledger: Ledger, id_: str | None) -> Fix:
     if id_ is None:
         warn_unreadable(ledger)
     fix = ledger.read(id_) if id_ is not None else ledger.newest(FixState.APPLIED)
@@ -67,9 +67,7 @@ def _chosen(ledger: Ledger, id_: str | None) -> tuple[Fix, Claim]:
         raise UsageError(f"no fix was applied from {ledger.place}; see exhume fix list")
     if fix.state is not FixState.APPLIED or fix.applied_at is None:
         raise UsageError(f"fix {fix.id} is {fix.state.value}: only one that is applied can be verified")
-    baseline = None if fix.baseline is None else Baseline.from_dict(fix.baseline)
-    ended = fix.finished_at or fix.applied_at
-    return fix, Claim(fix.id, fix.node, fix.target, fix.effects, fix.applied_at, ended, fix.done, baseline)
+    return fix
 
 
 def _recording(directory: Path, root: NodeRoot) -> Recording | None:
