@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.source import TickRows, event_rows
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.model.clock import NANOS, Tick
-from exhume.model.tables import INCIDENT, RECORDER, Columns, Events, to_columns
+from exhume.model.tables import INCIDENT, RECORDER, Columns, Events
 
 HOT_PERMILLE = 950
 HOT_NS = 2 * NANOS
@@ -54,7 +54,7 @@ class IncidentMarks:
                 marks += self._logged(rows["events"])
             if "cgroups" in rows:
                 marks += self._dying_cgroups(rows["cgroups"])
-        return {"events": to_columns("events", marks)} if marks else NOTHING
+        return event_rows(marks)
 
     def _hot_cores(self, tick: Tick, cpu: Columns) -> list[Events]:
         kernel = sum(np.asarray(cpu[state], np.int64) for state in ("system", "irq", "softirq"))

@@ -8,10 +8,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from exhume.collect.containers.docker_stream import docker_socket
+from exhume.collect.containers.docker import docker_socket
 from exhume.procfs.host import Host
 
-_BUS = "/run/dbus/system_bus_socket"
+_BUS, _PRIVATE_BUS = "/run/dbus/system_bus_socket", "/run/systemd/private"
 _DOCKER = "/var/run/docker.sock"
 _PODMAN = "/run/podman/podman.sock"
 _CRI = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock")
@@ -72,14 +72,14 @@ class NodeRoot:
 
     @property
     def bus(self) -> Path:
-        """The socket of the system's D-Bus."""
+        """The socket of the system's D-Bus; where there is none, systemd's own, which speaks D-Bus to root."""
         addresses = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "") if self.is_here else ""
         for address in addresses.split(";"):
             kind, _, options = address.partition(":")
             known = dict(each.partition("=")[::2] for each in options.split(","))
             if kind == "unix" and known.get("path"):
                 return Path(known["path"])
-        return self.file(_BUS)
+        return self._if_there(_BUS) or self._if_there(_PRIVATE_BUS) or self.file(_BUS)
 
     @property
     def docker(self) -> Path | None:
@@ -99,8 +99,11 @@ class NodeRoot:
         return tuple(path for name in _CRI if (path := self._if_there(name)) is not None)
 
     def _if_there(self, name: str) -> Path | None:
-        path = self.file(name)
-        return path if path.exists() else None
+        try:
+            path = self.file(name)
+            return path if path.exists() else None
+        except OSError:
+            return None
 
 
 def _parts(name: str) -> list[str]:

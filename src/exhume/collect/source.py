@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
-from exhume.model.tables import Columns, Losses
+from exhume.model.tables import Columns, Events, Losses, to_columns
 from exhume.procfs.host import Host, ProcFile
 
 # Table name -> the rows that a source adds to it in one tick.
@@ -16,9 +16,14 @@ TickRows = Mapping[str, Columns]
 NOTHING: TickRows = {}
 
 
-def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
-    """Rows, at least one, turned into columns."""
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+def table_rows(table: str, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> TickRows:
+    """The rows of one table as columns."""
+    return {table: dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))} if rows else NOTHING
+
+
+def event_rows(events: Sequence[Events]) -> TickRows:
+    """The same of the events table."""
+    return {"events": to_columns("events", events)} if events else NOTHING
 
 
 class Source(Protocol):

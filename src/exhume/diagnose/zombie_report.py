@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.pins import likely_pins, with_metadata
 from exhume.collect.cgroup.residuals import find_residuals
-from exhume.collect.containers.docker_stream import docker_socket
+from exhume.collect.containers.docker import docker_socket
 from exhume.collect.containers.names import ContainerName, container_names
 from exhume.diagnose.facts.leaks import COLUMNS, Leaker, LeakReport, find_leakers
 from exhume.diagnose.zombies import RECORDING, SAMPLING, WATCHING, Growth, Verdict, growth_between, judge

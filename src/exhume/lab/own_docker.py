@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exhume.collect.cgroup.layout import hierarchies
-from exhume.collect.containers.docker_stream import DOCKER_SOCKET
+from exhume.collect.containers.docker import DOCKER_SOCKET
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.processes import Process
 from exhume.lab.programs.keeper import MARK

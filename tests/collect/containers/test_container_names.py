@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from tests.collect.socket_server import answering
 
-from exhume.collect.containers.docker_stream import docker_socket
+from exhume.collect.containers.docker import docker_socket
 from exhume.collect.containers.names import ContainerName, container_names
 
 HERE, GONE = "a1" * 32, "b2" * 32

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exhume.collect.containers.docker import Engine, EngineError
-from exhume.collect.containers.docker_stream import only
 from exhume.collect.containers.pod_names import container_of_log
 
 KUBERNETES_LOGS = Path("/var/log/containers")
@@ -50,7 +49,7 @@ def _docker(path: Path, since_s: int) -> Iterator[tuple[str, ContainerName]]:
     # What happened lately first, so that what is there now has the last word. Its log of events is short (256).
     # An end that lies in the future would keep the answer open.
     until = int(time.time())
-    for event in engine.lines("/events", since=since_s, until=until, filters=only(type=["container"])):
+    for event in engine.lines("/events", since=since_s, until=until, filters='{"type": ["container"]}'):
         actor = event.get("Actor", {})
         known = actor.get("Attributes", {})
         if known.get("name"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exhume.collect.cgroup.dying import MEMORY, UNIFIED, LegacyCounter, count_below
 from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
-from exhume.collect.source import NOTHING, Pace, TickRows, columns
+from exhume.collect.source import NOTHING, Pace, TickRows, table_rows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
@@ -39,11 +39,8 @@ class CgroupSource:
         layout = hierarchies(host)
         memory, unified = find_v1(layout, MEMORY), find_v2(layout)
         if memory is None and unified is None:
-            raise SourceUnavailable(
-                self.name,
-                "no hierarchy with the memory controller is mounted",
-                "mount cgroup2 at /sys/fs/cgroup, or make the node's /sys/fs/cgroup visible here",
-            )
+            remedy = "mount cgroup2 at /sys/fs/cgroup, or make the node's /sys/fs/cgroup visible here"
+            raise SourceUnavailable(self.name, "no hierarchy with the memory controller is mounted", remedy)
         self.v1 = MemoryHierarchy(LegacyCounter(host, memory, [MEMORY])) if memory else None
         self._v2 = UnifiedHierarchy(unified) if unified else None
         self.missing = tuple(
@@ -61,10 +58,8 @@ class CgroupSource:
             # The tick that only sets counters: there are none here, so the first count goes into a real one.
             return NOTHING
         rows = [*(self.v1.read(tick) if self.v1 else ()), *(self._v2.read(tick) if self._v2 else ())]
-        if not rows:
-            return NOTHING
-        names = ("hierarchy", "parent", "kernel", "visible", "dying")
-        return {"cgroups": {"time": [tick.start] * len(rows), **columns(names, rows)}}
+        names = ("time", "hierarchy", "parent", "kernel", "visible", "dying")
+        return table_rows("cgroups", names, [(tick.start, *row) for row in rows])
 
     def close(self) -> None:
         if self.v1:
@@ -208,11 +203,8 @@ class ChurnSource:
 
     def __init__(self, memory: MemoryHierarchy | None) -> None:
         if memory is None:
-            raise SourceUnavailable(
-                self.name,
-                "cgroups of v2 can't be counted by their numbers",
-                "mount tracefs at /sys/kernel/tracing, with CAP_PERFMON or root",
-            )
+            remedy = "mount tracefs at /sys/kernel/tracing, with CAP_PERFMON or root"
+            raise SourceUnavailable(self.name, "cgroups of v2 can't be counted by their numbers", remedy)
         self._memory = memory
         self._walks = memory.walks
         self._newest = 0
@@ -224,14 +216,9 @@ class ChurnSource:
         inode, path = self._memory.tree.newest
         before, self._newest = self._newest, max(inode, self._newest)
         hierarchy = self._memory.hierarchy_id
-        if not before or inode <= before or hierarchy is None:
-            return NOTHING
-        made = cgroups_between(before, inode, _files_in(path))
-        if not made:
-            return NOTHING
-        return {
-            "cgroup_events": {"time": [tick.start], "hierarchy": [hierarchy], "op": ["churn"], "created": [made]},
-        }
+        made = cgroups_between(before, inode, _files_in(path)) if before and hierarchy is not None else None
+        rows = [(tick.start, hierarchy, "churn", made)] if made else []
+        return table_rows("cgroup_events", ("time", "hierarchy", "op", "created"), rows)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exhume.collect.source import NOTHING, StatFile, TickRows
-from exhume.model.clock import Tick
+from exhume.model.clock import MILLIS, Tick
 from exhume.model.facts import MissingSource
 from exhume.procfs.counters import steps_of_u32
 from exhume.procfs.host import Host, ProcFile
@@ -58,13 +58,14 @@ class CpuSource:
         rows: dict[str, object] = {
             "time": np.full(int(present.sum()), tick.start, np.int64),
             "cpu": cpus[present].astype(np.uint16),
-            "span_ms": np.full(int(present.sum()), tick.nanos // 1_000_000, np.uint32),
+            "span_ms": np.full(int(present.sum()), tick.nanos // MILLIS, np.uint32),
+            **{state: shares[present, index] for index, state in enumerate(_STATES)},
         }
-        for index, state in enumerate(_STATES):
-            rows[state] = shares[present, index]
         for column, values in (("wait_ns", waited), ("switches", switched), ("net_rx", received), ("net_tx", sent)):
             if values is not None:
-                rows[column] = _with_nulls(values[present])
+                there = values[present]
+                # A negative one is unknown.
+                rows[column] = there if (there >= 0).all() else [n if n >= 0 else None for n in there.tolist()]
         return {"cpu": rows}
 
     def close(self) -> None:
@@ -107,13 +108,6 @@ def _since(before: tuple[Counts, Counts], cpus: Counts, counts: Counts) -> tuple
     deltas = np.zeros_like(counts)
     deltas[present] = counts[present] - old_counts[rows[present]]
     return deltas, present
-
-
-def _with_nulls(values: Counts) -> object:
-    """Values as a column; a negative one is unknown."""
-    if (values >= 0).all():
-        return values
-    return [value if value >= 0 else None for value in values.tolist()]
 
 
 class SoftirqCounts:
@@ -159,15 +153,9 @@ class RunQueueCounts:
         self._file = ProcFile(host.proc / "schedstat")
         self._before: dict[int, RunQueue] = {}
         self._there = self._file.read_or_none() is not None
-        self.missing: tuple[MissingSource, ...] = ()
-        if not self._there:
-            self.missing = (
-                MissingSource(
-                    "run-queue wait",
-                    "there is no /proc/schedstat, which counts it for each core",
-                    "run a kernel built with CONFIG_SCHEDSTATS",
-                ),
-            )
+        reason = "there is no /proc/schedstat, which counts it for each core"
+        missing = MissingSource("run-queue wait", reason, "run a kernel built with CONFIG_SCHEDSTATS")
+        self.missing = () if self._there else (missing,)
 
     def read(self, cpus: Counts) -> tuple[Counts | None, Counts | None]:
         content = self._file.read_or_none() if self._there else None

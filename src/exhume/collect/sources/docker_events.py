@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.containers.docker_stream import StreamedResponse, docker_socket, only
-from exhume.collect.source import NOTHING, Pace, TickRows
-from exhume.model.clock import Tick
+from exhume.collect.containers.docker import StreamedResponse, docker_socket
+from exhume.collect.source import NOTHING, Pace, TickRows, event_rows
+from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.model.tables import Events, to_columns
+from exhume.model.tables import Events
 from exhume.procfs.host import Host
 
 # Without Docker: how often to look whether it is there by now.
@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 5.0
 _LIST_EVERY_S = 12 * 3600.0
 _MOST_ROWS = 256
 _KINDS = {"start": "container-start", "die": "container-die", "oom": "container-oom"}
-_MESSAGES = {"start": "started", "oom": "ran out of memory"}
+_MESSAGES = {"start": "started", "die": "ended with code {}", "oom": "ran out of memory"}
 
 
 class DockerEventSource:
@@ -39,9 +39,8 @@ class DockerEventSource:
             try:
                 StreamedResponse(path, "/_ping").close()
             except PermissionError:
-                raise SourceUnavailable(
-                    self.name, f"{path} can't be opened", "run as root, or put this user into the group of that file"
-                ) from None
+                remedy = "run as root, or put this user into the group of that file"
+                raise SourceUnavailable(self.name, f"{path} can't be opened", remedy) from None
             except OSError:
                 # Not there yet: it is looked for again.
                 return
@@ -49,14 +48,14 @@ class DockerEventSource:
     def read(self, tick: Tick) -> TickRows:
         if self._events is None and self._look.due(tick.end):
             self._look.done(tick.end)
-            self._open(tick)
+            wanted = json.dumps({"type": ["container"], "event": list(_KINDS)})
+            self._events = self._ask("/events", since=tick.wall // NANOS, filters=wanted)
         if self._events is None:
             return NOTHING
         if self._list is None and self._list_again.due(tick.end):
             self._list_again.done(tick.end)
             self._list = self._ask("/containers/json")
-        rows = [*self._listed(tick), *self._happened(tick)][:_MOST_ROWS]
-        return {"events": to_columns("events", rows)} if rows else NOTHING
+        return event_rows([*self._listed(tick), *self._happened(tick)][:_MOST_ROWS])
 
     def close(self) -> None:
         for answer in (self._events, self._list):
@@ -64,16 +63,10 @@ class DockerEventSource:
                 answer.close()
         self._events = self._list = None
 
-    def _open(self, tick: Tick) -> None:
-        wanted = only(type=["container"], event=list(_KINDS))
-        self._events = self._ask("/events", since=tick.wall // 10**9, filters=wanted)
-
     def _ask(self, question: str, **query: str | int) -> StreamedResponse | None:
         path = docker_socket(self._given)
-        if path is None:
-            return None
         try:
-            return StreamedResponse(path, question, **query)
+            return StreamedResponse(path, question, **query) if path is not None else None
         except OSError:
             return None
 
@@ -87,10 +80,7 @@ class DockerEventSource:
         return [row for line in lines if (row := _event(line, tick)) is not None]
 
     def _listed(self, tick: Tick) -> list[Events]:
-        if self._list is None:
-            return []
-        ended = self._list.receive()
-        if not ended:
+        if self._list is None or not self._list.receive():
             return []
         body = self._list.body
         self._list.close()
@@ -109,34 +99,28 @@ def _event(line: bytes, tick: Tick) -> Events | None:
     if action not in _KINDS:
         return None
     known = actor.get("Attributes") or {}
-    name, image = known.get("name"), known.get("image")
-    code = known.get("exitCode")
-    message = f"ended with code {code}" if action == "die" else _MESSAGES[action]
-    moment = event.get("timeNano")
-    # Docker's clock is the wall clock.
-    time = tick.end - (tick.wall - moment) if isinstance(moment, int) else tick.start
-    value = float(str(code)) if action == "die" and str(code).isdigit() else None
-    return _row(_KINDS[action], time, actor.get("ID"), name, image, message, value)
+    code, moment = str(known.get("exitCode")), event.get("timeNano")
+    row = _row(_KINDS[action], actor.get("ID"), known.get("name"), known.get("image"), _MESSAGES[action].format(code))
+    if row is not None:
+        # Docker's clock is the wall clock.
+        row.time = tick.end - (tick.wall - moment) if isinstance(moment, int) else tick.start
+        row.value = float(code) if action == "die" and code.isdigit() else None
+    return row
 
 
 def _seen(container: dict[str, Any], tick: Tick) -> Events | None:
     names = container.get("Names") or [""]
-    return _row("container-seen", tick.start, container.get("Id"), names[0].lstrip("/"), container.get("Image"), "runs")
+    row = _row("container-seen", container.get("Id"), names[0].lstrip("/"), container.get("Image"), "runs")
+    if row is not None:
+        row.time = tick.start
+    return row
 
 
-def _row(  # noqa: PLR0917
-    kind: str,
-    time: int,
-    number: Any,
-    name: str | None,
-    image: str | None,
-    message: str,
-    value: float | None = None,
-) -> Events | None:
+def _row(kind: str, number: Any, name: str | None, image: str | None, message: str) -> Events | None:
     if not number:
         return None
     severity = "warning" if kind == "container-oom" else "info"
     text = f"container {name or str(number)[:12]}{f' (image {image})' if image else ''} {message}"
-    event = Events(time, DockerEventSource.name, kind, severity, text, value=value)
+    event = Events(0, DockerEventSource.name, kind, severity, text)
     event.container, event.container_name, event.image = number, name or None, image
     return event

@@ -5,7 +5,7 @@ queue into the interrupt's name, each in its way; the interface is that of the d
 lists them), since an interface may have been renamed after its interrupts were named.
 """
 
-import os
+import contextlib
 import re
 import time
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exhume.collect.source import NOTHING, Pace, TickRows, columns
+from exhume.collect.source import Pace, TickRows, table_rows
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.counters import steps_of_u32
@@ -69,8 +69,9 @@ class NicQueues:
             self._by_address.setdefault(address.name, interface)
             # A virtio device has its interrupts on the PCI device above it.
             for owner in (address, address.parent) if address.name.startswith("virtio") else (address,):
-                for irq in _names_of(owner / "msi_irqs"):
-                    self._by_irq.setdefault(irq, interface)
+                with contextlib.suppress(OSError):
+                    for irq in (owner / "msi_irqs").iterdir():
+                        self._by_irq.setdefault(irq.name, interface)
 
     def find(self, irq: str, name: str) -> NicQueue | None:
         """The queue of an interrupt; None for one that is not a network queue's, or that can't be identified."""
@@ -95,13 +96,6 @@ class NicQueues:
         return None
 
 
-def _names_of(directory: os.PathLike[str]) -> list[str]:
-    try:
-        return [entry.name for entry in os.scandir(directory)]
-    except OSError:
-        return []
-
-
 Counts = NDArray[np.int64]
 Row = tuple[Any, ...]
 
@@ -111,19 +105,17 @@ _QUEUES_EACH_SECOND = 64
 _STORM_PER_S = 5000
 
 
+@dataclass(slots=True)
 class _Line:
     """One interrupt: the text of its row at the last read, and what is known about it."""
 
-    __slots__ = ("affinity", "counts", "name", "nic", "per_core", "since", "text")
-
-    def __init__(self) -> None:
-        self.text = b""
-        self.counts: Counts | None = None
-        self.name = ""
-        self.nic: NicQueue | None = None
-        self.affinity: str | None = None
-        self.per_core: ProcFile | None = None
-        self.since = 0
+    text: bytes = b""
+    counts: Counts | None = None
+    name: str = ""
+    nic: NicQueue | None = None
+    affinity: str | None = None
+    per_core: ProcFile | None = None
+    since: int = 0
 
 
 class InterruptSource:
@@ -157,10 +149,8 @@ class InterruptSource:
             self._turn.done(tick.end)
         else:
             self._read_queues(tick, rows)
-        if not rows:
-            return NOTHING
         names = ("time", "irq", "name", "cpu", "count", "device", "queue", "affinity")
-        return {"interrupts": columns(names, rows)}
+        return table_rows("interrupts", names, rows)
 
     def close(self) -> None:
         self._file.close()
@@ -175,8 +165,7 @@ class InterruptSource:
         header, *texts = content.split(b"\n")
         if header != self._header:
             # Cores came or went: the columns are others, so every count starts afresh.
-            self._header = header
-            self._cpus = parse_header(header)
+            self._header, self._cpus = header, parse_header(header)
             for line in self._lines.values():
                 line.text, line.counts = b"", None
         there = set()
@@ -185,9 +174,7 @@ class InterruptSource:
             if not label:
                 continue
             there.add(label)
-            if label not in self._lines:
-                self._lines[label] = _Line()
-            line = self._lines[label]
+            line = self._lines.setdefault(label, _Line())
             if text != line.text:
                 self._take(label, line, text, tick, rows)
                 line.text = text

@@ -3,10 +3,10 @@ comes once a boot on kernels that have it in WARN_ONCE, the counter moves every 
 
 from pathlib import Path
 
-from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.collect.source import Pace, TickRows, event_rows
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.model.tables import NIC_TX_TIMEOUT, Events, to_columns
+from exhume.model.tables import NIC_TX_TIMEOUT, Events
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
 # Queues read in one tick; a timeout takes at least five seconds (dev->watchdog_timeo) on most drivers, so taking turns
@@ -52,7 +52,7 @@ class NetdevSource:
                 event = Events(tick.start, self.name, NIC_TX_TIMEOUT, "critical", text, value=float(now - before))
                 event.device, event.queue = queue.device, queue.number
                 timeouts.append(event)
-        return {"events": to_columns("events", timeouts)} if timeouts else NOTHING
+        return event_rows(timeouts)
 
     def close(self) -> None:
         for queue in self._queues.values():

@@ -1,7 +1,7 @@
 """Each core's network receive backlog: packets taken, dropped, and the times that net_rx_action (net/core/dev.c) ran
 out of budget with work left (squeezed)."""
 
-from exhume.collect.source import NOTHING, TickRows, columns
+from exhume.collect.source import NOTHING, TickRows, table_rows
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.counters import step_of_u32
@@ -9,7 +9,7 @@ from exhume.procfs.cpulist import online_cpus
 from exhume.procfs.host import Host, ProcFile
 from exhume.procfs.softnet_stat import Softnet, parse_softnet_stat
 
-_COLUMNS = ("cpu", "processed", "dropped", "squeezed")
+_COLUMNS = ("time", "cpu", "processed", "dropped", "squeezed")
 
 Lines = dict[int, Softnet]
 
@@ -25,9 +25,8 @@ class SoftnetSource:
         self._content = b""
         self._before: Lines = {}
         if self._file.read_or_none() is None:
-            raise SourceUnavailable(
-                self.name, f"{self._file.path} can't be read", "run a kernel with CONFIG_PROC_FS and networking"
-            )
+            remedy = "run a kernel with CONFIG_PROC_FS and networking"
+            raise SourceUnavailable(self.name, f"{self._file.path} can't be read", remedy)
 
     def read(self, tick: Tick) -> TickRows:
         content = self._file.read_or_none()
@@ -39,11 +38,13 @@ class SoftnetSource:
         self._content = content
         now = self._lines(content)
         before, self._before = self._before, now
-        rows = [(cpu, *_steps(line, before[cpu])) for cpu, line in now.items() if cpu in before]
-        rows = [row for row in rows if any(row[1:]) and min(row[1:]) >= 0]
-        if not rows:
-            return NOTHING
-        return {"softnet": {"time": [tick.start] * len(rows), **columns(_COLUMNS, rows)}}
+        steps = {
+            cpu: [step_of_u32(new, old) for new, old in zip(line[1:], before[cpu][1:], strict=True)]
+            for cpu, line in now.items()
+            if cpu in before
+        }
+        rows = [(tick.start, cpu, *moved) for cpu, moved in steps.items() if any(moved) and min(moved) >= 0]
+        return table_rows("softnet", _COLUMNS, rows)
 
     def _lines(self, content: bytes) -> Lines:
         lines = parse_softnet_stat(content)
@@ -56,7 +57,3 @@ class SoftnetSource:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _steps(now: Softnet, before: Softnet) -> list[int]:
-    return [step_of_u32(new, old) for new, old in zip(now[1:], before[1:], strict=True)]

@@ -4,10 +4,11 @@ A ksoftirqd that waits is a core whose network queues stand still. The kernel ad
 (kernel/sched/stats.h, sched_info_arrive), so one of six seconds shows in the tick in which the thread ran at last.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
-from exhume.collect.source import NOTHING, Pace, TickRows, columns
+from exhume.collect.source import Pace, TickRows, table_rows
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
@@ -41,11 +42,9 @@ class ThreadSource:
         self._search_pace = Pace(60.0)
         self._search()
         if not self._threads:
-            raise SourceUnavailable(
-                self.name,
-                "no per-core kernel threads can be seen with their /proc/PID/schedstat",
-                "run in the node's pid namespace (hostPID), without hidepid on /proc",
-            )
+            reason = "no per-core kernel threads can be seen with their /proc/PID/schedstat"
+            remedy = "run in the node's pid namespace (hostPID), without hidepid on /proc"
+            raise SourceUnavailable(self.name, reason, remedy)
         self.missing: tuple[MissingSource, ...] = ()
         self._look_for_waits()
 
@@ -54,7 +53,7 @@ class ThreadSource:
             self._search()
             self._look_for_waits()
             self._search_pace.done(tick.end)
-        rows: list[tuple[int, str, int, int, int]] = []
+        rows: list[tuple[int, int, str, int, int, int]] = []
         for thread in list(self._threads.values()):
             try:
                 content = os.pread(thread.fd, _LARGEST, 0)
@@ -68,11 +67,8 @@ class ThreadSource:
             if before is not None and thread.sched is not None:
                 ran, waited = thread.sched.run_ns - before.run_ns, thread.sched.wait_ns - before.wait_ns
                 if ran >= 0 and waited >= 0:
-                    rows.append((thread.tid, thread.comm, thread.cpu, ran, waited))
-        if not rows:
-            return NOTHING
-        names = ("tid", "comm", "cpu", "run_ns", "wait_ns")
-        return {"threads": {"time": [tick.start] * len(rows), **columns(names, rows)}}
+                    rows.append((tick.start, thread.tid, thread.comm, thread.cpu, ran, waited))
+        return table_rows("threads", ("time", "tid", "comm", "cpu", "run_ns", "wait_ns"), rows)
 
     def close(self) -> None:
         for thread in list(self._threads.values()):
@@ -107,24 +103,15 @@ class ThreadSource:
     def _look_for_waits(self) -> None:
         """Whether waits are counted at all (include/linux/sched/stat.h, sched_info_on): threads as old as the boot have
         waited at some time."""
-        counted = False
+        self.missing = ()
         for thread in self._threads.values():
-            try:
+            with contextlib.suppress(OSError):
                 sched = parse_task_schedstat(os.pread(thread.fd, _LARGEST, 0))
-                counted = counted or (sched is not None and sched.wait_ns > 0)
-            except OSError:
-                continue
-        self.missing = (
-            ()
-            if counted
-            else (
-                MissingSource(
-                    self.name,
-                    "the kernel doesn't count how long threads wait for a core",
-                    "set sysctl kernel.task_delayacct=1, or run a kernel built with CONFIG_SCHEDSTATS",
-                ),
-            )
-        )
+                if sched is not None and sched.wait_ns > 0:
+                    return
+        reason = "the kernel doesn't count how long threads wait for a core"
+        remedy = "set sysctl kernel.task_delayacct=1, or run a kernel built with CONFIG_SCHEDSTATS"
+        self.missing = (MissingSource(self.name, reason, remedy),)
 
     def _text(self, name: str) -> str:
         try:

@@ -7,10 +7,11 @@ where it isn't; those found are read every second, and have a row when they were
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
-from exhume.collect.source import NOTHING, TickRows, columns
+from exhume.collect.source import TickRows, table_rows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.cgroup import Bandwidth, parse_cpu_max, parse_cpu_stat
@@ -26,16 +27,14 @@ _USUAL_PERIOD_US = 100_000
 _OPEN_AT_MOST = 128
 
 
+@dataclass(slots=True)
 class _Limited:
     """A cgroup with a quota: when it was last read, and what it said."""
 
-    __slots__ = ("counts", "file", "quota", "since")
-
-    def __init__(self, path: str, quota: float) -> None:
-        self.file = ProcFile(f"{path}/cpu.stat")
-        self.quota = quota
-        self.counts: Bandwidth | None = None
-        self.since = 0
+    file: ProcFile
+    quota: float
+    counts: Bandwidth | None = None
+    since: int = 0
 
 
 class ThrottlingSource:
@@ -74,9 +73,7 @@ class ThrottlingSource:
             if time.thread_time_ns() > deadline:
                 self._turn = (self._turn + step + 1) % len(names)
                 break
-        if not rows:
-            return NOTHING
-        return {"throttling": columns(("time", "cgroup", "periods", "throttled", "throttled_ns", "quota"), rows)}
+        return table_rows("throttling", ("time", "cgroup", "periods", "throttled", "throttled_ns", "quota"), rows)
 
     def close(self) -> None:
         for limited in self._limited.values():
@@ -133,7 +130,7 @@ class ThrottlingSource:
                 if name in self._limited:
                     self._limited[name].quota = quota or self._limited[name].quota
                 elif quota is not None:
-                    self._limited[name] = _Limited(child, quota)
+                    self._limited[name] = _Limited(ProcFile(f"{child}/cpu.stat"), quota)
                 yield
             # A leaf has two links: itself and its name.
             pending += [child for child in children if _has_children(child)]
