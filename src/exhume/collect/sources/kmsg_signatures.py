@@ -1,11 +1,12 @@
 """What the kernel says when a core is starved: the one table of log lines that the recorder recognises.
 
-To add a line: one `Signature` with a literal part that every such line has (it is what most lines are turned away by)
-and a pattern. Named groups become columns of the events table: device, queue, cpu, pid, comm, value.
+To add a line: one entry with a literal part that every such line has (it is what most lines are turned away by) and a
+pattern. Named groups become columns of the events table: device, queue, cpu, pid, comm, value; ms, us and ns are a
+value in seconds.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 PLAIN_KIND = "kernel-line"
 
@@ -15,15 +16,12 @@ _DEVICE = r"(?:(?P<device>\S+)(?: \([^)]*\))?: )?"
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One recognised line. `value` is multiplied by `scale` into `unit`."""
+    """One recognised line."""
 
     kind: str
     severity: str
     literals: tuple[str, ...]
     pattern: re.Pattern[str]
-    starvation: bool = False
-    unit: str = ""
-    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,268 +30,125 @@ class Recognised:
 
     kind: str
     severity: str
-    starvation: bool
-    fields: dict[str, str | int | float] = field(default_factory=dict)
+    fields: dict[str, str | int | float]
 
 
-def _line(
-    kind: str,
-    severity: str,
-    literals: str | tuple[str, ...],
-    pattern: str,
-    *,
-    starvation: bool = False,
-    unit: str = "",
-    scale: float = 1.0,
-) -> Signature:
-    literals = (literals,) if isinstance(literals, str) else literals
-    return Signature(kind, severity, literals, re.compile(pattern), starvation, unit, scale)
-
-
-SIGNATURES: tuple[Signature, ...] = (
+# (kind, severity, literals...): pattern. Without a pattern: a driver's line that has the literal behind the device.
+_STARVATION: dict[tuple[str, ...], str] = {
     # --- ENA: a queue whose softirq did not run -------------------------------------------------------------------
-    _line(
-        "nic-tx-paused",
-        "critical",
-        "is paused for too long",
+    ("nic-tx-paused", "critical", "is paused for too long"): (
         _DEVICE + r"TX q (?P<queue>\d+) is paused for too long \(threshold \d+\)\. "
-        r"(?:Time since last napi (?P<value>\d+) usec|usecs since napi (?P<value_2>\d+))\. napi scheduled: [01]"
-        r"(?:\. napi CPU: (?P<cpu>-?\d+))?(?:\. msecs since (?:last )?interrupt: \d+)?",
-        starvation=True,
-        unit="s",
-        scale=1e-6,
+        r"(?:Time since last napi (?P<us>\d+) usec|usecs since napi (?P<us_2>\d+))\. napi scheduled: [01]"
+        r"(?:\. napi CPU: (?P<cpu>-?\d+))?(?:\. msecs since (?:last )?interrupt: \d+)?"
     ),
-    _line(
-        "nic-napi-starved",
-        "critical",
-        "napi handler hasn't been called",
-        _DEVICE + r"napi handler hasn't been called for a long time but is scheduled",
-        starvation=True,
-    ),
-    # ENA 2.17.0 prints the two numbers in the wrong order, so neither is taken for a queue or a core.
-    _line("nic-napi-core", "info", "[2/2] qid:", r"\[2/2\] qid: -?\d+, napi CPU: -?\d+"),
-    _line(
-        "nic-tx-lost-completions",
-        "critical",
-        ("ost TX completion", "lost tx completion"),
+    ("nic-napi-starved", "critical", "napi handler hasn't been called for a long time but is scheduled"): "",
+    ("nic-tx-lost-completions", "critical", "ost TX completion", "lost tx completion"): (
         _DEVICE + r"(?:Lost TX completions are above (?:the )?threshold"
-        r"|The number of lost tx completions? is above the threshold) \((?P<value>\d+) > \d+\)",
-        starvation=True,
-        unit="completions",
+        r"|The number of lost tx completions? is above the threshold) \((?P<value>\d+) > \d+\)"
     ),
-    _line(
-        "nic-tx-missed-completion",
-        "warning",
-        ("wasn't completed on time", "TX hasn't completed"),
-        _DEVICE
-        + r"(?:Found a Tx that wasn't completed on time|TX hasn't completed), qid:? (?P<queue>\d+), index:? \d+",
-        starvation=True,
+    ("nic-tx-missed-completion", "warning", "wasn't completed on time", "TX hasn't completed"): (
+        _DEVICE + r"(?:Found a Tx that wasn't completed on time|TX hasn't completed), qid:? (?P<queue>\d+), index:? \d+"
     ),
-    _line(
-        "nic-tx-missed-completion",
-        "warning",
-        "missed TX completions",
-        _DEVICE + r"(?P<value>\d+) new missed TX completions, qid: (?P<queue>\d+)",
-        starvation=True,
-        unit="completions",
+    ("nic-tx-missed-completion", "warning", "missed TX completions"): (
+        _DEVICE + r"(?P<value>\d+) new missed TX completions, qid: (?P<queue>\d+)"
     ),
-    _line(
-        "nic-keep-alive-timeout",
-        "critical",
-        "Keep alive watchdog timeout",
-        _DEVICE + r"Keep alive watchdog timeout(?:, (?P<value>\d+) msecs since last keep alive)?\.",
-        starvation=True,
-        unit="s",
-        scale=1e-3,
+    ("nic-keep-alive-timeout", "critical", "Keep alive watchdog timeout"): (
+        _DEVICE + r"Keep alive watchdog timeout(?:, (?P<ms>\d+) msecs since last keep alive)?\."
     ),
-    _line(
-        "nic-reset",
-        "critical",
-        "Device reset completed",
-        _DEVICE + r"Device reset completed(?: successfully|, status: (?P<value>-?\d+))(?:, Driver info: .*)?",
-        starvation=True,
-        unit="status",
+    ("nic-reset", "critical", "Device reset completed"): (
+        _DEVICE + r"Device reset completed(?: successfully|, status: (?P<value>-?\d+))(?:, Driver info: .*)?"
     ),
-    _line("nic-reset-triggered", "warning", "Trigger reset is on", _DEVICE + r"Trigger reset is on"),
-    _line(
-        "nic-missing-interrupt",
-        "warning",
-        "Potential MSIX issue",
-        _DEVICE + r"Potential MSIX issue on (?:Rx|Tx) side Queue = (?P<queue>\d+)",
-    ),
-    _line("nic-tx-timeout", "critical", "Transmit time out", _DEVICE + r"Transmit time out", starvation=True),
+    ("nic-tx-timeout", "critical", "Transmit time out"): "",
     # --- every driver: the kernel's own watchdog. The core that it names runs the timer; it is not the starved one ---
-    _line(
-        "nic-watchdog",
-        "critical",
-        "NETDEV WATCHDOG",
+    ("nic-watchdog", "critical", "NETDEV WATCHDOG"): (
         r"(?:(?P<device_2>\S+): )?NETDEV WATCHDOG: (?:(?P<device>\S+) \([^)]+\): |CPU: \d+: )"
-        r"transmit queue (?P<queue>\d+) timed out(?: (?P<value>\d+) ms)?",
-        starvation=True,
-        unit="s",
-        scale=1e-3,
+        r"transmit queue (?P<queue>\d+) timed out(?: (?P<ms>\d+) ms)?"
     ),
     # --- mlx5, bnxt, virtio_net, and the drivers that log the same -------------------------------------------------
-    _line(
-        "nic-tx-timeout",
-        "critical",
-        "TX timeout on queue",
-        _DEVICE + r"TX timeout on queue: (?P<queue>\d+), (?i:sq): [^\s,]+(?:,.*? (?P<value>\d+) usecs ago)?",
-        starvation=True,
-        unit="s",
-        scale=1e-6,
+    ("nic-tx-timeout", "critical", "TX timeout on queue"): (
+        _DEVICE + r"TX timeout on queue: (?P<queue>\d+), (?i:sq): [^\s,]+(?:,.*? (?P<us>\d+) usecs ago)?"
     ),
-    _line("nic-tx-timeout", "critical", "TX timeout detected", _DEVICE + r"TX timeout detected", starvation=True),
-    _line(
-        "nic-health",
-        "warning",
-        "health compromised",
-        _DEVICE + r"device's health compromised - reached miss count",
-    ),
+    ("nic-tx-timeout", "critical", "TX timeout detected"): "",
     # --- ixgbe, i40e, ice ---------------------------------------------------------------------------------------------
-    _line("nic-tx-hang", "critical", "Detected Tx Unit Hang", _DEVICE + r"Detected Tx Unit Hang", starvation=True),
-    _line(
-        "nic-tx-hang",
-        "critical",
-        "resetting adapter",
-        _DEVICE + r"tx hang (?P<value>\d+) detected on queue (?P<queue>\d+), resetting adapter",
-        starvation=True,
-        unit="hangs",
+    ("nic-tx-hang", "critical", "Detected Tx Unit Hang"): "",
+    ("nic-tx-hang", "critical", "resetting adapter"): (
+        _DEVICE + r"tx hang (?P<value>\d+) detected on queue (?P<queue>\d+), resetting adapter"
     ),
-    _line(
-        "nic-tx-timeout",
-        "critical",
-        "due to tx timeout",
-        _DEVICE + r"initiating reset due to tx timeout",
-        starvation=True,
-    ),
-    _line(
-        "nic-tx-timeout", "critical", "tx_timeout: VSI_", _DEVICE + r"tx_timeout: VSI_(?:seid|num): ", starvation=True
-    ),
-    _line(
-        "nic-tx-timeout",
-        "critical",
-        "tx_timeout recovery",
-        _DEVICE + r"tx_timeout recovery level (?P<value>\d+), (?:hung_queue|txqueue) (?P<queue>\d+)",
-        starvation=True,
-        unit="level",
+    ("nic-tx-timeout", "critical", "initiating reset due to tx timeout"): "",
+    ("nic-tx-timeout", "critical", "tx_timeout: VSI_"): _DEVICE + r"tx_timeout: VSI_(?:seid|num): ",
+    ("nic-tx-timeout", "critical", "tx_timeout recovery"): (
+        _DEVICE + r"tx_timeout recovery level (?P<value>\d+), (?:hung_queue|txqueue) (?P<queue>\d+)"
     ),
     # --- gve ----------------------------------------------------------------------------------------------------------
-    _line(
-        "nic-tx-timeout",
-        "critical",
-        "Timeout on tx queue",
-        _DEVICE + r"Timeout on tx queue, (?P<queue>\d+)",
-        starvation=True,
-    ),
-    _line("nic-queue-kicked", "warning", "Kicking queue", _DEVICE + r"Kicking queue (?P<queue>\d+)"),
-    _line("nic-reset", "critical", "Performing reset", _DEVICE + r"Performing reset", starvation=True),
+    ("nic-tx-timeout", "critical", "Timeout on tx queue"): _DEVICE + r"Timeout on tx queue, (?P<queue>\d+)",
+    ("nic-reset", "critical", "Performing reset"): "",
     # --- lockups and stalls: from 10 s (hard), 20 s (soft) and 21 s (RCU) on ------------------------------------------
-    _line(
-        "soft-lockup",
-        "critical",
-        "soft lockup",
-        r"BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<value>\d+)s! \[(?P<comm>.+):(?P<pid>\d+)\]",
-        starvation=True,
-        unit="s",
+    ("soft-lockup", "critical", "soft lockup"): (
+        r"BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<value>\d+)s! \[(?P<comm>.+):(?P<pid>\d+)\]"
     ),
-    _line(
-        "hard-lockup",
-        "critical",
-        "hard LOCKUP",
-        r"Watchdog detected hard LOCKUP on cpu (?P<cpu>\d+)",
-        starvation=True,
+    ("hard-lockup", "critical", "hard LOCKUP"): r"Watchdog detected hard LOCKUP on cpu (?P<cpu>\d+)",
+    ("rcu-stall", "critical", " stall"): (
+        r"INFO: (?P<comm>\S+) (?:self-detected stall on CPU|detected (?:expedited )?stalls on (?:CPUs/)?tasks)"
     ),
-    _line(
-        "rcu-stall",
-        "critical",
-        " stall",
-        r"INFO: (?P<comm>\S+) (?:self-detected stall on CPU|detected (?:expedited )?stalls on (?:CPUs/)?tasks)",
-        starvation=True,
+    # In jiffies.
+    ("rcu-starved", "critical", "kthread starved"): (
+        r"(?P<comm>\S+) kthread starved for (?P<value>\d+) jiffies!.*->cpu=(?P<cpu>\d+)"
     ),
-    _line(
-        "rcu-starved",
-        "critical",
-        "kthread starved",
-        r"(?P<comm>\S+) kthread starved for (?P<value>\d+) jiffies!.*->cpu=(?P<cpu>\d+)",
-        starvation=True,
-        unit="jiffies",
+    ("hung-task", "warning", "blocked for more than"): (
+        r"INFO: task (?P<comm>.+):(?P<pid>\d+) blocked for more than (?P<value>\d+) seconds"
     ),
-    _line(
-        "hung-task",
-        "warning",
-        "blocked for more than",
-        r"INFO: task (?P<comm>.+):(?P<pid>\d+) blocked for more than (?P<value>\d+) seconds",
-        starvation=True,
-        unit="s",
+    ("workqueue-hog", "warning", "hogged CPU"): (
+        r"workqueue: (?P<comm>\S+)(?: \[\S+\])? hogged CPU for >(?P<us>\d+)us \d+ times"
     ),
-    _line(
-        "workqueue-hog",
-        "warning",
-        "hogged CPU",
-        r"workqueue: (?P<comm>\S+)(?: \[\S+\])? hogged CPU for >(?P<value>\d+)us \d+ times",
-        starvation=True,
-        unit="s",
-        scale=1e-6,
+    ("workqueue-lockup", "critical", "workqueue lockup"): r"BUG: workqueue lockup - pool",
+    ("rt-throttling", "warning", "RT throttling"): r"sched: RT throttling activated",
+}
+_OTHERS: dict[tuple[str, ...], str] = {
+    # --- network drivers. ENA 2.17.0 prints the two numbers in the wrong order: neither is taken for a queue or a core
+    ("nic-napi-core", "info", "[2/2] qid:"): r"\[2/2\] qid: -?\d+, napi CPU: -?\d+",
+    ("nic-reset-triggered", "warning", "Trigger reset is on"): "",
+    ("nic-missing-interrupt", "warning", "Potential MSIX issue"): (
+        _DEVICE + r"Potential MSIX issue on (?:Rx|Tx) side Queue = (?P<queue>\d+)"
     ),
-    _line("workqueue-lockup", "critical", "workqueue lockup", r"BUG: workqueue lockup - pool", starvation=True),
-    _line("rt-throttling", "warning", "RT throttling", r"sched: RT throttling activated", starvation=True),
+    ("nic-health", "warning", "device's health compromised - reached miss count"): "",
+    ("nic-queue-kicked", "warning", "Kicking queue"): _DEVICE + r"Kicking queue (?P<queue>\d+)",
     # --- signs that time or interrupts were not handled as they should be ---------------------------------------------
-    _line(
-        "interrupt-slow",
-        "info",
-        "interrupt took too long",
-        r"perf: interrupt took too long \((?P<value>\d+) > \d+\)",
-        unit="s",
-        scale=1e-9,
+    ("interrupt-slow", "info", "interrupt took too long"): r"perf: interrupt took too long \((?P<ns>\d+) > \d+\)",
+    ("nmi-slow", "warning", "NMI handler"): r"INFO: NMI handler \((?P<comm>\S+)\) took too long to run",
+    ("clock-unstable", "warning", "unstable"): (
+        r"timekeeping watchdog on CPU(?P<cpu>\d+): .*unstable|Marking TSC unstable due to"
     ),
-    _line("nmi-slow", "warning", "NMI handler", r"INFO: NMI handler \((?P<comm>\S+)\) took too long to run"),
-    _line(
-        "clock-unstable",
-        "warning",
-        "unstable",
-        r"timekeeping watchdog on CPU(?P<cpu>\d+): .*unstable|Marking TSC unstable due to",
-    ),
-    _line(
-        "softirq-pending",
-        "warning",
-        ("softirq work is pending", "local_softirq_pending"),
-        r"NOHZ tick-stop error: local softirq work is pending|NOHZ: local_softirq_pending",
+    ("softirq-pending", "warning", "softirq work is pending", "local_softirq_pending"): (
+        r"NOHZ tick-stop error: local softirq work is pending|NOHZ: local_softirq_pending"
     ),
     # --- network ----------------------------------------------------------------------------------------------------
-    _line(
-        "conntrack-full",
-        "critical",
-        ("table full, dropping packet", "table full in netns"),
-        r"nf_conntrack: table full(?: in netns \d+)?, dropping packet",
+    ("conntrack-full", "critical", "table full, dropping packet", "table full in netns"): (
+        r"nf_conntrack: table full(?: in netns \d+)?, dropping packet"
     ),
     # --- memory and hardware ------------------------------------------------------------------------------------------
-    _line("oom", "critical", "invoked oom-killer", r"(?P<comm>.+) invoked oom-killer:"),
-    _line("oom-kill", "critical", "Killed process", r"Killed process (?P<pid>\d+) \((?P<comm>.+)\) total-vm"),
-    _line(
-        "allocation-failure",
-        "warning",
-        "page allocation failure",
-        r"(?:(?P<comm>[^:]+): )?page allocation failure: order:(?P<value>\d+)",
-        unit="order",
+    ("oom", "critical", "invoked oom-killer"): r"(?P<comm>.+) invoked oom-killer:",
+    ("oom-kill", "critical", "Killed process"): r"Killed process (?P<pid>\d+) \((?P<comm>.+)\) total-vm",
+    ("allocation-failure", "warning", "page allocation failure"): (
+        r"(?:(?P<comm>[^:]+): )?page allocation failure: order:(?P<value>\d+)"
     ),
-    _line(
-        "gpu-xid",
-        "critical",
-        "NVRM: Xid",
-        r"NVRM: Xid \((?:PCI:)?(?P<device>[0-9a-f:.]+)\): (?P<value>\d+)(?:, pid=(?P<pid>\d+))?",
-        unit="xid",
+    ("gpu-xid", "critical", "NVRM: Xid"): (
+        r"NVRM: Xid \((?:PCI:)?(?P<device>[0-9a-f:.]+)\): (?P<value>\d+)(?:, pid=(?P<pid>\d+))?"
     ),
-    _line("memory-error", "warning", "EDAC MC", r"EDAC (?P<device>MC\d+): "),
-    _line("machine-check", "critical", "[Hardware Error]", r"\[Hardware Error\]: Machine check"),
-)
+    ("memory-error", "warning", "EDAC MC"): r"EDAC (?P<device>MC\d+): ",
+    ("machine-check", "critical", "[Hardware Error]"): r"\[Hardware Error\]: Machine check",
+}
 
-STARVATION_KINDS = frozenset(signature.kind for signature in SIGNATURES if signature.starvation)
+SIGNATURES = tuple(
+    Signature(kind, severity, tuple(literals), re.compile(pattern or _DEVICE + re.escape(literals[0])))
+    for (kind, severity, *literals), pattern in (_STARVATION | _OTHERS).items()
+)
+STARVATION_KINDS = frozenset(kind for kind, *_ in _STARVATION)
 
 _BY_LITERAL = tuple((literal, signature) for signature in SIGNATURES for literal in signature.literals)
 # The longest literal: a wrapped line's halves have to be looked at this far from where they meet.
 LONGEST_LITERAL = max(len(literal) for literal, _ in _BY_LITERAL)
 _LITERALS = tuple(literal for literal, _ in _BY_LITERAL)
+_SECONDS = {"value": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _LARGEST = {"queue": 0xFFFF, "cpu": 0xFFFF, "pid": 0x7FFFFFFF}
 
 
@@ -311,21 +166,19 @@ def recognise(text: str) -> Recognised | None:
         if literal in text:
             match = signature.pattern.search(text)
             if match:
-                return Recognised(
-                    signature.kind, signature.severity, signature.starvation, _fields(signature, match.groupdict())
-                )
+                return Recognised(signature.kind, signature.severity, _fields(match.groupdict()))
     return None
 
 
-def _fields(signature: Signature, groups: dict[str, str | None]) -> dict[str, str | int | float]:
+def _fields(groups: dict[str, str | None]) -> dict[str, str | int | float]:
     fields: dict[str, str | int | float] = {}
     for group, text in groups.items():
         if text is None:
             continue
-        # Two places in one pattern for the same column: `value` and `value_2`.
+        # Two places in one pattern for the same column: `us` and `us_2`.
         name = group.removesuffix("_2")
-        if name == "value":
-            fields[name] = int(text) * signature.scale
+        if name in _SECONDS:
+            fields["value"] = int(text) * _SECONDS[name]
         elif name in _LARGEST:
             number = int(text)
             if 0 <= number <= _LARGEST[name]:
