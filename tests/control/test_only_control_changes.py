@@ -46,7 +46,7 @@ ALLOWED = {
     ("store", "*"): ({"write", "remove"}, "the recording is its own"),
     ("store", "seal_process.py"): ({"kill"}, "its own worker process"),
     ("collect", "cgroup_trace.py"): ({"write", "remove"}, "a tracing instance of the recorder's own"),
-    ("collect", "systemctl.py"): ({"kill"}, "journalctl and systemctl show, as its children"),
+    ("collect", "journal.py"): ({"kill"}, "journalctl, as its child"),
     ("cli", "page.py"): ({"kill"}, "itself"),
     ("cli", "*"): ({"write"}, "files that the user names for the output"),
     ("present", "*"): ({"kill"}, "its own worker processes"),

@@ -142,11 +142,8 @@ class _Reader:
 def failed_units(root: NodeRoot | None = None) -> list[str]:
     """The names of failed units. Raises OSError, with the reason, where systemd doesn't run or doesn't answer."""
     try:
-        units, _ = open_units(root or NodeRoot())
-        try:
+        with open_units(root or NodeRoot()) as units:
             return sorted(row.name for row in units.listed().values() if row.active == "failed")
-        finally:
-            units.close()
     except BusError as error:
         raise OSError(str(error)) from None
 

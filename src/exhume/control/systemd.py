@@ -1,7 +1,7 @@
 """Stops and starts units, reads their state, and fingerprints them so that a plan is only applied to what it was made
 from.
 
-Over the bus, waiting for every job; where there is no bus, and only on the node itself, by systemctl.
+Over D-Bus, waiting for every job.
 """
 
 import hashlib
@@ -12,8 +12,6 @@ from typing import Self
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, UNIT, Bus, BusError, BusSilent, Call, get_all, properties
-from exhume.collect.systemd.facts import time_span_us
-from exhume.collect.systemd.systemctl import MOST_BYTES, PATIENCE_S, PROGRAM, SystemctlUnits, ask, run
 from exhume.model.errors import UsageError
 
 _STOP_S = _START_S = 90.0
@@ -85,16 +83,7 @@ class SystemdControl:
 
     def __init__(self, root: NodeRoot) -> None:
         self._root = root
-        self._orders: BusOrders | SystemctlOrders
-        try:
-            self._orders = BusOrders(Bus(root.bus))
-        except BusError as error:
-            if not root.is_here:
-                raise
-            try:
-                self._orders = SystemctlOrders()
-            except BusError as second:
-                raise BusError(f"{error}, and {second}") from None
+        self._orders = BusOrders(Bus(root.bus))
 
     def __enter__(self) -> Self:
         return self
@@ -202,52 +191,17 @@ class BusOrders:
         return known
 
 
-class SystemctlOrders:
-    """Commands systemd by systemctl, which waits for its jobs itself."""
-
-    def __init__(self, program: str = PROGRAM) -> None:
-        self._program = program
-        self._units = SystemctlUnits(program)
-
-    def close(self) -> None:
-        """Nothing stays open."""
-
-    def job(self, verb: str, name: str, timeout: float, go_on: GoOn | None = None) -> str:
-        """`go_on` is not called: systemctl prints nothing until the job is over."""
-        said = run([self._program, "--no-pager", "--no-ask-password", verb, "--", name], MOST_BYTES, timeout)
-        if not said.whole:
-            raise BusSilent(f"{name} did not {verb} within {timeout:.0f} s; systemd goes on with it")
-        # EXIT_NOTINSTALLED (LSB): there is no such unit, so there is nothing to stop.
-        if not said.code or (verb == "stop" and said.code == 5):
-            return "done"
-        if verb == "start":
-            return "dependency" if "dependency" in said.complaint else "failed"
-        raise BusError(said.complaint or f"systemctl {verb} ended with code {said.code}")
-
-    def reload(self) -> None:
-        ask(self._program, "daemon-reload", patience_s=90.0)
-
-    def reset_failed(self, name: str) -> None:
-        run([self._program, "--no-pager", "reset-failed", "--", name], MOST_BYTES, PATIENCE_S)
-
-    def look(self, name: str) -> dict[str, object]:
-        facts = self._units.facts([name]).get(name)
-        return dict(facts.known) if facts is not None else {}
-
-
 def stop_within(known: dict[str, object]) -> str:
     """The seconds that a unit may take to stop by its own settings, before systemd has killed it: each command of its
     stop has its time, and so has the unit itself. `infinity` where there is no end."""
     timeout = known.get("TimeoutStopUSec", known.get("TimeoutUSec"))
     if timeout is None:
         return "0"
-    micros = timeout if isinstance(timeout, int) else time_span_us(str(timeout))
-    if micros is None or micros == _NEVER_US:
+    if not isinstance(timeout, int) or timeout == _NEVER_US:
         return "infinity"
     commands = [known.get(key) for key in ("ExecStop", "ExecStopPost")]
-    # In text each has a line.
-    turns = 1 + sum(len(each if isinstance(each, list) else str(each or "").splitlines()) for each in commands)
-    return f"{turns * micros / 1e6:g}"
+    turns = 1 + sum(len(each) for each in commands if isinstance(each, list))
+    return f"{turns * timeout / 1e6:g}"
 
 
 def _text(value: object) -> str:
@@ -257,13 +211,9 @@ def _text(value: object) -> str:
 
 
 def _texts(value: object) -> list[str]:
-    if isinstance(value, str):
-        return value.split()
     return [str(each) for each in value] if isinstance(value, list) else []
 
 
 def _addresses(value: object) -> list[str]:
-    """Where a socket listens: pairs of a kind and an address over the bus, `ADDRESS (KIND)` in systemctl's text."""
-    if isinstance(value, list):
-        return [str(each[1]) for each in value if isinstance(each, list | tuple) and len(each) > 1]
-    return [each for each in _texts(value) if not each.startswith("(")]
+    """Where a socket listens: pairs of a kind and an address."""
+    return [str(kind_and_address[1]) for kind_and_address in value] if isinstance(value, list) else []

@@ -40,13 +40,15 @@ def test_nothing_started_is_no_rate_of_success() -> None:
         ([0.1, 0.2], ""),
         ([0.1, 0.2, 0.9], "never a second old: the last 3 runs lasted 0.10 s to 0.90 s"),
         ([2.1, 3, 4.0], "always a few seconds old: the last 3 runs lasted 2.1 s to 4.0 s"),
+        ([2.1, 40.0, 3.3], "never a minute old: the last 3 runs lasted 2.1 s to 40.0 s"),
         ([2, 3, 90], "never two minutes old"),
         ([3600, 3700, 3650], "ends at about the same age each time: the last 3 runs lasted 60 min to 62 min"),
-        ([2, 3, 3600], ""),
+        ([2, 3, 3600], "the last 3 runs lasted 2.0 s to 60 min, half of them less than 3.0 s"),
+        ([5.0, 7200.0, 86400.0 * 9, 300.0], "the last 4 runs lasted 5.0 s to 9 d, half of them less than 2.0 h"),
         ([30000, 31000, 30500], "ends at about the same age each time: the last 3 runs lasted 8.3 h to 8.6 h"),
     ],
 )
-def test_ages_make_a_pattern_where_they_are_short_or_alike(lasted: list[float], begins: str) -> None:
+def test_ages_make_a_pattern(lasted: list[float], begins: str) -> None:
     reported = age_pattern(lasted)
     assert reported.startswith(begins) and bool(reported) == bool(begins)
 

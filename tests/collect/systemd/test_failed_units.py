@@ -20,9 +20,11 @@ def test_without_systemd_it_is_said_in_few_words(tmp_path: Path, monkeypatch: py
         failed_units()
 
 
-def test_both_reasons_are_said_where_neither_way_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/nothing")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("exhume.collect.systemd.units._RUNS", str(tmp_path))
-    with pytest.raises(OSError, match=r"there is no D-Bus at .*nothing, and systemctl is not installed"):
-        failed_units()
+def test_without_a_bus_systemd_s_own_socket_is_used(tmp_path: Path) -> None:
+    root = NodeRoot(tmp_path)
+    assert root.bus == tmp_path / "run/dbus/system_bus_socket"
+    (tmp_path / "run/systemd").mkdir(parents=True)
+    (tmp_path / "run/systemd/private").touch()
+    assert root.bus == tmp_path / "run/systemd/private"
+    with pytest.raises(OSError, match=r"run/systemd/private can't be reached"):
+        failed_units(root)

@@ -27,7 +27,7 @@ _BUS, _BUS_PATH = "org.freedesktop.DBus", "/org/freedesktop/DBus"
 MEMORY = """
 import sys, time
 from pathlib import Path
-from exhume.collect import assemble
+from exhume.collect import source_set
 from exhume.procfs.host import Host
 from exhume.collect.sources.unit_events import UnitEventSource
 from exhume.model.clock import Tick
@@ -267,8 +267,8 @@ def questions_heard(monitor: Bus, last: str) -> list[str]:
     # Its own parser: it may have the beginning of a message already.
     parser = monitor._parser
     while True:
-        assert select.select([monitor], [], [], 60)[0], f"nothing was heard of {last}, only {heard}"
-        for message in parser.feed(os.read(monitor.fileno(), 1 << 16)):
+        assert select.select([monitor._socket], [], [], 60)[0], f"nothing was heard of {last}, only {heard}"
+        for message in parser.feed(monitor._socket.recv(1 << 16)):
             if message.header.message_type is MessageType.method_call:
                 if message.header.fields[HeaderFields.path] == last:
                     return heard

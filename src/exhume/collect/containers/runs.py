@@ -1,4 +1,4 @@
-"""The runs of a container: their times as engines write them, their history, and the age at which they end."""
+"""The runs of a container or unit: their times as engines write them, their history, and the age at which they end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from exhume.model.audit import Exit, History
-
-_NANOS = 10**9
+from exhume.model.clock import NANOS
 
 
 def nanoseconds(text: Any) -> int | None:
@@ -22,7 +21,7 @@ def nanoseconds(text: Any) -> int | None:
     if moment.tzinfo is None or moment.year <= 1970:
         return None
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86400 + since.seconds) * _NANOS + int((digits + "0" * 9)[:9])
+    return (since.days * 86400 + since.seconds) * NANOS + int((digits + "0" * 9)[:9])
 
 
 # Less time than this between the first start and now gives no rate: it counts as this much.
@@ -32,6 +31,12 @@ _LAST_RUNS = 1000
 # A pattern needs some runs.
 _FEWEST_RUNS = 3
 _ALIKE = 1.5
+_AGES = (
+    (1, "never a second old"),
+    (10, "always a few seconds old"),
+    (60, "never a minute old"),
+    (120, "never two minutes old"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,47 +48,50 @@ class Run:
     code: int | None = None
     failed: bool = False
 
+    @property
+    def lasted_s(self) -> float:
+        """Of a run that ended."""
+        return ((self.ended or self.started) - self.started) / NANOS
+
 
 def history(runs: Sequence[Run], now: int, since: int) -> History:
     """Of runs in the order of their starts, where all that started from `since` to `now` are known."""
     ended = [run for run in runs if run.ended is not None]
     # The first start is no restart; how often it restarts follows from the time since.
-    span_s = max(_SHORTEST_S, (now - runs[0].started) / _NANOS) if runs else 0.0
-    lasted = [(run.ended - run.started) / _NANOS for run in ended if run.ended is not None]
+    span_s = max(_SHORTEST_S, (now - runs[0].started) / NANOS) if runs else 0.0
+    lasted = [run.lasted_s for run in ended]
     bad = [run.ended for run in ended if run.failed and run.ended is not None]
     return History(
         source="runtime",
-        hours=round(max(0, now - since) / _NANOS / 3600, 4),
+        hours=round(max(0, now - since) / NANOS / 3600, 4),
         starts=len(runs),
         failures=sum(run.failed for run in ended),
         restarts_per_hour=round((len(runs) - 1) * 3600 / span_s, 2) if runs else 0.0,
         exits=tuple(Exit(run.ended, run.code) for run in reversed(ended[-_LAST_EXITS:])),
         age_pattern=age_pattern(lasted),
         longest_s=round(max(lasted), 1) if lasted else None,
-        failing_s=round((now - bad[0]) / _NANOS, 1) if bad else None,
+        failing_s=round((now - bad[0]) / NANOS, 1) if bad else None,
         restarted_at=tuple(run.started for run in runs[1:]),
     )
 
 
-def age_pattern(lasted_s: Sequence[float], fewest: int | None = None) -> str:
-    """How old it gets, in a sentence, where its runs are short or alike; empty where they are neither, or too few."""
-    lasted = [max(0.0, each) for each in lasted_s][-_LAST_RUNS:]
-    if len(lasted) < (fewest or _FEWEST_RUNS):
+def age_pattern(lasted_s: Sequence[float], fewest: int = _FEWEST_RUNS) -> str:
+    """How old it gets, in a sentence; empty where there are too few runs."""
+    lasted = sorted(max(0.0, each) for each in lasted_s[-_LAST_RUNS:])
+    if len(lasted) < fewest:
         return ""
-    shortest, longest = min(lasted), max(lasted)
+    shortest, longest = lasted[0], lasted[-1]
     facts = f"the last {len(lasted)} runs lasted {_spelled(shortest)} to {_spelled(longest)}"
-    if longest < 1:
-        return f"never a second old: {facts}"
-    if longest <= 10:
-        return f"always a few seconds old: {facts}"
-    if longest <= 120:
-        return f"never two minutes old: {facts}"
+    for limit, label in _AGES:
+        if longest < limit:
+            return f"{label}: {facts}"
     if longest <= _ALIKE * shortest:
         return f"ends at about the same age each time: {facts}"
-    return ""
+    return f"{facts}, half of them less than {_spelled(lasted[len(lasted) // 2])}"
 
 
 def _spelled(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{int(unit == 'h')}f} {unit}"
+    return f"{seconds:.{1 if seconds >= 1 else 2}f} s"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.source import NOTHING, Pace, TickRows
+from exhume.collect.source import NOTHING, Pace, TickRows, event_rows
 from exhume.collect.systemd.bus import MANAGER, PROPERTIES, SERVICE, UNIT, Bus, BusError, Call, Signal, get_all
 from exhume.collect.systemd.bus import properties as property_values
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.model.tables import Events, to_columns
+from exhume.model.tables import Events
 from exhume.procfs.host import Host
 
 STARTED, ENDED, FAILED, RESTARTED = "unit-started", "unit-ended", "unit-failed", "unit-restarted"
@@ -87,7 +87,7 @@ class UnitEventSource:
         except BusError:
             self.close()
             return NOTHING
-        return {"events": to_columns("events", rows)} if rows else NOTHING
+        return event_rows(rows)
 
     def close(self) -> None:
         if self._bus is not None:
@@ -118,7 +118,8 @@ class UnitEventSource:
         return rows
 
     def _signalled(self, message: Signal, tick: Tick) -> list[Events]:
-        if message.member == "PropertiesChanged":
+        # Without a bus nothing filters signals: those of other interfaces come as well.
+        if message.member == "PropertiesChanged" and message.body[0] == SERVICE:
             return self._changed(message.path, {name: value for name, (_, value) in message.body[1].items()}, tick)
         if message.member == "JobRemoved" and message.body[3] in _JOBS and str(message.body[2]).endswith(".service"):
             return [_row(FAILED, tick.end, str(message.body[2]), _JOBS[message.body[3]])]

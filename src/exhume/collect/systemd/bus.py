@@ -1,9 +1,11 @@
 """systemd over D-Bus: questions with answers in bounded time, and signals that are taken without waiting.
 
-jeepney speaks the protocol; the socket is ours, so that a bus that hangs holds nothing up. jeepney is imported when the
-first connection is made: nothing else of exhume pays for it.
+The socket is that of the bus, or systemd's own (/run/systemd/private, for root alone), which needs no bus daemon:
+systemctl uses the same. jeepney speaks the protocol; the socket is ours, so that a bus that hangs holds nothing up.
+jeepney is imported when the first connection is made: nothing else of exhume pays for it.
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -26,6 +28,8 @@ SERVICE = "org.freedesktop.systemd1.Service"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 _BUS = "org.freedesktop.DBus"
 _BUS_PATH = "/org/freedesktop/DBus"
+# systemd's own socket is called so (src/core/dbus.c, bus_init_private): no bus is behind it to greet, or to filter.
+_PRIVATE = "private"
 _PATIENCE_S = 10.0
 # Questions that are under way at once: enough to keep both ends busy, far below what a bus allows.
 _AT_ONCE = 32
@@ -34,7 +38,7 @@ _MOST_SIGNALS = 4096
 # What is taken in at a time without waiting: at most 4 MB.
 _PART = 1 << 16
 _MOST_PARTS = 64
-_LONGEST_LINE = 8192
+_LONGEST_ANSWER = 8192
 # The longest path that fits into a socket's address.
 _LONGEST_PATH = 107
 
@@ -68,7 +72,6 @@ class Signal:
     """A signal, which comes without a call."""
 
     path: str
-    interface: str
     member: str
     body: tuple[Any, ...]
 
@@ -98,7 +101,8 @@ class Bus:
 
             self._parser = Parser()
             self._authenticate()
-            self.call(Call(_BUS_PATH, _BUS, "Hello", destination=_BUS))
+            if self._where.name != _PRIVATE:
+                self.call(Call(_BUS_PATH, _BUS, "Hello", destination=_BUS))
         except BusError:
             self._socket.close()
             raise
@@ -111,9 +115,6 @@ class Bus:
 
     def close(self) -> None:
         self._socket.close()
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
 
     def call(self, call: Call, patience_s: float | None = None) -> tuple[Any, ...]:
         """The answer to a question. Raises BusError where there is none, or where it is an error."""
@@ -128,7 +129,7 @@ class Bus:
         patience = self.patience_s if patience_s is None else patience_s
         # Nothing else is under way: what is there came too late for those who asked.
         self._answers.clear()
-        asked = [self._send(call) for call in calls[:_AT_ONCE]]
+        asked = [self.ask(call) for call in calls[:_AT_ONCE]]
         answers: list[tuple[Any, ...] | BusError] = []
         for index in range(len(calls)):
             deadline = time.monotonic() + patience
@@ -136,12 +137,12 @@ class Bus:
                 self._receive(deadline, calls[index].method)
             answers.append(_content(self._answers.pop(asked[index])))
             if len(asked) < len(calls):
-                asked.append(self._send(calls[len(asked)]))
+                asked.append(self.ask(calls[len(asked)]))
         return answers
 
     def listen(self, rules: Iterable[str]) -> None:
         """From now on take the signals that match one of these rules of D-Bus, and let systemd send them."""
-        for rule in rules:
+        for rule in rules if self._where.name != _PRIVATE else ():
             self.call(Call(_BUS_PATH, _BUS, "AddMatch", "s", (rule,), destination=_BUS))
         self.call(Call(MANAGER_PATH, MANAGER, "Subscribe"))
 
@@ -151,10 +152,6 @@ class Bus:
         came = list(self._signals)
         self._signals.clear()
         return came
-
-    def ask(self, call: Call) -> int:
-        """Ask without waiting for the answer, which `answers` has later under this number."""
-        return self._send(call)
 
     def answers(self) -> dict[int, tuple[Any, ...] | BusError]:
         """What was answered meanwhile, without waiting."""
@@ -178,27 +175,22 @@ class Bus:
         self._socket.settimeout(self.patience_s)
         try:
             self._connect()
-            for said, expected in ((b"\0AUTH EXTERNAL\r\n", b"DATA"), (b"DATA\r\n", b"OK ")):
-                self._socket.sendall(said)
-                if not self._line().startswith(expected):
-                    raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root")
-            self._socket.sendall(b"BEGIN\r\n")
+            # In one piece, as systemd's own clients do: it overlooks a message right behind a BEGIN that comes alone.
+            self._socket.sendall(b"\0AUTH EXTERNAL\r\nDATA\r\nBEGIN\r\n")
+            said = b""
+            while said.count(b"\r\n") < 2 and not said.startswith(b"REJECTED") and len(said) < _LONGEST_ANSWER:
+                part = self._socket.recv(1024)
+                if not part:
+                    raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
+                said += part
+            if not (said.startswith(b"DATA") and b"\r\nOK " in said):
+                raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root")
         except TimeoutError:
             raise BusSilent(f"the D-Bus at {self._where} does not answer") from None
         except FileNotFoundError:
             raise BusError(f"there is no D-Bus at {self._where}") from None
         except OSError as error:
             raise BusError(f"the D-Bus at {self._where} can't be reached: {error.strerror or error}") from None
-
-    def _line(self) -> bytes:
-        """The next line of the conversation before the first message; nothing comes after it unasked."""
-        line = b""
-        while not line.endswith(b"\r\n") and len(line) < _LONGEST_LINE:
-            part = self._socket.recv(1024)
-            if not part:
-                raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
-            line += part
-        return line
 
     def _connect(self) -> None:
         path = os.fspath(self._where)
@@ -212,7 +204,8 @@ class Bus:
         finally:
             os.close(directory)
 
-    def _send(self, call: Call) -> int:
+    def ask(self, call: Call) -> int:
+        """Ask without waiting for the answer, which `answers` has later under this number."""
         from jeepney import DBusAddress, new_method_call
 
         if any(isinstance(each, str) and "\0" in each for each in call.body):
@@ -231,46 +224,33 @@ class Bus:
 
     def _receive(self, deadline: float, waiting_for: str) -> None:
         """Take in what comes next, at the latest at `deadline`."""
-        left = deadline - time.monotonic()
+        self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
         try:
-            self._socket.settimeout(max(left, 1e-3))
-            came = self._socket.recv(_PART)
+            self._take()
         except TimeoutError:
             raise BusSilent(f"systemd did not answer in time ({waiting_for})") from None
+
+    def _take_what_is_there(self) -> None:
+        self._socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_MOST_PARTS):
+                self._take()
+
+    def _take(self) -> None:
+        from jeepney import HeaderFields, MessageType
+
+        try:
+            came = self._socket.recv(_PART)
+        except (TimeoutError, BlockingIOError):
+            raise
         except OSError as error:
             raise self._gone(error) from None
         if not came:
             raise self._gone(None)
-        self._sort(came)
-
-    def _take_what_is_there(self) -> None:
-        self._socket.setblocking(False)
-        for _ in range(_MOST_PARTS):
-            try:
-                came = self._socket.recv(_PART)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise self._gone(error) from None
-            if not came:
-                raise self._gone(None)
-            self._sort(came)
-
-    def _sort(self, came: bytes) -> None:
-        from jeepney import HeaderFields, MessageType
-
         for message in self._parser.feed(came):
-            fields = message.header.fields
-            kind = message.header.message_type
+            fields, kind = message.header.fields, message.header.message_type
             if kind is MessageType.signal:
-                self._signals.append(
-                    Signal(
-                        fields[HeaderFields.path],
-                        fields[HeaderFields.interface],
-                        fields[HeaderFields.member],
-                        message.body,
-                    )
-                )
+                self._signals.append(Signal(fields[HeaderFields.path], fields[HeaderFields.member], message.body))
             elif kind in (MessageType.method_return, MessageType.error):
                 self._answers[fields[HeaderFields.reply_serial]] = message
 

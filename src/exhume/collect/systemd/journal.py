@@ -1,44 +1,25 @@
 """The past of units from the journal: starts, ends, failures and log lines."""
 
 import json
+import os
+import selectors
+import signal
+import subprocess
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from exhume.collect.containers.runs import age_pattern
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.facts import AROUND_START
-from exhume.collect.systemd.systemctl import Output, run
 from exhume.model.audit import Exit, History
+from exhume.model.process import usual_priority
 
-# Fewer runs are no pattern.
-_LEAST_RUNS = 3
-_FEW_SECONDS = 10.0
-_A_MINUTE = 60.0
-
-
-def age_pattern(lasted_s: Sequence[float]) -> str:
-    """What the runs that ended have in common ("always a few seconds old: the last 312 runs lasted 2.1 s to 4.0 s");
-    empty where there are too few of them."""
-    if len(lasted_s) < _LEAST_RUNS:
-        return ""
-    ordered = sorted(lasted_s)
-    shortest, longest = ordered[0], ordered[-1]
-    runs = f"the last {len(ordered)} runs lasted {_span(shortest)} to {_span(longest)}"
-    if longest < _FEW_SECONDS:
-        return f"always a few seconds old: {runs}"
-    if longest < _A_MINUTE:
-        return f"never a minute old: {runs}"
-    return f"{runs}, half of them less than {_span(ordered[len(ordered) // 2])}"
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s"
-
-
+_PART = 1 << 16
+_MOST_COMPLAINTS = 1 << 12
+# Output has to be the same everywhere, and nothing may wait for a key.
+_ENVIRONMENT = {"LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "", "SYSTEMD_LOG_LEVEL": "err"}
 _PROGRAM = "journalctl"
 _PATIENCE_S = 20.0
 _MOST_BYTES = 48 << 20
@@ -166,9 +147,60 @@ def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
     return ()
 
 
-def _ask(root: NodeRoot, *args: str, most_bytes: int = _MOST_BYTES, most_lines: int | None = None) -> Output:
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """The lines that journalctl wrote, whether these are all of them, and what it complained of."""
+
+    lines: list[bytes]
+    whole: bool
+    complaint: str
+
+
+def _ask(root: NodeRoot, *args: str, most_bytes: int = _MOST_BYTES, most_lines: int | None = None) -> _Output:
+    """What it says, up to these bounds: then it is stopped. Raises FileNotFoundError where there is no such program.
+
+    The arguments go to the program as they are: no shell sees them.
+    """
     where = () if root.is_here else (f"--root={root.path}",)
-    return run([_PROGRAM, "--no-pager", "--quiet", "--output=json", *where, *args], most_bytes, _PATIENCE_S, most_lines)
+    with subprocess.Popen(
+        [_PROGRAM, "--no-pager", "--quiet", "--output=json", *where, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **_ENVIRONMENT},
+    ) as child:
+        usual_priority(child.pid)
+        try:
+            output, complaint, whole = _listen(child, most_bytes, most_lines)
+        finally:
+            child.kill()
+    *lines, rest = output.split(b"\n")
+    if whole and rest:
+        lines.append(rest)
+    return _Output(lines[:most_lines], whole, complaint.decode(errors="replace").strip())
+
+
+def _listen(child: subprocess.Popen[bytes], most_bytes: int, most_lines: int | None) -> tuple[bytes, bytes, bool]:
+    assert child.stdout is not None
+    assert child.stderr is not None
+    output, complaints = bytearray(), bytearray()
+    deadline = time.monotonic() + _PATIENCE_S
+    # Not select(): that knows no descriptors above 1,023.
+    with selectors.PollSelector() as streams:
+        streams.register(child.stdout, selectors.EVENT_READ, output)
+        streams.register(child.stderr, selectors.EVENT_READ, complaints)
+        while streams.get_map():
+            ready = streams.select(max(0.0, deadline - time.monotonic()))
+            for key, _ in ready:
+                part = os.read(key.fd, _PART)
+                key.data.extend(part)
+                if not part:
+                    streams.unregister(key.fileobj)
+            del complaints[_MOST_COMPLAINTS:]
+            enough = most_lines is not None and output.count(b"\n") >= most_lines
+            if not ready or len(output) > most_bytes or enough:
+                return bytes(output), bytes(complaints), False
+    return bytes(output), bytes(complaints), True
 
 
 def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -265,7 +297,5 @@ def _exit(entry: dict[str, Any], moment: int) -> Exit:
 
 
 def _signal(name: str) -> int | None:
-    import signal
-
     known = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
     return int(known) if isinstance(known, signal.Signals) else None

@@ -1,17 +1,22 @@
 """Every service that systemd has on a node, loaded or only enabled, with how it stands, how it fared and who asked for
-it; of other units those that failed."""
+it; of other units those that failed.
 
+For one that was not started: the condition that is not met, or the requirement that failed. systemd remembers only that
+a condition was not met, and forgets which when it reads its unit files again; conditions about files can be checked
+again.
+"""
+
+import os
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.services import ServiceList
 from exhume.collect.systemd.bus import Bus, BusError
-from exhume.collect.systemd.facts import BusUnits, Listed, UnitFacts, Units
+from exhume.collect.systemd.facts import BusUnits, Listed, UnitFacts
 from exhume.collect.systemd.journal import Journal, read_journal, unit_log
-from exhume.collect.systemd.start_failures import Blame, looked_at
-from exhume.collect.systemd.systemctl import SystemctlUnits
 from exhume.model.audit import Condition, Manager, Service, Wants
 
 _HOURS = 24.0
@@ -26,40 +31,27 @@ _MOST_LOGS = 50
 def read_services(root: NodeRoot, hours: float = _HOURS) -> ServiceList:
     """All of them, sorted by name; why nothing could be seen otherwise."""
     try:
-        units, blind_spots = open_units(root)
+        with open_units(root) as units:
+            return _read(root, units, hours)
     except BusError as error:
         return ServiceList([], [f"units were not looked at: {error}"])
-    try:
-        return _read(root, units, hours, blind_spots)
-    except BusError as error:
-        return ServiceList([], [*blind_spots, f"units were not looked at: {error}"])
-    finally:
-        units.close()
 
 
-def open_units(root: NodeRoot) -> tuple[Units, list[str]]:
-    """A way to query systemd, and its blind spots: the bus; else, on the node itself, systemctl. Raises BusError, with
-    both reasons, where neither works."""
+def open_units(root: NodeRoot) -> BusUnits:
+    """A way to query systemd, to be closed by a `with`. Raises BusError, with the reason, where there is none."""
     try:
-        return BusUnits(Bus(root.bus)), []
-    except BusError as error:
-        if not root.is_here:
-            raise
-        if not root.file(_RUNS).is_dir():
+        return BusUnits(Bus(root.bus))
+    except BusError:
+        if root.is_here and not Path(_RUNS).is_dir():
             raise BusError("systemd doesn't run here") from None
-        try:
-            units = SystemctlUnits()
-        except BusError as second:
-            raise BusError(f"{error}, and {second}") from None
-        note = f"{error}: units are read from systemctl's text instead, without the parameters of their conditions"
-        return units, [note]
+        raise
 
 
-def _read(root: NodeRoot, units: Units, hours: float, blind_spots: list[str]) -> ServiceList:
+def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
     listed = units.listed()
     names = [name for name, row in listed.items() if _is_listed(row)]
     # A template is no unit yet.
-    names += [name for name in units.enabled_files(["service"]) if name not in listed and "@." not in name]
+    names += [name for name in units.enabled_services() if name not in listed and "@." not in name]
     known = units.facts(sorted(names))
     journal = read_journal(root, hours)
 
@@ -74,16 +66,18 @@ def _read(root: NodeRoot, units: Units, hours: float, blind_spots: list[str]) ->
         unit = known.get(name)
         # An alias of one that has its row already adds nothing.
         if unit is not None and unit.name not in rows and unit.text("LoadState") != "not-found":
-            row = _service(unit, _conditions(root, unit), blame.chain(unit), journal)
+            # Where not even the unit's own file can be seen, the files that it asks for can't either.
+            conditions = looked_at(root if _sees_file(root, unit) else None, unit.conditions, unit.unmet)
+            row = _service(unit, conditions, blame.chain(unit), journal)
             rows[unit.name] = replace(row, absent=_absent(root, unit)) if _is_troubled(row) else row
-    blind_spots = [*blind_spots, *journal.blind_spots, *_unseen_managers(listed)]
-    return ServiceList(_with_logs(root, list(rows.values())), blind_spots)
-
-
-def _unseen_managers(listed: Mapping[str, Listed]) -> list[str]:
-    """Users have a systemd of their own, which only they may ask."""
-    users = [name for name, row in listed.items() if name.startswith("user@") and row.active == "active"]
-    return [f"units of users are not looked at: {', '.join(sorted(users))} runs them"] if users else []
+    blind_spots = list(journal.blind_spots)
+    # Users have a systemd of their own, which only they may ask.
+    users = sorted(name for name, row in listed.items() if name.startswith("user@") and row.active == "active")
+    if users:
+        blind_spots.append(f"units of users are not looked at: {', '.join(users)} runs them")
+    troubled = [name for name, row in rows.items() if _is_troubled(row)][:_MOST_LOGS]
+    rows |= {name: replace(rows[name], log=unit_log(root, name)) for name in troubled}
+    return ServiceList(list(rows.values()), blind_spots)
 
 
 def _is_listed(row: Listed) -> bool:
@@ -91,11 +85,6 @@ def _is_listed(row: Listed) -> bool:
     if kind == "service":
         return row.load != "not-found"
     return kind in _OTHERS and row.active == "failed"
-
-
-def _conditions(root: NodeRoot, unit: UnitFacts) -> tuple[Condition, ...]:
-    # Where not even the unit's own file can be seen, the files that it asks for can't either.
-    return looked_at(root if _sees_file(root, unit) else None, unit.conditions, unit.unmet)
 
 
 def _absent(root: NodeRoot, unit: UnitFacts) -> tuple[str, ...]:
@@ -167,13 +156,143 @@ def _service(unit: UnitFacts, conditions: tuple[Condition, ...], failed: tuple[s
     )
 
 
-def _with_logs(root: NodeRoot, services: list[Service]) -> list[Service]:
-    troubled = [each.id for each in services if _is_troubled(each)][:_MOST_LOGS]
-    logs = {name: unit_log(root, name) for name in troubled}
-    return [replace(each, log=logs[each.id]) if each.id in logs else each for each in services]
-
-
 def _is_troubled(service: Service) -> bool:
     restless = bool(service.restarts) or service.detail == "auto-restart"
     failures = service.history is not None and service.history.failures > 0
     return service.state == "failed" or restless or failures or bool(service.wants.failed)
+
+
+def looked_at(
+    root: NodeRoot | None, conditions: tuple[Condition, ...], failed: tuple[str, ...]
+) -> tuple[Condition, ...]:
+    """The same, with those that stand for files judged by what is there now; `failed` are the kinds (Condition, Assert)
+    of which one did not hold. A kind for which none can be named gets a row without a parameter, also where there is no
+    root to look at."""
+    judged = list(conditions)
+    for kind in failed:
+        if any(each.held is False for each in judged if each.name.startswith(kind)):
+            continue
+        judged = [_judged(root, each) if root is not None and each.name.startswith(kind) else each for each in judged]
+        own = [each for each in judged if each.name.startswith(kind)]
+        if not any(each.held is False and not each.trigger for each in own) and not _no_trigger_holds(own):
+            judged.append(Condition(kind, "", False))
+    return tuple(judged)
+
+
+def _no_trigger_holds(conditions: list[Condition]) -> bool:
+    """Of triggering conditions one has to hold."""
+    triggers = [each for each in conditions if each.trigger]
+    return bool(triggers) and all(each.held is False for each in triggers)
+
+
+def _judged(root: NodeRoot, condition: Condition) -> Condition:
+    look = _LOOKS.get(condition.name.removeprefix("Condition").removeprefix("Assert"))
+    if condition.held is not None or look is None or not condition.parameter.startswith("/"):
+        return condition
+    try:
+        found = look(root.file(condition.parameter))
+    except OSError:
+        found = False
+    return replace(condition, held=found is not condition.negated)
+
+
+_LOOKS: dict[str, Callable[[Path], bool]] = {
+    "PathExists": Path.exists,
+    "PathIsDirectory": Path.is_dir,
+    "DirectoryNotEmpty": lambda path: path.is_dir() and any(path.iterdir()),
+    "FileNotEmpty": lambda path: path.is_file() and path.stat().st_size > 0,
+    "FileIsExecutable": lambda path: path.is_file() and os.access(path, os.X_OK),
+}
+
+
+# With one of these a unit can't be started at all.
+_UNUSABLE = ("not-found", "bad-setting", "error", "masked")
+_DEEPEST = 16
+# A failure and what it keeps from starting are logged at nearly the same time.
+_SOON_NS = 5 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Looks for the requirement that failed, by how units stand now and by the journal."""
+
+    listed: dict[str, Listed]
+    facts: Callable[[str], UnitFacts | None]
+    journal: Journal
+
+    def chain(self, unit: UnitFacts) -> tuple[str, ...]:
+        """From what it requires itself to the first cause, which comes last; empty where nothing kept it."""
+        if unit.text("ActiveState") not in ("inactive", "failed") or not _is_wanted(unit):
+            return ()
+        if unit.text("ActiveState") == "failed" and unit.text("Result") not in ("", "success", "resources"):
+            # It was started, and failed by itself.
+            return ()
+        past = self.journal.pasts.get(unit.name)
+        blocked = past.blocked if past is not None else None
+        never = unit.moment("ActiveEnterTimestamp") is None
+        found: tuple[str, ...] = ()
+        if never or blocked is not None:
+            found = self._failed_now(unit, frozenset({unit.name}))
+        elif unit.text("ActiveState") == "inactive":
+            found = self._broken_bond(unit)
+        if not found and blocked is not None:
+            found = self._failed_then(unit, blocked, frozenset({unit.name}))
+        return found
+
+    def _failed_now(self, unit: UnitFacts, seen: frozenset[str]) -> tuple[str, ...]:
+        for name in _required(unit):
+            row = self._row(name)
+            if row is not None and (row.active == "failed" or row.load in _UNUSABLE):
+                return (name,)
+        for name in unit.names("Requisite"):
+            row = self._row(name)
+            if row is not None and row.active == "inactive":
+                return (name,)
+        for name in _required(unit):
+            row = self._row(name)
+            if row is None or row.active != "inactive" or name in seen or len(seen) > _DEEPEST:
+                continue
+            between = self.facts(name)
+            if between is not None and between.moment("ActiveEnterTimestamp") is None:
+                further = self._failed_now(between, seen | {name})
+                if further:
+                    return (name, *further)
+        return ()
+
+    def _row(self, name: str) -> Listed | None:
+        """How a unit stands; one that was not loaded when units were listed is asked after."""
+        row = self.listed.get(name)
+        if row is None and (unit := self.facts(name)) is not None:
+            row = Listed(name, unit.text("LoadState"), unit.text("ActiveState"), unit.text("SubState"))
+            self.listed[name] = row
+        return row
+
+    def _broken_bond(self, unit: UnitFacts) -> tuple[str, ...]:
+        """A unit goes down with those that it is bound to."""
+        bonds = (self._row(name) for name in unit.names("BindsTo"))
+        return tuple(row.name for row in bonds if row is not None and row.active == "failed")[:1]
+
+    def _failed_then(self, unit: UnitFacts, blocked: int, seen: frozenset[str]) -> tuple[str, ...]:
+        """The requirement failed, though it may have been forgotten or mended since."""
+        for name in _required(unit):
+            past = self.journal.pasts.get(name)
+            if past is not None and any(moment <= blocked + _SOON_NS for moment in past.failed_at):
+                return (name,)
+        for name in _required(unit):
+            past = self.journal.pasts.get(name)
+            if past is None or past.blocked is None or name in seen or len(seen) > _DEEPEST:
+                continue
+            between = self.facts(name)
+            further = self._failed_then(between, past.blocked, seen | {name}) if between is not None else ()
+            return (name, *further)
+        return ()
+
+
+def _required(unit: UnitFacts) -> tuple[str, ...]:
+    return unit.names("Requires", "BindsTo", "Requisite")
+
+
+def _is_wanted(unit: UnitFacts) -> bool:
+    """Whether something wants it started."""
+    enabled = unit.text("UnitFileState").startswith("enabled")
+    return enabled or bool(unit.names("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "RequisiteOf"))
