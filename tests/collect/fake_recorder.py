@@ -4,9 +4,9 @@ and a sink that keeps everything."""
 from collections.abc import Callable
 from typing import Any
 
-from exhume.collect.assemble import Sources
 from exhume.collect.loop import Recorder, RecorderOptions
 from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.source_set import Sources
 from exhume.model.clock import NANOS, Tick
 from exhume.model.tables import Columns, Losses, columns_of
 

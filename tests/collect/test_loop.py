@@ -9,9 +9,9 @@ import pytest
 from tests.collect.fake_recorder import WALL, FakeRecorder, FakeSampler, FakeSource, KeepingSink
 
 from exhume.collect import budget
-from exhume.collect.assemble import Sources
 from exhume.collect.budget import AVERAGED_TICKS, SETTLING_TICKS
 from exhume.collect.loop import MEMORY_TICKS, RETRY_TICKS, RecorderOptions
+from exhume.collect.source_set import Sources
 from exhume.collect.sources.cgroups import CgroupFollower
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import UsageError

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from exhume import __version__
-from exhume.collect.assemble import Sources, open_sources
 from exhume.collect.loop import Recorder, RecorderOptions
+from exhume.collect.source_set import Sources, open_sources
 from exhume.collect.sources.kmsg import LogPosition
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.facts import MissingSource, RecordingFacts

@@ -3,17 +3,17 @@
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from exhume.collect.assemble import Sources
 from exhume.collect.budget import Budget, OwnCost
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.source import NOTHING, LossySource, Source, TickRows
+from exhume.collect.source_set import Sources
 from exhume.model.clock import NANOS, Clock, SystemClock, Tick, both_ns
 from exhume.model.progress import RecordingSummary, RowSink, TickSummary
 from exhume.model.tables import INCIDENT, Columns, Losses, Self, loss_total, to_columns
@@ -48,38 +48,18 @@ class RecorderOptions:
 
 
 class TickBatch:
-    """The rows of one tick by table; `given` is what each source returned; losses become rows at the end."""
+    """The rows of one tick by table, what each source gave, and what was lost."""
 
-    def __init__(self) -> None:
-        self._rows: dict[str, list[Columns]] = {}
+    def __init__(self, losses: list[Losses]) -> None:
+        self.rows: dict[str, list[Columns]] = {}
         self.given: list[TickRows] = []
-        self.losses: list[Losses] = []
+        self.losses = losses
 
     def add(self, rows: TickRows) -> None:
         if rows:
             self.given.append(rows)
         for table, columns in rows.items():
-            self._rows.setdefault(table, []).append(columns)
-
-    def lose(self, loss: Losses) -> None:
-        self.losses.append(loss)
-
-    def loss_counts(self) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        for loss in self.losses:
-            counts[loss.kind] += loss_total(loss.kind, loss.count)
-        return counts
-
-    def of(self, table: str) -> list[Columns]:
-        return self._rows.get(table, [])
-
-    def items(self) -> Iterator[tuple[str, Columns]]:
-        """Every batch, losses last."""
-        for table, batches in self._rows.items():
-            for columns in batches:
-                yield table, columns
-        if self.losses:
-            yield "losses", to_columns("losses", self.losses)
+            self.rows.setdefault(table, []).append(columns)
 
 
 class Recorder:
@@ -102,8 +82,8 @@ class Recorder:
         began, began_wall = both_ns(self._clock)
         start = began
         self._prime(start)
-        totals = _Totals()
-        index = 0
+        samples = incidents = index = 0
+        losses: Counter[str] = Counter()
         stopped = stop.is_set()
         while not stopped:
             stop.wait(self._to_next_second(start))
@@ -112,7 +92,9 @@ class Recorder:
             now, wall = both_ns(self._clock)
             tick = Tick(index, start, now, wall)
             summary = self._turn(tick, sink)
-            totals.add(summary)
+            samples += summary.samples
+            incidents += len(summary.incidents)
+            losses.update(summary.loss_counts)
             if on_tick:
                 on_tick(summary)
             start, index = now, index + 1
@@ -120,7 +102,17 @@ class Recorder:
                 break
         # Not the wall clock again: it may have been set meanwhile.
         ended_wall = began_wall + self._clock.monotonic_ns() - began
-        return totals.summary(began_wall, ended_wall, self._cost, self._rate())
+        return RecordingSummary(
+            since=began_wall,
+            until=ended_wall,
+            samples=samples,
+            losses=dict(losses),
+            incidents=incidents,
+            cpu_seconds=self._cost.cpu_seconds,
+            peak_rss_bytes=self._cost.peak_rss_kb * 1024,
+            written_bytes=self._cost.written,
+            rate_hz=self._sources.sampler.rate_hz if self._sources.sampler else 0,
+        )
 
     def _to_next_second(self, start: int) -> float:
         remaining = NANOS - self._clock.wall_ns() % NANOS
@@ -135,13 +127,10 @@ class Recorder:
             self._failed_at_first += self._read(source, tick)[1]
 
     def _turn(self, tick: Tick, sink: RowSink) -> TickSummary:
-        batch = TickBatch()
-        batch.losses, self._failed_at_first = self._failed_at_first, []
+        batch, self._failed_at_first = TickBatch(self._failed_at_first), []
         if tick.nanos > LATE_NS:
-            missed = round(tick.seconds) - 1
-            batch.lose(
-                Losses(tick.start, "recorder", "late-tick", missed, f"a tick took {tick.seconds:.1f} s instead of one")
-            )
+            text = f"a tick took {tick.seconds:.1f} s instead of one"
+            batch.losses.append(Losses(tick.start, "recorder", "late-tick", round(tick.seconds) - 1, text))
         for source in self._sources.in_order():
             rows, losses = self._read(source, tick)
             batch.add(rows)
@@ -149,12 +138,15 @@ class Recorder:
             if self._sources.follower and source is self._sources.traced:
                 self._sources.follower.observe(rows, losses)
         batch.add(self._marks.observe(tick, batch.given))
-        samples = sum(len(columns["time_ms"]) for columns in batch.of("samples"))
+        samples = sum(len(columns["time_ms"]) for columns in batch.rows.get("samples", []))
         spent = self._cost.close_tick(tick, sink.written_bytes(), samples, self._sources.sampler)
         self._keep_budget(tick, spent, batch)
         batch.add({"self": to_columns("self", [spent])})
-        for table, columns in batch.items():
-            sink.append(table, columns)
+        for table, batches in batch.rows.items():
+            for columns in batches:
+                sink.append(table, columns)
+        if batch.losses:
+            sink.append("losses", to_columns("losses", batch.losses))
         dropped = -sink.dropped_rows()
         if sink.commit(tick) and self._sources.sampler:
             self._sources.sampler.begin_segment()
@@ -162,7 +154,7 @@ class Recorder:
         if dropped:
             # For the summary: in the recording the store counts them itself, as soon as there is room.
             text = f"{dropped} rows were dropped because the disk was full"
-            batch.lose(Losses(tick.start, "store", "disk-full", dropped, text))
+            batch.losses.append(Losses(tick.start, "store", "disk-full", dropped, text))
         return _summary(tick, batch, spent)
 
     def _read(self, source: Source, tick: Tick) -> tuple[TickRows, list[Losses]]:
@@ -193,14 +185,11 @@ class Recorder:
                 sampler.set_rate(change.rate_hz)
             except OSError as error:
                 kind, reason = "rate-refused", f"the kernel refused {change.rate_hz} Hz: {error.strerror}"
-            batch.lose(Losses(tick.end, sampler.name, kind, change.rate_hz, reason))
+            batch.losses.append(Losses(tick.end, sampler.name, kind, change.rate_hz, reason))
         if spent.rss_kb * 1024 > self._options.memory_budget and tick.index % MEMORY_TICKS == MEMORY_TICKS - 1:
             sampler.release_memory()
             text = f"the recorder held {spent.rss_kb // 1024} MiB, over its budget: what it had looked up was dropped"
-            batch.lose(Losses(tick.end, "recorder", "memory-released", 1, text))
-
-    def _rate(self) -> int:
-        return self._sources.sampler.rate_hz if self._sources.sampler else 0
+            batch.losses.append(Losses(tick.end, "recorder", "memory-released", 1, text))
 
 
 def _place_of(error: Exception) -> str:
@@ -210,52 +199,25 @@ def _place_of(error: Exception) -> str:
     return f"{inside[-1].filename.removeprefix(_PACKAGE)}:{inside[-1].lineno}"
 
 
-class _Totals:
-    """The sum of all ticks."""
-
-    def __init__(self) -> None:
-        self._samples = 0
-        self._incidents = 0
-        self._losses: Counter[str] = Counter()
-
-    def add(self, summary: TickSummary) -> None:
-        self._samples += summary.samples
-        self._incidents += len(summary.incidents)
-        self._losses.update(summary.loss_counts)
-
-    def summary(self, since: int, until: int, cost: OwnCost, rate_hz: int) -> RecordingSummary:
-        return RecordingSummary(
-            since=since,
-            until=until,
-            samples=self._samples,
-            losses=dict(self._losses),
-            incidents=self._incidents,
-            cpu_seconds=cost.cpu_seconds,
-            peak_rss_bytes=cost.peak_rss_kb * 1024,
-            written_bytes=cost.written,
-            rate_hz=rate_hz,
-        )
-
-
 def _summary(tick: Tick, batch: TickBatch, spent: Self) -> TickSummary:
-    cpu = batch.of("cpu")
-    incidents = [
-        str(text)
-        for columns in batch.of("events")
-        for kind, text in zip(columns["kind"], columns["text"], strict=True)
-        if kind == INCIDENT
-    ]
-    lost = sum(int(np.sum(columns["lost"])) for columns in batch.of("sampling"))
+    counts: Counter[str] = Counter()
+    for loss in batch.losses:
+        counts[loss.kind] += loss_total(loss.kind, loss.count)
     return TickSummary(
         tick=tick,
-        cpu=cpu[0] if cpu else None,
+        cpu=next(iter(batch.rows.get("cpu", [])), None),
         samples=spent.samples,
-        lost=lost,
+        lost=sum(int(np.sum(columns["lost"])) for columns in batch.rows.get("sampling", [])),
         rate_hz=spent.rate_hz,
         own_cpu=(spent.user_us + spent.system_us) / 1e6 / max(tick.seconds, 1e-9),
         rss_bytes=spent.rss_kb * 1024,
         written_bytes=spent.written_bytes,
-        incidents=incidents,
+        incidents=[
+            str(text)
+            for columns in batch.rows.get("events", [])
+            for kind, text in zip(columns["kind"], columns["text"], strict=True)
+            if kind == INCIDENT
+        ],
         losses=[loss.text for loss in batch.losses],
-        loss_counts=batch.loss_counts(),
+        loss_counts=counts,
     )

@@ -8,7 +8,7 @@ import pytest
 from tests.collect.perf.cgroup_life import CgroupLife
 from tests.parts import missing
 
-from exhume.collect import assemble
+from exhume.collect import source_set
 from exhume.collect.perf import tracepoints as tracefs_instance
 from exhume.collect.perf.tracepoints import find_tracefs
 from exhume.collect.sources.cgroup_trace import CgroupTraceSource, parse_trace, remove_leftovers
@@ -113,9 +113,9 @@ def test_the_recorder_takes_the_instance_where_perf_has_no_tracepoints(monkeypat
     def refused(*_: object, **__: object):
         raise SourceUnavailable("stacks", "perf_event_open was refused", "run as root")
 
-    monkeypatch.setattr(assemble, "PerfSource", refused)
-    monkeypatch.setattr(assemble, "CgroupTraceSource", Instance)
-    sources = assemble.open_sources(Host(), 97, None)
+    monkeypatch.setattr(source_set, "PerfSource", refused)
+    monkeypatch.setattr(source_set, "CgroupTraceSource", Instance)
+    sources = source_set.open_sources(Host(), 97, None)
     sources.others = [source for source in sources.others if source.close() is None]
     assert isinstance(sources.traced, Instance)
     assert sources.in_order()[0] is sources.traced
@@ -127,9 +127,9 @@ def test_without_either_the_numbers_of_directories_have_to_do(monkeypatch) -> No
     def refused(*_: object, **__: object):
         raise SourceUnavailable("any", "refused", "run as root")
 
-    monkeypatch.setattr(assemble, "PerfSource", refused)
-    monkeypatch.setattr(assemble, "CgroupTraceSource", refused)
-    sources = assemble.open_sources(Host(), 97, None)
+    monkeypatch.setattr(source_set, "PerfSource", refused)
+    monkeypatch.setattr(source_set, "CgroupTraceSource", refused)
+    sources = source_set.open_sources(Host(), 97, None)
     sources.close()
     assert sources.traced is None
     reported = [missing for missing in sources.missing if missing.source == "cgroup-events"]

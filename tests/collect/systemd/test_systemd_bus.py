@@ -165,7 +165,7 @@ def test_units_that_can_t_be_seen_are_a_blind_spot(bus_path: Path, tmp_path: Pat
 @pytest.mark.parametrize("module", ["jeepney", "http.client", "grpc"])
 def test_the_recorder_does_not_pay_for_clients_that_it_may_never_need(module: str) -> None:
     script = (
-        f"import exhume.collect.assemble, exhume.cli.main, sys; print(*(x for x in sys.modules if {module!r} in x))"
+        f"import exhume.collect.source_set, exhume.cli.main, sys; print(*(x for x in sys.modules if {module!r} in x))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -23,8 +23,8 @@ from tests.system.faults.recorder_process import (
 )
 
 from exhume.cli.recorder import facts_of
-from exhume.collect.assemble import open_sources
 from exhume.collect.loop import Recorder, RecorderOptions
+from exhume.collect.source_set import open_sources
 from exhume.model.clock import MILLIS, NANOS, SystemClock, read_boot_id
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.stop import Stop
