@@ -34,7 +34,11 @@ class ProcessReader:
         stat = _content(f"{directory}/stat")
         if stat is None:
             return row
-        row.update(self._identity(stat))
+        if (identity := parse_pid_stat(stat)) is not None:
+            start = identity.start * self._nanos_per_tick
+            row |= {"comm": identity.comm, "ppid": identity.ppid, "start": start}
+            if identity.policy is not None:
+                row |= {"rt_priority": identity.rt_priority, "policy": identity.policy}
         command = _content(f"{directory}/cmdline", _LONGEST_COMMAND)
         if command:
             args = command.rstrip(b"\0").decode("utf-8", "replace").split("\0")
@@ -43,15 +47,6 @@ class ProcessReader:
         if groups is not None:
             row.update(_membership(groups))
         return row
-
-    def _identity(self, content: bytes) -> dict[str, Any]:
-        stat = parse_pid_stat(content)
-        if stat is None:
-            return {}
-        identity = {"comm": stat.comm, "ppid": stat.ppid, "start": stat.start * self._nanos_per_tick}
-        if stat.policy is not None:
-            identity |= {"rt_priority": stat.rt_priority, "policy": stat.policy}
-        return identity
 
 
 @lru_cache(maxsize=1024)
@@ -64,6 +59,12 @@ def _membership(groups: bytes) -> dict[str, str | None]:
     if identity is None:
         return {"cgroup": path}
     return {"cgroup": path, "container": identity.container, "pod": identity.pod, "runtime": identity.runtime}
+
+
+def cgroup_of(host: Host, pid: int | None) -> str | None:
+    """The path of a process's cgroup; None where there is no such process, or it is closed to us."""
+    content = None if pid is None else _content(host.proc / str(pid) / "cgroup")
+    return None if content is None else cgroup_path(content)
 
 
 def cgroup_path(content: bytes) -> str | None:

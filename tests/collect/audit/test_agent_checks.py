@@ -11,8 +11,7 @@ from tests.diagnose.audit.audit_scenes import container, unit
 
 from exhume.collect.audit.agent_checks import AgentChecks
 from exhume.collect.audit.facts import gather_facts
-from exhume.collect.audit.service_processes import ProcessTable
-from exhume.collect.audit.service_use import uses_of
+from exhume.collect.audit.service_use import ProcessTable, uses_of
 from exhume.collect.node_root import NodeRoot
 from exhume.diagnose.audit.agents import agents, describe, questions
 from exhume.model.audit import Check, CheckKind, Use

@@ -2,7 +2,7 @@
 
 from tests.diagnose.audit.audit_scenes import but, container, unit
 
-from exhume.collect.audit.service_processes import ProcessTable, owners
+from exhume.collect.audit.service_use import ProcessTable, owners
 from exhume.procfs.host import Host
 
 

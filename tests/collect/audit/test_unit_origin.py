@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.diagnose.audit.audit_scenes import unit
 
+from exhume.collect.audit.facts import enabling_links, file_facts, files_of, first_boot
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.origin import enabling_links, file_facts, files_of, first_boot
 from exhume.model.audit import Wants
 
 FRAGMENT = "/usr/lib/systemd/system/thing.service"

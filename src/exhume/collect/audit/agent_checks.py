@@ -1,25 +1,24 @@
 """Looks for what an agent needs: files, settings, sockets, processes, units, mounts. Files and processes only: the
 network is never asked, so a role that a cloud gives to a machine can't be seen."""
 
+import contextlib
 import glob
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from exhume.collect.audit.service_processes import ProcessTable
+from exhume.collect.audit.service_use import ProcessTable
 from exhume.collect.node_root import NodeRoot
-from exhume.model.audit import Answer, Check, CheckKind, Manager, Service, Use
+from exhume.model.audit import Answer, Check, Manager, Service, Use
 from exhume.procfs.mountinfo import parse_mountinfo
 
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 64
 _ACTIVE = ("active", "activating", "reloading")
-# File systems of the kernel: empty where the node's root was mounted without them.
-_KERNELS = ("proc", "sys", "dev")
 # -c X, -C X, --config=X, -config-dir X, --flagfile X, --config_path=X …
 _SETTINGS_OPTION = re.compile(r"(?<!\S)--?(?:[cC]|\w*conf\w*(?:[-.]\w+)*|flagfile)(?:=|\s+)(\S+)")
 _ASSIGNMENT = re.compile(r"""(?:^|[\s"'])([A-Za-z_]\w*)=([^\s"']+)""")
@@ -36,28 +35,16 @@ class AgentChecks:
     uses: Mapping[str, Use]
 
     def answer(self, service: Service, check: Check) -> Answer:
-        how: dict[CheckKind, Callable[[Service, Check], Answer]] = {
-            CheckKind.FILE: self._file,
-            CheckKind.LINE: self._line,
-            CheckKind.ENV: self._env,
-            CheckKind.SOCKET: self._socket,
-            CheckKind.PORT: self._port,
-            CheckKind.PROCESS: self._process,
-            CheckKind.UNIT: self._unit,
-            CheckKind.MOUNT: self._mount,
-            CheckKind.CREDENTIALS: self._credentials,
-            CheckKind.PEER: self._peer,
-        }
-        return how[check.kind](service, check)
+        how: Callable[[Service, Check], Answer] = getattr(self, f"_{check.kind.value}")
+        return how(service, check)
 
     def _file(self, service: Service, check: Check) -> Answer:
         place = self._place(service, check)
         if place is None:
             return _hidden(service)
-        for pattern in check.paths:
-            for path in _matches(place, pattern):
-                if _is_something(path):
-                    return Answer(True, f"{place.name_of(path)} is there")
+        found = next((path for path in _matches(place, check.paths) if _is_something(path)), None)
+        if found is not None:
+            return Answer(True, f"{place.name_of(found)} is there")
         return _unseen(place, service, check) or Answer(False, _none_of(check.paths, "is there"))
 
     def _line(self, service: Service, check: Check) -> Answer:
@@ -65,60 +52,36 @@ class AgentChecks:
         if place is None:
             return _hidden(service)
         wanted = re.compile(check.pattern)
-        looked, unreadable = [], []
-        for path in (path for pattern in check.paths for path in _matches(place, pattern)):
-            try:
-                lines = _lines(path)
-            except PermissionError:
-                unreadable.append(place.name_of(path))
-                continue
-            except OSError:
-                continue
-            looked.append(place.name_of(path))
+        files, unreadable = _contents(place, check.paths)
+        for name, lines in files.items():
             if any(wanted.search(line) for line in lines):
-                return Answer(True, f"{looked[-1]} has it")
-        if unreadable:
-            return Answer(None, f"{unreadable[0]} can't be read: run as root")
-        if unseen := _unseen(place, service, check):
+                return Answer(True, f"{name} has it")
+        if unseen := _unseen(place, service, check, unreadable):
             return unseen
-        if looked:
-            return Answer(False, f"not in {', '.join(looked[:3])}")
-        return Answer(False, _none_of(check.paths, "is there"))
+        return Answer(False, f"not in {', '.join(list(files)[:3])}" if files else _none_of(check.paths, "is there"))
 
     def _env(self, service: Service, check: Check) -> Answer:
         """A variable in a file of settings, in its unit's files, or in the environment of its process."""
         place = self._place(service, check)
         orders, more = self._orders(service)
-        for name in check.names:
-            if orders.get(name):
-                return Answer(True, f"{name} is set in its unit's files")
-        looked, unreadable = [], []
-        for path in (path for pattern in (*check.paths, *more) for path in _matches(place, pattern)) if place else ():
-            try:
-                found = {match[1]: match[2] for line in _lines(path) if (match := _SETTING.match(line))}
-            except PermissionError:
-                unreadable.append(path)
-                continue
-            except OSError:
-                continue
-            looked.append(path)
-            for name in check.names:
-                if found.get(name, "").strip("'\""):
-                    return Answer(True, f"{name} is set in {place.name_of(path)}" if place else "")
+        files, unreadable = _contents(place, (*check.paths, *more)) if place else ({}, [])
         own = self._environment(service)
-        for name in check.names:
-            if own and own.get(name):
-                return Answer(True, f"{name} is set in its environment")
+        places = {"its unit's files": orders}
+        for name, lines in files.items():
+            settings = filter(None, map(_SETTING.match, lines))
+            places[name] = {match[1]: match[2].strip("'\"") for match in settings}
+        places["its environment"] = own or {}
+        for where, known in places.items():
+            for name in check.names:
+                if known.get(name):
+                    return Answer(True, f"{name} is set in {where}")
         if place is None and own is None:
             return _hidden(service)
-        if place and unreadable:
-            return Answer(None, f"{place.name_of(unreadable[0])} can't be read: run as root")
-        if place and (unseen := _unseen(place, service, check)):
+        if place and (unseen := _unseen(place, service, check, unreadable)):
             return unseen
         names = " or ".join(check.names)
-        where = ", ".join(place.name_of(path) for path in looked) if place and looked else _some(check.paths)
-        if looked or not check.paths:
-            return Answer(False, f"{names} is not set" + (f" in {where}" if where else ""))
+        if files or not check.paths:
+            return Answer(False, f"{names} is not set" + (f" in {', '.join(files)}" if files else ""))
         return Answer(False, f"{names} is not set: {_none_of(check.paths, 'is there')}")
 
     def _socket(self, _service: Service, check: Check) -> Answer:
@@ -205,24 +168,42 @@ class AgentChecks:
         return {name: value for name, _, value in pairs}
 
 
-def _matches(place: NodeRoot, pattern: str) -> Sequence[Path]:
+def _matches(place: NodeRoot, patterns: Sequence[str]) -> Iterator[Path]:
     """Files by name or by pattern; a pattern's directory may be a link."""
-    try:
-        if not glob.has_magic(pattern):
-            return (place.file(pattern),)
-        fixed = _fixed(pattern)
-        found = sorted(islice(place.file(fixed).glob(pattern[len(fixed) :].lstrip("/")), _MOST_FILES))
-        return [place.file(place.name_of(path)) for path in found]
-    except (OSError, ValueError):
-        return ()
+    for pattern in patterns:
+        with contextlib.suppress(OSError, ValueError):
+            if not glob.has_magic(pattern):
+                yield place.file(pattern)
+                continue
+            fixed = _fixed(pattern)
+            found = sorted(islice(place.file(fixed).glob(pattern[len(fixed) :].lstrip("/")), _MOST_FILES))
+            yield from [place.file(place.name_of(path)) for path in found]
 
 
-def _unseen(place: NodeRoot, service: Service, check: Check) -> Answer | None:
-    """Why it can't be said that none of a check's files is there, where that is so: a directory that we may not look
-    into, a file system of the kernel that isn't mounted here, or another file that the service is to read."""
+def _contents(place: NodeRoot, patterns: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """The lines of each file, by the node's name for it, and the files that we may not read."""
+    files: dict[str, list[str]] = {}
+    unreadable: list[str] = []
+    for path in _matches(place, patterns):
+        try:
+            files[place.name_of(path)] = _lines(path)
+        except PermissionError:
+            unreadable.append(place.name_of(path))
+        except OSError:
+            continue
+    return files, unreadable
+
+
+def _unseen(place: NodeRoot, service: Service, check: Check, unreadable: Sequence[str] = ()) -> Answer | None:
+    """Why it can't be said that none of a check's files is there, where that is so: a file that we may not read, a
+    directory that we may not look into, a file system of the kernel that isn't mounted here, or another file that the
+    service is to read."""
+    if unreadable:
+        return Answer(None, f"{unreadable[0]} can't be read: run as root")
     for pattern in check.paths:
         top = pattern.split("/")[1]
-        if top in _KERNELS and not _is_filled(place.path / top):
+        # File systems of the kernel are empty where the node's root was mounted without them.
+        if top in ("proc", "sys", "dev") and not any((place.path / top).glob("*")):
             return Answer(None, f"/{top} of the node can't be seen from here")
         if hidden := _closed(place, pattern):
             return Answer(None, f"{hidden} can't be read: run as root")
@@ -259,13 +240,6 @@ def _closed(place: NodeRoot, pattern: str) -> str:
 def _fixed(pattern: str) -> str:
     """The directory of a file, or the one below which a pattern looks."""
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/"
-
-
-def _is_filled(directory: Path) -> bool:
-    try:
-        return next(iter(directory.iterdir()), None) is not None
-    except OSError:
-        return False
 
 
 def _is_something(path: Path) -> bool:

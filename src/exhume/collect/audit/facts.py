@@ -1,15 +1,24 @@
-"""What an audit needs to know of a node besides its services."""
+"""What an audit needs to know of a node besides its services; among it where the files of units are from: when each was
+last changed, which package owns it, which links enable it, and when this machine first ran. Packages are read from
+dpkg's database; of others nothing is said."""
 
+import contextlib
+import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from exhume.collect.audit.agent_checks import AgentChecks
-from exhume.collect.audit.service_processes import ProcessTable
-from exhume.collect.audit.service_use import uses_of
+from exhume.collect.audit.service_use import ProcessTable, uses_of
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.origin import enabling_links, file_facts, files_of, first_boot
-from exhume.model.audit import Answer, Check, NodeFacts, Service
+from exhume.model.audit import Answer, Check, FileFact, FirstBoot, Manager, NodeFacts, Service
 from exhume.model.clock import SystemClock
+
+_UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/system")
+_DPKG = "/var/lib/dpkg/info"
+_INSTANCES = "/var/lib/cloud/instances"
+_MACHINE_ID = "/etc/machine-id"
+_MOST_LIST_BYTES = 32 << 20
 
 
 def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping[str, Sequence[Check]]) -> NodeFacts:
@@ -27,24 +36,102 @@ def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping
     }
     if files and not packages:
         unseen.append("which package owns a unit is not known: there is no database of dpkg")
-    return NodeFacts(
-        node_name(root),
-        SystemClock().wall_ns(),
-        first_boot(root),
-        files,
-        links,
-        answers,
-        uses,
-        packages,
-        tuple(unseen),
-    )
+    name = platform.node()
+    if not root.is_here:
+        with contextlib.suppress(OSError):
+            name = root.file("/etc/hostname").read_text(errors="replace").strip() or name
+    now = SystemClock().wall_ns()
+    return NodeFacts(name, now, first_boot(root), files, links, answers, uses, packages, tuple(unseen))
 
 
-def node_name(root: NodeRoot) -> str:
-    """What the node calls itself."""
-    if root.is_here:
-        return platform.node()
+def first_boot(root: NodeRoot) -> FirstBoot | None:
+    """When the machine first ran: cloud-init notes its instance then, systemd gives the machine its id."""
+    with contextlib.suppress(OSError):
+        homes = [home for home in root.file(_INSTANCES).iterdir() if home.is_dir()]
+        # A directory's own time moves with its content, so the oldest file counts.
+        times = [os.lstat(file).st_ctime_ns for home in homes for file in home.iterdir()]
+        if times:
+            return FirstBoot(min(times), "by cloud-init")
+    changed = _changed(root, _MACHINE_ID)
+    return None if changed is None else FirstBoot(changed, f"by {_MACHINE_ID}")
+
+
+def enabling_links(root: NodeRoot, service: Service) -> tuple[str, ...]:
+    """The links by which others want or require a unit: those in /etc are orders, those in /usr the vendor's."""
+    if service.manager is not Manager.SYSTEMD or "/" in service.id:
+        return ()
+    wanted = [(name, "wants") for name in service.wants.wanted_by]
+    wanted += [(name, "requires") for name in service.wants.required_by]
+    paths = [
+        f"{directory}/{name}.{how}/{service.id}"
+        for name, how in wanted
+        if "/" not in name
+        for directory in _UNIT_DIRECTORIES
+    ]
+    return tuple(dict.fromkeys(path for path in paths if _is_link(root, path)))
+
+
+def file_facts(root: NodeRoot, paths: Iterable[str]) -> tuple[dict[str, FileFact], str]:
+    """What is known of each file; and whose database of packages was read (empty: none)."""
+    asked = sorted(set(paths))
+    owners, database = _owners(root, asked)
+    return {path: FileFact(path, _changed(root, path), owners.get(path)) for path in asked}, database
+
+
+def files_of(service: Service, links: Sequence[str]) -> list[str]:
+    """All files that define or enable a unit."""
+    if service.manager is not Manager.SYSTEMD:
+        return []
+    return [path for path in (service.fragment, *service.drop_ins, *links) if path and path.startswith("/")]
+
+
+def _owners(root: NodeRoot, paths: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The package of each path. dpkg lists files under the names that they had before /lib and /usr/lib became one."""
+    names = {each: path for path in paths for each in _aliases(path)}
     try:
-        return root.file("/etc/hostname").read_text(errors="replace").strip() or platform.node()
+        lists = sorted(root.file(_DPKG).glob("*.list"))
     except OSError:
-        return platform.node()
+        return {}, ""
+    found: dict[str, str] = {}
+    read = 0
+    for path in lists:
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue
+        read += len(content)
+        if b"/systemd/system/" not in content:
+            continue
+        package = path.stem.partition(":")[0]
+        for line in content.decode("utf-8", "surrogateescape").splitlines():
+            if line in names:
+                found[names[line]] = package
+        if read > _MOST_LIST_BYTES:
+            break
+    return found, "dpkg" if lists else ""
+
+
+def _aliases(path: str) -> tuple[str, ...]:
+    if path.startswith("/usr/lib/"):
+        return path, path.removeprefix("/usr")
+    return (path, f"/usr{path}") if path.startswith("/lib/") else (path,)
+
+
+def _here(root: NodeRoot, path: str) -> Path:
+    """A file whose last part is not followed where it is a link."""
+    parent, _, name = path.rpartition("/")
+    return root.file(parent or "/") / name
+
+
+def _changed(root: NodeRoot, path: str) -> int | None:
+    try:
+        return os.lstat(_here(root, path)).st_ctime_ns
+    except OSError:
+        return None
+
+
+def _is_link(root: NodeRoot, path: str) -> bool:
+    try:
+        return _here(root, path).is_symlink()
+    except OSError:
+        return False

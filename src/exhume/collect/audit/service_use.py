@@ -1,17 +1,19 @@
-"""Who uses what a service offers: its listening sockets, the connections to them, and what it holds for others."""
+"""The processes of each service, by their cgroups (also when the node is seen from a container), and who uses what it
+offers: its listening sockets, the connections to them, and what it holds for others."""
 
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exhume.collect.audit.service_processes import ProcessTable, owners
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Service, Use
 from exhume.model.text import count
-from exhume.procfs.host import Host
+from exhume.procfs.cgroup import parse_pid_cgroup
+from exhume.procfs.flat_keyed import parse_flat_keyed
+from exhume.procfs.host import Host, ProcFile, subdirectories
 
 _LISTEN, _ESTABLISHED, _CONNECTED = "0A", "01", "03"
 _ACCEPTING = 0x10000  # the flag of a unix socket that listens
@@ -19,6 +21,55 @@ _MAPPED = "0000000000000000FFFF0000"  # an address of version 4 in a table of ve
 _SHIMS = ("containerd-shim", "conmon", "docker-containe")
 _FUSE = "/dev/fuse"
 _PATIENCE_S = 3.0
+_INIT_SCOPE = "/init.scope"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTable:
+    """All processes: by each cgroup that they are in (of every hierarchy), and their names."""
+
+    by_cgroup: Mapping[str, tuple[int, ...]]
+    names: Mapping[int, str]
+    prefix: str = ""
+
+    @classmethod
+    def read(cls, host: Host) -> "ProcessTable":
+        by_cgroup: dict[str, list[int]] = defaultdict(list)
+        names: dict[int, str] = {}
+        for pid in sorted(int(name) for name in subdirectories(host.proc) if name.isdigit()):
+            for path in _cgroups(host, pid):
+                by_cgroup[path].append(pid)
+            comm = ProcFile(host.proc / str(pid) / "comm").read_or_none() or b""
+            names[pid] = comm.decode(errors="replace").rstrip("\n")
+        # Inside a container systemd's paths begin at its own root, and the kernel shows us ours.
+        first = next((path for path in _cgroups(host, 1) if path.endswith(_INIT_SCOPE)), "")
+        return cls({path: tuple(pids) for path, pids in by_cgroup.items()}, names, first.removesuffix(_INIT_SCOPE))
+
+
+def owners(table: ProcessTable, services: Sequence[Service]) -> dict[int, str]:
+    """The service of each process, by its key; of nested ones the innermost."""
+    homes: dict[str, str] = {}
+    for service in services:
+        if service.cgroup and service.cgroup != "/":
+            homes[service.cgroup] = homes[table.prefix + service.cgroup] = service.key
+    found: dict[int, str] = {}
+    depths: dict[int, int] = {}
+    for path, pids in table.by_cgroup.items():
+        home = path
+        while home and home not in homes:
+            home = home.rpartition("/")[0]
+        if home:
+            # A process may be in another cgroup of each hierarchy: the deepest says most.
+            for pid in (pid for pid in pids if depths.get(pid, 0) < len(home)):
+                found[pid], depths[pid] = homes[home], len(home)
+    # A main process that is not in its cgroup.
+    found |= {s.pid: s.key for s in services if s.pid and s.pid in table.names and s.pid not in found}
+    return found
+
+
+def _cgroups(host: Host, pid: int) -> set[str]:
+    content = ProcFile(host.proc / str(pid) / "cgroup").read_or_none() or b""
+    return set(parse_pid_cgroup(content).values()) - {"/"}
 
 
 @dataclass(slots=True)
@@ -52,7 +103,10 @@ def uses_of(root: NodeRoot, services: Sequence[Service], table: ProcessTable) ->
             continue
         if _FUSE in targets:
             fuse.add(home[pid])
-        space = _namespace(host, pid)
+        try:
+            space = str((host.proc / str(pid) / "ns/net").readlink())
+        except OSError:
+            space = f"of process {pid}"
         if space not in tables:
             tables[space] = _read_table(host, pid)
         sockets[pid] = (space, [target[8:-1] for target in targets if target.startswith("socket:[")])
@@ -101,8 +155,6 @@ def _read_table(host: Host, pid: int) -> _Table:
     established: dict[tuple[str, str], str] = {}
     for kind in ("tcp", "tcp6"):
         for fields in _rows(host, pid, kind):
-            if len(fields) < 10:
-                continue
             local, remote, inode = fields[1].removeprefix(_MAPPED), fields[2].removeprefix(_MAPPED), fields[9]
             if fields[3] == _LISTEN:
                 table.listeners[inode] = _port(local)
@@ -111,8 +163,6 @@ def _read_table(host: Host, pid: int) -> _Table:
     for local, remote in established:
         table.connected[_port(local)].append(established.get((remote, local)))
     for fields in _rows(host, pid, "unix"):
-        if len(fields) < 8:
-            continue
         if int(fields[3], 16) & _ACCEPTING:
             table.listeners[fields[6]] = fields[7]
         elif fields[5] == _CONNECTED:
@@ -124,12 +174,11 @@ def _port(address: str) -> str:
     return f"port {int(address.rpartition(':')[2], 16)}"
 
 
-def _rows(host: Host, pid: int, kind: str) -> Iterable[list[str]]:
-    try:
-        content = (host.proc / str(pid) / "net" / kind).read_text(errors="replace")
-    except OSError:
-        return []
-    return [line.split(None, 7 if kind == "unix" else -1) for line in content.splitlines()[1:]]
+def _rows(host: Host, pid: int, kind: str) -> list[list[str]]:
+    content = ProcFile(host.proc / str(pid) / "net" / kind).read_or_none() or b""
+    lines = content.decode(errors="replace").splitlines()[1:]
+    rows = [line.split(None, 7 if kind == "unix" else -1) for line in lines]
+    return [row for row in rows if len(row) >= (8 if kind == "unix" else 10)]
 
 
 def _descriptors(host: Host, pid: int) -> list[str]:
@@ -140,13 +189,6 @@ def _descriptors(host: Host, pid: int) -> list[str]:
         except FileNotFoundError:
             continue
     return found
-
-
-def _namespace(host: Host, pid: int) -> str:
-    try:
-        return str((host.proc / str(pid) / "ns/net").readlink())
-    except OSError:
-        return f"of process {pid}"
 
 
 def _held(key: str, home: dict[int, str], table: ProcessTable, serves_fuse: bool) -> tuple[str, ...]:
@@ -163,28 +205,15 @@ def _usage(root: NodeRoot, cgroup: str | None) -> tuple[float | None, int | None
     base = "/sys/fs/cgroup"
     memory = _number(root, f"{base}{cgroup}/memory.current", f"{base}/memory{cgroup}/memory.usage_in_bytes")
     nanos = _number(root, f"{base}/cpuacct{cgroup}/cpuacct.usage", f"{base}/cpu,cpuacct{cgroup}/cpuacct.usage")
-    seconds = None if nanos is None else nanos / 1e9
-    if seconds is None:
-        for name in (f"{base}{cgroup}/cpu.stat", f"{base}/unified{cgroup}/cpu.stat"):
-            used = _flat(root, name).get("usage_usec")
-            if used is not None:
-                seconds = used / 1e6
-                break
-    return seconds, memory
+    if nanos is not None:
+        return nanos / 1e9, memory
+    for name in (f"{base}{cgroup}/cpu.stat", f"{base}/unified{cgroup}/cpu.stat"):
+        used = parse_flat_keyed(ProcFile(root.file(name)).read_or_none() or b"").get(b"usage_usec")
+        if used is not None:
+            return used / 1e6, memory
+    return None, memory
 
 
 def _number(root: NodeRoot, *names: str) -> int | None:
-    for name in names:
-        try:
-            return int(root.file(name).read_text())
-        except (OSError, ValueError):
-            continue
-    return None
-
-
-def _flat(root: NodeRoot, name: str) -> dict[str, int]:
-    try:
-        lines = root.file(name).read_text().splitlines()
-    except OSError:
-        return {}
-    return {key: int(value) for key, _, value in (line.partition(" ") for line in lines) if value.isdigit()}
+    found = ((ProcFile(root.file(name)).read_or_none() or b"").strip() for name in names)
+    return next((int(content) for content in found if content.isdigit()), None)

@@ -1,32 +1,157 @@
-"""Services that run as containers of pods, from a CRI runtime.
+"""Services that run as containers of pods, from a runtime over the Container Runtime Interface (CRI, gRPC).
 
 kubelet makes a new container for each restart and keeps the last few: the attempts of a pod's container.
 """
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import quote
 
-from exhume.collect.containers.cri_client import Cri, CriError
 from exhume.collect.containers.owner import is_static, pod_owner
 from exhume.collect.containers.runs import Run, age_pattern, history
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.processes import cgroup_path
+from exhume.collect.processes import cgroup_of
 from exhume.collect.services import ServiceList
 from exhume.model.audit import Exit, History, Manager, Service
+from exhume.model.clock import NANOS
+from exhume.model.errors import ExhumeError
+from exhume.model.redaction import redact
 
-_NANOS = 10**9
+_TIMEOUT_S = 5.0
+# A node full of containers comes in one answer.
+_MOST_ANSWER = 64 << 20
+# Before version 1 the same messages went by another name.
+_PACKAGES = ("runtime.v1", "runtime.v1alpha2")
 _SHORTEST_S = 60.0
 _LAST_EXITS = 10
 # Few ended containers are kept: with this many attempts two of them make a pattern.
 _MANY_ATTEMPTS = 3
+_TAIL_BYTES = 64 << 10
+_MOST_LINE = 400
+# Where nothing is said: kubeadm's, and those of small distributions.
+_USUAL = (
+    "/etc/kubernetes/manifests",
+    "/var/lib/rancher/k3s/agent/pod-manifests",
+    "/var/lib/rancher/rke2/agent/pod-manifests",
+)
+_KUBELET = "/var/lib/kubelet/config.yaml"
+_PATH = re.compile(r"^staticPodPath:\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
+_METADATA = re.compile(r"^metadata:[^\S\n]*(?:#.*)?\n((?:[ \t]+.*\n|[^\S\n]*\n|[^\S\n]*#.*\n)*)", re.MULTILINE)
+_NAME = re.compile(r"^([ \t]+)name:\s*[\"']?([a-z0-9.-]+)", re.MULTILINE)
+_MOST_BYTES = 1 << 20
+_STATES = ("created", "running", "exited", "unknown")
+_CREATED, _RUNNING, _EXITED = range(3)
+_SIGTERM = 128 + 15
+_MOST_COMMAND = 400
+# A runtime that hangs over single containers is left after this long.
+_PATIENCE_S = 20.0
+
+
+@lru_cache(maxsize=1)
+def messages() -> dict[str, Any]:
+    """The classes of all messages, by their names without the package. They come out of a compiled description instead
+    of generated Python code: any version of protobuf will do."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    described = descriptor_pb2.FileDescriptorSet.FromString(
+        files("exhume.collect.containers").joinpath("runtime.protoset").read_bytes()
+    )
+    pool = descriptor_pool.DescriptorPool()
+    found = {}
+    for file in described.file:
+        pool.Add(file)
+        for message in file.message_type:
+            descriptor = pool.FindMessageTypeByName(f"{file.package}.{message.name}")
+            found[message.name] = message_factory.GetMessageClass(descriptor)
+    return found
+
+
+class CriError(ExhumeError):
+    """The runtime could not be asked, or refused. `unknown` is True where it does not speak CRI at all."""
+
+    def __init__(self, message: str, *, unknown: bool = False) -> None:
+        super().__init__(message)
+        self.unknown = unknown
+
+
+class Cri:
+    """A runtime by its socket, to be used in a `with`. Whatever goes wrong is a CriError."""
+
+    def __init__(self, socket: Path, packages: tuple[str, ...] = _PACKAGES) -> None:
+        # It would write its own lines to the terminal; and it takes a while to load.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        import grpc
+
+        self._socket = socket
+        self._channel = grpc.insecure_channel(
+            # Its addresses are escaped, paths are not.
+            f"unix:{quote(os.fspath(socket))}",
+            # Servers written in Go refuse the name that is made of a path.
+            options=(("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", _MOST_ANSWER)),
+        )
+        self._package = ""
+        try:
+            self._package, self.version = self._greet(packages)
+        except CriError:
+            self._channel.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def sandboxes(self) -> list[Any]:
+        """Its pods, as messages of the interface (PodSandbox)."""
+        return list(self._ask("RuntimeService", "ListPodSandbox").items)
+
+    def containers(self) -> list[Any]:
+        """Its containers, those that ended as well (Container)."""
+        return list(self._ask("RuntimeService", "ListContainers").containers)
+
+    def status(self, container: str) -> Any:
+        """All that it knows of a container (ContainerStatusResponse)."""
+        return self._ask("RuntimeService", "ContainerStatus", container_id=container, verbose=True)
+
+    def images(self) -> list[Any]:
+        """Its images (Image)."""
+        return list(self._ask("ImageService", "ListImages").images)
+
+    def _greet(self, packages: tuple[str, ...]) -> tuple[str, Any]:
+        for package in packages:
+            try:
+                return package, self._ask("RuntimeService", "Version", package=package)
+            except CriError as error:
+                if not error.unknown:
+                    raise
+        raise CriError(f"{self._socket} does not speak CRI", unknown=True)
+
+    def _ask(self, service: str, method: str, *, package: str = "", **fields: Any) -> Any:
+        import grpc
+
+        known = messages()
+        call = self._channel.unary_unary(
+            f"/{package or self._package}.{service}/{method}",
+            request_serializer=known[f"{method}Request"].SerializeToString,
+            response_deserializer=known[f"{method}Response"].FromString,
+        )
+        try:
+            return call(known[f"{method}Request"](**fields), timeout=_TIMEOUT_S)
+        except grpc.RpcError as error:
+            unknown = error.code() is grpc.StatusCode.UNIMPLEMENTED
+            raise CriError(f"{self._socket} does not answer: {error.details()}", unknown=unknown) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +183,11 @@ class Attempts:
             first, began = 0, self.pod_made
         else:
             first, began = self.known[0].number, self.known[0].created
-        span_s = max(_SHORTEST_S, (now - began) / _NANOS)
+        span_s = max(_SHORTEST_S, (now - began) / NANOS)
         ended = [run for run in runs if run.ended is not None]
         failed = sum(run.failed for run in ended)
         gone = last - first + 1 - len(self.known)
         failures = failed + (gone if ended and failed == len(ended) else 0)
-        lasted = [(run.ended - run.started) / _NANOS for run in ended if run.ended is not None]
         return History(
             source="runtime",
             hours=round(span_s / 3600, 4),
@@ -71,29 +195,16 @@ class Attempts:
             failures=failures,
             restarts_per_hour=round((last - first) * 3600 / span_s, 2),
             exits=tuple(Exit(run.ended, run.code) for run in reversed(ended[-_LAST_EXITS:])),
-            age_pattern=age_pattern(lasted, fewest=2 if last >= _MANY_ATTEMPTS else None),
+            age_pattern=age_pattern([run.lasted_s for run in ended], fewest=2 if last >= _MANY_ATTEMPTS else 3),
         )
-
-
-_TAIL_BYTES = 64 << 10
-_MOST_LINE = 400
 
 
 def log_tail(path: Path, lines: int) -> tuple[str, ...]:
     """The last lines that it wrote; none where there is no such file. They hold whatever the container wrote: who shows
     them has to make them harmless."""
-    try:
-        # Opening anything else may take for ever.
-        if not path.is_file():
-            return ()
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            content = file.read(_TAIL_BYTES)
-    except OSError:
-        return ()
     said: list[str] = []
     part = ""
-    for line in content.decode("utf-8", "replace").split("\n"):
+    for line in _content(path, _TAIL_BYTES, from_end=True).split("\n"):
         # <time> <stdout or stderr> <F for a full line, P for a part of one> <text>
         fields = line.split(" ", 3)
         if len(fields) < 4 or fields[1] not in ("stdout", "stderr"):
@@ -107,24 +218,12 @@ def log_tail(path: Path, lines: int) -> tuple[str, ...]:
     return tuple(line for line in said if line.strip())[-lines:]
 
 
-# Where nothing is said: kubeadm's, and those of small distributions.
-_USUAL = (
-    "/etc/kubernetes/manifests",
-    "/var/lib/rancher/k3s/agent/pod-manifests",
-    "/var/lib/rancher/rke2/agent/pod-manifests",
-)
-_KUBELET = "/var/lib/kubelet/config.yaml"
-_PATH = re.compile(r"^staticPodPath:\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
-_METADATA = re.compile(r"^metadata:[^\S\n]*(?:#.*)?\n((?:[ \t]+.*\n|[^\S\n]*\n|[^\S\n]*#.*\n)*)", re.MULTILINE)
-_NAME = re.compile(r"^([ \t]+)name:\s*[\"']?([a-z0-9.-]+)", re.MULTILINE)
-_MOST_BYTES = 1 << 20
-
-
 def manifest_of(root: NodeRoot, pod: str) -> str | None:
     """What the node calls the manifest of a static pod (its name without the namespace); None where none fits."""
+    ordered = _PATH.search(_content(root.file(_KUBELET)))
     fitting = [
         (name, path)
-        for directory in _directories(root)
+        for directory in ((ordered[1].rstrip("/"),) if ordered is not None else _USUAL)
         for path in _files(root, directory)
         # The pod's name has the node's behind it.
         if (name := _name_in(_content(root.file(path)))) and pod.startswith(f"{name}-")
@@ -145,11 +244,6 @@ def _name_in(manifest: str) -> str | None:
     return min(names, key=lambda each: len(each[0]))[1] if names else None
 
 
-def _directories(root: NodeRoot) -> tuple[str, ...]:
-    found = _PATH.search(_content(root.file(_KUBELET)))
-    return (found[1].rstrip("/"),) if found is not None else _USUAL
-
-
 def _files(root: NodeRoot, directory: str) -> list[str]:
     try:
         # Kubelet passes over hidden files as well.
@@ -158,13 +252,14 @@ def _files(root: NodeRoot, directory: str) -> list[str]:
         return []
 
 
-def _content(path: Path) -> str:
+def _content(path: Path, most: int = _MOST_BYTES, *, from_end: bool = False) -> str:
     try:
         # Opening anything else may take for ever.
         if not path.is_file():
             return ""
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
+            file.seek(max(0, path.stat().st_size - most) if from_end else 0)
+            return file.read(most).decode("utf-8", "replace")
     except OSError:
         return ""
 
@@ -182,14 +277,6 @@ def cri_restarts(sockets: Iterable[Path], name: str) -> int:
             ]
         found = max(found, *numbers, 0)
     return found
-
-
-_STATES = ("created", "running", "exited", "unknown")
-_CREATED, _RUNNING, _EXITED = range(3)
-_SIGTERM = 128 + 15
-_MOST_COMMAND = 400
-# A runtime that hangs over single containers is left after this long.
-_PATIENCE_S = 20.0
 
 
 def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 24.0, log_lines: int = 5) -> ServiceList:
@@ -222,7 +309,7 @@ class _RuntimeReader:
     def __init__(self, runtime: Cri, root: NodeRoot, hours: float, log_lines: int) -> None:
         self._runtime, self._root, self._log_lines = runtime, root, log_lines
         self._now = time.time_ns()
-        self._since = self._now - round(hours * 3600 * _NANOS)
+        self._since = self._now - round(hours * 3600 * NANOS)
         self._deadline = time.monotonic() + _PATIENCE_S
         self._hidden = 0
         self._images = {image.id: next(iter(image.repo_tags), "") for image in runtime.images()}
@@ -275,7 +362,7 @@ class _RuntimeReader:
             result=result,
             pid=pid,
             started=status.started_at or None,
-            age_s=round(max(0, self._now - status.started_at) / _NANOS, 3) if up and status.started_at else None,
+            age_s=round(max(0, self._now - status.started_at) / NANOS, 3) if up and status.started_at else None,
             restarts=restarts,
             last_exit=next(iter(past.exits), None),
             cgroup=self._cgroup(pid, info),
@@ -300,19 +387,15 @@ class _RuntimeReader:
         return _Pod(name, pod_owner(name, dict(sandbox.labels), annotations), manifest, made)
 
     def _status(self, container: str) -> Any | None:
-        if time.monotonic() > self._deadline:
-            self._hidden += 1
-            return None
-        try:
-            return self._runtime.status(container)
-        except CriError:
-            self._hidden += 1
-            return None
+        if time.monotonic() <= self._deadline:
+            with contextlib.suppress(CriError):
+                return self._runtime.status(container)
+        self._hidden += 1
+        return None
 
     def _cgroup(self, pid: int | None, info: dict[str, Any]) -> str | None:
-        if pid is not None:
-            with contextlib.suppress(OSError):
-                return cgroup_path((self._root.host.proc / str(pid) / "cgroup").read_bytes())
+        if running := cgroup_of(self._root.host, pid):
+            return running
         path = str(((info.get("runtimeSpec") or {}).get("linux") or {}).get("cgroupsPath") or "")
         # With systemd's driver it is no path but slice:prefix:name.
         return path if path.startswith("/") else None
@@ -362,4 +445,4 @@ def _info(answer: Any) -> dict[str, Any]:
 
 def _command(info: dict[str, Any]) -> str | None:
     args = ((info.get("runtimeSpec") or {}).get("process") or {}).get("args") or []
-    return shlex.join(map(str, args))[:_MOST_COMMAND] or None
+    return shlex.join(redact([str(each) for each in args]))[:_MOST_COMMAND] or None

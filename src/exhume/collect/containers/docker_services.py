@@ -4,21 +4,34 @@ import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.containers.owner import CONTAINER_NAME, POD_UID, owner_of, pod_of
 from exhume.collect.containers.runs import Run, history, nanoseconds
-from exhume.collect.processes import cgroup_path
+from exhume.collect.processes import cgroup_of
 from exhume.collect.services import ServiceList
 from exhume.model.audit import Exit, History, Manager, Service
+from exhume.model.clock import NANOS
 from exhume.model.redaction import redact
 from exhume.procfs.host import Host
 
-_TCP = "/tcp"
 _MOST_PORTS = 1 << 16
+_MOST_LINE = 400
+_HEADER = 8
+# Docker remembers no more of them.
+_MEMORY = 256
+_KINDS = ("start", "die", "kill", "stop")
+# Podman's own word, in versions that don't translate it.
+_SAME = {"died": "die"}
+# An engine that hangs over single containers is left after this long.
+_PATIENCE_S = 20.0
+_MOST_COMMAND = 400
+_KUBERNETES_RESTARTS = "annotation.io.kubernetes.container.restartCount"
+_SANDBOX = ("io.kubernetes.docker.type", "podsandbox")
+_SIGTERM = 128 + 15
 
 
 def published_ports(inspect: dict[str, Any]) -> tuple[int, ...]:
@@ -26,24 +39,14 @@ def published_ports(inspect: dict[str, Any]) -> tuple[int, ...]:
     ordered = (inspect.get("HostConfig") or {}).get("PortBindings") or {}
     given = (inspect.get("NetworkSettings") or {}).get("Ports") or {}
     found: set[int] = set()
-    for ports in (ordered, given):
-        for inside, bound in ports.items():
-            if inside.endswith(_TCP):
-                found.update(port for each in bound or () for port in _range(str(each.get("HostPort") or "")))
+    for inside, bound in (*ordered.items(), *given.items()):
+        for each in (bound or ()) if inside.endswith("/tcp") else ():
+            # `22` or `8000-8010`; nothing where the engine is to choose one.
+            first, _, last = str(each.get("HostPort") or "").partition("-")
+            last = last or first
+            if first.isdigit() and last.isdigit():
+                found.update(range(int(first), min(int(last), _MOST_PORTS) + 1))
     return tuple(sorted(found))
-
-
-def _range(text: str) -> range:
-    """`22` or `8000-8010`; nothing where the engine is to choose one."""
-    first, _, last = text.partition("-")
-    last = last or first
-    if not (first.isdigit() and last.isdigit()):
-        return range(0)
-    return range(int(first), min(int(last), _MOST_PORTS) + 1)
-
-
-_MOST_LINE = 400
-_HEADER = 8
 
 
 def log_tail(engine: Engine, inspect: dict[str, Any], lines: int) -> tuple[str, ...]:
@@ -86,14 +89,6 @@ def _unframed(written: bytes) -> bytes:
     return b"".join(pieces)
 
 
-_NANOS = 10**9
-# Docker remembers no more of them.
-_MEMORY = 256
-_KINDS = ("start", "die", "kill", "stop")
-# Podman's own word, in versions that don't translate it.
-_SAME = {"died": "die"}
-
-
 @dataclass(frozen=True, slots=True)
 class _Event:
     at: int
@@ -113,9 +108,9 @@ def read_events(engine: Engine, manager: Manager, since: int, now: int) -> Event
     """The starts and ends from `since` to `now`. Raises EngineError."""
     # Docker keeps the answer open unless it has an end that has passed. Podman has a word for that, and with an end
     # some of its versions leave most of it out.
-    end = {"stream": "false"} if manager is Manager.PODMAN else {"until": f"{now // _NANOS}.{now % _NANOS:09}"}
+    end = {"stream": "false"} if manager is Manager.PODMAN else {"until": f"{now // NANOS}.{now % NANOS:09}"}
     # Asked for without a filter, so that it shows when the engine's memory was full.
-    events = engine.lines("/events", since=since // _NANOS, **end)
+    events = engine.lines("/events", since=since // NANOS, **end)
     found: dict[str, list[_Event]] = defaultdict(list)
     for each in events:
         action = _SAME.get(str(each.get("Action")), str(each.get("Action")))
@@ -144,7 +139,7 @@ def runs_of(log: EventLog, container: str) -> tuple[list[Run], bool]:
 
 
 def _moment(event: dict[str, Any]) -> int:
-    return int(event.get("timeNano") or 0) or int(event.get("time") or 0) * _NANOS
+    return int(event.get("timeNano") or 0) or int(event.get("time") or 0) * NANOS
 
 
 def _code(actor: dict[str, Any]) -> int | None:
@@ -153,19 +148,15 @@ def _code(actor: dict[str, Any]) -> int | None:
     return int(str(code)) if str(code).lstrip("-").isdigit() else None
 
 
-# An engine that hangs over single containers is left after this long.
-_PATIENCE_S = 20.0
-_MOST_COMMAND = 400
-_KUBERNETES_RESTARTS = "annotation.io.kubernetes.container.restartCount"
-_SANDBOX = ("io.kubernetes.docker.type", "podsandbox")
-_SIGTERM = 128 + 15
-
-
 def docker_services(
     socket: Path, manager: Manager, *, host: Host | None = None, hours: float = 24.0, log_lines: int = 5
 ) -> ServiceList:
     """Every container that the engine at `socket` has. An engine that does not answer is a blind spot."""
-    return _EngineReader(Engine(socket), manager, host or Host(), hours, log_lines).take()
+    reader = _EngineReader(Engine(socket), manager, host or Host(), hours, log_lines)
+    try:
+        return reader.take()
+    except EngineError as error:
+        return ServiceList([], [f"the containers of {manager.value} can't be seen: {error}"])
 
 
 class _EngineReader:
@@ -175,20 +166,16 @@ class _EngineReader:
         self._engine, self._manager, self._host = engine, manager, host
         self._log_lines = log_lines
         self._now = time.time_ns()
-        self._since = self._now - round(hours * 3600 * _NANOS)
+        self._since = self._now - round(hours * 3600 * NANOS)
         self._events = EventLog()
         self._blind_spots: list[str] = []
 
     def take(self) -> ServiceList:
-        who = self._manager.value
-        try:
-            listed = self._engine.get("/containers/json", all=1)
-        except EngineError as error:
-            return ServiceList([], [f"the containers of {who} can't be seen: {error}"])
+        listed = self._engine.get("/containers/json", all=1)
         try:
             self._events = read_events(self._engine, self._manager, self._since, self._now)
         except EngineError as error:
-            self._blind_spots.append(f"{who} has no history of its containers: {error}")
+            self._blind_spots.append(f"{self._manager.value} has no history of its containers: {error}")
         services = [self._service(inspect) for inspect in self._newest(self._inspected(listed))]
         return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
 
@@ -232,9 +219,12 @@ class _EngineReader:
         owner, created = owner_of(labels), nanoseconds(inspect.get("Created"))
         restarts = int(inspect.get("RestartCount") or labels.get(_KUBERNETES_RESTARTS) or 0)
         result = "" if up else _result(state, last_exit, stopped=stopped)
+        policy = (inspect.get("HostConfig") or {}).get("RestartPolicy") or {}
+        most = int(policy.get("MaximumRetryCount") or 0)
         pid, unwell = int(state.get("Pid") or 0) or None, health_lines(inspect)
+        args = [str(inspect.get("Path")), *map(str, inspect.get("Args") or [])]
         troubled = restarts > 0 or state.get("Status") == "restarting" or result not in ("", "success", "stopped")
-        return Service(
+        service = Service(
             manager=self._manager,
             id=number,
             name=str(inspect.get("Name") or number[:12]).lstrip("/"),
@@ -244,54 +234,37 @@ class _EngineReader:
             result=result,
             pid=pid,
             started=started,
-            age_s=round(max(0, self._now - started) / _NANOS, 3) if up and started is not None else None,
+            age_s=round(max(0, self._now - started) / NANOS, 3) if up and started is not None else None,
             restarts=restarts,
-            restart_policy=_policy(inspect),
+            restart_policy=(policy.get("Name") or "no") + (f":{most}" if most else ""),
             last_exit=last_exit,
-            cgroup=self._cgroup(pid),
+            cgroup=cgroup_of(self._host, pid),
             image=(inspect.get("Config") or {}).get("Image") or None,
             pod=pod_of(labels),
             owner=owner.label,
             created=created,
             fragment=owner.file,
-            command=shlex.join(redact([str(inspect.get("Path") or ""), *map(str, inspect.get("Args") or [])]))[
-                :_MOST_COMMAND
-            ]
-            if inspect.get("Path")
-            else None,
+            command=shlex.join(redact(args))[:_MOST_COMMAND] if inspect.get("Path") else None,
             log=(*log_tail(self._engine, inspect, self._log_lines), *unwell) if troubled or unwell else (),
             published=published_ports(inspect),
-            history=self._history(runs, restarts, created, started, last_exit, over=_is_over(state)),
         )
+        # While it waits to be started again, that run is counted already.
+        over = not state.get("Running") and not state.get("Restarting")
+        return replace(service, history=self._history(service, runs, over=over))
 
-    def _cgroup(self, pid: int | None) -> str | None:
-        if pid is None:
-            return None
-        try:
-            return cgroup_path((self._host.proc / str(pid) / "cgroup").read_bytes())
-        except OSError:
-            return None
-
-    def _history(
-        self,
-        runs: list[Run],
-        restarts: int,
-        created: int | None,
-        started: int | None,
-        last_exit: Exit | None,
-        *,
-        over: bool,
-    ) -> History:
+    def _history(self, service: Service, runs: list[Run], *, over: bool) -> History:
+        """`over` is whether its last run ended as well, and no other is on its way."""
+        created, started, last_exit = service.created, service.started, service.last_exit
         reaches = max(self._since, self._events.reaches, created or 0)
         # The log has a start at once or later, on a busy node; one since this read began it may not have yet.
-        in_log = any(run.started > started - _NANOS for run in runs) if started is not None else False
+        in_log = any(run.started > started - NANOS for run in runs) if started is not None else False
         since_then = started is not None and started > self._now and bool(runs)
         known = started is None or started < self._since or in_log or since_then
         if known or created is None:
             return history(runs, self._now, reaches)
         # The engine's log of what happened was lost, or does not reach back: it still counts restarts, and knows how
         # the last run ended; the others are taken to have ended like it.
-        hours = max((self._now - created) / _NANOS, 60.0) / 3600
+        hours, restarts = max((self._now - created) / NANOS, 60.0) / 3600, service.restarts or 0
         failed = last_exit is not None and last_exit.code not in (None, 0)
         return History(
             source="runtime",
@@ -305,17 +278,6 @@ class _EngineReader:
 
 def _labels(inspect: dict[str, Any]) -> dict[str, str]:
     return (inspect.get("Config") or {}).get("Labels") or {}
-
-
-def _is_over(state: dict[str, Any]) -> bool:
-    """Whether its last run ended as well, and no other is on its way: while it waits, that one is counted already."""
-    return not state.get("Running") and not state.get("Restarting")
-
-
-def _policy(inspect: dict[str, Any]) -> str:
-    policy = (inspect.get("HostConfig") or {}).get("RestartPolicy") or {}
-    most = int(policy.get("MaximumRetryCount") or 0)
-    return (policy.get("Name") or "no") + (f":{most}" if most else "")
 
 
 def _last_exit(state: dict[str, Any], runs: list[Run], ended: int | None, *, up: bool) -> Exit | None:

@@ -3,9 +3,8 @@
 import pytest
 from tests.diagnose.audit.audit_scenes import container, unit
 
-from exhume.collect.containers.units import with_their_units
+from exhume.collect.containers.unit_starts import own_starts, with_their_units
 from exhume.collect.services import ServiceList
-from exhume.collect.systemd.commands import own_starts
 from exhume.model.audit import Manager
 
 COMPOSED = {"owner": "compose project shop, service web", "fragment": "/srv/shop/compose.yaml"}

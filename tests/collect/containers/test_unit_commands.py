@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from tests.diagnose.audit.audit_scenes import container, unit
 
-from exhume.collect.containers.units import with_their_units
+from exhume.collect.containers.unit_starts import unit_starts, with_their_units
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.commands import unit_starts
 from exhume.model.audit import Manager, Service
 
 HOME = "/system.slice/keeps.service"

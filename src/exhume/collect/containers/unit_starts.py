@@ -1,0 +1,323 @@
+"""Which unit of systemd keeps a container, where nothing on the container says so: the one that starts it.
+
+`docker run --name web`, or `docker compose up`, in a unit leaves no mark of the unit on the container; stopped, it is
+started again by the unit. Looked at are the commands of units, the scripts that these name, and the clients of
+container runtimes among the processes of units; the same of Podman, also within `sh -c`.
+"""
+
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from exhume.collect.audit.service_use import ProcessTable, owners
+from exhume.collect.containers.owner import COMPOSE_PROJECT, COMPOSE_SERVICE
+from exhume.collect.node_root import NodeRoot
+from exhume.collect.services import ServiceList
+from exhume.model.audit import Manager, Service
+
+_ENGINES = {"docker": Manager.DOCKER, "podman": Manager.PODMAN}
+_COMPOSE = {"docker-compose": Manager.DOCKER, "podman-compose": Manager.PODMAN}
+# Looks after one container of Podman, whose whole id is among its arguments.
+_MONITOR = "conmon"
+_CLIENTS = frozenset({*_ENGINES, *_COMPOSE, _MONITOR})
+_VERBS = ("run", "start", "compose")
+_COMPOSE_VERBS = ("up", "start", "run")
+# Options of compose, before and after its verb, that have a value of their own.
+_FILE, _PROJECT, _DIRECTORY = ("-f", "--file"), ("-p", "--project-name"), ("--project-directory",)
+_VALUED = frozenset({*_FILE, *_PROJECT, *_DIRECTORY, "--profile", "--env-file", "--ansi", "--parallel", "--progress"})
+_VALUED_LATER = frozenset(
+    {
+        *("-t", "--timeout", "--wait-timeout", "--scale", "--exit-code-from", "--pull", "--attach", "--no-attach"),
+        *("-e", "--env", "-v", "--volume", "-w", "--workdir", "-u", "--user", "-p", "--publish", "-l", "--label"),
+        *("--name", "--entrypoint"),
+    }
+)
+_SHELL_MARKS = re.compile(r"[;&|()`]")
+_ASSIGNMENT = re.compile(
+    r"^\s*(?:export\s+|readonly\s+|local\s+)?([A-Za-z_]\w*)=(\"[^\"$`]*\"|'[^']*'|[^\s\"'$`;&|]*)\s*$"
+)
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_MOST_SCRIPT = 1 << 16
+_MOST_SCRIPTS = 4
+_MOST_CMDLINE = 1 << 14
+# What runs scripts. A daemon that starts clients for others (cron, sshd, an agent) does not keep their containers.
+_INTERPRETER = re.compile(r"(?:ba|da|a|z|k)?sh|busybox|(?:python|perl|ruby)[\d.]*")
+# These run containers for any client.
+_RUNTIMES = re.compile(r"(?:docker|containerd|podman|crio|cri-o|user@.*)\.\w+")
+_LEAST_ID = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """What a call of compose is about. `directory` is the one that it was given; empty where it uses its own."""
+
+    project: str = ""
+    file: str = ""
+    directory: str = ""
+    services: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStart:
+    """One command that starts containers, by their names or ids, or by compose. `label` is its program and verb; what
+    is in none of these, such as a variable of a shell, is not known, but may be among `args`. It is of a `unit`, found
+    in a file or process (`where`, empty for the unit itself), and runs in a `directory`."""
+
+    manager: Manager
+    label: str
+    names: frozenset[str] = frozenset()
+    compose: Compose | None = None
+    args: tuple[str, ...] = field(default=(), compare=False)
+    unit: str = ""
+    where: str = ""
+    directory: str = ""
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether variables of a shell stand where names would."""
+        return any("$" in arg for arg in self.args)
+
+
+def with_their_units(services: Sequence[Service], starts: Sequence[ContainerStart]) -> ServiceList:
+    """The same, with the unit as the owner of each container that one starts; and the units that start some which can't
+    be known, where these may be among those that are left."""
+    found = [_with_its_unit(each, starts) for each in services]
+    left = [each for each in found if _may_be_kept(each)]
+    meant = {id(start) for start in starts for each in services if _may_be_kept(each) and _is_meant(each, start)}
+    vague = [start for start in starts if id(start) not in meant and any(_may_be_meant(each, start) for each in left)]
+    notes = (
+        f"{start.unit} starts containers by {start.label}{f' ({start.where})' if start.where else ''}, and which ones "
+        "can't be read there: one of them that is stopped alone may be started again by it"
+        for start in vague
+    )
+    return ServiceList(found, list(dict.fromkeys(notes)))
+
+
+def _with_its_unit(service: Service, starts: Sequence[ContainerStart]) -> Service:
+    if not _may_be_kept(service):
+        return service
+    unit = next((start.unit for start in starts if _is_meant(service, start)), None)
+    if unit is None:
+        return service
+    return replace(service, owner=f"unit {unit} ({service.owner})" if service.owner else f"unit {unit}")
+
+
+def _may_be_kept(service: Service) -> bool:
+    """Whether it is a container that no known service keeps; compose only does what it is called for."""
+    ownerless = not service.owner or service.owner.startswith(COMPOSE_PROJECT)
+    return service.manager in (Manager.DOCKER, Manager.PODMAN) and service.pod is None and ownerless
+
+
+def _is_meant(service: Service, start: ContainerStart) -> bool:
+    if start.manager is not service.manager:
+        return False
+    if start.compose is not None:
+        return _is_of_project(service, start.compose, start.directory)
+    return any(name == service.name or (len(name) >= _LEAST_ID and service.id.startswith(name)) for name in start.names)
+
+
+def _is_of_project(service: Service, about: Compose, directory: str) -> bool:
+    """Whether a container is of the project that a call of compose is about: by its name, its file or its place."""
+    if not service.owner.startswith(COMPOSE_PROJECT):
+        return False
+    project, _, name = service.owner.removeprefix(COMPOSE_PROJECT).partition(COMPOSE_SERVICE)
+    if about.services and name not in about.services:
+        return False
+    if about.project:
+        return project == about.project
+    own = service.fragment or ""
+    place = posixpath.join(directory, about.directory, about.file)
+    own = own if about.file else posixpath.dirname(own)
+    return bool(own) and place.startswith("/") and posixpath.normpath(own) == posixpath.normpath(place)
+
+
+def _may_be_meant(service: Service, start: ContainerStart) -> bool:
+    """Whether a container may be among those that a unit starts without naming them, by its image if known."""
+    if start.manager is not service.manager:
+        return False
+    if start.compose is not None:
+        return service.owner.startswith(COMPOSE_PROJECT) and not _says_which(start, start.compose)
+    # A name that no container has is that of one which is not there now.
+    return not start.names and (start.is_vague or service.image in start.args)
+
+
+def _says_which(start: ContainerStart, about: Compose) -> bool:
+    """Whether a call of compose says its project, so that what is not of it is another's."""
+    place = posixpath.join(start.directory, about.directory, about.file)
+    by_place = place.startswith("/") and posixpath.normpath(place) != "/"
+    return not start.is_vague and (bool(about.project) or by_place)
+
+
+def unit_starts(root: NodeRoot, services: Sequence[Service]) -> list[ContainerStart]:
+    """Every start of containers by a unit; nothing where no container could be meant."""
+    if not any(each.manager in (Manager.DOCKER, Manager.PODMAN) for each in services):
+        return []
+    units = [each for each in services if each.manager is Manager.SYSTEMD and not _RUNTIMES.fullmatch(each.id)]
+    found = [start for unit in units for start in (*own_starts(unit), *_in_scripts(root, unit))]
+    return [*found, *_by_clients(root, services, {unit.id: unit for unit in units})]
+
+
+def own_starts(unit: Service) -> Iterator[ContainerStart]:
+    """By the commands of the unit itself, and by each part of one that is given to a shell."""
+    for command in unit.starts or (unit.command or "",):
+        args = _split(command)
+        parts = [_split(part) for arg in args if " " in arg for part in _SHELL_MARKS.split(arg)]
+        for start in (start for each in (args, *parts) for start in _in_args(each)):
+            yield replace(start, unit=unit.id, directory=unit.directory or "")
+
+
+def _in_scripts(root: NodeRoot, unit: Service) -> Iterator[ContainerStart]:
+    paths = [word for command in unit.starts or (unit.command or "",) for word in _files_of(command)]
+    for path in list(dict.fromkeys(paths))[:_MOST_SCRIPTS]:
+        for start in _in_script(_script(root, path)):
+            yield replace(start, unit=unit.id, where=path, directory=unit.directory or "")
+
+
+def _files_of(command: str) -> list[str]:
+    """The program, and for one that runs scripts the files among its arguments."""
+    args = _split(command)
+    program = args[0].lstrip("-@:+!|") if args else ""
+    named = [program, *(args[1:] if _INTERPRETER.fullmatch(program.rpartition("/")[2]) else [])]
+    return [part for word in named for part in word.split() if part.startswith("/")]
+
+
+def _script(root: NodeRoot, path: str) -> str:
+    """The text of a script; empty for another kind of file, or one that can't be read."""
+    try:
+        file = root.file(path)
+        # What isn't a plain file may block when it is opened.
+        if not file.is_file():
+            return ""
+        with file.open("rb") as stream:
+            head = stream.read(2)
+            return (head + stream.read(_MOST_SCRIPT)).decode(errors="replace") if head == b"#!" else ""
+    except OSError:
+        return ""
+
+
+def _by_clients(root: NodeRoot, services: Sequence[Service], units: Mapping[str, Service]) -> Iterator[ContainerStart]:
+    table = ProcessTable.read(root.host)
+    clients = [pid for pid, name in table.names.items() if name in _CLIENTS]
+    homes = owners(table, services) if clients else {}
+    for pid in clients:
+        unit = units.get(homes.get(pid, ""))
+        process = root.host.proc / str(pid)
+        if unit is None or not (table.names[pid] == _MONITOR or _is_its_own(root, unit, pid)):
+            continue
+        try:
+            args = (process / "cmdline").read_bytes()[:_MOST_CMDLINE].decode(errors="replace").rstrip("\0").split("\0")
+        except OSError:
+            continue
+        for start in _in_args(args):
+            directory = _target(process / "cwd") or unit.directory or ""
+            yield replace(start, unit=unit.id, where=f"process {pid}", directory=directory)
+
+
+def _is_its_own(root: NodeRoot, unit: Service, pid: int) -> bool:
+    """Whether a client is the unit's main process, or was started by a script that is."""
+    if unit.pid is None or pid == unit.pid:
+        return pid == unit.pid
+    program = _target(root.host.proc / str(unit.pid) / "exe").rpartition("/")[2]
+    return _INTERPRETER.fullmatch(program) is not None
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.fspath(link.readlink())
+    except OSError:
+        return ""
+
+
+def _in_script(text: str) -> Iterator[ContainerStart]:
+    """Of a shell's script; variables that it sets to a plain text, and to one alone, stand for that."""
+    if not any(engine in text for engine in _ENGINES):
+        return
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
+    values: dict[str, set[str]] = {}
+    for match in filter(None, map(_ASSIGNMENT.match, lines)):
+        values.setdefault(match[1], set()).add(match[2].strip("\"'"))
+    known = {name: found.pop() for name, found in values.items() if len(found) == 1}
+    for line in lines:
+        plain = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], match[0]), line)
+        for part in _SHELL_MARKS.split(plain):
+            yield from _in_args(_split(part))
+
+
+def _in_args(args: Sequence[str]) -> Iterator[ContainerStart]:
+    """Of the arguments of one command."""
+    programs = [arg.rpartition("/")[2] for arg in args]
+    at = next((place for place, program in enumerate(programs) if program in _CLIENTS), None)
+    if at is None:
+        return
+    program, after = programs[at], list(args[at + 1 :])
+    if program == _MONITOR:
+        ids = {value for arg, value in pairwise(after) if arg == "-c"}
+        yield ContainerStart(Manager.PODMAN, _MONITOR, frozenset(ids), args=tuple(after))
+        return
+    if program in _COMPOSE:
+        yield from _by_compose(_COMPOSE[program], program, after[1:] if after[:1] == ["compose"] else after)
+        return
+    verb = next((place for place, arg in enumerate(after) if arg in _VERBS), None)
+    if verb is None:
+        return
+    manager, rest = _ENGINES[program], after[verb + 1 :]
+    if after[verb] == "compose":
+        yield from _by_compose(manager, f"{program} compose", rest)
+        return
+    if after[verb] == "run":
+        names = {value for arg, value in pairwise(rest) if arg == "--name"}
+        names |= {arg.removeprefix("--name=") for arg in rest if arg.startswith("--name=")}
+    else:
+        names = {arg for arg in rest if not arg.startswith("-")}
+    plain = frozenset(name for name in names if name and "$" not in name)
+    yield ContainerStart(manager, f"{program} {after[verb]}", plain, args=tuple(rest))
+
+
+def _by_compose(manager: Manager, program: str, args: Sequence[str]) -> Iterator[ContainerStart]:
+    options, rest = _options(args, _VALUED)
+    if not rest or rest[0] not in _COMPOSE_VERBS:
+        return
+    _, services = _options(rest[1:], _VALUED_LATER, whole=True)
+    if rest[0] == "run":
+        # What comes after the first is a command for inside.
+        services = services[:1]
+    project, file, directory = (
+        next((options[key] for key in keys if key in options), "") for keys in (_PROJECT, _FILE, _DIRECTORY)
+    )
+    about = Compose(project, file, directory, frozenset(services))
+    yield ContainerStart(manager, f"{program} {rest[0]}", compose=about, args=tuple(args))
+
+
+def _options(
+    args: Sequence[str], valued: frozenset[str], *, whole: bool = False
+) -> tuple[dict[str, str], Sequence[str]]:
+    """Options with their first values, and the rest from the first other argument on; of the `whole`, all others."""
+    found: dict[str, str] = {}
+    others: list[str] = []
+    place = 0
+    while place < len(args):
+        arg = args[place]
+        place += 1
+        name, equals, value = arg.partition("=")
+        if arg in valued:
+            found.setdefault(arg, args[place] if place < len(args) else "")
+            place += 1
+        elif arg.startswith("-") and equals:
+            found.setdefault(name, value)
+        elif not arg.startswith("-"):
+            if not whole:
+                return found, args[place - 1 :]
+            others.append(arg)
+    return found, others
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
