@@ -183,7 +183,7 @@ def test_a_continuation_is_the_same_line(node: FakeNode, log: Log) -> None:
 
 
 def test_a_flood_is_bounded_and_counted(node: FakeNode, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exhume.collect.sources.kmsg._PLAIN_ROWS_PER_TICK", 4)
+    monkeypatch.setattr("exhume.collect.sources.kmsg._ROWS_PER_TICK", {False: 4, True: 2000})
     source = KernelLogSource(node.host)
     source.read(tick(0))
     for number in range(10):

@@ -21,14 +21,14 @@ def ago(seconds: float) -> int:
 
 def test_a_run_that_is_older_than_the_journal_lasted_from_its_beginning_at_least():
     """Up when the journal begins two hours ago, it ended a minute ago, and fails since."""
-    past = Past(starts=12, failures=13, lasted_s=[1.0, 2.0], failed_at=[ago(60), ago(5)], older_end=ago(60))
+    past = Past(lasted_s=[1.0, 2.0], failed_at=[ago(60), ago(5)], older_end=ago(60))
     reported = Journal({"a.service": past}, hours=2.0).history("a.service")
     assert reported is not None
     assert reported.longest_s == pytest.approx(7140, abs=1) and reported.failing_s == pytest.approx(60, abs=1)
 
 
 def test_a_loop_that_is_older_than_the_journal_never_ran_for_long():
-    past = Past(starts=900, failures=901, lasted_s=[1.0, 2.0], failed_at=[ago(7198), ago(5)], older_end=ago(7198))
+    past = Past(lasted_s=[1.0, 2.0], failed_at=[ago(7198), ago(5)], older_end=ago(7198))
     reported = Journal({"a.service": past}, hours=2.0).history("a.service")
     assert reported is not None
     assert reported.longest_s == pytest.approx(2.0, abs=1) and reported.failing_s == pytest.approx(7198, abs=1)

@@ -39,11 +39,13 @@ _MEASUREMENTS = 3
 _RECORDS_PER_TICK = 20_000
 # When recording begins: more than the largest log of a boot holds.
 _RECORDS_OF_BACKLOG = 1_000_000
-_PLAIN_ROWS_PER_TICK = 1000
-_KNOWN_ROWS_PER_TICK = 2000
+# Of lines that are not recognised, and of those that are.
+_ROWS_PER_TICK = {False: 1000, True: 2000}
 # Halves of one wrapped line are printed in one go.
 _SAME_LINE_US = 50_000
 
+_STAMPED = SampleType.TID | SampleType.TIME | SampleType.CPU
+_RENAMINGS = Flag.DISABLED | Flag.COMM | Flag.SAMPLE_ID_ALL | Flag.EXCLUDE_KERNEL | Flag.EXCLUDE_HV
 _EVENT_COLUMNS = tuple(column.name for column in columns_of("events"))
 
 
@@ -80,17 +82,23 @@ class KernelLogSource:
         resumes = after is not None and after.boot_id == self._boot_id
         self._last: int | None = after.sequence if after is not None and resumes else None
         self._before: _Line | None = None
-        self._batch = _Batch()
+        self._rows: list[dict[str, Any]] = []
+        self._lost: list[tuple[str, int, str]] = []
         self._losses: list[Losses] = []
+        self._left_out = 0
+        self._room = dict(_ROWS_PER_TICK)
         path = host.dev / "kmsg"
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            raise SourceUnavailable(self.name, f"{path} can't be opened ({error.strerror})", _remedy(error)) from error
+            remedy = "make /dev/kmsg visible (mount devtmpfs at /dev, or hand the device to the container)"
+            if error.errno in (errno.EPERM, errno.EACCES):
+                remedy = "grant CAP_SYSLOG and read access to /dev/kmsg, or set sysctl kernel.dmesg_restrict=0"
+            raise SourceUnavailable(self.name, f"{path} can't be opened ({error.strerror})", remedy) from error
         if not resumes:
             self._drain(_RECORDS_OF_BACKLOG, only_known=True)
             self._before = None
-            self._batch.begin_tick()
+            self._room = dict(_ROWS_PER_TICK)
         if clock is not None:
             clock.measure()
 
@@ -109,9 +117,16 @@ class KernelLogSource:
             self._before.row = None
         if self._clock is not None and tick.index % CLOCK_TICKS == 0:
             self._clock.measure()
-        batch, self._batch = self._batch, _Batch()
-        self._losses += batch.losses(tick)
-        return batch.rows(tick, self._clock.offset_ns() if self._clock else 0)
+        if self._left_out:
+            text = "lines of the kernel log beyond what is recorded in a second"
+            self._lost.append(("rate-limit", self._left_out, text))
+        self._losses += [Losses(tick.start, self.name, *lost) for lost in self._lost]
+        rows, self._rows, self._lost = self._rows, [], []
+        self._left_out, self._room = 0, dict(_ROWS_PER_TICK)
+        offset = self._clock.offset_ns() if self._clock else 0
+        for row in rows:
+            row["time"], row["source"] = monotonic_of(row["kernel_us"], tick.end, offset), self.name
+        return {"events": {name: [row.get(name) for row in rows] for name in _EVENT_COLUMNS}} if rows else NOTHING
 
     def take_losses(self) -> list[Losses]:
         losses, self._losses = self._losses, []
@@ -132,13 +147,13 @@ class KernelLogSource:
                 if error.errno == errno.EPIPE:
                     # Records were overwritten (kernel/printk/printk.c, devkmsg_read): the next number says how many.
                     continue
-                self._batch.lose("read-error", 1, f"/dev/kmsg: {error.strerror}")
+                self._lost.append(("read-error", 1, f"/dev/kmsg: {error.strerror}"))
                 return
             if not raw:
                 return
             record = parse_record(raw)
             if record is None:
-                self._batch.lose("unreadable-record", 1, "a record of the kernel log that has another shape")
+                self._lost.append(("unreadable-record", 1, "a record of the kernel log that has another shape"))
             else:
                 self._take(record, only_known)
 
@@ -148,8 +163,8 @@ class KernelLogSource:
                 return
             gap = record.sequence - self._last - 1
             if gap:
-                lost = f"{gap} lines of the kernel log were overwritten before they were read"
-                self._batch.lose("sequence-gap", gap, lost)
+                text = f"{gap} lines of the kernel log were overwritten before they were read"
+                self._lost.append(("sequence-gap", gap, text))
                 self._before = None
         self._last = record.sequence
         before, self._before = self._before, None
@@ -157,12 +172,26 @@ class KernelLogSource:
         if before is not None and (joined := _join(before, record, known)):
             text, known = joined
             if before.row is not None:
-                self._batch.rewrite(before.row, text, known)
+                before.row.update(_described(text, known))
                 self._before = _Line(record._replace(text=text), before.row, known is not None)
                 return
-        row = None if only_known and known is None else self._batch.add(record, text, known)
+        row = None if only_known and known is None else self._add(record, text, known)
         if row is not None or only_known:
             self._before = _Line(record._replace(text=text), row, known is not None)
+
+    def _add(self, record: LogRecord, text: str, known: Recognised | None) -> dict[str, Any] | None:
+        self._room[known is not None] -= 1
+        if self._room[known is not None] < 0:
+            self._left_out += 1
+            return None
+        self._rows.append({"kernel_us": record.stamp_us, "sequence": record.sequence, **_described(text, known)})
+        return self._rows[-1]
+
+
+def _described(text: str, known: Recognised | None) -> dict[str, Any]:
+    if known is None:
+        return {"text": text, "kind": PLAIN_KIND, "severity": "info"}
+    return {"text": text, "kind": known.kind, "severity": known.severity, **known.fields}
 
 
 def _join(before: _Line, record: LogRecord, known: Recognised | None) -> tuple[str, Recognised | None] | None:
@@ -177,63 +206,8 @@ def _join(before: _Line, record: LogRecord, known: Recognised | None) -> tuple[s
     # One look for a literal in either half, or where they meet with or without a blank.
     if not hints(f"{first} {second}\n{first[-LONGEST_LITERAL:]}{second[:LONGEST_LITERAL]}"):
         return None
-    for between in (" ", ""):
-        text = first + between + second
-        whole = recognise(text)
-        if whole is not None:
-            return text, whole
-    return None
-
-
-class _Batch:
-    """The rows of one tick."""
-
-    def __init__(self) -> None:
-        self._rows: list[dict[str, Any]] = []
-        self._lost: list[tuple[str, int, str]] = []
-        self._left_out = 0
-        self.begin_tick()
-
-    def begin_tick(self) -> None:
-        """Count the rows that a tick may have from here."""
-        self._plain_room, self._known_room = _PLAIN_ROWS_PER_TICK, _KNOWN_ROWS_PER_TICK
-
-    def add(self, record: LogRecord, text: str, known: Recognised | None) -> dict[str, Any] | None:
-        if known is None:
-            self._plain_room -= 1
-        else:
-            self._known_room -= 1
-        if (self._plain_room if known is None else self._known_room) < 0:
-            self._left_out += 1
-            return None
-        row: dict[str, Any] = {"kernel_us": record.stamp_us, "sequence": record.sequence}
-        self.rewrite(row, text, known)
-        self._rows.append(row)
-        return row
-
-    @staticmethod
-    def rewrite(row: dict[str, Any], text: str, known: Recognised | None) -> None:
-        row["text"] = text
-        row["kind"] = known.kind if known else PLAIN_KIND
-        row["severity"] = known.severity if known else "info"
-        if known:
-            row.update(known.fields)
-
-    def lose(self, kind: str, count: int, text: str) -> None:
-        self._lost.append((kind, count, text))
-
-    def losses(self, tick: Tick) -> list[Losses]:
-        if self._left_out:
-            self.lose("rate-limit", self._left_out, "lines of the kernel log beyond what is recorded in a second")
-        return [Losses(tick.start, KERNEL_LOG, kind, count, text) for kind, count, text in self._lost]
-
-    def rows(self, tick: Tick, offset: int) -> TickRows:
-        for row in self._rows:
-            row["time"] = monotonic_of(row["kernel_us"], tick.end, offset)
-            row["source"] = KERNEL_LOG
-        if not self._rows:
-            return NOTHING
-        return {"events": {name: [row.get(name) for row in self._rows] for name in _EVENT_COLUMNS}}
+    wholes = ((text, recognise(text)) for text in (f"{first} {second}", first + second))
+    return next((whole for whole in wholes if whole[1] is not None), None)
 
 
 def monotonic_of(stamp_us: int, now: int, offset: int) -> int:
@@ -292,9 +266,8 @@ class KernelLogClock:
         rings: list[Ring] = []
         try:
             for monotonic in (True, False):
-                fd = open_event(_name_event(monotonic), pid=pid, cpu=cpu)
-                ring = Ring(fd, cpu, mmap.PAGESIZE, load_fence())
-                rings.append(ring)
+                event = EventSpec(EventType.SOFTWARE, SW_DUMMY, 0, _STAMPED, _RENAMINGS, monotonic=monotonic)
+                rings.append(Ring(open_event(event, pid=pid, cpu=cpu), cpu, mmap.PAGESIZE, load_fence()))
             for ring in rings:
                 ring.enable()
             name = self._comm.read_bytes().strip()
@@ -307,22 +280,9 @@ class KernelLogClock:
             for ring in rings:
                 ring.close()
         offset = _offset(*stamps)
-        if offset is None:
-            return False
-        self._offset = offset
-        self.measured = True
-        return True
-
-
-def _name_event(monotonic: bool) -> EventSpec:
-    return EventSpec(
-        EventType.SOFTWARE,
-        SW_DUMMY,
-        0,
-        SampleType.TID | SampleType.TIME | SampleType.CPU,
-        Flag.DISABLED | Flag.COMM | Flag.SAMPLE_ID_ALL | Flag.EXCLUDE_KERNEL | Flag.EXCLUDE_HV,
-        monotonic=monotonic,
-    )
+        if offset is not None:
+            self._offset, self.measured = offset, True
+        return offset is not None
 
 
 def _stamps(data: bytes, thread: int) -> list[int]:
@@ -336,9 +296,3 @@ def _offset(monotonic: list[int], log: list[int]) -> int | None:
     """The usual difference. A ring that is full has the first of them."""
     found = sorted(after - before for before, after in zip(monotonic, log, strict=False))
     return found[(len(found) - 1) // 2] if found else None
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno in (errno.EPERM, errno.EACCES):
-        return "grant CAP_SYSLOG and read access to /dev/kmsg, or set sysctl kernel.dmesg_restrict=0"
-    return "make /dev/kmsg visible (mount devtmpfs at /dev, or hand the device to the container)"

@@ -74,15 +74,16 @@ class UnitEventSource:
             raise SourceUnavailable(self.name, str(error), remedy) from None
 
     def read(self, tick: Tick) -> TickRows:
-        if self._bus is None and self._look.due(tick.end):
-            self._look.done(tick.end)
-            self._find_again()
-        if self._bus is None:
-            return NOTHING
         try:
+            if self._bus is None and self._look.due(tick.end):
+                self._look.done(tick.end)
+                self._bus = _listening(self._path, _PATIENCE_S)
+                self._query(self._bus)
+            if self._bus is None:
+                return NOTHING
             if self._query_again.due(tick.end):
                 self._query_again.done(tick.end)
-                self._query(list(self._known)[-_MOST_QUERIED:])
+                self._query(self._bus)
             rows = self._take(self._bus, tick)[:_MOST_ROWS]
         except BusError:
             self.close()
@@ -94,13 +95,6 @@ class UnitEventSource:
             self._bus.close()
         self._bus = None
         self._calls.clear()
-
-    def _find_again(self) -> None:
-        try:
-            self._bus = _listening(self._path, _PATIENCE_S)
-            self._query(list(self._known)[-_MOST_QUERIED:])
-        except BusError:
-            self.close()
 
     def _take(self, bus: Bus, tick: Tick) -> list[Events]:
         rows: list[Events] = []
@@ -157,10 +151,9 @@ class UnitEventSource:
         if self._bus is not None and (UNIT, path) not in self._calls.values():
             self._calls[self._bus.ask(Call(path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState")))] = (UNIT, path)
 
-    def _query(self, paths: list[str]) -> None:
-        assert self._bus is not None
-        for path in paths:
-            self._calls[self._bus.ask(get_all(path, SERVICE))] = (SERVICE, path)
+    def _query(self, bus: Bus) -> None:
+        for path in list(self._known)[-_MOST_QUERIED:]:
+            self._calls[bus.ask(get_all(path, SERVICE))] = (SERVICE, path)
 
 
 def _listening(path: Path, patience_s: float) -> Bus:

@@ -156,7 +156,6 @@ class Listed:
     name: str
     load: str
     active: str
-    sub: str
 
 
 class BusUnits:
@@ -178,7 +177,7 @@ class BusUnits:
         """Every unit that is loaded or that a loaded one names."""
         (rows,) = self._bus.call(Call(MANAGER_PATH, MANAGER, "ListUnits"))
         self._paths |= {row[0]: row[6] for row in rows}
-        return {row[0]: Listed(row[0], row[2], row[3], row[4]) for row in rows}
+        return {row[0]: Listed(row[0], row[2], row[3]) for row in rows}
 
     def enabled_services(self) -> list[str]:
         """Names of the services that are to be started at boot."""

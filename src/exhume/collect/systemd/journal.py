@@ -6,6 +6,7 @@ import selectors
 import signal
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,11 +49,9 @@ _NO_START = ("dependency", "canceled", "skipped", "once", "collected")
 @dataclass(slots=True)
 class Past:
     """What the journal has of one unit; times are wall nanoseconds. `blocked` is when a dependency kept it from
-    starting, None when it was started since; `older_end` is the end of a run that began before the journal does."""
+    starting, None when it was started since; `older_end` is the end of a run that began before the journal does;
+    `restarted_at` are the restarts that systemd logged as such."""
 
-    starts: int = 0
-    failures: int = 0
-    restarts: int = 0
     exits: list[Exit] = field(default_factory=list)
     lasted_s: list[float] = field(default_factory=list)
     failed_at: list[int] = field(default_factory=list)
@@ -80,26 +79,23 @@ class Journal:
         past = self.pasts.get(name, Past())
         # What a timer, a path or another unit starts is not logged as a restart: its starts after the first are that.
         again = past.restarted_at or past.started_at[1:]
+        lasted = list(past.lasted_s)
+        if past.older_end is not None:
+            # One that was up already where the journal begins lasted from there on at least.
+            lasted.append(past.older_end / 1e9 - (time.time() - self.hours * _HOUR_S))
         return History(
             source="journal",
             hours=round(self.hours, 3),
-            starts=past.starts,
-            failures=past.failures,
-            restarts_per_hour=round(past.restarts / max(self.hours, _LEAST_HOURS), 2),
+            starts=len(past.started_at),
+            failures=len(past.failed_at),
+            restarts_per_hour=round(len(past.restarted_at) / max(self.hours, _LEAST_HOURS), 2),
             exits=tuple(reversed(past.exits[-_LAST_EXITS:])),
             age_pattern=age_pattern(past.lasted_s),
-            longest_s=self._longest_s(past),
+            longest_s=round(max(lasted), 1) if lasted else None,
             failing_s=round(time.time() - past.failed_at[0] / 1e9, 1) if past.failed_at else None,
             last_result=past.last_result,
             restarted_at=tuple(again[-_LAST_RESTARTS:]),
         )
-
-    def _longest_s(self, past: Past) -> float | None:
-        """One that was up already where the journal begins lasted from there on at least."""
-        known = list(past.lasted_s)
-        if past.older_end is not None:
-            known.append(past.older_end / 1e9 - (time.time() - self.hours * _HOUR_S))
-        return round(max(known), 1) if known else None
 
 
 def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> Journal:
@@ -123,7 +119,11 @@ def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> J
         since_then = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest / 1e9))
         blind_spots.append(f"there is too much in the journal: the past of units is known since {since_then} only")
     covered = max(0.0, time.time() - oldest / 1e9) / _HOUR_S
-    return Journal(_pasts(_entries(reversed(output.lines))), min(hours, covered), blind_spots)
+    pasts: dict[str, Past] = defaultdict(Past)
+    for entry in _entries(reversed(output.lines)):
+        if isinstance(entry.get("UNIT"), str):
+            _add(pasts[entry["UNIT"]], entry)
+    return Journal(dict(pasts), min(hours, covered), blind_spots)
 
 
 def unit_history(root: NodeRoot, names: Collection[str], hours: float) -> dict[str, History]:
@@ -228,15 +228,6 @@ def _line(message: object) -> str:
     return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
 
 
-def _pasts(entries: Iterator[dict[str, Any]]) -> dict[str, Past]:
-    pasts: dict[str, Past] = {}
-    for entry in entries:
-        name = entry.get("UNIT")
-        if isinstance(name, str):
-            _add(pasts.setdefault(name, Past()), entry)
-    return pasts
-
-
 def _add(past: Past, entry: dict[str, Any]) -> None:
     kind, moment = entry.get("MESSAGE_ID"), _moment(entry)
     if kind == _STARTING:
@@ -244,7 +235,6 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
     elif kind == _STARTED:
         # What a condition kept from being started is logged as started too, but was never invoked.
         if entry.get("JOB_RESULT", "done") == "done" and entry.get("INVOCATION_ID"):
-            past.starts += 1
             past.started_at.append(moment)
             past.blocked = None
             # What runs once is logged as started when it is over already.
@@ -256,11 +246,9 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
         if entry.get("JOB_RESULT") == "dependency":
             past.blocked = moment
         elif entry.get("JOB_RESULT") not in _NO_START:
-            past.starts += 1
             past.started_at.append(moment)
             past.blocked = None
     elif kind == _FAILED:
-        past.failures += 1
         past.failed_at.append(moment)
         past.last_result = str(entry.get("UNIT_RESULT") or "")
         _ended(past, moment)
@@ -276,12 +264,11 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
     elif kind == _ENDED_WELL:
         _ended(past, moment)
     elif kind == _RESTARTS:
-        past.restarts += 1
         past.restarted_at.append(moment)
 
 
 def _ended(past: Past, moment: int) -> None:
-    if past.running_since is None and not past.starts and not past.lasted_s and past.older_end is None:
+    if past.running_since is None and not past.started_at and not past.lasted_s and past.older_end is None:
         past.older_end = moment
     if past.running_since is not None:
         past.lasted_s.append((moment - past.running_since) / 1e9)
@@ -293,9 +280,5 @@ def _exit(entry: dict[str, Any], moment: int) -> Exit:
     number = int(status) if status.isdigit() else None
     if entry.get("EXIT_CODE") == "exited":
         return Exit(moment, code=number)
-    return Exit(moment, signal=number if number is not None else _signal(status))
-
-
-def _signal(name: str) -> int | None:
-    known = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
-    return int(known) if isinstance(known, signal.Signals) else None
+    names = {each.name.removeprefix("SIG"): each.value for each in signal.Signals}
+    return Exit(moment, signal=names.get(status.removeprefix("SIG")) if number is None else number)

@@ -26,6 +26,12 @@ _RUNS = "/run/systemd/system"
 _OTHERS = ("socket", "timer", "mount", "path", "swap")
 # Logs are read for those in trouble; more than this many are a story of their own.
 _MOST_LOGS = 50
+# With one of these a unit can't be started at all.
+_UNUSABLE = ("not-found", "bad-setting", "error", "masked")
+_WANTING = ("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "RequisiteOf")
+_DEEPEST = 16
+# A failure and what it keeps from starting are logged at nearly the same time.
+_SOON_NS = 5 * 10**9
 
 
 def read_services(root: NodeRoot, hours: float = _HOURS) -> ServiceList:
@@ -174,15 +180,11 @@ def looked_at(
             continue
         judged = [_judged(root, each) if root is not None and each.name.startswith(kind) else each for each in judged]
         own = [each for each in judged if each.name.startswith(kind)]
-        if not any(each.held is False and not each.trigger for each in own) and not _no_trigger_holds(own):
+        # Of triggering conditions one has to hold.
+        triggers = [each.held for each in own if each.trigger]
+        if not any(each.held is False and not each.trigger for each in own) and set(triggers) != {False}:
             judged.append(Condition(kind, "", False))
     return tuple(judged)
-
-
-def _no_trigger_holds(conditions: list[Condition]) -> bool:
-    """Of triggering conditions one has to hold."""
-    triggers = [each for each in conditions if each.trigger]
-    return bool(triggers) and all(each.held is False for each in triggers)
 
 
 def _judged(root: NodeRoot, condition: Condition) -> Condition:
@@ -205,13 +207,6 @@ _LOOKS: dict[str, Callable[[Path], bool]] = {
 }
 
 
-# With one of these a unit can't be started at all.
-_UNUSABLE = ("not-found", "bad-setting", "error", "masked")
-_DEEPEST = 16
-# A failure and what it keeps from starting are logged at nearly the same time.
-_SOON_NS = 5 * 10**9
-
-
 @dataclass(frozen=True, slots=True)
 class Blame:
     """Looks for the requirement that failed, by how units stand now and by the journal."""
@@ -222,7 +217,8 @@ class Blame:
 
     def chain(self, unit: UnitFacts) -> tuple[str, ...]:
         """From what it requires itself to the first cause, which comes last; empty where nothing kept it."""
-        if unit.text("ActiveState") not in ("inactive", "failed") or not _is_wanted(unit):
+        wanted = unit.text("UnitFileState").startswith("enabled") or bool(unit.names(*_WANTING))
+        if unit.text("ActiveState") not in ("inactive", "failed") or not wanted:
             return ()
         if unit.text("ActiveState") == "failed" and unit.text("Result") not in ("", "success", "resources"):
             # It was started, and failed by itself.
@@ -234,65 +230,48 @@ class Blame:
         if never or blocked is not None:
             found = self._failed_now(unit, frozenset({unit.name}))
         elif unit.text("ActiveState") == "inactive":
-            found = self._broken_bond(unit)
+            # A unit goes down with those that it is bound to.
+            found = tuple(name for name in unit.names("BindsTo") if self._row(name).active == "failed")[:1]
         if not found and blocked is not None:
             found = self._failed_then(unit, blocked, frozenset({unit.name}))
         return found
 
     def _failed_now(self, unit: UnitFacts, seen: frozenset[str]) -> tuple[str, ...]:
-        for name in _required(unit):
-            row = self._row(name)
-            if row is not None and (row.active == "failed" or row.load in _UNUSABLE):
-                return (name,)
-        for name in unit.names("Requisite"):
-            row = self._row(name)
-            if row is not None and row.active == "inactive":
-                return (name,)
-        for name in _required(unit):
-            row = self._row(name)
-            if row is None or row.active != "inactive" or name in seen or len(seen) > _DEEPEST:
+        rows = [self._row(name) for name in _required(unit)]
+        broken = [row.name for row in rows if row.active == "failed" or row.load in _UNUSABLE]
+        broken = broken or [name for name in unit.names("Requisite") if self._row(name).active == "inactive"]
+        if broken:
+            return (broken[0],)
+        for row in rows:
+            if row.active != "inactive" or row.name in seen or len(seen) > _DEEPEST:
                 continue
-            between = self.facts(name)
+            between = self.facts(row.name)
             if between is not None and between.moment("ActiveEnterTimestamp") is None:
-                further = self._failed_now(between, seen | {name})
+                further = self._failed_now(between, seen | {row.name})
                 if further:
-                    return (name, *further)
+                    return (row.name, *further)
         return ()
 
-    def _row(self, name: str) -> Listed | None:
+    def _row(self, name: str) -> Listed:
         """How a unit stands; one that was not loaded when units were listed is asked after."""
-        row = self.listed.get(name)
-        if row is None and (unit := self.facts(name)) is not None:
-            row = Listed(name, unit.text("LoadState"), unit.text("ActiveState"), unit.text("SubState"))
-            self.listed[name] = row
-        return row
-
-    def _broken_bond(self, unit: UnitFacts) -> tuple[str, ...]:
-        """A unit goes down with those that it is bound to."""
-        bonds = (self._row(name) for name in unit.names("BindsTo"))
-        return tuple(row.name for row in bonds if row is not None and row.active == "failed")[:1]
+        if name not in self.listed:
+            unit = self.facts(name) or UnitFacts({}, 0)
+            self.listed[name] = Listed(name, unit.text("LoadState"), unit.text("ActiveState"))
+        return self.listed[name]
 
     def _failed_then(self, unit: UnitFacts, blocked: int, seen: frozenset[str]) -> tuple[str, ...]:
         """The requirement failed, though it may have been forgotten or mended since."""
-        for name in _required(unit):
-            past = self.journal.pasts.get(name)
-            if past is not None and any(moment <= blocked + _SOON_NS for moment in past.failed_at):
+        pasts = {name: self.journal.pasts[name] for name in _required(unit) if name in self.journal.pasts}
+        for name, past in pasts.items():
+            if any(moment <= blocked + _SOON_NS for moment in past.failed_at):
                 return (name,)
-        for name in _required(unit):
-            past = self.journal.pasts.get(name)
-            if past is None or past.blocked is None or name in seen or len(seen) > _DEEPEST:
-                continue
-            between = self.facts(name)
-            further = self._failed_then(between, past.blocked, seen | {name}) if between is not None else ()
-            return (name, *further)
+        for name, past in pasts.items():
+            if past.blocked is not None and name not in seen and len(seen) <= _DEEPEST:
+                between = self.facts(name)
+                further = self._failed_then(between, past.blocked, seen | {name}) if between is not None else ()
+                return (name, *further)
         return ()
 
 
 def _required(unit: UnitFacts) -> tuple[str, ...]:
     return unit.names("Requires", "BindsTo", "Requisite")
-
-
-def _is_wanted(unit: UnitFacts) -> bool:
-    """Whether something wants it started."""
-    enabled = unit.text("UnitFileState").startswith("enabled")
-    return enabled or bool(unit.names("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "RequisiteOf"))
