@@ -1,6 +1,6 @@
 """Types of an audit: services, their history, owners, needs and costs, and the facts about the node that rules use."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -334,6 +334,23 @@ class Judged:
         """Whether more speaks against the need for it than that it never worked: it is known what it is, and that it
         lacks something here. What never worked may be about to be mended."""
         return self.need.needed is Needed.NO and self.agent is not None and bool(self.agent.lacks)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceList:
+    """The services of one manager, and what could not be read of them, in sentences."""
+
+    services: list[Service] = field(default_factory=list)
+    blind_spots: list[str] = field(default_factory=list)
+
+
+def merge_lists(lists: Iterable[ServiceList]) -> ServiceList:
+    """Several lists as one."""
+    whole = ServiceList()
+    for each in lists:
+        whole.services.extend(each.services)
+        whole.blind_spots.extend(each.blind_spots)
+    return whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ from exhume.collect.audit.facts import gather_facts
 from exhume.collect.containers.services import container_services
 from exhume.collect.containers.unit_starts import unit_starts, with_their_units
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import ServiceList, merge_lists
 from exhume.collect.systemd.units import read_services
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
-from exhume.model.audit import Audit, Manager
+from exhume.model.audit import Audit, Manager, ServiceList, merge_lists
 from exhume.model.errors import NoData
 from exhume.store.read.recording import Recording
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.collect.fake_node import FakeNode
 
-from exhume.collect.containers import pod_names
-from exhume.collect.containers.pod_names import PodName, PodNames, container_of_log, pod_of_directory
+from exhume.collect.containers import names as pod_names
+from exhume.collect.containers.names import PodName, PodNames, container_of_log, pod_of_directory
 
 POD, STATIC, ID = "0f1e2d3c-0000-4000-8000-0123456789ab", "5d" * 16, "c0" * 32
 UNKNOWN = PodName(None, None)

@@ -4,8 +4,7 @@ import pytest
 from tests.diagnose.audit.audit_scenes import container, unit
 
 from exhume.collect.containers.unit_starts import own_starts, with_their_units
-from exhume.collect.services import ServiceList
-from exhume.model.audit import Manager
+from exhume.model.audit import Manager, ServiceList
 
 COMPOSED = {"owner": "compose project shop, service web", "fragment": "/srv/shop/compose.yaml"}
 

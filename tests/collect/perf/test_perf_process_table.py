@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exhume.collect.containers.pod_names import PodNames
+from exhume.collect.containers.names import PodNames
 from exhume.collect.perf import process_table as processbook
 from exhume.collect.perf.process_table import ProcessRows, Scheduling, keepers, scheduling_of
 from exhume.procfs.host import Host

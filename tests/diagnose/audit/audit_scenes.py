@@ -4,7 +4,6 @@ import random
 import string
 from dataclasses import replace
 
-from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.agents import questions, recognise
 from exhume.diagnose.audit.judge import audit
 from exhume.model.audit import (
@@ -19,6 +18,7 @@ from exhume.model.audit import (
     Manager,
     NodeFacts,
     Service,
+    ServiceList,
     Use,
     Wants,
 )

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from tests.diagnose.audit.audit_scenes import container, facts, looping, unit
 
-from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.costs import Bill, costs_of
 from exhume.diagnose.audit.judge import audit
-from exhume.model.audit import Costs, Use
+from exhume.model.audit import Costs, ServiceList, Use
 from exhume.store.read.recording import Recording
 
 INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"

@@ -21,9 +21,8 @@ from exhume.collect.containers.docker import Engine, container_path
 from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.containers.services import container_services
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import merge_lists
 from exhume.control.containers import DockerControl
-from exhume.model.audit import Manager, Service
+from exhume.model.audit import Manager, Service, merge_lists
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
 

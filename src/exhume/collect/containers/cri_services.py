@@ -22,8 +22,7 @@ from exhume.collect.containers.owner import is_static, pod_owner
 from exhume.collect.containers.runs import Run, age_pattern, history
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import cgroup_of
-from exhume.collect.services import ServiceList
-from exhume.model.audit import Exit, History, Manager, Service
+from exhume.model.audit import Exit, History, Manager, Service, ServiceList
 from exhume.model.clock import NANOS
 from exhume.model.errors import ExhumeError
 from exhume.model.redaction import redact

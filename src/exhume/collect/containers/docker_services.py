@@ -12,8 +12,7 @@ from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.containers.owner import CONTAINER_NAME, POD_UID, owner_of, pod_of
 from exhume.collect.containers.runs import Run, history, nanoseconds
 from exhume.collect.processes import cgroup_of
-from exhume.collect.services import ServiceList
-from exhume.model.audit import Exit, History, Manager, Service
+from exhume.model.audit import Exit, History, Manager, Service, ServiceList
 from exhume.model.clock import NANOS
 from exhume.model.redaction import redact
 from exhume.procfs.host import Host

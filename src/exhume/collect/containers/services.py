@@ -3,8 +3,7 @@
 from exhume.collect.containers.cri_services import cri_services
 from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import ServiceList
-from exhume.model.audit import Manager
+from exhume.model.audit import Manager, ServiceList
 
 
 def container_services(root: NodeRoot, hours: float = 24.0) -> list[tuple[Manager, ServiceList]]:

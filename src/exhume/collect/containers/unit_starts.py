@@ -17,8 +17,7 @@ from pathlib import Path
 from exhume.collect.audit.service_use import ProcessTable, owners
 from exhume.collect.containers.owner import COMPOSE_PROJECT, COMPOSE_SERVICE
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import ServiceList
-from exhume.model.audit import Manager, Service
+from exhume.model.audit import Manager, Service, ServiceList
 
 _ENGINES = {"docker": Manager.DOCKER, "podman": Manager.PODMAN}
 _COMPOSE = {"docker-compose": Manager.DOCKER, "podman-compose": Manager.PODMAN}

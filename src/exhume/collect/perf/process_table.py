@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.containers.pod_names import PodNames
+from exhume.collect.containers.names import PodNames
 from exhume.collect.processes import ProcessReader
 from exhume.model.tables import Columns, Processes, to_columns
 

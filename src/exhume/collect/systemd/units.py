@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.services import ServiceList
 from exhume.collect.systemd.bus import Bus, BusError
 from exhume.collect.systemd.facts import BusUnits, Listed, UnitFacts
 from exhume.collect.systemd.journal import Journal, read_journal, unit_log
-from exhume.model.audit import Condition, Manager, Service, Wants
+from exhume.model.audit import Condition, Manager, Service, ServiceList, Wants
 
 _HOURS = 24.0
 # There where systemd is the first process.

@@ -3,14 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 
-from exhume.collect.services import ServiceList
 from exhume.diagnose.audit.agents import describe, recognise
 from exhume.diagnose.audit.costs import Bill, costs_of
 from exhume.diagnose.audit.explain import explain
 from exhume.diagnose.audit.needs import Matter, need_of
 from exhume.diagnose.audit.provenance import provenance_of
 from exhume.diagnose.audit.traits import is_active, pace_per_hour, traits_of
-from exhume.model.audit import Audit, Judged, Manager, Needed, NodeFacts, Origin, Service, Trait, Use
+from exhume.model.audit import Audit, Judged, Manager, Needed, NodeFacts, Origin, Service, ServiceList, Trait, Use
 from exhume.store.read.recording import Recording
 
 _RANK = {trait: place for place, trait in enumerate(Trait)}
