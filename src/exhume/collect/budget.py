@@ -70,7 +70,7 @@ class OwnCost:
         self._status = ProcFile("/proc/self/status")
         self._page_kb = resource.getpagesize() // 1024
         self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
-        self._written = 0
+        self.written = 0
         self._peak_rss_kb = 0
 
     def close_tick(self, tick: Tick, written: int, samples: int, sampler: PerfSource | None) -> Self:
@@ -85,10 +85,10 @@ class OwnCost:
             rate_hz=sampler.rate_hz if sampler else 0,
             samples=samples,
             tick_us=max(0, (self._clock.monotonic_ns() - tick.end) // 1000),
-            written_bytes=written - self._written,
+            written_bytes=written - self.written,
             ring_fill=sampler.ring_fill if sampler else 0,
         )
-        self._usage, self._written = usage, written
+        self._usage, self.written = usage, written
         self._peak_rss_kb = max(self._peak_rss_kb, rss)
         return row
 
@@ -102,7 +102,3 @@ class OwnCost:
     def cpu_seconds(self) -> float:
         """What recording took; loading the program is not part of it."""
         return self._usage.ru_utime + self._usage.ru_stime - self._began.ru_utime - self._began.ru_stime
-
-    @property
-    def written(self) -> int:
-        return self._written

@@ -3,10 +3,12 @@ and restarts."""
 
 import os
 import time
+from collections import Counter
 
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import ProcessReader
+from exhume.collect.sources.netdev import transmit_queues
 from exhume.collect.systemd.bus import BusError
 from exhume.collect.systemd.units import open_units
 from exhume.model.clock import NANOS
@@ -26,117 +28,80 @@ _STEAL = CPU_STATES.index("steal")
 def read_vitals(host: Host) -> Vitals:
     """All that can be read; the rest is listed with the reason."""
     unseen: dict[str, str] = {}
-    reader = _Reader(host, unseen)
+
+    def content(name: str, path: str) -> bytes:
+        """A file below /proc; empty, with the reason noted, where it can't be read."""
+        found = ProcFile(host.proc / path).read_or_none()
+        if found is None:
+            unseen.setdefault(name, f"{host.proc / path} can't be read")
+        return found or b""
+
+    def number(name: str, path: str) -> int | None:
+        text = content(name, path).strip()
+        return int(text) if text.isdigit() else None
+
+    uptime = content("uptime_s", "uptime")
+    dentries = parse_dentry_state(content("dentries_negative", "sys/fs/dentry-state"))
+    # The first process has the node's mounts, this one may be in a namespace of its own.
+    mounts = ProcFile(host.proc / "1/mountinfo").read_or_none() or content("mounts", "self/mountinfo")
+    # Guest time, which follows, is part of user time.
+    times = parse_machine_times(content("steal", "stat"))[: _STEAL + 1]
+    pressure = {name: parse_pressure(content("pressure", f"pressure/{name}")) for name in ("cpu", "memory", "io")}
+    try:
+        failed: list[str] | None = failed_units()
+    except OSError as error:
+        unseen["failed_units"] = str(error)
+        failed = None
     return Vitals(
-        uptime_s=reader.uptime(),
-        memory_bytes=reader.memory(),
-        dentries_negative=reader.negative_dentries(),
-        mounts=reader.mounts(),
-        conntrack=reader.number("conntrack", "sys/net/netfilter/nf_conntrack_count"),
-        conntrack_max=reader.number("conntrack", "sys/net/netfilter/nf_conntrack_max"),
-        steal=reader.steal(),
-        oom_kills=reader.oom_kills(),
-        tx_timeouts=reader.tx_timeouts(),
-        pressure=reader.pressure(),
-        quotas=reader.quotas(),
-        failed_units=reader.failed_units(),
+        uptime_s=float(uptime.split()[0]) if uptime else time.clock_gettime(time.CLOCK_BOOTTIME),
+        memory_bytes=parse_meminfo(content("memory_bytes", "meminfo")).get("MemTotal"),
+        dentries_negative=None if dentries is None else dentries.negative,
+        mounts=mounts.count(b"\n") or None,
+        conntrack=number("conntrack", "sys/net/netfilter/nf_conntrack_count"),
+        conntrack_max=number("conntrack", "sys/net/netfilter/nf_conntrack_max"),
+        steal=times[_STEAL] / max(1, sum(times)) if len(times) > _STEAL else None,
+        oom_kills=parse_flat_keyed(content("oom_kills", "vmstat")).get(b"oom_kill"),
+        tx_timeouts=_tx_timeouts(host, unseen),
+        pressure={name: (each["some"].avg60, each["some"].avg300) for name, each in pressure.items() if "some" in each},
+        quotas=_quotas(host, unseen),
+        failed_units=failed,
         unseen=unseen,
     )
 
 
-class _Reader:
-    def __init__(self, host: Host, unseen: dict[str, str]) -> None:
-        self._host = host
-        self._unseen = unseen
-
-    def content(self, name: str, path: str) -> bytes:
-        """A file below /proc; empty, with the reason noted, where it can't be read."""
-        content = ProcFile(self._host.proc / path).read_or_none()
-        if content is None:
-            self._unseen.setdefault(name, f"{self._host.proc / path} can't be read")
-        return content or b""
-
-    def number(self, name: str, path: str) -> int | None:
-        content = self.content(name, path).strip()
-        return int(content) if content.isdigit() else None
-
-    def uptime(self) -> float:
-        content = self.content("uptime_s", "uptime")
-        return float(content.split()[0]) if content else time.clock_gettime(time.CLOCK_BOOTTIME)
-
-    def memory(self) -> int | None:
-        return parse_meminfo(self.content("memory_bytes", "meminfo")).get("MemTotal")
-
-    def negative_dentries(self) -> int | None:
-        state = parse_dentry_state(self.content("dentries_negative", "sys/fs/dentry-state"))
-        return None if state is None else state.negative
-
-    def mounts(self) -> int | None:
-        # The first process has the node's mounts, this one may be in a namespace of its own.
-        for path in ("1/mountinfo", "self/mountinfo"):
-            content = ProcFile(self._host.proc / path).read_or_none()
-            if content:
-                return content.count(b"\n")
-        self._unseen["mounts"] = f"{self._host.proc}/self/mountinfo can't be read"
+def _tx_timeouts(host: Host, unseen: dict[str, str]) -> dict[str, int] | None:
+    """Transmit timeouts by device, of devices that have hardware behind them."""
+    devices = host.sys / "class/net"
+    if not devices.is_dir():
+        unseen["tx_timeouts"] = f"{devices} can't be seen"
         return None
+    counted: Counter[str] = Counter()
+    for device, _, path in transmit_queues(devices):
+        content = (ProcFile(path).read_or_none() or b"").strip()
+        if content.isdigit():
+            counted[device] += int(content)
+    return dict(counted)
 
-    def steal(self) -> float | None:
-        # Guest time, which follows, is part of user time.
-        times = parse_machine_times(self.content("steal", "stat"))[: _STEAL + 1]
-        return times[_STEAL] / max(1, sum(times)) if len(times) > _STEAL else None
 
-    def oom_kills(self) -> int | None:
-        return parse_flat_keyed(self.content("oom_kills", "vmstat")).get(b"oom_kill")
-
-    def tx_timeouts(self) -> dict[str, int] | None:
-        """Transmit timeouts by device, of devices that have hardware behind them."""
-        devices = self._host.sys / "class/net"
-        if not devices.is_dir():
-            self._unseen["tx_timeouts"] = f"{devices} can't be seen"
-            return None
-        counted: dict[str, int] = {}
-        for device in subdirectories(devices):
-            if not (devices / device / "device").exists():
-                continue
-            for queue in subdirectories(devices / device / "queues"):
-                content = ProcFile(devices / device / "queues" / queue / "tx_timeout").read_or_none()
-                if queue.startswith("tx-") and content and content.strip().isdigit():
-                    counted[device] = counted.get(device, 0) + int(content)
-        return counted
-
-    def pressure(self) -> dict[str, tuple[float, float]]:
-        found = {}
-        for resource in ("cpu", "memory", "io"):
-            some = parse_pressure(self.content("pressure", f"pressure/{resource}")).get("some")
-            if some is not None:
-                found[resource] = (some.avg60, some.avg300)
-        return found
-
-    def failed_units(self) -> list[str] | None:
-        try:
-            return failed_units()
-        except OSError as error:
-            self._unseen["failed_units"] = str(error)
-            return None
-
-    def quotas(self) -> list[QuotaCount] | None:
-        layout = hierarchies(self._host)
-        root = find_v1(layout, "cpu") or find_v2(layout)
-        if root is None:
-            self._unseen["quotas"] = "no hierarchy with the cpu controller is mounted"
-            return None
-        found: list[QuotaCount] = []
-        pending, began = [os.fspath(root.path)], time.monotonic()
-        while pending:
-            path = pending.pop()
-            counts = parse_cpu_stat(ProcFile(f"{path}/cpu.stat").read_or_none() or b"")
-            if counts is not None and counts.periods:
-                found.append(QuotaCount(path[len(os.fspath(root.path)) :] or "/", counts.periods, counts.throttled))
-            pending += [f"{path}/{name}" for name in subdirectories(path)]
-            if time.monotonic() - began > WALK_S:
-                self._unseen["quotas"] = f"there are more cgroups than could be walked in {WALK_S:.0f} s"
-                break
-        return found
+def _quotas(host: Host, unseen: dict[str, str]) -> list[QuotaCount] | None:
+    layout = hierarchies(host)
+    hierarchy = find_v1(layout, "cpu") or find_v2(layout)
+    if hierarchy is None:
+        unseen["quotas"] = "no hierarchy with the cpu controller is mounted"
+        return None
+    found: list[QuotaCount] = []
+    root, began = os.fspath(hierarchy.path), time.monotonic()
+    pending = [root]
+    while pending:
+        path = pending.pop()
+        counts = parse_cpu_stat(ProcFile(f"{path}/cpu.stat").read_or_none() or b"")
+        if counts is not None and counts.periods:
+            found.append(QuotaCount(path[len(root) :] or "/", counts.periods, counts.throttled))
+        pending += [f"{path}/{name}" for name in subdirectories(path)]
+        if time.monotonic() - began > WALK_S:
+            unseen["quotas"] = f"there are more cgroups than could be walked in {WALK_S:.0f} s"
+            break
+    return found
 
 
 def failed_units(root: NodeRoot | None = None) -> list[str]:

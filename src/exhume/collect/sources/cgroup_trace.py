@@ -12,8 +12,8 @@ from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, find_tracefs
 from exhume.collect.source import NOTHING, TickRows
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.model.tables import CgroupEvents, Columns, Losses, to_columns
-from exhume.procfs.host import Host
+from exhume.model.tables import CgroupEvents, Losses, to_columns
+from exhume.procfs.host import Host, ProcFile
 from exhume.procfs.pid_status import status_values
 
 _PREFIX = "exhume-"
@@ -47,40 +47,26 @@ class CgroupTraceSource:
         except OSError as error:
             raise _unavailable(f"no tracing instance can be made ({error.strerror})") from error
         try:
-            self._pipe = self._begin()
+            (self._instance / "trace_clock").write_text("mono")
+            (self._instance / "buffer_size_kb").write_text(str(_BUFFER_KB))
+            for event in CGROUP_OPERATIONS:
+                (self._instance / "events/cgroup" / event / "enable").write_text("1")
+            self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             self._remove()
             raise _unavailable(f"the tracing instance can't be used ({error.strerror})") from error
-
-    def _begin(self) -> int:
-        (self._instance / "trace_clock").write_text("mono")
-        (self._instance / "buffer_size_kb").write_text(str(_BUFFER_KB))
-        pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            for event in CGROUP_OPERATIONS:
-                (self._instance / "events/cgroup" / event / "enable").write_text("1")
-        except OSError:
-            os.close(pipe)
-            raise
-        return pipe
 
     def read(self, tick: Tick) -> TickRows:
         if tick.nanos <= 0:
             return NOTHING
         events, losses = parse_trace(self._drain())
-        rows: dict[str, Columns] = {}
-        if events:
-            groups: dict[int, int] = {}
-            for event in events:
-                if event.pid is not None:
-                    if event.pid not in groups:
-                        groups[event.pid] = self._process_of(event.pid)
-                    event.pid = groups[event.pid]
-            events.sort(key=lambda event: event.time)
-            rows["cgroup_events"] = to_columns("cgroup_events", events)
+        processes = {event.pid: self._process_of(event.pid) for event in events if event.pid is not None}
+        for event in events:
+            event.pid = processes.get(event.pid or 0)
+        events.sort(key=lambda event: event.time)
         text = "the tracing buffer was full: cgroup events were not written"
         self._losses += [Losses(tick.start, self.name, "lost-cgroup-events", n, text, cpu) for cpu, n in losses]
-        return rows
+        return {"cgroup_events": to_columns("cgroup_events", events)} if events else NOTHING
 
     def take_losses(self) -> list[Losses]:
         losses, self._losses = self._losses, []
@@ -97,10 +83,7 @@ class CgroupTraceSource:
 
     def _process_of(self, tid: int) -> int:
         """The process of a thread, which is all that the trace has; the thread itself where it is gone."""
-        try:
-            status = (self._host.proc / str(tid) / "status").read_bytes()
-        except OSError:
-            return tid
+        status = ProcFile(self._host.proc / str(tid) / "status").read_or_none() or b""
         return next(iter(status_values(status, b"Tgid")), tid)
 
     def close(self) -> None:

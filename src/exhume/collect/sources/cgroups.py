@@ -1,6 +1,7 @@
 """How many cgroups the kernel has, how many are visible and how many are dying, every ten seconds; and, where no
 tracepoint counts them, how many were made meanwhile (churn)."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,7 +121,9 @@ class MemoryHierarchy:
         rows = []
         if complete:
             self.walks += 1
-            rows = [self._row(self._walked())]
+            # Whether the visible count of the walk that just ended is of one moment.
+            stood_still = not self._large or self._kernel_at_begin == self._counter.kernel()
+            rows = [self._row(stood_still or self._followed_since_begin)]
         elif due:
             rows = [self._row(self._current)]
         if complete and self._large and self._followed_since_begin:
@@ -129,10 +132,6 @@ class MemoryHierarchy:
         if due:
             self._pace.done(tick.end)
         return rows
-
-    def _walked(self) -> bool:
-        """Whether the visible count of the walk that just ended is of one moment."""
-        return not self._large or self._followed_since_begin or self._kernel_at_begin == self._counter.kernel()
 
     def _row(self, visible_known: bool) -> CountRow:
         count = self._counter.difference(visible_known=visible_known)
@@ -216,7 +215,11 @@ class ChurnSource:
         inode, path = self._memory.tree.newest
         before, self._newest = self._newest, max(inode, self._newest)
         hierarchy = self._memory.hierarchy_id
-        made = cgroups_between(before, inode, _files_in(path)) if before and hierarchy is not None else None
+        made = None
+        if before and hierarchy is not None:
+            with contextlib.suppress(OSError), os.scandir(path) as entries:
+                files = sum(1 for entry in entries if not entry.is_dir(follow_symlinks=False))
+                made = cgroups_between(before, inode, files)
         rows = [(tick.start, hierarchy, "churn", made)] if made else []
         return table_rows("cgroup_events", ("time", "hierarchy", "op", "created"), rows)
 
@@ -233,11 +236,3 @@ def cgroups_between(before: int, now: int, files: int) -> int | None:
     if files <= 0 or now <= before or now >> 32 != before >> 32:
         return None
     return round((now - before) / (files + 1))
-
-
-def _files_in(path: str) -> int:
-    try:
-        with os.scandir(path) as entries:
-            return sum(1 for entry in entries if not entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return 0

@@ -126,18 +126,15 @@ class SoftirqCounts:
             return None, None
         header = content[: content.find(b"\n")]
         if header != self._header:
-            self._header = header
+            self._header, self._before = header, [None, None]
             self._column = {cpu: index for index, cpu in enumerate(parse_header(header))}
-            self._before = [None, None]
         columns = np.array([self._column.get(cpu, -1) for cpu in cpus.tolist()], np.int64)
         return self._delta(content, b"NET_RX", 0, columns), self._delta(content, b"NET_TX", 1, columns)
 
     def _delta(self, content: bytes, name: bytes, slot: int, columns: Counts) -> Counts | None:
         now = parse_softirq(content, name)
-        if now is None:
-            return None
         before, self._before[slot] = self._before[slot], now
-        if before is None or len(before) != len(now):
+        if now is None or before is None or len(before) != len(now):
             return None
         delta = steps_of_u32(now, before)
         return np.where((columns >= 0) & (columns < len(delta)), delta[columns], -1)
@@ -161,8 +158,8 @@ class RunQueueCounts:
         content = self._file.read_or_none() if self._there else None
         if content is None:
             return None, None
-        before = self._before
-        self._before = now = parse_schedstat(content)
+        before, now = self._before, parse_schedstat(content)
+        self._before = now
         if not before:
             return None, None
         waited = np.full(len(cpus), -1, np.int64)

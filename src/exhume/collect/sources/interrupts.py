@@ -73,26 +73,20 @@ class NicQueues:
                     for irq in (owner / "msi_irqs").iterdir():
                         self._by_irq.setdefault(irq.name, interface)
 
-    def find(self, irq: str, name: str) -> NicQueue | None:
+    def find(self, irq: str, text: str) -> NicQueue | None:
         """The queue of an interrupt; None for one that is not a network queue's, or that can't be identified."""
         for pattern in _QUEUE_NAMES:
-            if match := pattern.match(name):
+            if match := pattern.match(text):
                 groups = match.groupdict()
                 device = self._by_irq.get(irq) or self._by_address.get(groups.get("address") or "")
-                device = device or self._named(groups.get("owner") or "")
+                # By its name or its device's address, with or without the driver's name before it.
+                owner = groups.get("owner") or ""
+                for name in (owner, owner.partition("-")[2]) if not device else ():
+                    device = device or (name if name in self._interfaces else self._by_address.get(name))
                 return NicQueue(device, int(match["queue"])) if device else None
-        match = _NAME_AND_NUMBER.match(name)
+        match = _NAME_AND_NUMBER.match(text)
         if match and match["interface"] in self._interfaces:
             return NicQueue(match["interface"], int(match["queue"]))
-        return None
-
-    def _named(self, owner: str) -> str | None:
-        """An interface by its name or its device's address, with or without the driver's name before it."""
-        for name in (owner, owner.partition("-")[2]):
-            if name in self._interfaces:
-                return name
-            if name in self._by_address:
-                return self._by_address[name]
         return None
 
 
@@ -139,7 +133,9 @@ class InterruptSource:
     def read(self, tick: Tick) -> TickRows:
         rows: list[Row] = []
         if self._affinity_turn.due(tick.end):
-            self._refresh_affinity()
+            self._nics.refresh()
+            for label, line in self._lines.items():
+                self._identify(label, line)
             self._affinity_turn.done(tick.end)
         if self._turn.due(tick.end) or self._cheap:
             began, first = time.thread_time_ns(), not self._lines
@@ -191,8 +187,7 @@ class InterruptSource:
         if row.name != line.name:
             # The number was given to another device.
             line.name, line.counts = row.name, None
-            line.nic = self._nics.find(label, row.name) if label.isdigit() else None
-            line.affinity = self._affinity(label) if line.nic else None
+            self._identify(label, line)
         rows += self._moved(label, line, row.counts, tick)
 
     def _moved(self, label: str, line: _Line, counts: Counts, tick: Tick) -> list[Row]:
@@ -223,16 +218,11 @@ class InterruptSource:
                 line.text = b""
                 line.since = tick.end
 
-    def _refresh_affinity(self) -> None:
-        self._nics.refresh()
-        for label, line in self._lines.items():
-            if label.isdigit():
-                line.nic = self._nics.find(label, line.name)
-                line.affinity = self._affinity(label) if line.nic else None
-
-    def _affinity(self, irq: str) -> str | None:
-        for name in ("effective_affinity_list", "smp_affinity_list"):
-            content = ProcFile(self._host.proc / "irq" / irq / name).read_or_none()
+    def _identify(self, label: str, line: _Line) -> None:
+        line.nic = self._nics.find(label, line.name) if label.isdigit() else None
+        line.affinity = None
+        for name in ("effective_affinity_list", "smp_affinity_list") if line.nic else ():
+            content = ProcFile(self._host.proc / "irq" / label / name).read_or_none()
             if content and content.strip():
-                return content.strip().decode("ascii", "replace")
-        return None
+                line.affinity = content.strip().decode("ascii", "replace")
+                return

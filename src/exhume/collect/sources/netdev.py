@@ -1,6 +1,7 @@
 """Transmit timeouts of network queues, counted by the kernel (net/sched/sch_generic.c, dev_watchdog): the log line
 comes once a boot on kernels that have it in WARN_ONCE, the counter moves every time."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from exhume.collect.source import Pace, TickRows, event_rows
@@ -12,6 +13,16 @@ from exhume.procfs.host import Host, ProcFile, subdirectories
 # Queues read in one tick; a timeout takes at least five seconds (dev->watchdog_timeo) on most drivers, so taking turns
 # loses nothing.
 _QUEUES_PER_TICK = 64
+
+
+def transmit_queues(devices: Path) -> Iterator[tuple[str, int, Path]]:
+    """Device, number and file of timeouts of every transmit queue below /sys/class/net. Virtual devices (one for each
+    container) have no watchdog to trip, and are left out."""
+    for device in subdirectories(devices):
+        if (devices / device / "device").exists():
+            for name in subdirectories(devices / device / "queues"):
+                if name.startswith("tx-") and name[3:].isdigit():
+                    yield device, int(name[3:]), devices / device / "queues" / name / "tx_timeout"
 
 
 class _Queue:
@@ -68,17 +79,8 @@ class NetdevSource:
         return [*queues[first:], *queues[:first]][:_QUEUES_PER_TICK]
 
     def _search(self) -> None:
-        there: set[tuple[str, int]] = set()
-        for device in subdirectories(self._devices):
-            directory = self._devices / device
-            # Virtual devices (one for each container) have no watchdog to trip.
-            if not (directory / "device").exists():
-                continue
-            for name in subdirectories(directory / "queues"):
-                if name.startswith("tx-") and name[3:].isdigit():
-                    key = (device, int(name[3:]))
-                    there.add(key)
-                    if key not in self._queues:
-                        self._queues[key] = _Queue(*key, directory / "queues" / name / "tx_timeout")
-        for key in self._queues.keys() - there:
+        there = {(device, number): path for device, number, path in transmit_queues(self._devices)}
+        for key in self._queues.keys() - there.keys():
             self._queues.pop(key).file.close()
+        for key in there.keys() - self._queues.keys():
+            self._queues[key] = _Queue(*key, there[key])

@@ -4,6 +4,7 @@ Cgroups with a quota are looked for a slice at a time, in a round every few seco
 where it isn't; those found are read every second, and have a row when they were throttled.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -51,9 +52,8 @@ class ThrottlingSource:
         elif v2 is not None:
             self._root, self._quota = v2.path, "cpu.max"
         else:
-            raise SourceUnavailable(
-                self.name, "no hierarchy with the cpu controller is mounted", "mount cgroup2 at /sys/fs/cgroup"
-            )
+            reason = "no hierarchy with the cpu controller is mounted"
+            raise SourceUnavailable(self.name, reason, "mount cgroup2 at /sys/fs/cgroup")
         self._limited: dict[str, _Limited] = {}
         self._search: Iterator[None] | None = None
         self._next_round = 0
@@ -132,8 +132,10 @@ class ThrottlingSource:
                 elif quota is not None:
                     self._limited[name] = _Limited(ProcFile(f"{child}/cpu.stat"), quota)
                 yield
-            # A leaf has two links: itself and its name.
-            pending += [child for child in children if _has_children(child)]
+            for child in children:
+                # A leaf has two links: itself and its name.
+                with contextlib.suppress(OSError):
+                    pending += [child] if Path(child).stat().st_nlink != 2 else []
 
 
 def quota_of(directory: str, file: str) -> float | None:
@@ -147,10 +149,3 @@ def quota_of(directory: str, file: str) -> float | None:
         text = (ProcFile(f"{directory}/cpu.cfs_period_us").read_or_none() or b"").strip()
         period = int(text) if text else _USUAL_PERIOD_US
     return quota / period
-
-
-def _has_children(path: str) -> bool:
-    try:
-        return Path(path).stat().st_nlink != 2
-    except OSError:
-        return False

@@ -13,7 +13,7 @@ from typing import Any
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.source import NOTHING, Pace, TickRows, event_rows
-from exhume.collect.systemd.bus import MANAGER, PROPERTIES, SERVICE, UNIT, Bus, BusError, Call, Signal, get_all
+from exhume.collect.systemd.bus import MANAGER, PROPERTIES, SERVICE, UNIT, Bus, BusError, Call, get_all
 from exhume.collect.systemd.bus import properties as property_values
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
@@ -99,7 +99,12 @@ class UnitEventSource:
     def _take(self, bus: Bus, tick: Tick) -> list[Events]:
         rows: list[Events] = []
         for message in bus.signals():
-            rows += self._signalled(message, tick)
+            # Without a bus nothing filters signals: those of other interfaces come as well.
+            if message.member == "PropertiesChanged" and message.body[0] == SERVICE:
+                now = {name: value for name, (_, value) in message.body[1].items()}
+                rows += self._changed(message.path, now, tick)
+            elif message.member == "JobRemoved" and message.body[2].endswith(".service") and message.body[3] in _JOBS:
+                rows.append(_row(FAILED, tick.end, message.body[2], _JOBS[message.body[3]]))
         for number, answer in bus.answers().items():
             what, path = self._calls.pop(number, ("", ""))
             if not what or isinstance(answer, BusError):
@@ -110,14 +115,6 @@ class UnitEventSource:
                 result = self._known.get(path, _ServiceState()).result
                 rows.append(_row(FAILED, tick.end, _name(path), f"failed ({result})"))
         return rows
-
-    def _signalled(self, message: Signal, tick: Tick) -> list[Events]:
-        # Without a bus nothing filters signals: those of other interfaces come as well.
-        if message.member == "PropertiesChanged" and message.body[0] == SERVICE:
-            return self._changed(message.path, {name: value for name, (_, value) in message.body[1].items()}, tick)
-        if message.member == "JobRemoved" and message.body[3] in _JOBS and str(message.body[2]).endswith(".service"):
-            return [_row(FAILED, tick.end, str(message.body[2]), _JOBS[message.body[3]])]
-        return []
 
     def _changed(self, path: str, now: dict[str, Any], tick: Tick) -> list[Events]:
         """What the properties of a service say that was not known of it yet."""
@@ -141,15 +138,12 @@ class UnitEventSource:
         restarts = _restarts(known, name, now.get("NRestarts"), is_new_start, tick)
         result = str(now.get("Result", known.result))
         # When systemd reads its files again it signals every unit, also of those that failed long ago.
-        if result != "success" and (rows or (before is not None and result != known.result)):
-            self._query_state(path)
+        news = rows or (before is not None and result != known.result)
+        if result != "success" and news and self._bus is not None and (UNIT, path) not in self._calls.values():
+            # Whether it is given up or started again: only its state says.
+            self._calls[self._bus.ask(Call(path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState")))] = (UNIT, path)
         known.result = result
         return sorted([*rows, *restarts], key=lambda row: row.time)
-
-    def _query_state(self, path: str) -> None:
-        """Whether it is given up or started again: only its state says."""
-        if self._bus is not None and (UNIT, path) not in self._calls.values():
-            self._calls[self._bus.ask(Call(path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState")))] = (UNIT, path)
 
     def _query(self, bus: Bus) -> None:
         for path in list(self._known)[-_MOST_QUERIED:]:

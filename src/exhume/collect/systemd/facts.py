@@ -145,7 +145,7 @@ def _exit(moment: int, code: int, status: int, command: str = "") -> Exit:
 
 
 # Kinds of units that have properties of their own that matter here.
-_OWN = ("service", "socket", "timer", "mount", "path", "swap")
+_INTERFACES = {UNIT, *(f"{SYSTEMD}.{kind}" for kind in ("Service", "Socket", "Timer", "Mount", "Path", "Swap"))}
 _ENABLED = ["enabled", "enabled-runtime", "linked", "linked-runtime"]
 
 
@@ -197,15 +197,11 @@ class BusUnits:
             (name, get_all(self._paths[name], interface))
             for name in wanted
             if name in self._paths
-            for interface in _interfaces(name)
+            for interface in (UNIT, f"{SYSTEMD}.{name.rpartition('.')[2].capitalize()}")
+            if interface in _INTERFACES
         ]
         known: dict[str, UnitFacts] = {}
         for (name, _), answer in zip(asked, self._bus.call_many([call for _, call in asked]), strict=True):
             if not isinstance(answer, BusError):
                 known.setdefault(name, UnitFacts({}, self._boot_ns)).known.update(properties(answer))
         return {name: facts for name, facts in known.items() if facts.name}
-
-
-def _interfaces(name: str) -> tuple[str, ...]:
-    kind = name.rpartition(".")[2]
-    return (UNIT, f"{SYSTEMD}.{kind.capitalize()}") if kind in _OWN else (UNIT,)

@@ -22,7 +22,7 @@ _HOURS = 24.0
 # There where systemd is the first process.
 _RUNS = "/run/systemd/system"
 # Kinds of which the failed ones are listed as well: they start services, or services need them.
-_OTHERS = ("socket", "timer", "mount", "path", "swap")
+_OTHERS = (".socket", ".timer", ".mount", ".path", ".swap")
 # Logs are read for those in trouble; more than this many are a story of their own.
 _MOST_LOGS = 50
 # With one of these a unit can't be started at all.
@@ -54,7 +54,12 @@ def open_units(root: NodeRoot) -> BusUnits:
 
 def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
     listed = units.listed()
-    names = [name for name, row in listed.items() if _is_listed(row)]
+    names = [
+        name
+        for name, row in listed.items()
+        if (name.endswith(".service") and row.load != "not-found")
+        or (name.endswith(_OTHERS) and row.active == "failed")
+    ]
     # A template is no unit yet.
     names += [name for name in units.enabled_services() if name not in listed and "@." not in name]
     known = units.facts(sorted(names))
@@ -83,13 +88,6 @@ def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
     troubled = [name for name, row in rows.items() if _is_troubled(row)][:_MOST_LOGS]
     rows |= {name: replace(rows[name], log=unit_log(root, name)) for name in troubled}
     return ServiceList(list(rows.values()), blind_spots)
-
-
-def _is_listed(row: Listed) -> bool:
-    kind = row.name.rpartition(".")[2]
-    if kind == "service":
-        return row.load != "not-found"
-    return kind in _OTHERS and row.active == "failed"
 
 
 def _absent(root: NodeRoot, unit: UnitFacts) -> tuple[str, ...]:
