@@ -66,6 +66,19 @@ class NodeRoot:
             left.extend(_parts(target))
         return self.path.joinpath(*done)
 
+    def text(self, name: str, most_bytes: int, *, from_end: bool = False) -> str:
+        """The beginning or the end of a file; empty where there is no plain file that can be read."""
+        try:
+            path = self.file(name)
+            # Opening anything else may take for ever.
+            if not path.is_file():
+                return ""
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - most_bytes) if from_end else 0)
+                return file.read(most_bytes).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
     def name_of(self, path: Path) -> str:
         """What the node calls a file that is at `path` from here."""
         return "/" + os.fspath(path.relative_to(self.path))

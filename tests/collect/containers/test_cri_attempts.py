@@ -5,6 +5,7 @@ from pathlib import Path
 from exhume.collect.containers.cri_services import Attempt, Attempts, log_tail
 from exhume.collect.containers.owner import owner_of, pod_owner
 from exhume.collect.containers.runs import Run
+from exhume.collect.node_root import NodeRoot
 
 NANOS = 10**9
 HOUR = 3600 * NANOS
@@ -58,15 +59,15 @@ def test_lines_of_a_log_are_put_together_from_their_parts(tmp_path: Path) -> Non
         f"{stamp} stdout F one\n{stamp} stderr P tw\n{stamp} stderr F o\n{stamp} stdout F \n"
         f"not a line of it\n{stamp} stdout F \x1b[31mred\n{stamp} stdout P unfinished"
     )
-    assert log_tail(log, 3) == ("two", "\x1b[31mred", "unfinished")
-    assert log_tail(tmp_path / "none.log", 3) == ()
+    assert log_tail(NodeRoot(), str(log), 3) == ("two", "\x1b[31mred", "unfinished")
+    assert log_tail(NodeRoot(), str(tmp_path / "none.log"), 3) == ()
 
 
 def test_a_huge_log_is_read_from_its_end(tmp_path: Path) -> None:
     log = tmp_path / "0.log"
     line = f"2026-01-01T00:00:00Z stdout F {'x' * 1000}\n"
     log.write_text(line * 2000 + "2026-01-01T00:00:00Z stdout F last\n")
-    *before, last = log_tail(log, 3)
+    *before, last = log_tail(NodeRoot(), str(log), 3)
     assert last == "last" and [len(each) for each in before] == [400, 400]
 
 

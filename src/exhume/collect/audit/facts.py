@@ -38,8 +38,7 @@ def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping
         unseen.append("which package owns a unit is not known: there is no database of dpkg")
     name = platform.node()
     if not root.is_here:
-        with contextlib.suppress(OSError):
-            name = root.file("/etc/hostname").read_text(errors="replace").strip() or name
+        name = root.text("/etc/hostname", 256).strip() or name
     now = SystemClock().wall_ns()
     return NodeFacts(name, now, first_boot(root), files, links, answers, uses, packages, tuple(unseen))
 

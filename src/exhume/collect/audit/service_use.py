@@ -1,9 +1,10 @@
 """The processes of each service, by their cgroups (also when the node is seen from a container), and who uses what it
 offers: its listening sockets, the connections to them, and what it holds for others."""
 
+import contextlib
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,8 +95,11 @@ def uses_of(root: NodeRoot, services: Sequence[Service], table: ProcessTable) ->
         if time.monotonic() > deadline:
             late += 1
             continue
+        targets = []
         try:
-            targets = _descriptors(host, pid)
+            for entry in os.scandir(host.proc / str(pid) / "fd"):
+                with contextlib.suppress(FileNotFoundError):
+                    targets.append(str(Path(entry.path).readlink()))
         except PermissionError:
             hidden += 1
             continue
@@ -111,43 +115,29 @@ def uses_of(root: NodeRoot, services: Sequence[Service], table: ProcessTable) ->
             tables[space] = _read_table(host, pid)
         sockets[pid] = (space, [target[8:-1] for target in targets if target.startswith("socket:[")])
     inodes = {inode: home[pid] for pid, (_, own) in sockets.items() for inode in own}
-    uses = {
-        service.key: Use(
-            *_sockets_of(service.key, home, sockets, tables, inodes),
-            _held(service.key, home, table, service.key in fuse),
-            *_usage(root, service.cgroup),
-        )
-        for service in services
-    }
+    listens: dict[str, Counter[str]] = defaultdict(Counter)
+    for pid, (space, own) in sockets.items():
+        key, known = home[pid], tables[space]
+        for name in (known.listeners[inode] for inode in own if inode in known.listeners):
+            # A connection from the service to itself is no use.
+            others = [peer for peer in known.connected.get(name, ()) if inodes.get(peer or "") != key]
+            listens[key][name] = max(listens[key][name], len(others))
+    # Containers whose keepers live in its cgroup.
+    shims = Counter(key for pid, key in home.items() if table.names.get(pid, "").startswith(_SHIMS))
+    uses: dict[str, Use] = {}
+    for service in services:
+        key = service.key
+        connections = [f"{count(number, 'connection')} to {name}" for name, number in listens[key].items() if number]
+        held = [f"the keepers of {count(shims[key], 'container')}"] if shims[key] else []
+        held += ["a file system that it serves (FUSE)"] if key in fuse else []
+        names = tuple(sorted(listens[key]))
+        uses[key] = Use(names, tuple(sorted(connections)), tuple(held), *_usage(root, service.cgroup))
     unseen = []
     if hidden:
         unseen.append(f"the sockets of {count(hidden, 'process', 'processes')} can't be seen: run as root")
     if late:
         unseen.append(f"the sockets of {count(late, 'process', 'processes')} were left out after {_PATIENCE_S:.0f} s")
     return uses, unseen
-
-
-def _sockets_of(
-    key: str,
-    home: dict[int, str],
-    sockets: dict[int, tuple[str, list[str]]],
-    tables: dict[str, _Table],
-    inodes: dict[str, str],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a service listens on, and the connections that others have to it."""
-    listens: dict[str, int] = {}
-    for pid, (space, own) in sockets.items():
-        if home[pid] != key:
-            continue
-        table = tables[space]
-        for inode in own:
-            name = table.listeners.get(inode)
-            if name is not None:
-                # A connection from the service to itself is no use.
-                others = [peer for peer in table.connected.get(name, ()) if inodes.get(peer or "") != key]
-                listens[name] = max(listens.get(name, 0), len(others))
-    connections = [f"{count(number, 'connection')} to {name}" for name, number in listens.items() if number > 0]
-    return tuple(sorted(listens)), tuple(sorted(connections))
 
 
 def _read_table(host: Host, pid: int) -> _Table:
@@ -179,23 +169,6 @@ def _rows(host: Host, pid: int, kind: str) -> list[list[str]]:
     lines = content.decode(errors="replace").splitlines()[1:]
     rows = [line.split(None, 7 if kind == "unix" else -1) for line in lines]
     return [row for row in rows if len(row) >= (8 if kind == "unix" else 10)]
-
-
-def _descriptors(host: Host, pid: int) -> list[str]:
-    found = []
-    for entry in os.scandir(host.proc / str(pid) / "fd"):
-        try:
-            found.append(str(Path(entry.path).readlink()))
-        except FileNotFoundError:
-            continue
-    return found
-
-
-def _held(key: str, home: dict[int, str], table: ProcessTable, serves_fuse: bool) -> tuple[str, ...]:
-    """Containers whose keepers live in its cgroup, and file systems that it serves."""
-    shims = sum(table.names.get(pid, "").startswith(_SHIMS) for pid, owner in home.items() if owner == key)
-    held = [f"the keepers of {count(shims, 'container')}"] if shims else []
-    return tuple(held + (["a file system that it serves (FUSE)"] if serves_fuse else []))
 
 
 def _usage(root: NodeRoot, cgroup: str | None) -> tuple[float | None, int | None]:

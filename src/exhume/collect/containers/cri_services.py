@@ -113,7 +113,7 @@ class Cri:
         self._channel.close()
 
     def sandboxes(self) -> list[Any]:
-        """Its pods, as messages of the interface (PodSandbox)."""
+        """Its pods (PodSandbox)."""
         return list(self._ask("RuntimeService", "ListPodSandbox").items)
 
     def containers(self) -> list[Any]:
@@ -198,12 +198,12 @@ class Attempts:
         )
 
 
-def log_tail(path: Path, lines: int) -> tuple[str, ...]:
+def log_tail(root: NodeRoot, name: str, lines: int) -> tuple[str, ...]:
     """The last lines that it wrote; none where there is no such file. They hold whatever the container wrote: who shows
     them has to make them harmless."""
     said: list[str] = []
     part = ""
-    for line in _content(path, _TAIL_BYTES, from_end=True).split("\n"):
+    for line in root.text(name, _TAIL_BYTES, from_end=True).split("\n"):
         # <time> <stdout or stderr> <F for a full line, P for a part of one> <text>
         fields = line.split(" ", 3)
         if len(fields) < 4 or fields[1] not in ("stdout", "stderr"):
@@ -219,13 +219,13 @@ def log_tail(path: Path, lines: int) -> tuple[str, ...]:
 
 def manifest_of(root: NodeRoot, pod: str) -> str | None:
     """What the node calls the manifest of a static pod (its name without the namespace); None where none fits."""
-    ordered = _PATH.search(_content(root.file(_KUBELET)))
+    ordered = _PATH.search(root.text(_KUBELET, _MOST_BYTES))
     fitting = [
         (name, path)
         for directory in ((ordered[1].rstrip("/"),) if ordered is not None else _USUAL)
         for path in _files(root, directory)
         # The pod's name has the node's behind it.
-        if (name := _name_in(_content(root.file(path)))) and pod.startswith(f"{name}-")
+        if (name := _name_in(root.text(path, _MOST_BYTES))) and pod.startswith(f"{name}-")
     ]
     # A name may begin with another pod's.
     return max(fitting, key=lambda each: len(each[0]))[1] if fitting else None
@@ -249,18 +249,6 @@ def _files(root: NodeRoot, directory: str) -> list[str]:
         return sorted(f"{directory}/{path.name}" for path in root.file(directory).iterdir() if path.name[0] != ".")
     except OSError:
         return []
-
-
-def _content(path: Path, most: int = _MOST_BYTES, *, from_end: bool = False) -> str:
-    try:
-        # Opening anything else may take for ever.
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - most) if from_end else 0)
-            return file.read(most).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def cri_restarts(sockets: Iterable[Path], name: str) -> int:
@@ -349,9 +337,9 @@ class _RuntimeReader:
         result = "" if up else _result(status)
         restarts = newest.metadata.attempt
         pid = int(info.get("pid") or 0) or None if up else None
-        log = next(
-            (answer for answer in reversed(answers) if answer is not None and answer.status.finished_at), answers[-1]
-        )
+        ended = [answer for answer in answers if answer is not None and answer.status.finished_at]
+        log = ended[-1] if ended else answers[-1]
+        logged = log.status.log_path and (restarts or result not in ("", "success", "stopped"))
         return Service(
             manager=Manager.CRI,
             id=newest.id,
@@ -371,7 +359,7 @@ class _RuntimeReader:
             created=newest.created_at or None,
             fragment=pod.manifest,
             command=_command(info),
-            log=self._log(log.status) if restarts or result not in ("", "success", "stopped") else (),
+            log=log_tail(self._root, log.status.log_path, self._log_lines) if logged else (),
             history=past,
         )
 
@@ -403,14 +391,6 @@ class _RuntimeReader:
         tags = (self._images.get(number) for number in (container.image_ref, status.image_ref, container.image.image))
         names = (*(tag for tag in tags if tag), status.image.image, container.image.image, container.image_ref)
         return next((name for name in names if name), None)
-
-    def _log(self, status: Any) -> tuple[str, ...]:
-        if not status.log_path:
-            return ()
-        try:
-            return log_tail(self._root.file(status.log_path), self._log_lines)
-        except OSError:
-            return ()
 
 
 def _run(status: Any) -> Run | None:

@@ -171,32 +171,16 @@ def own_starts(unit: Service) -> Iterator[ContainerStart]:
 
 
 def _in_scripts(root: NodeRoot, unit: Service) -> Iterator[ContainerStart]:
-    paths = [word for command in unit.starts or (unit.command or "",) for word in _files_of(command)]
-    for path in list(dict.fromkeys(paths))[:_MOST_SCRIPTS]:
-        for start in _in_script(_script(root, path)):
+    paths: dict[str, None] = {}
+    for args in map(_split, unit.starts or (unit.command or "",)):
+        # The program, and for one that runs scripts the files among its arguments.
+        program = args[0].lstrip("-@:+!|") if args else ""
+        named = [program, *(args[1:] if _INTERPRETER.fullmatch(program.rpartition("/")[2]) else [])]
+        paths |= dict.fromkeys(part for word in named for part in word.split() if part.startswith("/"))
+    for path in list(paths)[:_MOST_SCRIPTS]:
+        text = root.text(path, _MOST_SCRIPT)
+        for start in _in_script(text) if text.startswith("#!") else ():
             yield replace(start, unit=unit.id, where=path, directory=unit.directory or "")
-
-
-def _files_of(command: str) -> list[str]:
-    """The program, and for one that runs scripts the files among its arguments."""
-    args = _split(command)
-    program = args[0].lstrip("-@:+!|") if args else ""
-    named = [program, *(args[1:] if _INTERPRETER.fullmatch(program.rpartition("/")[2]) else [])]
-    return [part for word in named for part in word.split() if part.startswith("/")]
-
-
-def _script(root: NodeRoot, path: str) -> str:
-    """The text of a script; empty for another kind of file, or one that can't be read."""
-    try:
-        file = root.file(path)
-        # What isn't a plain file may block when it is opened.
-        if not file.is_file():
-            return ""
-        with file.open("rb") as stream:
-            head = stream.read(2)
-            return (head + stream.read(_MOST_SCRIPT)).decode(errors="replace") if head == b"#!" else ""
-    except OSError:
-        return ""
 
 
 def _by_clients(root: NodeRoot, services: Sequence[Service], units: Mapping[str, Service]) -> Iterator[ContainerStart]:
