@@ -4,7 +4,8 @@ import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -88,65 +89,6 @@ def _unframed(written: bytes) -> bytes:
     return b"".join(pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
-    at: int
-    action: str
-    code: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class EventLog:
-    """Events by container, oldest first; `reaches` is how far back the log goes for certain (wall nanoseconds)."""
-
-    events: dict[str, list[_Event]] = field(default_factory=dict)
-    reaches: int = 0
-
-
-def read_events(engine: Engine, manager: Manager, since: int, now: int) -> EventLog:
-    """The starts and ends from `since` to `now`. Raises EngineError."""
-    # Docker keeps the answer open unless it has an end that has passed. Podman has a word for that, and with an end
-    # some of its versions leave most of it out.
-    end = {"stream": "false"} if manager is Manager.PODMAN else {"until": f"{now // NANOS}.{now % NANOS:09}"}
-    # Asked for without a filter, so that it shows when the engine's memory was full.
-    events = engine.lines("/events", since=since // NANOS, **end)
-    found: dict[str, list[_Event]] = defaultdict(list)
-    for each in events:
-        action = _SAME.get(str(each.get("Action")), str(each.get("Action")))
-        actor = each.get("Actor") or {}
-        if action in _KINDS and each.get("Type") == "container":
-            found[str(actor.get("ID", ""))].append(_Event(_moment(each), action, _code(actor)))
-    full = manager is not Manager.PODMAN and len(events) >= _MEMORY
-    return EventLog(dict(found), _moment(events[0]) if full else 0)
-
-
-def runs_of(log: EventLog, container: str) -> tuple[list[Run], bool]:
-    """Its runs, oldest first, and whether it was stopped on request after the last start. A run that started before
-    the log is left out."""
-    runs: list[Run] = []
-    asked = stopped = False
-    for event in sorted(log.events.get(container, []), key=lambda event: event.at):
-        if event.action == "start":
-            runs.append(Run(event.at))
-            asked = stopped = False
-        elif event.action in ("kill", "stop"):
-            asked = stopped = True
-        elif event.action == "die" and runs and runs[-1].ended is None:
-            # An end that was asked for is no failure.
-            runs[-1] = Run(runs[-1].started, event.at, event.code, failed=event.code != 0 and not asked)
-    return runs, stopped
-
-
-def _moment(event: dict[str, Any]) -> int:
-    return int(event.get("timeNano") or 0) or int(event.get("time") or 0) * NANOS
-
-
-def _code(actor: dict[str, Any]) -> int | None:
-    attributes = actor.get("Attributes") or {}
-    code = attributes.get("exitCode", attributes.get("containerExitCode"))
-    return int(str(code)) if str(code).lstrip("-").isdigit() else None
-
-
 def docker_services(
     socket: Path, manager: Manager, *, host: Host | None = None, hours: float = 24.0, log_lines: int = 5
 ) -> ServiceList:
@@ -166,17 +108,54 @@ class _EngineReader:
         self._log_lines = log_lines
         self._now = time.time_ns()
         self._since = self._now - round(hours * 3600 * NANOS)
-        self._events = EventLog()
+        # Moment, action and exit code, by container; and how far back they go for certain.
+        self._events: dict[str, list[tuple[int, str, int | None]]] = defaultdict(list)
+        self._reaches = 0
         self._blind_spots: list[str] = []
 
     def take(self) -> ServiceList:
         listed = self._engine.get("/containers/json", all=1)
         try:
-            self._events = read_events(self._engine, self._manager, self._since, self._now)
+            self._read_events()
         except EngineError as error:
             self._blind_spots.append(f"{self._manager.value} has no history of its containers: {error}")
         services = [self._service(inspect) for inspect in self._newest(self._inspected(listed))]
         return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
+
+    def _read_events(self) -> None:
+        """The starts and ends in the time looked at. Raises EngineError."""
+        is_podman = self._manager is Manager.PODMAN
+        # Docker keeps the answer open unless it has an end that has passed. Podman has a word for that, and with an end
+        # some of its versions leave most of it out.
+        end = {"stream": "false"} if is_podman else {"until": f"{self._now // NANOS}.{self._now % NANOS:09}"}
+        # Asked for without a filter, so that it shows when the engine's memory was full.
+        events = self._engine.lines("/events", since=self._since // NANOS, **end)
+        moments = [int(each.get("timeNano") or 0) or int(each.get("time") or 0) * NANOS for each in events]
+        for moment, each in zip(moments, events, strict=True):
+            action, actor = _SAME.get(str(each.get("Action")), str(each.get("Action"))), each.get("Actor") or {}
+            attributes = actor.get("Attributes") or {}
+            text = str(attributes.get("exitCode", attributes.get("containerExitCode")))
+            code = int(text) if text.lstrip("-").isdigit() else None
+            if action in _KINDS and each.get("Type") == "container":
+                self._events[str(actor.get("ID", ""))].append((moment, action, code))
+        if not is_podman and len(events) >= _MEMORY:
+            self._reaches = moments[0]
+
+    def _runs_of(self, container: str) -> tuple[list[Run], bool]:
+        """Its runs, oldest first, and whether it was stopped on request after the last start. A run that started before
+        the log is left out."""
+        runs: list[Run] = []
+        stopped = False
+        for moment, action, code in sorted(self._events[container], key=itemgetter(0)):
+            if action == "start":
+                runs.append(Run(moment))
+                stopped = False
+            elif action in ("kill", "stop"):
+                stopped = True
+            elif runs and runs[-1].ended is None:
+                # An end that was asked for is no failure.
+                runs[-1] = Run(runs[-1].started, moment, code, failed=code != 0 and not stopped)
+        return runs, stopped
 
     def _inspected(self, listed: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         deadline = time.monotonic() + _PATIENCE_S
@@ -211,7 +190,7 @@ class _EngineReader:
 
     def _service(self, inspect: dict[str, Any]) -> Service:
         number, state, labels = str(inspect.get("Id", "")), inspect.get("State") or {}, _labels(inspect)
-        runs, stopped = runs_of(self._events, number)
+        runs, stopped = self._runs_of(number)
         started, ended = nanoseconds(state.get("StartedAt")), nanoseconds(state.get("FinishedAt"))
         up = bool(state.get("Running")) and not state.get("Restarting")
         last_exit = _last_exit(state, runs, ended, up=up)
@@ -254,7 +233,7 @@ class _EngineReader:
     def _history(self, service: Service, runs: list[Run], *, over: bool) -> History:
         """`over` is whether its last run ended as well, and no other is on its way."""
         created, started, last_exit = service.created, service.started, service.last_exit
-        reaches = max(self._since, self._events.reaches, created or 0)
+        reaches = max(self._since, self._reaches, created or 0)
         # The log has a start at once or later, on a busy node; one since this read began it may not have yet.
         in_log = any(run.started > started - NANOS for run in runs) if started is not None else False
         since_then = started is not None and started > self._now and bool(runs)
