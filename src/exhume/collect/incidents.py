@@ -44,17 +44,14 @@ class IncidentMarks:
         """Rows of the events table for what began in this tick; `given` is what each source gave for it."""
         if self._began is None:
             self._began = tick.start
-        marks: list[Events] = []
-        for rows in given:
-            if "cpu" in rows:
-                marks += self._hot_cores(tick, rows["cpu"])
-            if "threads" in rows:
-                marks += self._starved_softirqs(tick, rows["threads"])
-            if "events" in rows:
-                marks += self._logged(rows["events"])
-            if "cgroups" in rows:
-                marks += self._dying_cgroups(rows["cgroups"])
-        return event_rows(marks)
+        watchers = {
+            "cpu": self._hot_cores,
+            "threads": self._starved_softirqs,
+            "events": self._logged,
+            "cgroups": self._dying_cgroups,
+        }
+        found = [watchers[table](tick, rows[table]) for rows in given for table in watchers if table in rows]
+        return event_rows([mark for marks in found for mark in marks])
 
     def _hot_cores(self, tick: Tick, cpu: Columns) -> list[Events]:
         kernel = sum(np.asarray(cpu[state], np.int64) for state in ("system", "irq", "softirq"))
@@ -62,9 +59,7 @@ class IncidentMarks:
         seen = set()
         for core, share in zip(np.asarray(cpu["cpu"]).tolist(), np.asarray(kernel).tolist(), strict=True):
             seen.add(core)
-            run = self._hot.get(core)
-            if run is None:
-                run = self._hot[core] = _HotRun(share)
+            run = self._hot[core] = self._hot.get(core) or _HotRun(share)
             nanos = run.extend(tick, share)
             if nanos and self._opens(("core", core), tick.end):
                 length = f"{nanos / NANOS:.1f} s"
@@ -84,7 +79,7 @@ class IncidentMarks:
                 opened.append(_incident(start, text, cpu=core, value=waited / NANOS))
         return opened
 
-    def _logged(self, events: Columns) -> list[Events]:
+    def _logged(self, _: Tick, events: Columns) -> list[Events]:
         opened = []
         for time, source, kind, text, core, device in _rows(events, "time", "source", "kind", "text", "cpu", "device"):
             # What was in the log before recording began can't be looked at here.
@@ -94,7 +89,7 @@ class IncidentMarks:
                 opened.append(replace(_incident(time, f"{source}: {text}", cpu=core), device=device))
         return opened
 
-    def _dying_cgroups(self, cgroups: Columns) -> list[Events]:
+    def _dying_cgroups(self, _: Tick, cgroups: Columns) -> list[Events]:
         opened = []
         for time, hierarchy, parent, dying in _rows(cgroups, "time", "hierarchy", "parent", "dying"):
             if parent or dying is None:
@@ -135,21 +130,19 @@ class _HotRun:
 
     def extend(self, tick: Tick, share: int) -> int:
         """Take in a tick; the length of the burst in nanoseconds once it is long enough, else 0."""
+        length = 0
         if share >= HOT_PERMILLE:
             if not self._full:
                 self._lead = self._part(self._share, tick) if self._share < HOT_PERMILLE else 0
                 self.start = tick.start - self._lead
             self._full += tick.nanos
             length = self._lead + self._full
-        elif self._full:
-            length = self._lead + self._full + self._part(share, tick)
-            self._full = 0
         else:
-            length = 0
-        if share < HOT_PERMILLE:
-            self._before, self._share = self._share if self._share < HOT_PERMILLE else self._before, share
-        else:
-            self._share = share
+            if self._full:
+                length = self._lead + self._full + self._part(share, tick)
+                self._full = 0
+            self._before = self._share if self._share < HOT_PERMILLE else self._before
+        self._share = share
         return length if length >= HOT_NS * HOT_PERMILLE // 1000 else 0
 
     def _part(self, share: int, tick: Tick) -> int:
@@ -158,11 +151,8 @@ class _HotRun:
 
 def _rows(columns: Columns, *names: str) -> list[tuple[Any, ...]]:
     """Rows of some columns; a column that a source left out is None throughout."""
-    unknown = [None] * len(columns["time"])
-    lists = [
-        values.tolist() if isinstance(values := columns.get(name, unknown), np.ndarray) else values for name in names
-    ]
-    return list(zip(*lists, strict=True))
+    lists = [columns.get(name, [None] * len(columns["time"])) for name in names]
+    return list(zip(*(each.tolist() if isinstance(each, np.ndarray) else each for each in lists), strict=True))
 
 
 def _incident(time: int, text: str, *, cpu: int | None = None, value: float | None = None) -> Events:

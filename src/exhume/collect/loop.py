@@ -81,7 +81,9 @@ class Recorder:
         """Record until `stop` is set, or until the monotonic time `until`. The sink stays open."""
         began, began_wall = both_ns(self._clock)
         start = began
-        self._prime(start)
+        # A first read of everything, for the counters that later ones are measured against.
+        first = Tick(-1, start, start, self._clock.wall_ns())
+        self._failed_at_first = [loss for source in self._sources.in_order() for loss in self._read(source, first)[1]]
         samples = incidents = index = 0
         losses: Counter[str] = Counter()
         stopped = stop.is_set()
@@ -119,12 +121,6 @@ class Recorder:
         if self._clock.monotonic_ns() + remaining - start < SHORTEST_NS:
             remaining += NANOS
         return remaining / NANOS
-
-    def _prime(self, now: int) -> None:
-        """A first read of everything, for the counters that later ones are measured against."""
-        tick = Tick(-1, now, now, self._clock.wall_ns())
-        for source in self._sources.in_order():
-            self._failed_at_first += self._read(source, tick)[1]
 
     def _turn(self, tick: Tick, sink: RowSink) -> TickSummary:
         batch, self._failed_at_first = TickBatch(self._failed_at_first), []

@@ -14,6 +14,8 @@ from pathlib import Path, PurePosixPath
 from exhume.collect.audit.service_use import ProcessTable
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Answer, Check, Manager, Service, Use
+from exhume.model.text import listing
+from exhume.procfs.host import ProcFile
 from exhume.procfs.mountinfo import parse_mountinfo
 
 _MOST_BYTES = 1 << 20
@@ -109,14 +111,11 @@ class AgentChecks:
         return Answer(found is not None, f"{found} is active" if found else _none_of(check.names, "is active"))
 
     def _mount(self, _service: Service, check: Check) -> Answer:
-        try:
-            mounts = parse_mountinfo((self.root.host.proc / "1/mountinfo").read_bytes())
-        except OSError:
+        content = ProcFile(self.root.host.proc / "1/mountinfo").read_or_none()
+        if content is None:
             return Answer(None, "the mounts of the node can't be read: run as root")
-        for mount in mounts:
-            if mount.kind in check.names:
-                return Answer(True, f"{mount.point} is mounted")
-        return Answer(False, f"no {' or '.join(check.names)} is mounted")
+        found = next((mount.point for mount in parse_mountinfo(content) if mount.kind in check.names), None)
+        return Answer(found is not None, f"{found or 'no ' + ' or '.join(check.names)} is mounted")
 
     def _credentials(self, service: Service, check: Check) -> Answer:
         found = self._file(service, check)
@@ -158,13 +157,10 @@ class AgentChecks:
 
     def _environment(self, service: Service) -> dict[str, str] | None:
         """The environment of a service's main process; None where it has none, or we may not look."""
-        if service.pid is None:
+        content = ProcFile(self.root.host.proc / f"{service.pid}/environ").read_or_none()
+        if content is None:
             return None
-        try:
-            content = (self.root.host.proc / str(service.pid) / "environ").read_bytes()[:_MOST_BYTES]
-        except OSError:
-            return None
-        pairs = (part.decode("utf-8", "replace").partition("=") for part in content.split(b"\0"))
+        pairs = (part.decode("utf-8", "replace").partition("=") for part in content[:_MOST_BYTES].split(b"\0"))
         return {name: value for name, _, value in pairs}
 
 
@@ -266,9 +262,5 @@ def _hidden(service: Service) -> Answer:
 def _none_of(names: Sequence[str], verb: str) -> str:
     if len(names) == 1:
         return f"no {names[0]} {verb}"
-    return f"neither {names[0]} nor {names[1]} {verb}" if len(names) == 2 else f"none of {_some(names)} {verb}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    many = f"none of {listing(list(names))} {verb}"
+    return f"neither {names[0]} nor {names[1]} {verb}" if len(names) == 2 else many

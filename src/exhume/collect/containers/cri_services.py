@@ -99,12 +99,17 @@ class Cri:
             # Servers written in Go refuse the name that is made of a path.
             options=(("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", _MOST_ANSWER)),
         )
-        self._package = ""
-        try:
-            self._package, self.version = self._greet(packages)
-        except CriError:
-            self._channel.close()
-            raise
+        for self._package in packages:
+            try:
+                self.version = self._ask("RuntimeService", "Version")
+            except CriError as error:
+                if error.unknown:
+                    continue
+                self._channel.close()
+                raise
+            return
+        self._channel.close()
+        raise CriError(f"{socket} does not speak CRI", unknown=True)
 
     def __enter__(self) -> Self:
         return self
@@ -128,21 +133,12 @@ class Cri:
         """Its images (Image)."""
         return list(self._ask("ImageService", "ListImages").images)
 
-    def _greet(self, packages: tuple[str, ...]) -> tuple[str, Any]:
-        for package in packages:
-            try:
-                return package, self._ask("RuntimeService", "Version", package=package)
-            except CriError as error:
-                if not error.unknown:
-                    raise
-        raise CriError(f"{self._socket} does not speak CRI", unknown=True)
-
-    def _ask(self, service: str, method: str, *, package: str = "", **fields: Any) -> Any:
+    def _ask(self, service: str, method: str, **fields: Any) -> Any:
         import grpc
 
         known = messages()
         call = self._channel.unary_unary(
-            f"/{package or self._package}.{service}/{method}",
+            f"/{self._package}.{service}/{method}",
             request_serializer=known[f"{method}Request"].SerializeToString,
             response_deserializer=known[f"{method}Response"].FromString,
         )

@@ -65,22 +65,15 @@ def _innermost_container(parts: list[str]) -> tuple[str, str | None, int, str | 
         if match := _COLONS.fullmatch(part):
             return match["id"], _RUNTIMES[match["prefix"]], depth, match["slice"]
         if match := _BARE.fullmatch(part):
-            return match["id"], _runtime_above(parts[:depth]), depth, None
+            # By the directory above; below a pod, docker and containerd look the same.
+            runtime = "docker" if parts[0] == "ecs" and depth else _PARENTS.get(parts[depth - 1] if depth else "")
+            return match["id"], runtime, depth, None
         if "ecs" in parts[:depth] and (match := _ECS.fullmatch(part)):
             return match["id"], None, depth, None
         if part.startswith(("libpod-conmon-", "crio-conmon-")):
             # The monitor of a container lives next to it, not in it.
             return None
     return None
-
-
-def _runtime_above(parents: list[str]) -> str | None:
-    """The runtime of a bare id: by the directory above; below a pod, docker and containerd look the same."""
-    if not parents:
-        return None
-    if parents[0] == "ecs":
-        return "docker"
-    return _PARENTS.get(parents[-1])
 
 
 def _pod_of(part: str) -> str | None:
