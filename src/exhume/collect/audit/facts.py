@@ -5,14 +5,15 @@ dpkg's database; of others nothing is said."""
 import contextlib
 import os
 import platform
+import stat
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from exhume.collect.audit.agent_checks import AgentChecks
 from exhume.collect.audit.service_use import ProcessTable, uses_of
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Answer, Check, FileFact, FirstBoot, Manager, NodeFacts, Service
 from exhume.model.clock import SystemClock
+from exhume.procfs.host import ProcFile
 
 _UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/system")
 _DPKG = "/var/lib/dpkg/info"
@@ -51,30 +52,28 @@ def first_boot(root: NodeRoot) -> FirstBoot | None:
         times = [os.lstat(file).st_ctime_ns for home in homes for file in home.iterdir()]
         if times:
             return FirstBoot(min(times), "by cloud-init")
-    changed = _changed(root, _MACHINE_ID)
-    return None if changed is None else FirstBoot(changed, f"by {_MACHINE_ID}")
+    state = _lstat(root, _MACHINE_ID)
+    return None if state is None else FirstBoot(state.st_ctime_ns, f"by {_MACHINE_ID}")
 
 
 def enabling_links(root: NodeRoot, service: Service) -> tuple[str, ...]:
     """The links by which others want or require a unit: those in /etc are orders, those in /usr the vendor's."""
     if service.manager is not Manager.SYSTEMD or "/" in service.id:
         return ()
-    wanted = [(name, "wants") for name in service.wants.wanted_by]
-    wanted += [(name, "requires") for name in service.wants.required_by]
-    paths = [
-        f"{directory}/{name}.{how}/{service.id}"
-        for name, how in wanted
-        if "/" not in name
-        for directory in _UNIT_DIRECTORIES
-    ]
-    return tuple(dict.fromkeys(path for path in paths if _is_link(root, path)))
+    wanted = [f"{name}.wants" for name in service.wants.wanted_by if "/" not in name]
+    wanted += [f"{name}.requires" for name in service.wants.required_by if "/" not in name]
+    paths = [f"{directory}/{each}/{service.id}" for each in wanted for directory in _UNIT_DIRECTORIES]
+    states = {path: _lstat(root, path) for path in paths}
+    return tuple(path for path, state in states.items() if state is not None and stat.S_ISLNK(state.st_mode))
 
 
 def file_facts(root: NodeRoot, paths: Iterable[str]) -> tuple[dict[str, FileFact], str]:
     """What is known of each file; and whose database of packages was read (empty: none)."""
     asked = sorted(set(paths))
     owners, database = _owners(root, asked)
-    return {path: FileFact(path, _changed(root, path), owners.get(path)) for path in asked}, database
+    states = {path: _lstat(root, path) for path in asked}
+    changed = {path: state.st_ctime_ns if state is not None else None for path, state in states.items()}
+    return {path: FileFact(path, changed[path], owners.get(path)) for path in asked}, database
 
 
 def files_of(service: Service, links: Sequence[str]) -> list[str]:
@@ -94,17 +93,11 @@ def _owners(root: NodeRoot, paths: Sequence[str]) -> tuple[dict[str, str], str]:
     found: dict[str, str] = {}
     read = 0
     for path in lists:
-        try:
-            content = path.read_bytes()
-        except OSError:
-            continue
+        content = ProcFile(path).read_or_none() or b""
         read += len(content)
-        if b"/systemd/system/" not in content:
-            continue
-        package = path.stem.partition(":")[0]
-        for line in content.decode("utf-8", "surrogateescape").splitlines():
-            if line in names:
-                found[names[line]] = package
+        if b"/systemd/system/" in content:
+            lines = content.decode("utf-8", "surrogateescape").splitlines()
+            found |= {names[line]: path.stem.partition(":")[0] for line in lines if line in names}
         if read > _MOST_LIST_BYTES:
             break
     return found, "dpkg" if lists else ""
@@ -116,21 +109,10 @@ def _aliases(path: str) -> tuple[str, ...]:
     return (path, f"/usr{path}") if path.startswith("/lib/") else (path,)
 
 
-def _here(root: NodeRoot, path: str) -> Path:
-    """A file whose last part is not followed where it is a link."""
+def _lstat(root: NodeRoot, path: str) -> os.stat_result | None:
+    """Of a file whose last part is not followed where it is a link."""
     parent, _, name = path.rpartition("/")
-    return root.file(parent or "/") / name
-
-
-def _changed(root: NodeRoot, path: str) -> int | None:
     try:
-        return os.lstat(_here(root, path)).st_ctime_ns
+        return os.lstat(root.file(parent or "/") / name)
     except OSError:
         return None
-
-
-def _is_link(root: NodeRoot, path: str) -> bool:
-    try:
-        return _here(root, path).is_symlink()
-    except OSError:
-        return False

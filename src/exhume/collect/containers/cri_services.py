@@ -19,7 +19,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from exhume.collect.containers.owner import is_static, pod_owner
-from exhume.collect.containers.runs import Run, age_pattern, history
+from exhume.collect.containers.runs import SIGTERM, Run, age_pattern, history, outcome
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import cgroup_of
 from exhume.model.audit import Exit, History, Manager, Service, ServiceList
@@ -51,7 +51,6 @@ _NAME = re.compile(r"^([ \t]+)name:\s*[\"']?([a-z0-9.-]+)", re.MULTILINE)
 _MOST_BYTES = 1 << 20
 _STATES = ("created", "running", "exited", "unknown")
 _CREATED, _RUNNING, _EXITED = range(3)
-_SIGTERM = 128 + 15
 _MOST_COMMAND = 400
 # A runtime that hangs over single containers is left after this long.
 _PATIENCE_S = 20.0
@@ -330,8 +329,10 @@ class _RuntimeReader:
         )
         past = Attempts(known, pod.made).history(self._now, self._since)
         up = status.state == _RUNNING
-        result = "" if up else _result(status)
+        is_over = status.state not in (_CREATED, _RUNNING)
+        result = outcome(status.exit_code, oom=status.reason == "OOMKilled") if is_over else ""
         restarts = newest.metadata.attempt
+        args = ((info.get("runtimeSpec") or {}).get("process") or {}).get("args") or []
         pid = int(info.get("pid") or 0) or None if up else None
         ended = [answer for answer in answers if answer is not None and answer.status.finished_at]
         log = ended[-1] if ended else answers[-1]
@@ -354,7 +355,7 @@ class _RuntimeReader:
             owner=pod.owner,
             created=newest.created_at or None,
             fragment=pod.manifest,
-            command=_command(info),
+            command=shlex.join(redact([str(each) for each in args]))[:_MOST_COMMAND] or None,
             log=log_tail(self._root, log.status.log_path, self._log_lines) if logged else (),
             history=past,
         )
@@ -395,18 +396,8 @@ def _run(status: Any) -> Run | None:
         return None
     if status.state != _EXITED:
         return Run(status.started_at)
-    failed = status.exit_code not in (0, _SIGTERM)
+    failed = status.exit_code not in (0, SIGTERM)
     return Run(status.started_at, status.finished_at or None, status.exit_code, failed=failed)
-
-
-def _result(status: Any) -> str:
-    if status.state == _CREATED:
-        return ""
-    if status.reason == "OOMKilled":
-        return "oom-kill"
-    if status.exit_code == 0:
-        return "success"
-    return "stopped" if status.exit_code == _SIGTERM else "exit-code"
 
 
 def _info(answer: Any) -> dict[str, Any]:
@@ -416,8 +407,3 @@ def _info(answer: Any) -> dict[str, Any]:
     except ValueError:
         return {}
     return info if isinstance(info, dict) else {}
-
-
-def _command(info: dict[str, Any]) -> str | None:
-    args = ((info.get("runtimeSpec") or {}).get("process") or {}).get("args") or []
-    return shlex.join(redact([str(each) for each in args]))[:_MOST_COMMAND] or None

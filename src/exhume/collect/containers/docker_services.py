@@ -11,7 +11,7 @@ from typing import Any
 
 from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.containers.owner import CONTAINER_NAME, POD_UID, owner_of, pod_of
-from exhume.collect.containers.runs import Run, history, nanoseconds
+from exhume.collect.containers.runs import Run, history, nanoseconds, outcome
 from exhume.collect.processes import cgroup_of
 from exhume.model.audit import Exit, History, Manager, Service, ServiceList
 from exhume.model.clock import NANOS
@@ -31,7 +31,6 @@ _PATIENCE_S = 20.0
 _MOST_COMMAND = 400
 _KUBERNETES_RESTARTS = "annotation.io.kubernetes.container.restartCount"
 _SANDBOX = ("io.kubernetes.docker.type", "podsandbox")
-_SIGTERM = 128 + 15
 
 
 def published_ports(inspect: dict[str, Any]) -> tuple[int, ...]:
@@ -193,10 +192,17 @@ class _EngineReader:
         runs, stopped = self._runs_of(number)
         started, ended = nanoseconds(state.get("StartedAt")), nanoseconds(state.get("FinishedAt"))
         up = bool(state.get("Running")) and not state.get("Restarting")
-        last_exit = _last_exit(state, runs, ended, up=up)
+        # While it runs the engine has forgotten how the run before ended; its log may know.
+        logged = next((run.code for run in reversed(runs) if run.ended is not None), None)
+        last_exit = Exit(ended, logged if up else int(state.get("ExitCode") or 0)) if ended is not None else None
         owner, created = owner_of(labels), nanoseconds(inspect.get("Created"))
         restarts = int(inspect.get("RestartCount") or labels.get(_KUBERNETES_RESTARTS) or 0)
-        result = "" if up else _result(state, last_exit, stopped=stopped)
+        result, oom = "", bool(state.get("OOMKilled"))
+        if not up and (last_exit is not None or oom):
+            result = outcome(last_exit.code if last_exit else None, oom=oom, stopped=stopped)
+        elif not up and state.get("Error"):
+            # Made and not to be started.
+            result = "exit-code"
         policy = (inspect.get("HostConfig") or {}).get("RestartPolicy") or {}
         most = int(policy.get("MaximumRetryCount") or 0)
         pid, unwell = int(state.get("Pid") or 0) or None, health_lines(inspect)
@@ -256,27 +262,6 @@ class _EngineReader:
 
 def _labels(inspect: dict[str, Any]) -> dict[str, str]:
     return (inspect.get("Config") or {}).get("Labels") or {}
-
-
-def _last_exit(state: dict[str, Any], runs: list[Run], ended: int | None, *, up: bool) -> Exit | None:
-    if ended is None:
-        return None
-    if not up:
-        return Exit(ended, int(state.get("ExitCode") or 0))
-    # While it runs the engine has forgotten how the run before ended; its log may know.
-    code = next((run.code for run in reversed(runs) if run.ended is not None), None)
-    return Exit(ended, code)
-
-
-def _result(state: dict[str, Any], last: Exit | None, *, stopped: bool) -> str:
-    if state.get("OOMKilled"):
-        return "oom-kill"
-    if last is None:
-        # Made and never started, or not to be started.
-        return "exit-code" if state.get("Error") else ""
-    if last.code == 0:
-        return "success"
-    return "stopped" if stopped or last.code == _SIGTERM else "exit-code"
 
 
 def _only_listed(row: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def nanoseconds(text: Any) -> int | None:
     return (since.days * 86400 + since.seconds) * NANOS + int((digits + "0" * 9)[:9])
 
 
+SIGTERM = 128 + 15
 # Less time than this between the first start and now gives no rate: it counts as this much.
 _SHORTEST_S = 60.0
 _LAST_EXITS = 10
@@ -52,6 +53,15 @@ class Run:
     def lasted_s(self) -> float:
         """Of a run that ended."""
         return ((self.ended or self.started) - self.started) / NANOS
+
+
+def outcome(code: int | None, *, oom: bool, stopped: bool = False) -> str:
+    """How a container ended, in systemd's words; `stopped` on request."""
+    if oom:
+        return "oom-kill"
+    if code == 0:
+        return "success"
+    return "stopped" if stopped or code == SIGTERM else "exit-code"
 
 
 def history(runs: Sequence[Run], now: int, since: int) -> History:

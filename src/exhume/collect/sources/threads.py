@@ -6,6 +6,7 @@ A ksoftirqd that waits is a core whose network queues stand still. The kernel ad
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from exhume.collect.source import Pace, TickRows, table_rows
@@ -20,15 +21,16 @@ _KTHREADD = 2
 _LARGEST = 128
 
 
+@dataclass(slots=True)
 class _Thread:
     """One watched thread, its file kept open."""
 
-    __slots__ = ("comm", "content", "cpu", "fd", "sched", "tid")
-
-    def __init__(self, tid: int, comm: str, cpu: int, fd: int) -> None:
-        self.tid, self.comm, self.cpu, self.fd = tid, comm, cpu, fd
-        self.content = b""
-        self.sched: TaskSched | None = None
+    tid: int
+    comm: str
+    cpu: int
+    fd: int
+    content: bytes = b""
+    sched: TaskSched | None = None
 
 
 class ThreadSource:
@@ -80,7 +82,9 @@ class ThreadSource:
 
     def _search(self) -> None:
         """Find threads that are new: a core that was brought up for the first time has some."""
-        for tid in self._kernel_threads():
+        # The children of kthreadd; every process where the kernel keeps no list of children.
+        children = self._text(f"{_KTHREADD}/task/{_KTHREADD}/children").split() or subdirectories(self._proc)
+        for tid in map(int, filter(str.isdigit, children)):
             if tid in self._threads:
                 continue
             comm = self._text(f"{tid}/comm")
@@ -92,13 +96,6 @@ class ThreadSource:
             except OSError:
                 continue
             self._threads[tid] = _Thread(tid, comm, int(core), fd)
-
-    def _kernel_threads(self) -> list[int]:
-        """The children of kthreadd; every process where the kernel keeps no list of children."""
-        children = self._text(f"{_KTHREADD}/task/{_KTHREADD}/children")
-        if children:
-            return [int(tid) for tid in children.split()]
-        return [int(name) for name in subdirectories(self._proc) if name.isdigit()]
 
     def _look_for_waits(self) -> None:
         """Whether waits are counted at all (include/linux/sched/stat.h, sched_info_on): threads as old as the boot have
