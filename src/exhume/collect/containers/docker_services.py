@@ -103,8 +103,7 @@ class _EngineReader:
     """One reading of an engine."""
 
     def __init__(self, engine: Engine, manager: Manager, host: Host, hours: float, log_lines: int) -> None:
-        self._engine, self._manager, self._host = engine, manager, host
-        self._log_lines = log_lines
+        self._engine, self._manager, self._host, self._log_lines = engine, manager, host, log_lines
         self._now = time.time_ns()
         self._since = self._now - round(hours * 3600 * NANOS)
         # Moment, action and exit code, by container; and how far back they go for certain.

@@ -85,9 +85,17 @@ class ContainerStart:
 def with_their_units(services: Sequence[Service], starts: Sequence[ContainerStart]) -> ServiceList:
     """The same, with the unit as the owner of each container that one starts; and the units that start some which can't
     be known, where these may be among those that are left."""
-    found = [_with_its_unit(each, starts) for each in services]
-    left = [each for each in found if _may_be_kept(each)]
-    meant = {id(start) for start in starts for each in services if _may_be_kept(each) and _is_meant(each, start)}
+    found, left = list(services), []
+    meant: set[int] = set()
+    for place, each in enumerate(services):
+        if _may_be_kept(each):
+            keepers = [start for start in starts if _is_meant(each, start)]
+            meant.update(map(id, keepers))
+            if keepers:
+                unit = f"unit {keepers[0].unit}"
+                found[place] = replace(each, owner=f"{unit} ({each.owner})" if each.owner else unit)
+            else:
+                left.append(each)
     vague = [start for start in starts if id(start) not in meant and any(_may_be_meant(each, start) for each in left)]
     notes = (
         f"{start.unit} starts containers by {start.label}{f' ({start.where})' if start.where else ''}, and which ones "
@@ -95,15 +103,6 @@ def with_their_units(services: Sequence[Service], starts: Sequence[ContainerStar
         for start in vague
     )
     return ServiceList(found, list(dict.fromkeys(notes)))
-
-
-def _with_its_unit(service: Service, starts: Sequence[ContainerStart]) -> Service:
-    if not _may_be_kept(service):
-        return service
-    unit = next((start.unit for start in starts if _is_meant(service, start)), None)
-    if unit is None:
-        return service
-    return replace(service, owner=f"unit {unit} ({service.owner})" if service.owner else f"unit {unit}")
 
 
 def _may_be_kept(service: Service) -> bool:
@@ -139,17 +138,13 @@ def _may_be_meant(service: Service, start: ContainerStart) -> bool:
     """Whether a container may be among those that a unit starts without naming them, by its image if known."""
     if start.manager is not service.manager:
         return False
-    if start.compose is not None:
-        return service.owner.startswith(COMPOSE_PROJECT) and not _says_which(start, start.compose)
+    if (about := start.compose) is not None:
+        # Where a call of compose says its project, by name or place, what is not of it is another's.
+        place = posixpath.join(start.directory, about.directory, about.file)
+        says_which = bool(about.project) or (place.startswith("/") and posixpath.normpath(place) != "/")
+        return service.owner.startswith(COMPOSE_PROJECT) and (start.is_vague or not says_which)
     # A name that no container has is that of one which is not there now.
     return not start.names and (start.is_vague or service.image in start.args)
-
-
-def _says_which(start: ContainerStart, about: Compose) -> bool:
-    """Whether a call of compose says its project, so that what is not of it is another's."""
-    place = posixpath.join(start.directory, about.directory, about.file)
-    by_place = place.startswith("/") and posixpath.normpath(place) != "/"
-    return not start.is_vague and (bool(about.project) or by_place)
 
 
 def unit_starts(root: NodeRoot, services: Sequence[Service]) -> list[ContainerStart]:
