@@ -92,7 +92,7 @@ def test_a_unit_that_crash_loops(node: Node, audit: dict[str, Any]):
     assert found["history"]["success_rate"] < 0.2
     assert found["history"]["restarts_per_hour"] > 60
     # "always a few seconds old", unless the machine held one of its runs up.
-    assert re.search(r"the last \d+ runs lasted \d+\.\d s to ", found["history"]["age_pattern"])
+    assert re.search(r"the last \d+ runs lasted \d+\.\d+ s to ", found["history"]["age_pattern"])
     assert any("no cluster to join" in line for line in found["log"])
     assert found["provenance"]["origin"] == "image"
     assert found["provenance"]["package"] == "made-up-agents"
