@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from exhume.lab.synth import SyntheticSummary, write, write_synthetic
+from exhume.lab import synth
+from exhume.lab.synth import SyntheticSummary, write_synthetic
 from exhume.lab.synth.world import Timeline, plan_incident
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError, UsageError
@@ -153,7 +154,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 def test_a_seed_writes_the_same_bytes_in_one_process_or_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     arguments = {"cores": 3, "hours": 2 / 60, "seed": 5}
     first = write_synthetic(tmp_path / "first", **arguments)
-    monkeypatch.setattr(write, "WORTH_SHARING", 0)
+    monkeypatch.setattr(synth, "WORTH_SHARING", 0)
     second = write_synthetic(tmp_path / "second", **arguments)
     assert first.incident == second.incident
     assert contents(tmp_path / "first") == contents(tmp_path / "second")

@@ -22,10 +22,7 @@ class Timeline:
     """`seconds` ticks of one second each, cut into minutes; the last minute may be shorter."""
 
     seconds: int
-
-    @property
-    def start(self) -> int:
-        return UPTIME
+    start: int = UPTIME
 
     @property
     def length_ns(self) -> int:
@@ -39,10 +36,10 @@ class Timeline:
         return min(MINUTE_S, self.seconds - minute * MINUTE_S)
 
     def start_of(self, minute: int) -> int:
-        return UPTIME + minute * MINUTE_S * NANOS
+        return self.start + minute * MINUTE_S * NANOS
 
     def wall(self, time: int) -> int:
-        return time - UPTIME + WALL_START
+        return time - self.start + WALL_START
 
 
 # A read of memory.numa_stat walks every memory cgroup and holds its core this long; the driver notices at its watchdog.
@@ -88,6 +85,22 @@ class Plan:
         """How much of [since, until) the incident takes, in nanoseconds."""
         return max(0, min(self.stop, until) - max(self.start, since))
 
+    def dead_cgroups(self, time: int) -> int:
+        """Dead memory cgroups at a moment: they grow with each restart of the agent."""
+        minutes = (time - self.start) / (60 * NANOS)
+        return max(0, TRACKED - VISIBLE + int(minutes * LEAKED_A_MINUTE))
+
+    def log_lines(self) -> list[tuple[int, str]]:
+        """What the kernel says about it, at the kernel's own times."""
+        noticed, reset = self.start + NOTICED_NS, self.start + RESET_NS
+        paused = f"TX q {QUEUE} is paused for too long (threshold 5000000). "
+        done = "Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g"
+        return [
+            (noticed, f"{DRIVER}{paused}Time since last napi {NOTICED_NS // 1000} usec. napi scheduled: 1"),
+            (noticed + 11_000, f"{DRIVER}napi handler hasn't been called for a long time but is scheduled"),
+            (reset, f"{DRIVER}{done}"),
+        ]
+
 
 def plan_incident(timeline: Timeline, cores: int, seed: int) -> Plan:
     """A core and a moment in the middle of the recording, by the seed alone, with a quiet second before it and inside
@@ -99,26 +112,6 @@ def plan_incident(timeline: Timeline, cores: int, seed: int) -> Plan:
     into = 0 if room <= 0 else NANOS + int(room * rng.random())
     start = timeline.start_of(minute) + into
     return Plan(cpu, start, start + LENGTH_NS)
-
-
-def dead_cgroups(plan: Plan, time: int) -> int:
-    """Dead memory cgroups at a moment: they grow with each restart of the agent."""
-    minutes = (time - plan.start) / (60 * NANOS)
-    return max(0, TRACKED - VISIBLE + int(minutes * LEAKED_A_MINUTE))
-
-
-def log_lines(plan: Plan) -> list[tuple[int, str]]:
-    """What the kernel says about it, at the kernel's own times."""
-    noticed, reset = plan.start + NOTICED_NS, plan.start + RESET_NS
-    paused = f"TX q {QUEUE} is paused for too long (threshold 5000000). "
-    return [
-        (noticed, f"{DRIVER}{paused}Time since last napi {NOTICED_NS // 1000} usec. napi scheduled: 1"),
-        (noticed + 11_000, f"{DRIVER}napi handler hasn't been called for a long time but is scheduled"),
-        (
-            reset,
-            f"{DRIVER}Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g",
-        ),
-    ]
 
 
 DAY_S = 86_400
@@ -204,9 +197,3 @@ def build_world(cores: int, seconds: int, seed: int) -> World:
         rng.integers(0, 1_000_000_000 // RATE_HZ, cores),
         queue_core,
     )
-
-
-def core_seconds(world: World, starts: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.generic]]:
-    """The columns that tables with a row for each core and second begin with."""
-    cores = np.arange(world.cores, dtype=np.uint16)
-    return {"time": np.repeat(starts, world.cores), "cpu": np.tile(cores, len(starts))}

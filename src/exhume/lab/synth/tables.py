@@ -1,0 +1,337 @@
+"""All tables of one synthetic minute, as columns. Whatever the samples say, the counters of the kernel agree with."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from exhume.collect.incidents import IncidentMarks
+from exhume.collect.sources.kmsg import KernelLogSource
+from exhume.collect.sources.kmsg_signatures import PLAIN_KIND, recognise
+from exhume.lab.synth.sampling import sample_minute
+from exhume.lab.synth.workload import PROGRAMS, SHORT_PID, SHORT_PIDS_A_SECOND, describe
+from exhume.lab.synth.world import DEVICE, LEAKED_A_MINUTE, MINUTE_S, NIC_QUEUES, RATE_HZ, VISIBLE, World
+from exhume.model.clock import MILLIS, NANOS, Tick
+from exhume.model.tables import CgroupEvents, Cgroups, Columns, Events, to_columns
+
+IntArray = npt.NDArray[np.int64]
+
+HIERARCHY, HIERARCHY_ID = "memory", 4
+# Counted only every ten seconds, because counting them costs.
+COUNT_EVERY_S = 10
+PARENTS = {"/kubepods": 176, "/system.slice": 47, "/docker": 1}
+FIRST_IRQ = 72
+KIB_PER_GIB = 1 << 20
+# What a dead memory cgroup keeps: slab that can't be reclaimed, and per-CPU memory on every core.
+SLAB_KIB_PER_DEAD = 11.9
+PERCPU_KIB_PER_DEAD = 2
+# Counters of the node that stand still.
+STILL = (
+    *("pgscan_direct", "pgsteal_direct", "allocstall", "compact_stall", "compact_fail", "thp_collapse_alloc"),
+    *("thp_split_page", "pswpin", "pswpout", "oom_kill", "drop_pagecache", "drop_slab", "swap_total", "swap_free"),
+)
+
+
+class Minute:
+    """One minute of a recording. `held` and `waited` are seconds x cores in nanoseconds: how long the incident held the
+    core, and what waited for it (the kernel counts a wait in the moment in which it ends)."""
+
+    def __init__(self, world: World, minute: int) -> None:
+        self.world, self.minute, self.rng = world, minute, world.rng(minute)
+        self.seconds = world.timeline.seconds_in(minute)
+        self.starts = world.timeline.start_of(minute) + np.arange(self.seconds, dtype=np.int64) * NANOS
+        self.begin, self.end = int(self.starts[0]), int(self.starts[-1]) + NANOS
+        self.sampled = sample_minute(world, minute, self.rng)
+        plan = world.plan
+        self.held = np.zeros((self.seconds, world.cores), np.int64)
+        self.held[:, plan.cpu] = [plan.overlap(start, start + NANOS) for start in self.starts.tolist()]
+        self.waited = np.zeros_like(self.held)
+        if self.begin <= plan.stop < self.end:
+            self.waited[(plan.stop - self.begin) // NANOS, plan.cpu] = plan.stop - plan.start
+        # The columns that tables with a row for each core and second begin with.
+        cores = np.arange(world.cores, dtype=np.uint16)
+        self.cells: Columns = {"time": np.repeat(self.starts, world.cores), "cpu": np.tile(cores, self.seconds)}
+
+    def tables(self) -> Iterator[tuple[str, Columns]]:
+        """Each table with its columns, in the order in which they draw from the minute's random numbers."""
+        yield "samples", self.sampled.samples
+        yield from self.stacks_and_frames()
+        yield "processes", self.processes()
+        lost = np.zeros(self.held.size, np.uint32)
+        busy = (RATE_HZ - self.sampled.idle).ravel()
+        yield "sampling", {**self.cells, "busy": busy, "idle": self.sampled.idle.ravel(), "lost": lost}
+        watched = {"cpu": self.cpu(), "threads": self.threads(), "events": self.events(), "cgroups": self.cgroups()}
+        if self.begin <= self.world.plan.start <= self.starts[-1]:
+            # The recorder's own eyes look at the incident's minute: what it would have marked is marked.
+            watched["events"] = self.with_marks(watched)
+        yield from watched.items()
+        yield "softnet", self.softnet()
+        yield "interrupts", self.interrupts()
+        yield "node", self.node()
+        yield "cgroup_events", self.cgroup_events()
+        yield "throttling", self.throttling()
+        if self.minute % MINUTE_S == 17:
+            text = f"the tick came {int(self.rng.integers(20, 90))} ms late"
+            yield (
+                "losses",
+                {"time": [self.begin], "source": ["loop"], "kind": ["late-tick"], "count": [1], "text": [text]},
+            )
+        yield "self", self.own_cost()
+        ends = self.starts + NANOS
+        yield "anchors", {"time": ends, "wall": ends + self.world.timeline.wall(0)}
+
+    def stacks_and_frames(self) -> Iterator[tuple[str, Columns]]:
+        catalogue, used = self.world.catalogue, self.sampled.stacks
+        starts = catalogue.offsets[used]
+        lengths = (catalogue.offsets[used + 1] - starts).astype(np.int32)
+        offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
+        # The indexes start, start + 1, .. of every span, one after another.
+        spans = np.repeat(starts - offsets[:-1], lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
+        flat = catalogue.flat[spans]
+        frames = pa.ListArray.from_arrays(pa.array(offsets), pa.array(catalogue.frame_ids[flat]))
+        yield "stacks", {"stack": catalogue.stack_ids[used], "frames": frames}
+        needed = np.unique(flat)
+        kinds, modules, names = map(list, zip(*(catalogue.frames[i] for i in needed.tolist()), strict=True))
+        yield "frames", {"frame": catalogue.frame_ids[needed], "kind": kinds, "module": modules, "name": names}
+
+    def processes(self) -> Columns:
+        rows = list(self.world.fleet.processes)
+        # Seeded by the pid, so that a process that lives across a minute is described alike in both.
+        for pid, thread in sorted(self.sampled.short_threads.items()):
+            program = PROGRAMS[self.world.fleet.program[thread]]
+            rows.append(describe(program, pid, np.random.default_rng([self.world.seed, 7, pid]), self.begin))
+        return {**to_columns("processes", rows), "time": [self.begin] * len(rows)}
+
+    def cpu(self) -> Columns:
+        sampled, rng, cells = self.sampled, self.rng, self.held.size
+        user, system, softirq = (
+            (count * 1000 // RATE_HZ).ravel() for count in (sampled.user, sampled.system, sampled.softirq)
+        )
+        free = 1000 - user - system - softirq
+        irq = np.minimum(free, rng.integers(0, 3, cells))
+        iowait = np.minimum(free - irq, (rng.random(cells) ** 6 * 40).astype(np.int64))
+        busy = (RATE_HZ - sampled.idle).ravel()
+        quiet = (self.held > NANOS // 2).ravel()
+        return {
+            **self.cells,
+            **dict.fromkeys(("nice", "steal", "guest"), np.zeros(cells, np.uint16)),
+            "span_ms": np.full(cells, 1000, np.uint32),
+            "user": user,
+            "system": system,
+            "irq": irq,
+            "softirq": softirq,
+            "iowait": iowait,
+            "idle": free - irq - iowait,
+            "wait_ns": (rng.gamma(1.2, 150_000, cells) * busy).astype(np.int64) + 2 * self.waited.ravel(),
+            "switches": np.where(quiet, 1, busy * 31 + rng.integers(40, 400, cells)),
+            "net_rx": np.where(quiet, 0, sampled.softirq.ravel() * 180 + rng.integers(0, 60, cells)),
+            "net_tx": np.where(quiet, 0, sampled.softirq.ravel() // 4),
+        }
+
+    def threads(self) -> Columns:
+        """ksoftirqd of each core, in the seconds in which it ran or waited."""
+        held, rng = self.held.ravel(), self.rng
+        run = (self.sampled.softirq.ravel() * rng.integers(50_000, 900_000, held.size)).astype(np.int64)
+        run[held > 0] = 0
+        wait = np.where(run > 0, rng.gamma(1.5, 200_000, held.size).astype(np.int64), 0) + self.waited.ravel()
+        moved = np.flatnonzero((run > 0) | (wait > 0))
+        cores = moved % self.world.cores
+        return {
+            "time": self.starts[moved // self.world.cores],
+            "tid": 15 + 6 * cores,
+            "comm": [f"ksoftirqd/{core}" for core in cores.tolist()],
+            "cpu": cores,
+            "run_ns": run[moved],
+            "wait_ns": wait[moved],
+        }
+
+    def events(self) -> Columns:
+        rng = self.rng
+        lines = [(time, text) for time, text in self.world.plan.log_lines() if self.begin <= time < self.end]
+        for _ in range(int(rng.poisson(1.5))):
+            name = rng.bytes(4).hex()
+            renamed = rng.random() < 0.5
+            text = f"eth0: renamed from veth{name}" if renamed else f"cni0: port 7(veth{name}) entered blocking state"
+            lines.append((int(rng.integers(self.begin, self.end)), text))
+        rows = []
+        for place, (time, text) in enumerate(sorted(lines)):
+            known = recognise(text)
+            row = Events(time, KernelLogSource.name, PLAIN_KIND, "info", text)
+            # A log of a busy day: at most a hundred lines a minute, numbered across minutes.
+            row.kernel_us, row.sequence = time // 1000, 20_000 + self.minute * 100 + place
+            if known is not None:
+                row.kind, row.severity = known.kind, known.severity
+                for name, value in known.fields.items():
+                    setattr(row, name, value)
+            rows.append(row)
+        return to_columns("events", rows)
+
+    def with_marks(self, watched: dict[str, Columns]) -> Columns:
+        """The minute's events with the incident marks that a recorder would have added, second by second."""
+        marks = IncidentMarks()
+        columns = {name: list(values) for name, values in watched["events"].items()}
+        for index, start in enumerate(self.starts.tolist()):
+            rows = {}
+            for table, all_rows in watched.items():
+                times = np.asarray(all_rows["time"], np.int64)
+                inside = np.flatnonzero((start <= times) & (times < start + NANOS)).tolist()
+                if inside:
+                    rows[table] = {name: [values[i] for i in inside] for name, values in all_rows.items()}
+            added = marks.observe(Tick(index, start, start + NANOS, 0), [rows]).get("events", {"time": []})
+            for name in columns:
+                columns[name] += added.get(name, [None] * len(added["time"]))
+        return columns
+
+    def cgroups(self) -> Columns:
+        """What the kernel tracks against what can be seen, as a whole and for the subtrees below the root."""
+        rows = []
+        for start in self.starts[::COUNT_EVERY_S].tolist():
+            dead = self.world.plan.dead_cgroups(start)
+            rows.append(Cgroups(start, HIERARCHY, "", VISIBLE + dead, VISIBLE, dead))
+            rows += [Cgroups(start, HIERARCHY, parent, None, count, None) for parent, count in PARENTS.items()]
+        return to_columns("cgroups", rows)
+
+    def softnet(self) -> Columns:
+        free = 1.0 - self.held / NANOS
+        processed = (self.sampled.softirq * self.rng.integers(300, 900, free.shape) * free).astype(np.int64).ravel()
+        squeezed = (self.rng.random(free.size) < 0.002).astype(np.uint32)
+        return {**self.cells, "processed": processed, "dropped": np.zeros(free.size, np.uint32), "squeezed": squeezed}
+
+    def interrupts(self) -> Columns:
+        queue_core = self.world.queue_core
+        free = (1.0 - self.held / NANOS)[:, queue_core]
+        heat = self.sampled.softirq[:, queue_core] * 40 + 25
+        count = (heat * self.rng.uniform(0.5, 1.5, free.shape) * free).astype(np.int64)
+        second, queue = np.nonzero(count)
+        names = np.array([f"{DEVICE}-Tx-Rx-{number}" for number in range(NIC_QUEUES)])
+        cores = queue_core[queue]
+        return {
+            "time": self.starts[second],
+            "irq": np.char.mod("%d", FIRST_IRQ + queue).tolist(),
+            "name": names[queue].tolist(),
+            "cpu": cores,
+            "count": count[second, queue],
+            "device": [DEVICE] * len(queue),
+            "queue": queue,
+            "affinity": np.char.mod("%d", cores).tolist(),
+        }
+
+    def node(self) -> Columns:
+        rng, seconds = self.rng, self.seconds
+        busy = (RATE_HZ - self.sampled.idle).sum(axis=1) / RATE_HZ
+        dead = np.array([self.world.plan.dead_cgroups(start) for start in self.starts.tolist()])
+
+        def around(mean: float | npt.NDArray[np.float64], spread: float = 0.2) -> IntArray:
+            return np.maximum(0, mean * rng.normal(1.0, spread, seconds)).astype(np.int64)
+
+        def seldom(mean: float) -> list[int | None]:
+            counts = around(mean, 0.01).tolist()
+            return [count if second % COUNT_EVERY_S == 0 else None for second, count in enumerate(counts)]
+
+        total = max(4, self.world.cores * 8) * KIB_PER_GIB
+        percpu = dead * PERCPU_KIB_PER_DEAD * self.world.cores + 2048 * self.world.cores
+        slab = (dead * SLAB_KIB_PER_DEAD).astype(np.int64) + KIB_PER_GIB
+        cached = around(total * 0.35, 0.002)
+        free = np.maximum(total // 50, total - cached - percpu - slab - around(total * 0.4, 0.01))
+        # Reclaim comes in bursts, in a few seconds of a minute.
+        scanned = np.where(rng.random(seconds) < 0.05, around(8_000.0, 0.5), 0)
+        return {
+            **dict.fromkeys(STILL, np.zeros(seconds, np.int64)),
+            "time": self.starts,
+            "span_ms": np.full(seconds, 1000),
+            "psi_cpu_some": around(busy * 900),
+            "psi_memory_some": scanned // 30,
+            "psi_memory_full": scanned // 90,
+            "psi_io_some": around(3_000.0, 0.5),
+            "psi_io_full": around(1_200.0, 0.5),
+            "running": around(busy + 1),
+            "blocked": (rng.random(seconds) < 0.1).astype(np.int64),
+            "forks": around(37.0),
+            "switches": around(busy * 3_200),
+            "interrupts": around(busy * 2_400),
+            "load1": np.round(busy * rng.normal(1.0, 0.02, seconds), 2),
+            "pgfault": around(busy * 4_000),
+            "pgmajfault": (rng.random(seconds) < 0.05).astype(np.int64),
+            "pgscan_kswapd": scanned,
+            "pgsteal_kswapd": (scanned * 0.93).astype(np.int64),
+            "compact_migrate_scanned": scanned // 8,
+            "thp_fault_alloc": around(busy * 2),
+            "numa_pte_updates": around(busy * 300),
+            "numa_pages_migrated": around(busy * 5),
+            "pgpgin": around(9_000.0, 0.5),
+            "pgpgout": around(21_000.0, 0.5),
+            "workingset_refault": scanned // 20,
+            "mem_total": np.full(seconds, total),
+            "mem_free": free,
+            "mem_available": free + cached * 8 // 10,
+            "cached": cached,
+            "dirty": around(180_000.0),
+            "writeback": around(500.0, 0.8),
+            "shmem": around(total * 0.02, 0.001),
+            "slab_reclaimable": around(2.5 * KIB_PER_GIB, 0.002),
+            "slab_unreclaimable": slab,
+            "percpu": percpu,
+            "kernel_stack": around(90_000.0, 0.01),
+            "dentries": around(4_800_000.0, 0.001),
+            "dentries_unused": around(4_100_000.0, 0.001),
+            "dentries_negative": around(900_000.0, 0.002),
+            "inodes": around(1_900_000.0, 0.001),
+            "mounts": seldom(640.0),
+            "conntrack": around(48_000.0, 0.01),
+            "conntrack_max": np.full(seconds, 262_144),
+            "net_namespaces": seldom(74.0),
+        }
+
+    def cgroup_events(self) -> Columns:
+        """The agent's containers, made and removed but never released, and a pod's that end as they should."""
+        rng = np.random.default_rng([self.world.seed, 8, self.minute])
+        rows: list[CgroupEvents] = []
+        made = self.minute * (LEAKED_A_MINUTE + 1)
+        for number, born in enumerate(range(self.begin, self.end, MINUTE_S * NANOS // LEAKED_A_MINUTE)):
+            rows += self.cgroup_life(f"/docker/{rng.bytes(32).hex()}", made + number, (born, born + 3 * NANOS))
+        pod = f"/kubepods/burstable/pod{rng.bytes(16).hex()}/{rng.bytes(32).hex()}"
+        removed = self.begin + 3 * NANOS
+        moments = (self.begin + NANOS, removed, removed + 40 * MILLIS)
+        rows += self.cgroup_life(pod, made + LEAKED_A_MINUTE, moments)
+        # A life that the end of the minute cuts off is left out: no reader expects a part of one.
+        rows = sorted((row for row in rows if row.time < self.end), key=lambda row: row.time)
+        return to_columns("cgroup_events", rows)
+
+    def cgroup_life(self, path: str, number: int, moments: tuple[int, ...]) -> list[CgroupEvents]:
+        """Birth, removal and end of one cgroup; a dead one that stays has no third moment."""
+        # On v1 each memory cgroup moves the inode of the next one by 32.
+        inode, level = 2_200_000 + 32 * number, path.count("/")
+        pid = SHORT_PID + (moments[0] - self.world.timeline.start) // NANOS * SHORT_PIDS_A_SECOND
+        actors = (("mkdir", pid, "runc"), ("rmdir", pid + 3, "runc"), ("release", 16, "kworker/0:1"))
+        return [
+            CgroupEvents(time, HIERARCHY_ID, op, inode, level, path, by, comm)
+            for time, (op, by, comm) in zip(moments, actors, strict=False)
+        ]
+
+    def throttling(self) -> Columns:
+        pods = [row.cgroup for row in self.world.fleet.processes if row.pod is not None][::7]
+        hit = np.argwhere(self.rng.random((self.seconds, len(pods))) < 0.06)
+        throttled = self.rng.integers(1, 8, len(hit))
+        return {
+            "time": self.starts[hit[:, 0]],
+            "cgroup": [pods[i] for i in hit[:, 1].tolist()],
+            "periods": np.full(len(hit), 10),
+            "throttled": throttled,
+            "throttled_ns": throttled * self.rng.integers(1_000_000, 40_000_000, len(hit)),
+        }
+
+    def own_cost(self) -> Columns:
+        rows, rng, seconds = self.sampled.rows_by_second, self.rng, self.seconds
+        return {
+            "time": self.starts,
+            "span_ms": np.full(seconds, 1000),
+            "user_us": 6_000 + rows + rng.integers(0, 900, seconds),
+            "system_us": 2_500 + rng.integers(0, 500, seconds),
+            "rss_kb": 82_000 + rng.integers(0, 2_000, seconds),
+            "rate_hz": np.full(seconds, RATE_HZ),
+            "samples": rows,
+            "tick_us": 9_000 + rows + rng.integers(0, 3_000, seconds),
+            "written_bytes": rows * 40 + 20_000,
+            "ring_fill": rng.integers(20, 60, seconds),
+        }
