@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.lab.clean import clean
+from exhume.lab.leftovers import clean
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.parts import missing
 
 from exhume.collect.containers.identity import identify
 from exhume.diagnose.engine import diagnose
-from exhume.lab.clean import clean
+from exhume.lab.leftovers import clean
 from exhume.lab.own_docker import docker_missing
 from exhume.lab.scenarios import SCENARIOS, incident
 from exhume.lab.scenarios.incident import AGENT, ENOUGH, IMAGE, KUBELET

@@ -12,9 +12,8 @@ from tests.lab.lab_program import until
 from tests.lab.lab_traces import memory_root
 
 from exhume.control.journal import FILE
-from exhume.lab.clean import clean
-from exhume.lab.leftovers import Leftovers, left_in, mount_points
-from exhume.lab.processes import Process
+from exhume.lab.leftovers import Leftovers, NewPath, OwnCgroup, OwnMount, Process, clean, left_here, left_in
+from exhume.lab.mounts import mount_points
 from exhume.lab.programs.keeper import MARK, marked
 from exhume.model.errors import LabError
 
@@ -26,41 +25,45 @@ def begin(work: Path, name: str = "run-1") -> Leftovers:
 @pytest.mark.root
 def test_what_was_noted_is_read_again(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
-    leftovers.note("setting", path="/nowhere", value="1")
-    leftovers.note("mount", path="/nowhere/at all")
+    leftovers.add(NewPath(str(tmp_path / "not there")))
+    leftovers.add(OwnMount(str(tmp_path / "not there")))
     assert Leftovers.read(leftovers.directory).changes == leftovers.changes
     assert left_in(tmp_path) == [leftovers.directory]
+    assert [str(leftovers.directory) in line for line in left_here(tmp_path)] == [True]
     assert leftovers.undo() == []
     assert left_in(tmp_path) == []
     assert not leftovers.directory.exists()
 
 
-def test_settings_are_restored_the_last_change_first(tmp_path: Path) -> None:
-    setting = tmp_path / "setting"
-    setting.write_text("3")
+def test_changes_are_undone_the_last_first(tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
     leftovers = begin(tmp_path)
-    leftovers.note("setting", path=str(setting), value="1")
-    leftovers.note("setting", path=str(setting), value="2")
+    for path in (outer, outer / "inner"):
+        leftovers.add(NewPath(str(path)))
+        path.mkdir()
     assert leftovers.undo() == []
-    assert setting.read_text() == "1"
+    assert not outer.exists()
 
 
-def test_only_what_can_be_undone_may_be_noted(tmp_path: Path) -> None:
+def test_what_others_put_in_a_new_directory_stays(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
     leftovers = begin(tmp_path)
-    with pytest.raises(ValueError, match="nothing undoes 'castle'"):
-        leftovers.note("castle", path="/")
+    leftovers.add(NewPath(str(shared)))
+    shared.mkdir()
+    (shared / "notes").write_text("theirs")
     assert leftovers.undo() == []
+    assert (shared / "notes").read_text() == "theirs"
 
 
 @pytest.mark.root
 def test_a_line_that_was_being_written_is_no_damage(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
-    leftovers.note("setting", path="/nowhere", value="1")
+    leftovers.add(NewPath(str(tmp_path / "nowhere")))
     leftovers.release()
     path = leftovers.directory / FILE
     path.write_bytes(path.read_bytes() + b'{"kind": "mou')
-    assert [each.kind for each in Leftovers.read(leftovers.directory).changes] == ["setting"]
-    assert clean(tmp_path).runs == [leftovers.directory]
+    assert [each.kind for each in Leftovers.read(leftovers.directory).changes] == ["new-path"]
+    assert list(clean(tmp_path).removed) == [leftovers.directory]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_a_damaged_list_is_told_and_the_others_are_cleaned(tmp_path: Path, conte
         each.release()
     (damaged.directory / FILE).write_bytes(content)
     cleaned = clean(tmp_path)
-    assert cleaned.runs == [whole.directory]
+    assert list(cleaned.removed) == [whole.directory]
     assert [str(damaged.directory) in said and "is damaged" in said for said in cleaned.failed] == [True]
     assert damaged.directory.is_dir()
 
@@ -89,14 +92,14 @@ def test_a_list_of_another_version_is_left_alone(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     cleaned = clean(tmp_path)
-    assert (cleaned.busy, cleaned.runs) == ([leftovers.directory], [])
+    assert (cleaned.busy, cleaned.removed) == ([leftovers.directory], {})
     assert leftovers.undo() == []
 
 
 def test_after_a_reboot_only_files_are_removed(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
         leftovers = begin(tmp_path)
-        leftovers.note("process", pid=other.pid, started=Process.of(other.pid).started)
+        leftovers.add(Process.of(other.pid))
         leftovers.journal.earlier_boot = True
         assert leftovers.undo() == []
         assert other.poll() is None
@@ -106,7 +109,7 @@ def test_after_a_reboot_only_files_are_removed(tmp_path: Path) -> None:
 def test_a_process_that_got_the_number_of_a_dead_one_is_spared(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
         leftovers = begin(tmp_path)
-        leftovers.note("process", pid=other.pid, started=Process.of(other.pid).started - 1)
+        leftovers.add(Process(other.pid, Process.of(other.pid).started - 1))
         assert leftovers.undo() == []
         assert other.poll() is None
         other.kill()
@@ -117,7 +120,7 @@ def test_a_process_goes_with_its_group_and_with_those_that_left_it(tmp_path: Pat
     script = "sleep 600 & setsid sleep 600 & wait"
     environment = os.environ | {MARK: leftovers.directory.name}
     with subprocess.Popen(["sh", "-c", script], env=environment, start_new_session=True) as process:
-        leftovers.note("process", pid=process.pid, started=Process.of(process.pid).started)
+        leftovers.add(Process.of(process.pid))
         assert until(lambda: len(marked(leftovers.directory.name)) == 3)
         assert leftovers.undo() == []
         assert process.wait(60) == -signal.SIGKILL
@@ -145,29 +148,13 @@ def test_what_is_mounted_in_its_directory_keeps_its_files(tmp_path: Path) -> Non
 def test_a_cgroup_goes_with_its_processes(tmp_path: Path) -> None:
     leftovers = begin(tmp_path)
     cgroup = memory_root() / "exhume-lab-leftovers"
-    leftovers.note("cgroup", path=str(cgroup))
+    leftovers.add(OwnCgroup(str(cgroup)))
     (cgroup / "below").mkdir(parents=True)
     with subprocess.Popen(["sleep", "600"]) as process:
         (cgroup / "below" / "cgroup.procs").write_text(str(process.pid))
         assert leftovers.undo() == []
         assert process.wait(60) == -signal.SIGKILL
     assert not cgroup.exists()
-
-
-@pytest.mark.root
-@pytest.mark.needs("ip")
-def test_network_namespaces_and_devices_go(tmp_path: Path) -> None:
-    leftovers = begin(tmp_path)
-    leftovers.note("netns", name="exhume-lab-left")
-    leftovers.note("link", name="exhumeleft0")
-    subprocess.run(["ip", "netns", "add", "exhume-lab-left"], check=True)
-    made = subprocess.run(
-        ["ip", "link", "add", "exhumeleft0", "type", "veth", "peer", "name", "exhumeleft1"], check=False
-    )
-    assert Path("/run/netns/exhume-lab-left").exists()
-    assert leftovers.undo() == []
-    assert not Path("/run/netns/exhume-lab-left").exists()
-    assert made.returncode != 0 or not Path("/sys/class/net/exhumeleft0").exists()
 
 
 def test_killed_while_it_claims_its_directory(tmp_path: Path) -> None:

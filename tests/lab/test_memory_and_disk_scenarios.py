@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.lab.lab_program import PATIENCE_S, play_until, spent
 
-from exhume.lab.mounts import is_mounted
+from exhume.lab.mounts import mount_points
 from exhume.lab.programs.files import Budget
 from exhume.lab.scenarios import SCENARIOS, files
 from exhume.lab.stage import stage
@@ -38,14 +38,14 @@ def test_writes_go_to_a_file_system_of_its_own(work: Path) -> None:
     with stage("writeback-storm", seconds=PATIENCE_S, work=work) as playing:
         scenario.prepare(playing)
         place = playing.directory / "disk"
-        assert is_mounted(place)
+        assert str(place) in mount_points()
 
         def written() -> bool:
             sizes = [path.stat().st_size for path in place.iterdir() if path.is_file()]
             return len(sizes) >= 10 and sum(sizes) > 1 << 20
 
         assert play_until(playing, scenario.play, written)
-    assert not is_mounted(place)
+    assert str(place) not in mount_points()
     assert not list(work.iterdir())
 
 
@@ -58,7 +58,7 @@ def test_without_a_loop_device_it_plays_on_the_disk_that_there_is(work: Path, mo
     monkeypatch.setattr(files, "make_ext4", missing)
     with stage("writeback-storm", seconds=PATIENCE_S, work=work) as playing:
         files.prepare_writeback_storm(playing)
-        assert play_until(playing, files.writeback_storm, lambda: any((playing.directory / "disk").iterdir()))
+        assert play_until(playing, files.writeback_storm.play, lambda: any((playing.directory / "disk").iterdir()))
     assert not list(work.iterdir())
 
 

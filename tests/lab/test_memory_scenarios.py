@@ -8,8 +8,8 @@ from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
 from exhume.lab.hierarchies import find_memory_hierarchy
-from exhume.lab.memcg_stage import own_cgroup
-from exhume.lab.scenarios import SCENARIOS, cgroups
+from exhume.lab.scenarios import SCENARIOS, memory
+from exhume.lab.scenarios.memory import own_cgroup
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
@@ -59,8 +59,8 @@ def times_at_limit(cgroup: Path) -> int:
 
 
 def test_zombies_are_there_while_it_is_played(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "FEWEST_ZOMBIES", COUNT)
-    monkeypatch.setattr(cgroups, "MOST_ZOMBIES", COUNT)
+    monkeypatch.setattr(memory, "FEWEST_ZOMBIES", COUNT)
+    monkeypatch.setattr(memory, "MOST_ZOMBIES", COUNT)
     hierarchy = find_memory_hierarchy(Host())
 
     def seen(playing: Stage) -> bool:
@@ -71,8 +71,8 @@ def test_zombies_are_there_while_it_is_played(work: Path, monkeypatch: pytest.Mo
 
 
 def test_live_cgroups_are_there_while_it_is_played(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "FEWEST_LIVE", COUNT)
-    monkeypatch.setattr(cgroups, "MOST_LIVE", COUNT)
+    monkeypatch.setattr(memory, "FEWEST_LIVE", COUNT)
+    monkeypatch.setattr(memory, "MOST_LIVE", COUNT)
 
     def seen(playing: Stage) -> bool:
         found = [path for path in own_cgroup(playing).rglob("*") if path.is_dir()]

@@ -9,9 +9,8 @@ import pytest
 from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
-from exhume.lab.network import Namespace, grouped, long_list, new_namespace
 from exhume.lab.scenarios import SCENARIOS
-from exhume.lab.scenarios import network as conntrack_pressure
+from exhume.lab.scenarios.network import Namespace, core_mask, list_all, long_list, new_namespace
 from exhume.lab.stage import Stage, stage
 
 pytestmark = pytest.mark.alone
@@ -56,7 +55,7 @@ def test_a_namespace_is_gone_with_its_stage(tmp_path: Path) -> None:
         namespace = new_namespace(playing)
         assert namespaces_of(namespace.pid) != namespaces_of(os.getpid())
         pids = pids_of(playing)
-        namespace.set("net.ipv4.ip_forward", "1")
+        namespace.set("net.ipv4.ip_forward", 1)
     assert pids and not alive(pids)
     assert forwards == Path("/proc/sys/net/ipv4/ip_forward").read_text()
 
@@ -87,7 +86,7 @@ def test_connections_are_tracked_in_a_namespace_of_their_own(tmp_path: Path) -> 
             Namespace(playing.running[0].pid).run("sh", "-c", f"cat {COUNT} > {there}")
             return int(there.read_text()) > 5_000
 
-        assert play_until(playing, lambda playing: conntrack_pressure.list_all(playing, namespace), tracked)
+        assert play_until(playing, lambda playing: list_all(playing, namespace), tracked)
         pids = pids_of(playing)
     assert int(COUNT.read_text()) < counted + 1_000
     assert pids and not alive(pids)
@@ -118,8 +117,8 @@ def test_namespaces_come_and_go(tmp_path: Path, who: str) -> None:
 
 
 def test_masks_of_many_cores() -> None:
-    assert grouped(f"{1 << 1:x}") == "00000002"
-    assert grouped(f"{1 << 95:x}") == "80000000,00000000,00000000"
+    assert core_mask(1) == "00000002"
+    assert core_mask(95) == "80000000,00000000,00000000"
 
 
 def test_a_long_list_of_rules_matches_nothing_that_is_sent() -> None:

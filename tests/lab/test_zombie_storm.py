@@ -10,9 +10,8 @@ from tests.lab.lab_program import spent
 from tests.on_time import on_time
 
 from exhume.lab.hierarchies import find_memory_hierarchy
-from exhume.lab.storm import raise_storm, way_to_spin
-from exhume.lab.traces import Traces
-from exhume.lab.zombies import make_zombies
+from exhume.lab.leftovers import Leftovers, Process
+from exhume.lab.zombies import make_zombies, raise_storm, way_to_spin
 from exhume.model.errors import LabError, UsageError
 from exhume.procfs.cpulist import online_cpus
 from exhume.procfs.host import Host
@@ -24,6 +23,11 @@ TRIES = 5
 NAME = "exhume-lab-storm"
 
 
+def processes_of(lab: Path) -> list[Process]:
+    """Those in its journal that live: the holder of its file first."""
+    return [each for each in Leftovers.read(lab).changes if isinstance(each, Process) and each.alive]
+
+
 @pytest.mark.root
 @pytest.mark.needs("mkfs.ext4")
 def test_one_core_spins_in_the_kernel_for_so_long(work: Path) -> None:
@@ -32,8 +36,7 @@ def test_one_core_spins_in_the_kernel_for_so_long(work: Path) -> None:
     seen: set[tuple[int, ...]] = set()
 
     def look(done: int, total: int) -> None:
-        spinners = [process for process in Traces.read(work / NAME).processes if process.alive]
-        for spinner in spinners[1:]:
+        for spinner in processes_of(work / NAME)[1:]:
             with contextlib.suppress(OSError):
                 # Once it spins, which is more than the start of a program takes.
                 if sum(spent(spinner.pid)[1:]) > 0.15:
@@ -56,7 +59,7 @@ def test_one_core_spins_in_the_kernel_for_so_long(work: Path) -> None:
     assert storm.system_s > 0.2
     assert storm.system_s > 5 * storm.user_s
     # Only the holder is left of its processes.
-    assert len([process for process in Traces.read(work / NAME).processes if process.alive]) == 1
+    assert len(processes_of(work / NAME)) == 1
 
 
 @pytest.mark.root

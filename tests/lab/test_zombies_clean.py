@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.lab.lab_traces import NOTHING, left_by
 
-from exhume.lab.clean import clean
+from exhume.control.journal import FILE
 from exhume.lab.hierarchies import find_memory_hierarchy
-from exhume.lab.processes import Process
+from exhume.lab.leftovers import Leftovers, Process, clean
 from exhume.lab.zombies import make_zombies
 from exhume.procfs.host import Host
 
@@ -116,11 +116,8 @@ def test_a_lab_in_use_stays(work: Path) -> None:
 def test_a_process_that_got_the_number_of_a_dead_one_is_spared(work: Path) -> None:
     make_zombies(5, "tmpfs", work=work, parent=NAME).keep()
     with subprocess.Popen(["sleep", "60"]) as other:
-        traces = work / NAME / "traces.json"
-        content = json.loads(traces.read_text())
-        content["processes"] = [{"pid": other.pid, "started": Process.of(other.pid).started - 1}]
-        traces.write_text(json.dumps(content))
-        assert len(clean(work).removed) == 1
+        Leftovers.read(work / NAME).add(Process(other.pid, Process.of(other.pid).started - 1))
+        assert list(clean(work).removed) == [work / NAME]
         assert other.poll() is None
         other.kill()
 
@@ -130,9 +127,10 @@ def test_after_a_reboot_only_files_are_removed(work: Path) -> None:
     lab = make_zombies(5, "tmpfs", work=work, parent=NAME)
     lab.free()
     lab.keep()
-    traces = lab.directory / "traces.json"
-    traces.write_text(json.dumps(json.loads(traces.read_text()) | {"boot": "another"}))
-    assert len(clean(work).removed) == 1
+    journal = lab.directory / FILE
+    first, rest = journal.read_text().split("\n", 1)
+    journal.write_text(json.dumps(json.loads(first) | {"boot_id": "another"}) + f"\n{rest}")
+    assert list(clean(work).removed) == [lab.directory]
     assert not any(work.iterdir())
     # A cgroup of this name is someone else's by now.
     lab.parent.rmdir()
@@ -143,7 +141,7 @@ def test_files_of_others_stay(work: Path) -> None:
     (work / "theirs").mkdir()
     (work / "theirs/notes").write_text("mine")
     make_zombies(5, "tmpfs", work=work, parent=NAME).close()
-    assert clean(work).removed == []
+    assert clean(work).removed == {}
     assert (work / "theirs/notes").read_text() == "mine"
 
 

@@ -1,6 +1,5 @@
 """The CPU and memory cgroup hierarchies of this machine, v1 or v2, as the lab uses them."""
 
-import contextlib
 import mmap
 import os
 import time
@@ -208,34 +207,3 @@ def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
     elif "memory" not in parse_controllers((host.proc / "cgroups").read_bytes()):
         raise LabError("the kernel has no count of memory cgroups in /proc/cgroups")
     return MemoryHierarchy(found.version, found.path, host)
-
-
-def _let_go(cgroup: Path) -> None:
-    """What a program of the lab's read while it was in a cgroup of v2 would keep that one."""
-    with contextlib.suppress(OSError):
-        fd = os.open(cgroup / "memory.reclaim", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, b"1G")
-        finally:
-            os.close(fd)
-
-
-def remove_below(parent: Path, inode: int | None) -> None:
-    """Remove a lab's cgroup and those below it. Another one that has its name by now stays."""
-    try:
-        found = parent.stat().st_ino
-    except FileNotFoundError:
-        return
-    if inode is not None and found != inode:
-        return
-    try:
-        if inode is not None:
-            for directory, _, _ in os.walk(parent, topdown=False):
-                _let_go(Path(directory))
-                Path(directory).rmdir()
-        else:
-            parent.rmdir()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise LabError(f"{error.filename} can't be removed ({error.strerror}); move its processes elsewhere") from None

@@ -27,7 +27,7 @@ _RELEASED_S = 60.0
 # A process that walks over all file systems is in the lab's for a moment.
 _LOOKED_AT_S = 1.0
 # Debian keeps it outside an ordinary user's path.
-_SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
+SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,7 +40,7 @@ def mount_tmpfs(at: Path, size: int, files: int) -> None:
 
 def make_ext4(image: Path, size: int, files: int) -> None:
     """A file with an empty ext4 in it. It takes no room on disk until it is written to."""
-    program = shutil.which("mkfs.ext4", path=_SEARCH_PATH)
+    program = shutil.which("mkfs.ext4", path=SEARCH_PATH)
     if program is None:
         raise LabError("mkfs.ext4 is missing; install e2fsprogs, or choose --pin tmpfs")
     with image.open("xb") as file:
@@ -59,7 +59,14 @@ def mount_ext4(image: Path, at: Path) -> None:
     """Mount an image through a loop device. One that was mounted before has to be let go of first: mounted twice it
     would be two file systems that write over each other."""
     at.mkdir(exist_ok=True)
-    _await_release(image)
+    # A program that has mounts of its own, and was started while this one was there, keeps it until it ends.
+    deadline = time.monotonic() + _RELEASED_S
+    while devices := _devices_with(image):
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"{image} is still in use on {devices[0]}, by a process with mounts of its own; try again once it ended"
+            )
+        time.sleep(0.05)
     try:
         device = _loop_device(image)
     except OSError as error:
@@ -76,9 +83,12 @@ def mount_ext4(image: Path, at: Path) -> None:
 def unmount(at: Path) -> bool:
     """Unmount what is mounted at a place. False when a process uses it: then it goes when that process lets go."""
     unused = True
+    name = os.fspath(at.absolute())
     deadline = time.monotonic() + _LOOKED_AT_S
-    while is_mounted(at):
-        if _libc.umount2(os.fsencode(at), 0) != 0:
+    while name in (points := mount_points()):
+        # What is mounted below goes with it.
+        flags = _MNT_DETACH if any(point.startswith(f"{name}/") for point in points) else 0
+        if _libc.umount2(os.fsencode(at), flags) != 0:
             number = ctypes.get_errno()
             if number == errno.EBUSY and time.monotonic() < deadline:
                 time.sleep(0.02)
@@ -89,10 +99,9 @@ def unmount(at: Path) -> bool:
     return unused
 
 
-def is_mounted(at: Path) -> bool:
-    """Whether something is mounted exactly there."""
-    name = os.fspath(at.absolute())
-    return any(mount.point == name for mount in read_mounts(Host().proc / "self/mountinfo"))
+def mount_points() -> set[str]:
+    """Where something is mounted."""
+    return {mount.point for mount in read_mounts(Host().proc / "self/mountinfo")}
 
 
 def _mount(source: str, at: Path, kind: str, flags: int, options: str) -> None:
@@ -142,18 +151,6 @@ def detach(image: Path) -> None:
                 fcntl.ioctl(device, _LOOP_CLR_FD)
             finally:
                 os.close(device)
-
-
-def _await_release(image: Path) -> None:
-    """Wait until no device shows the image. A program that has mounts of its own, and was started while this one was
-    there, keeps it until it ends or unmounts it."""
-    deadline = time.monotonic() + _RELEASED_S
-    while devices := _devices_with(image):
-        if time.monotonic() > deadline:
-            raise LabError(
-                f"{image} is still in use on {devices[0]}, by a process with mounts of its own; try again once it ended"
-            )
-        time.sleep(0.05)
 
 
 def _devices_with(image: Path) -> list[str]:

@@ -15,16 +15,13 @@ from pathlib import Path
 
 from exhume.collect.cgroup.layout import hierarchies
 from exhume.collect.containers.docker import DOCKER_SOCKET
-from exhume.lab.mounts import mount_tmpfs
-from exhume.lab.processes import Process
+from exhume.lab.leftovers import NewPath, OwnCgroup, OwnMount, Process
+from exhume.lab.mounts import SEARCH_PATH, mount_tmpfs
 from exhume.lab.programs.keeper import MARK
 from exhume.lab.stage import Stage
 from exhume.model.errors import LabError
-from exhume.model.isolation import safe_path
 from exhume.procfs.host import Host
 
-# Debian keeps some of them outside an ordinary user's path.
-_SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
 _SIZE, _FILES = 384 << 20, 60_000
 _PATIENCE_S = 60.0
 _COMMAND_S = 60.0
@@ -44,9 +41,9 @@ _ELSEWHERE = (
 def docker_missing() -> str:
     """Why there can be no Docker of our own here, in a sentence; empty where there can."""
     for program in ("dockerd", "docker", "containerd", "runc", "busybox"):
-        if shutil.which(program, path=_SEARCH_PATH) is None:
+        if shutil.which(program, path=SEARCH_PATH) is None:
             return f"{program} is not installed"
-    busybox = str(shutil.which("busybox", path=_SEARCH_PATH))
+    busybox = str(shutil.which("busybox", path=SEARCH_PATH))
     if subprocess.run(["ldd", busybox], capture_output=True, check=False).returncode == 0:
         return "busybox is not linked statically"
     return ""
@@ -73,22 +70,22 @@ class OwnDocker:
         mount_tmpfs(self.work, _SIZE, _FILES)
         self.room.mkdir()
         (self.work / "daemon.json").write_text("{}")
-        with self._log.open("wb") as log:
+        said = self.work / "dockerd.log"
+        with said.open("wb") as log:
             started = subprocess.Popen(
-                self._words(),
-                env={**os.environ, "PATH": _SEARCH_PATH, MARK: self._stage.directory.name},
+                self._argv(),
+                env={**os.environ, "PATH": SEARCH_PATH, MARK: self._stage.directory.name},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         self._stage.running.append(started)
-        process = Process.of(started.pid)
-        if process is not None:
-            self._stage.leftovers.note("process", pid=process.pid, started=process.started)
+        if process := Process.of(started.pid):
+            self._stage.leftovers.add(process)
         wait_until("dockerd answers", lambda: started.poll() is not None or self._run("version").returncode == 0)
         if started.poll() is not None:
-            raise LabError(f"dockerd ended: {self._log.read_text(errors='replace').strip().splitlines()[-1:]}")
+            raise LabError(f"dockerd ended: {said.read_text(errors='replace').strip().splitlines()[-1:]}")
 
     def __call__(self, *args: str) -> str:
         """Run `docker` with these arguments; returns its output."""
@@ -101,32 +98,29 @@ class OwnDocker:
         """An image with nothing but a static busybox in it."""
         archive = self.work / "image.tar"
         with tarfile.open(archive, "w") as tar:
-            tar.add(Path(str(shutil.which("busybox", path=_SEARCH_PATH))).resolve(), "bin/busybox")
+            tar.add(Path(str(shutil.which("busybox", path=SEARCH_PATH))).resolve(), "bin/busybox")
         self("import", str(archive), image)
 
     def _note(self) -> None:
         """All that is about to be made, in the order in which it has to go: the last first."""
-        note = self._stage.leftovers.note
+        add = self._stage.leftovers.add
         for path in reversed(_ELSEWHERE):
             if not Path(path).exists():
-                note("new-path", path=path)
+                add(NewPath(path))
         if self._listens_as_usual():
-            note("file", path=os.fspath(DOCKER_SOCKET))
-        for parent in self._cgroups():
-            note("cgroup", path=os.fspath(parent))
-        note("mount", path=os.fspath(self.work))
-
-    def _cgroups(self) -> list[Path]:
+            add(NewPath(os.fspath(DOCKER_SOCKET)))
         places = {hierarchy.path for hierarchy in hierarchies(Host())}
         # Hierarchies without a controller, such as systemd's own, are not listed.
         with contextlib.suppress(OSError):
             places |= {path for path in Path("/sys/fs/cgroup").iterdir() if (path / "cgroup.procs").exists()}
-        return sorted(place / self.cgroup for place in places)
+        for place in sorted(places):
+            add(OwnCgroup(os.fspath(place / self.cgroup)))
+        add(OwnMount(os.fspath(self.work)))
 
     def _listens_as_usual(self) -> bool:
         return DOCKER_SOCKET.parent.is_dir() and not _is_listening(DOCKER_SOCKET)
 
-    def _words(self) -> list[str]:
+    def _argv(self) -> list[str]:
         usual = ["-H", f"unix://{DOCKER_SOCKET}"] if self._listens_as_usual() else []
         return [
             *("dockerd", "--config-file", str(self.work / "daemon.json"), "-H", f"unix://{self.socket}", *usual),
@@ -136,16 +130,12 @@ class OwnDocker:
             *("--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{self.cgroup}"),
         ]
 
-    @property
-    def _log(self) -> Path:
-        return self.work / "dockerd.log"
-
     def _run(self, *args: str) -> subprocess.CompletedProcess[str]:
         surroundings = {name: value for name, value in os.environ.items() if not name.startswith("DOCKER_")}
         mark = {MARK: self._stage.directory.name}
         return subprocess.run(
             ["docker", "-H", f"unix://{self.socket}", *args],
-            env={**surroundings, **mark, "PATH": _SEARCH_PATH, "DOCKER_CONFIG": str(self.work)},
+            env={**surroundings, **mark, "PATH": SEARCH_PATH, "DOCKER_CONFIG": str(self.work)},
             capture_output=True,
             text=True,
             timeout=_COMMAND_S,

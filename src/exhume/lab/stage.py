@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exhume.lab.leftovers import Leftovers
-from exhume.lab.processes import Process
+from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, Process
 from exhume.lab.programs.keeper import MARK, end_marked
-from exhume.lab.traces import DEFAULT_WORK
 from exhume.model.errors import LabError, UsageError
 from exhume.model.isolation import INTERPRETER, SCRIPT_FLAGS, isolated_script
 from exhume.procfs.cpulist import possible_cpus
@@ -43,7 +41,7 @@ _BYTES_EACH_PER_CPU = 2 * _KIB
 _LEAST_LEFT = 256 << 20
 _SHARE_LEFT = 0.1
 
-Progress = Callable[[str, float], None]
+Play = Callable[["Stage"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,32 @@ class Scenario:
     name: str
     cause: str
     summary: str
-    play: Callable[["Stage"], None]
-    prepare: Callable[["Stage"], None] | None = None
+    play: Play
+    prepare: Play | None = None
     seconds: float = 10.0
     on_core: bool = False
     memory: int = 0
     prepared_early: bool = True
+
+
+def scenario(
+    summary: str,
+    prepare: Play | None = None,
+    *,
+    cause: str | None = None,
+    seconds: float = 10.0,
+    on_core: bool = False,
+    memory: int = 0,
+    prepared_early: bool = True,
+) -> Callable[[Play], Scenario]:
+    """Make a scenario of the function that plays it. It has the function's name, and so has its cause unless said."""
+
+    def make(play: Play) -> Scenario:
+        name = play.__name__.replace("_", "-")
+        found = name if cause is None else cause
+        return Scenario(name, found, summary, play, prepare, seconds, on_core, memory, prepared_early)
+
+    return make
 
 
 @dataclass
@@ -86,13 +104,12 @@ class Stage:
         return self.leftovers.directory
 
     def start(
-        self, program: str, *args: str, name: str | None = None, core: int | None = None, nice: int = 0
+        self, program: str, *args: object, name: str | None = None, core: int | None = None, nice: int = 0
     ) -> subprocess.Popen[bytes]:
         """Start a program of lab/programs/ ("module.program"), on one core where one is given."""
-        link = self.python_named(name or self.name)
         starter = os.getpid()
         started = subprocess.Popen(
-            [link, *SCRIPT_FLAGS, *program_argv(program), *args],
+            [self.python_named(name or self.name), *SCRIPT_FLAGS, *program_argv(program), *map(str, args)],
             cwd="/",
             env=os.environ | {MARK: self.directory.name},
             start_new_session=True,
@@ -104,10 +121,14 @@ class Stage:
             # Where the kernel groups processes by session, it is the group's value that counts among them.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 Path(f"/proc/{started.pid}/autogroup").write_text(str(nice))
-        process = Process.of(started.pid)
-        if process is not None:
-            self.leftovers.note("process", pid=process.pid, started=process.started)
+        if process := Process.of(started.pid):
+            self.leftovers.add(process)
         return started
+
+    def run(self, program: str, *args: object, core: int | None = None, nice: int = 0) -> None:
+        """Let one program play all the time; its first argument is how many seconds that is."""
+        self.start(program, self.seconds, *args, core=core, nice=nice)
+        self.wait()
 
     def wait(self, seconds: float | None = None) -> None:
         """Let it play: until the time is up, or a program ended with an error."""
@@ -150,7 +171,7 @@ class Stage:
 
 def program_argv(program: str) -> list[str]:
     """The script and first argument that run `module.program` of lab/programs/."""
-    module, _, name = program.partition(".")
+    module, name = program.split(".")
     return [str(PROGRAMS / f"{module}.py"), name]
 
 
@@ -163,7 +184,6 @@ def stage(
     name: str | None = None,
     seed: int | None = None,
     work: Path | None = None,
-    progress: Callable[[float], None] = lambda done: None,
 ) -> Iterator[Stage]:
     """Set a stage, and clear it afterwards whatever happens. What isn't given is random."""
     rng = random.Random(seed)
@@ -172,40 +192,98 @@ def stage(
         raise LabError(f"there is no core {core} here; the cores are {', '.join(map(str, cores))}")
     # The directory's name is not random: two runs of the same seed may be at work side by side.
     directory = (work or DEFAULT_WORK).absolute() / f"{scenario}-{os.getpid()}-{time.monotonic_ns():x}"
-    leftovers = Leftovers.begin(directory)
-    playing = Stage(
-        core=rng.choice(cores) if core is None else core,
-        cores=cores,
-        seconds=seconds,
-        rng=rng,
-        name=name or f"{rng.choice(_NAMES)}-{rng.getrandbits(12):03x}",
-        leftovers=leftovers,
-        progress=progress,
+    # It ends all of the run's processes when this one is gone.
+    keeper = subprocess.Popen(
+        isolated_script(PROGRAMS / "keeper.py", directory.name),
+        cwd="/",
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
-    failed: list[str] = []
-    try:
-        with _keeper(directory.name):
+    with keeper:
+        playing = Stage(
+            core=rng.choice(cores) if core is None else core,
+            cores=cores,
+            seconds=seconds,
+            rng=rng,
+            name=name or f"{rng.choice(_NAMES)}-{rng.getrandbits(12):03x}",
+            leftovers=Leftovers.begin(directory),
+        )
+        failed: list[str] = []
+        try:
+            yield playing
+        finally:
+            # Signals that ask for an end wait until the cleaning is done; it takes seconds at most.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             try:
-                yield playing
-            finally:
-                with _undisturbed():
-                    try:
-                        playing.stop()
-                    except LabError as error:
-                        failed.append(str(error))
-    finally:
-        with _undisturbed():
-            failed += leftovers.undo()
-        if failed:
-            raise LabError(f"not all could be removed: {'; '.join(failed)}; run exhume lab clean again later")
+                playing.stop()
+            except LabError as error:
+                failed.append(str(error))
+            failed += playing.leftovers.undo()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if failed:
+                raise LabError(f"not all could be removed: {'; '.join(failed)}; run exhume lab clean again later")
+
+
+class Started:
+    """A program that is in the journal before it does anything: it waits for its input, and ends by itself when its
+    starter is gone before that. Its output is read, and it may outlive its starter."""
+
+    def __init__(self, leftovers: Leftovers, program: str, *args: object) -> None:
+        self._leftovers = leftovers
+        # A session of its own: Ctrl-C is for its starter, which then ends it.
+        self._popen = subprocess.Popen(
+            isolated_script(*program_argv(program), *map(str, args)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            start_new_session=True,
+        )
+        process = Process.of(self._popen.pid)
+        if process is None:
+            raise LabError(f"cannot start {program}: {self.complaint()}")
+        self.process = process
+        leftovers.add(process)
+
+    def send(self, data: str) -> None:
+        """Write its standard input, and close it."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._popen.stdin as stdin:
+            stdin.write(data)
+
+    def lines(self) -> Iterator[str]:
+        """What it prints, until it ends or closes its output."""
+        assert self._popen.stdout is not None
+        return map(str.rstrip, self._popen.stdout)
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def complaint(self) -> str:
+        """Wait for its end; what it complained about, empty when all went well."""
+        assert self._popen.stderr is not None
+        said = self._popen.stderr.read().strip()
+        code = self._popen.wait()
+        return said.splitlines()[-1] if said else f"ended with code {code}" if code else ""
+
+    def close(self) -> None:
+        """End it."""
+        self._popen.kill()
+        with self._popen:
+            pass
+        self._leftovers.undo_some([self.process], [])
 
 
 def refuse_unfit(scenario: Scenario) -> None:
     """Raise LabError, in a sentence, where this machine can't play it."""
     if os.geteuid() != 0:
         raise LabError(f"{scenario.name} is made for real, which needs root; run it with sudo")
-    if scenario.memory:
-        refuse_without_memory(scenario.memory, scenario.name)
+    what, advice = f"{scenario.name} takes up to", "try again when there is more"
+    _refuse_without_memory(scenario.memory, what, advice, Host())
 
 
 def perform(
@@ -216,7 +294,7 @@ def perform(
     name: str | None = None,
     seed: int | None = None,
     work: Path | None = None,
-    progress: Progress = lambda doing, done: None,
+    progress: Callable[[str, float], None] = lambda doing, done: None,
 ) -> Stage:
     """Play a scenario; what isn't given is random. Returns the stage that it was played on, cleared."""
     length = scenario.seconds if seconds is None else seconds
@@ -225,20 +303,11 @@ def perform(
     if name is not None and (not name or len(name.encode()) > LONGEST_NAME or not name.isprintable() or "/" in name):
         raise UsageError(f"{name!r} is no name for a process: up to {LONGEST_NAME} characters, no slashes")
     refuse_unfit(scenario)
-    doing = [scenario.name]
-    with stage(
-        scenario.name,
-        seconds=length,
-        core=core,
-        name=name,
-        seed=seed,
-        work=work,
-        progress=lambda done: progress(doing[0], done),
-    ) as playing:
+    with stage(scenario.name, seconds=length, core=core, name=name, seed=seed, work=work) as playing:
         if scenario.prepare is not None:
-            doing[0] = f"preparing {scenario.name}"
+            playing.progress = lambda done: progress(f"preparing {scenario.name}", done)
             scenario.prepare(playing)
-            doing[0] = scenario.name
+        playing.progress = lambda done: progress(scenario.name, done)
         scenario.play(playing)
     return playing
 
@@ -246,69 +315,30 @@ def perform(
 def refuse_without_room(count: int, disk_bytes: int, work: Path, host: Host | None = None) -> None:
     """Raise LabError unless that many zombies leave a tenth of the memory, and of the disk, to others."""
     host = host or Host()
-    needed = memory_of(count, _possible_cpus(host))
-    spare = _spare(host)
-    if needed > spare:
-        raise LabError(
-            f"{count:,} zombies take {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; "
-            "ask for fewer"
-        )
+    # The kernel keeps counters for every CPU that there could be.
+    cpus = len(possible_cpus(host) or ()) or os.cpu_count() or 1
+    needed = count * (_BYTES_EACH + _BYTES_EACH_PER_CPU * cpus)
+    _refuse_without_memory(needed, f"{count:,} zombies take", "ask for fewer", host)
     place = next(path for path in (work, *work.parents) if path.exists())
     disk = shutil.disk_usage(place)
     if disk_bytes > disk.free - disk.total * _SHARE_LEFT:
         raise LabError(f"{place} has no room for {disk_bytes >> 20:,} MiB; choose another directory with --work")
 
 
-def refuse_without_memory(needed: int, what: str, host: Host | None = None) -> None:
-    """Raise LabError unless so many bytes leave a tenth of the memory to others."""
-    spare = _spare(host or Host())
+def _refuse_without_memory(needed: int, what: str, advice: str, host: Host) -> None:
+    memory = parse_meminfo((host.proc / "meminfo").read_bytes())
+    spare = memory["MemAvailable"] - max(_LEAST_LEFT, int(memory["MemTotal"] * _SHARE_LEFT))
     if needed > spare:
         raise LabError(
-            f"{what} takes up to {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; "
-            "try again when there is more"
+            f"{what} {needed >> 20:,} MiB of memory, and {max(spare, 0) >> 20:,} MiB can be spared; {advice}"
         )
 
 
-def memory_of(count: int, cpus: int) -> int:
-    """Bytes that so many zombies take."""
-    return count * (_BYTES_EACH + _BYTES_EACH_PER_CPU * cpus)
-
-
-@contextlib.contextmanager
-def _keeper(mark: str) -> Iterator[None]:
-    """A process that ends all of a run's processes when this one is gone."""
-    keeper = subprocess.Popen(
-        isolated_script(PROGRAMS / "keeper.py", mark),
-        cwd="/",
-        start_new_session=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    assert keeper.stdin is not None
-    try:
-        yield
-    finally:
-        with _undisturbed():
-            keeper.stdin.close()
-            keeper.wait()
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals that ask for an end wait until the cleaning is done; it takes seconds at most."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _program_of(process: subprocess.Popen[bytes]) -> str:
-    """The name of a program as it was given to `Stage.start`."""
-    argv = [str(arg) for arg in process.args] if isinstance(process.args, list) else [str(process.args)]
-    script = next((at for at, arg in enumerate(argv) if arg.endswith(".py")), None)
-    return argv[0] if script is None else argv[script + 1]
+    """The name of a program as it was given to `Stage.start`; dockerd has no script."""
+    assert isinstance(process.args, list)
+    argv = list(map(str, process.args))
+    return argv[len(SCRIPT_FLAGS) + 2] if argv[1 : len(SCRIPT_FLAGS) + 1] == list(SCRIPT_FLAGS) else argv[0]
 
 
 def _prepare(starter: int, core: int | None, nice: int) -> None:
@@ -322,17 +352,3 @@ def _prepare(starter: int, core: int | None, nice: int) -> None:
         os.sched_setaffinity(0, {core})
     if nice:
         os.nice(nice)
-
-
-def _spare(host: Host) -> int:
-    memory = _memory(host)
-    return memory["MemAvailable"] - max(_LEAST_LEFT, int(memory["MemTotal"] * _SHARE_LEFT))
-
-
-def _memory(host: Host) -> dict[str, int]:
-    return parse_meminfo((host.proc / "meminfo").read_bytes())
-
-
-def _possible_cpus(host: Host) -> int:
-    """The kernel keeps counters for every CPU that there could be."""
-    return len(possible_cpus(host) or ()) or os.cpu_count() or 1

@@ -1,25 +1,26 @@
-"""Real zombie memory cgroups on demand: removed directories whose kernel objects stay, by each kind of pin.
+"""Real zombie memory cgroups on demand: removed directories whose kernel objects stay, by each kind of pin; and a storm
+over them: one core spins in the kernel, as in the incident, and every pass visits all of them.
 
-Everything lies below one cgroup and one directory of the lab's own, and is written down before it is made.
+Everything lies below one cgroup and one directory of the lab's own, and is in the journal before it is made.
 """
 
 import json
 import os
 import re
-from collections.abc import Callable
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from exhume.lab import clean
+from exhume.control.swap import swaps
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
-from exhume.lab.pins import PINS, PinFiles
-from exhume.lab.processes import Started, holder_of, maker_of_zombies
-from exhume.lab.programs.zombie_maker import Order
-from exhume.lab.stage import refuse_without_room
-from exhume.lab.traces import DEFAULT_WORK, Traces
+from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, ZombieCgroup, left_in
+from exhume.lab.pins import PINS, PinFiles, Progress
+from exhume.lab.stage import Started, refuse_without_room
 from exhume.model.errors import LabError, UsageError
+from exhume.procfs.cpulist import online_cpus
 from exhume.procfs.host import Host
 
 DEFAULT_PARENT = "exhume-lab"
@@ -33,8 +34,10 @@ _OTHERS = 50
 # go. Where nearly all are there it is worth another try, where the kernel doesn't keep them it is not.
 _ATTEMPTS = 4
 _NEARLY_ALL = 0.9
-
-Progress = Callable[[int, int], None]
+# A read that walks takes 70 us for each zombie; one that doesn't takes 20 us, however many there are.
+_SLOW_READ_S = 0.002
+_PROBES = 3
+LONGEST_S = 3600
 
 
 def make_zombies(
@@ -82,38 +85,45 @@ class _MiscountedError(LabError):
 
 
 class ZombieLab:
-    """Zombies of one kind below one parent. `made` is how many there were, counted, when they were all made."""
+    """Zombies of one kind below one cgroup, `parent`. `made` is how many there were, counted, when they were all
+    made."""
 
     def __init__(self, hierarchy: MemoryHierarchy, work: Path, pin: str, count: int, parent: str | None) -> None:
-        self._hierarchy = hierarchy
-        self.made = 0
+        self.pin, self.made = pin, 0
+        self._hierarchy, self._count, self._before = hierarchy, count, 0
         self._holder: Started | None = None
+        self._maker_ran = False
         with ExitStack() as resources:
             resources.enter_context(hierarchy.alone())
-            self._traces = self._claim(work, pin, parent)
+            self._leftovers = self._claim(work, parent)
             self._resources = resources.pop_all()
-        self._stage = PinFiles(self._traces.directory, PINS[pin], count)
-        self._before = 0
-        self._maker_ran = False
 
-    @property
-    def pin(self) -> str:
-        return self._traces.pin
-
-    @property
-    def parent(self) -> Path:
-        """The cgroup that the zombies were made below of."""
-        return self._traces.cgroup
-
-    @property
-    def directory(self) -> Path:
-        """Where its files and mounts are."""
-        return self._traces.directory
+    def _claim(self, work: Path, parent: str | None) -> Leftovers:
+        """A directory and a cgroup of one name, both new."""
+        names = [parent] if parent else [DEFAULT_PARENT, *(f"{DEFAULT_PARENT}-{n}" for n in range(2, _NAMES_AT_MOST))]
+        for name in names:
+            self.directory, self.parent = work / name, self._hierarchy.root / name
+            if not self.parent.exists() and not self.directory.exists():
+                break
+        else:
+            raise LabError(
+                f"the cgroup or the lab {names[0]} exists already; choose another --parent, or run exhume lab clean"
+            )
+        self._files = PinFiles(self.directory, PINS[self.pin], self._count)
+        leftovers = Leftovers.begin(self.directory)
+        with ExitStack() as undo:
+            undo.callback(leftovers.undo)
+            leftovers.add(ZombieCgroup(os.fspath(self.parent), self.pin))
+            self.parent.mkdir()
+            leftovers.add(ZombieCgroup(os.fspath(self.parent), self.pin, self.parent.stat().st_ino))
+            self._hierarchy.prepare(self.parent)
+            undo.pop_all()
+        return leftovers
 
     @property
     def files(self) -> list[Path]:
         """The files whose pages pin (for metadata: the directories)."""
-        return self._stage.files
+        return self._files.files
 
     @property
     def holder_pid(self) -> int | None:
@@ -126,37 +136,42 @@ class ZombieLab:
         return self._hierarchy.own_zombies(self.parent, self._before, expected)
 
     def make(self, progress: Progress) -> None:
-        self._stage.set_up()
+        self._files.set_up(self._leftovers)
         self._before = self._hierarchy.settled(self.parent)
-        self._run_maker(progress)
-        self._stage.settle()
-        if self._stage.pin.held:
-            self._hold()
-        self.made = self._hierarchy.own_zombies(self.parent, self._before, expected=self._stage.count)
-        if self.made != self._stage.count:
-            raise _MiscountedError(self._stage.count, self.made)
-        self._traces.zombies, self._traces.finished = self.made, True
-        self._traces.save()
+        self._maker_ran = True
+        self._files.make_zombies(self._leftovers, self._hierarchy, self.parent, progress)
+        if self._files.pin.held:
+            self._holder = Started(self._leftovers, "memory.hold_file", self.pin, self.files[0])
+            self._holder.send("hold\n")
+            if next(self._holder.lines(), "") != "holding":
+                raise LabError(f"cannot keep {self.files[0]} in memory: {self._holder.complaint()}")
+        self.made = self.pinned(self._count)
+        if self.made != self._count:
+            raise _MiscountedError(self._count, self.made)
+        self._leftovers.add(ZombieCgroup(os.fspath(self.parent), self.pin, self.parent.stat().st_ino, self.made))
 
     def free(self) -> int:
         """Take the pins away; how many zombies are left."""
-        clean.release(self._traces)
         self._forget_holder()
-        return self._hierarchy.own_zombies(self.parent, self._before, expected=0)
+        pins = [each for each in self._leftovers.changes if not isinstance(each, ZombieCgroup)]
+        if failed := self._leftovers.undo_some(pins, []):
+            raise LabError("; ".join(failed))
+        return self.pinned(0)
 
     def keep(self) -> None:
         """Leave everything in place when this process ends; `clean` removes it one day."""
-        self._traces.unlock()
+        self._leftovers.release()
         self._resources.close()
 
     def close(self) -> None:
         """Remove everything."""
         with self._resources:
-            clean.remove(self._traces)
             self._forget_holder()
+            if failed := self._leftovers.undo():
+                raise LabError("; ".join(failed))
             if self._hierarchy.version == 1 and self._maker_ran:
                 # The next lab counts the whole machine too: let the kernel be done with these first.
-                most = self._before + self._stage.count
+                most = self._before + self._count
                 self._hierarchy.settled(self._hierarchy.root, expected=self._before + _OTHERS, before=most)
 
     def __enter__(self) -> Self:
@@ -165,72 +180,101 @@ class ZombieLab:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _claim(self, work: Path, pin: str, parent: str | None) -> Traces:
-        """A directory and a cgroup of one name, both new."""
-        names = [parent] if parent else [DEFAULT_PARENT, *(f"{DEFAULT_PARENT}-{n}" for n in range(2, _NAMES_AT_MOST))]
-        for name in names:
-            cgroup = self._hierarchy.root / name
-            if cgroup.exists():
-                continue
-            try:
-                traces = Traces.begin(work / name, pin, cgroup, self._hierarchy.version)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise LabError(
-                    f"cannot write to {work}: {error.strerror}; choose another directory with --work"
-                ) from None
-            with ExitStack() as undo:
-                undo.callback(clean.remove, traces)
-                cgroup.mkdir()
-                traces.cgroup_inode = cgroup.stat().st_ino
-                traces.save()
-                self._hierarchy.prepare(cgroup)
-                undo.pop_all()
-            return traces
-        raise LabError(
-            f"the cgroup or the lab {names[0]} exists already; choose another --parent, or run exhume lab clean"
-        )
-
-    def _run_maker(self, progress: Progress) -> None:
-        home = self._hierarchy.home_below(self.parent)
-        order = Order(
-            parent=os.fspath(self.parent),
-            home=os.fspath(home),
-            join=self._hierarchy.join_file,
-            reclaim=self._hierarchy.reclaim_file,
-            reclaim_input=self._hierarchy.reclaim_input,
-            pin=self.pin,
-            files=os.fspath(self._stage.files_directory),
-            first=0,
-            count=self._stage.count,
-        )
-        self._maker_ran = True
-        maker = maker_of_zombies()
-        self._started(maker)
-        try:
-            maker.send(json.dumps(order))
-            for line in maker.lines():
-                progress(int(line), self._stage.count)
-            complaint = maker.complaint()
-        finally:
-            maker.stop()
-        if complaint:
-            raise LabError(f"cannot make zombies pinned by {self.pin}: {complaint}")
-
-    def _hold(self) -> None:
-        holder = holder_of(self.files[0], self.pin)
-        self._started(holder)
-        holder.send("hold\n")
-        if next(holder.lines(), "") != "holding":
-            raise LabError(f"cannot keep {self.files[0]} in memory: {holder.complaint()}")
-        self._holder = holder
-
     def _forget_holder(self) -> None:
         if self._holder is not None:
-            self._holder.stop()
+            self._holder.close()
             self._holder = None
 
-    def _started(self, program: Started) -> None:
-        self._traces.processes.append(program.process)
-        self._traces.save()
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """A storm that is over: the file it went through, how often, and what it took of the core."""
+
+    core: int
+    file: Path
+    zombies: int
+    left: int
+    passes: int
+    longest_s: float
+    elapsed_s: float
+    system_s: float
+    user_s: float
+
+
+def raise_storm(
+    core: int | None,
+    seconds: float,
+    *,
+    work: Path | None = None,
+    parent: str | None = None,
+    progress: Progress | None = None,
+) -> Storm:
+    """Spin over the zombies of a lab, the newest unless it is named, on one core (the last unless said)."""
+    if os.geteuid() != 0:
+        raise LabError("a storm over zombies needs root")
+    if not 0 < seconds <= LONGEST_S:
+        raise UsageError(f"a storm may last up to {LONGEST_S} seconds")
+    hierarchy = find_memory_hierarchy(Host())
+    online = online_cpus(Host()) or sorted(os.sched_getaffinity(0))
+    core = online[-1] if core is None else core
+    if core not in online:
+        raise UsageError(f"there is no core {core} here; the last one is {online[-1]}")
+    leftovers, zombies = _lab((work or DEFAULT_WORK).absolute(), parent)
+    try:
+        cgroup = Path(zombies.path)
+        file, data = way_to_spin(hierarchy, cgroup)
+        if data and (reason := _freed_by_reclaim(zombies.pin)):
+            raise LabError(f"on this kernel the storm is made of reclaim, and {reason}; make zombies with --pin mlock")
+        before = hierarchy.settled(cgroup) - zombies.made
+        with closing(Started(leftovers, "files.spin", core, seconds, file, data)) as spinner:
+            spinner.send("spin\n")
+            began = time.monotonic()
+            while spinner.running:
+                time.sleep(0.05)
+                if progress is not None:
+                    progress(min(int((time.monotonic() - began) * 1000), int(seconds * 1000)), int(seconds * 1000))
+            said = next(spinner.lines(), "")
+            if complaint := spinner.complaint():
+                raise LabError(f"cannot spin: {complaint}")
+        left = hierarchy.own_zombies(cgroup, before, expected=zombies.made)
+    finally:
+        leftovers.release()
+    return Storm(core, file, zombies.made, left, **json.loads(said))
+
+
+def way_to_spin(hierarchy: MemoryHierarchy, cgroup: Path) -> tuple[Path, str]:
+    """The file that walks over every zombie, and what to write to it (nothing: it is read), found by timing. Where
+    reading memory.numa_stat walks all cgroups, reads are the storm, as a kubelet's once were; elsewhere reads cost next
+    to nothing, and reclaim is what walks."""
+    reading, reclaiming = cgroup / "memory.numa_stat", cgroup / hierarchy.reclaim_file
+    if reading.exists() and min(_time_to_read(reading) for _ in range(_PROBES)) >= _SLOW_READ_S:
+        return reading, ""
+    if not reclaiming.exists():
+        raise LabError(f"{reading} is quick to read here and there is no {reclaiming.name}: nothing to spin with")
+    return reclaiming, hierarchy.reclaim_input
+
+
+def _time_to_read(path: Path) -> float:
+    """What it takes of a core: on a busy machine a quick read may have to wait for one."""
+    began = time.thread_time()
+    path.read_bytes()
+    return time.thread_time() - began
+
+
+def _freed_by_reclaim(pin: str) -> str:
+    """Why reclaim would end these zombies rather than walk over them; empty when it wouldn't."""
+    if PINS[pin].reclaimable:
+        return f"that would free zombies pinned by {pin} at once"
+    return "with swap on, that would swap out what pins them" if pin == "tmpfs" and swaps(Host()) else ""
+
+
+def _lab(work: Path, parent: str | None) -> tuple[Leftovers, ZombieCgroup]:
+    """The lab to spin over, locked."""
+    for directory in reversed(left_in(work)):
+        if parent is None or directory.name == parent:
+            leftovers = Leftovers.read(directory)
+            if leftovers.zombies is not None and leftovers.zombies.made:
+                if not leftovers.take():
+                    raise LabError(f"another process works on {directory}; wait for it to end")
+                return leftovers, leftovers.zombies
+    raise LabError("there are no zombies to spin over; make some: exhume lab run zombies --count 20000 --pin tmpfs")

@@ -15,8 +15,7 @@ from exhume.cli import exit_codes
 from exhume.cli.args import Parser, add_json, add_setting, whole_number, zone_of
 from exhume.cli.signals import ended_by_signals
 from exhume.cli.terminal import ProgressBar, StagedProgress, activity, dir_args, say, suggest
-from exhume.lab.clean import clean
-from exhume.lab.leftovers import left_in
+from exhume.lab.leftovers import DEFAULT_WORK, clean, left_here
 from exhume.lab.pins import PINS as PIN_KINDS
 from exhume.lab.scenarios import SCENARIOS, scenario_named
 from exhume.lab.score import document
@@ -24,10 +23,8 @@ from exhume.lab.score.judge import judge, judge_again, kept_runs
 from exhume.lab.score.plan import QUIET, Outcome, draw
 from exhume.lab.score.tally import Tally
 from exhume.lab.stage import perform
-from exhume.lab.storm import raise_storm
 from exhume.lab.synth import write_synthetic
-from exhume.lab.traces import DEFAULT_WORK, Traces, labs_in
-from exhume.lab.zombies import make_zombies
+from exhume.lab.zombies import make_zombies, raise_storm
 from exhume.model.clock import NANOS
 from exhume.model.errors import LabError, UsageError
 from exhume.model.settings import UTC
@@ -166,13 +163,8 @@ def _list(options: Namespace) -> int:
     for name, cause, summary in rows:
         lines = textwrap.wrap(summary, room, break_on_hyphens=False)
         print(f"{name:<{widths[0]}}  {cause:<{widths[1]}}  {lines[0]}", *lines[1:], sep="\n" + " " * lead)
-    work = options.work or DEFAULT_WORK
-    for traces in filter(None, map(Traces.read, labs_in(work))):
-        if traces.of_this_boot:
-            state = f"{count(traces.zombies, 'zombie')}, {traces.pin}" if traces.finished else "unfinished"
-            print(f"left here: {traces.cgroup}: {state}; remove it with exhume lab clean")
-    for directory in left_in(work):
-        print(f"left here: {directory}; if it is not running any more, remove it with exhume lab clean")
+    for line in left_here(options.work or DEFAULT_WORK):
+        print(f"left here: {line}")
     return exit_codes.OK
 
 
@@ -255,10 +247,8 @@ def _work_args(options: Namespace) -> str:
 def _clean(options: Namespace) -> int:
     with activity("removing what the lab made"):
         cleaned = clean(options.work or DEFAULT_WORK)
-    for directory in cleaned.runs:
-        print(f"removed what {directory.name} left, and {directory}")
-    for traces in cleaned.removed:
-        print(f"removed {traces.cgroup} and {traces.directory}")
+    for directory, what in cleaned.removed.items():
+        print(f"removed {what} and {directory}")
     if cleaned.zombies:
         print(f"{count(cleaned.zombies[0], 'zombie')} on this machine before, {cleaned.zombies[1]:,} now")
     for mount in cleaned.used:
@@ -267,7 +257,7 @@ def _clean(options: Namespace) -> int:
         cleaned.failed.insert(0, f"a process still works on {', '.join(map(str, cleaned.busy))}; end it first")
     if cleaned.failed:
         raise LabError("; ".join(cleaned.failed))
-    if not cleaned.removed and not cleaned.runs:
+    if not cleaned.removed:
         print("nothing to remove")
     return exit_codes.OK
 

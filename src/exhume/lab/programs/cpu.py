@@ -6,70 +6,58 @@ import threading
 import time
 import zlib
 
-
-def run_compute(argv: list[str]) -> None:
-    """Computes without a pause, in user mode. Arguments: seconds."""
-    until = time.monotonic() + float(argv[1])
-    number = 1
-    while time.monotonic() < until:
-        for _ in range(10_000):
-            number = (number * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
-
-
+# A program works for a share of each period, and sleeps the rest.
 PERIOD_S = 0.1
+NAP_S = 0.05
 
 
-def run_compress(argv: list[str]) -> None:
-    """Compresses for a share of the time, as healthy batch work does. Arguments: seconds, share of a core."""
-    until, share = time.monotonic() + float(argv[1]), float(argv[2])
+def churn(rounds: int) -> None:
+    number = 1
+    for _ in range(rounds):
+        number = (number * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+
+
+def compute(seconds: str) -> None:
+    """Computes without a pause, in user mode."""
+    until = time.monotonic() + float(seconds)
+    while time.monotonic() < until:
+        churn(10_000)
+
+
+def compress(seconds: str, share: str) -> None:
+    """Compresses for a share of the time, as healthy batch work does."""
+    until, part = time.monotonic() + float(seconds), float(share)
     block = bytes(range(256)) * 64 + os.urandom(16 << 10)
     while (began := time.monotonic()) < until:
-        while time.monotonic() - began < share * PERIOD_S:
+        while time.monotonic() - began < part * PERIOD_S:
             zlib.compress(block, 6)
         time.sleep(max(0.0, began + PERIOD_S - time.monotonic()))
 
 
-SLICE_S = 0.1
-
-
-def run_short_work(argv: list[str]) -> None:
-    """Works for a part of each tenth of a second, and sleeps the rest. Arguments: seconds, part."""
-    until = time.monotonic() + float(argv[1])
-    part = float(argv[2])
-    number = 1
+def short_work(seconds: str, share: str) -> None:
+    """Works for a share of the time by its own CPU time: what it doesn't get, it tries to make up for."""
+    until, part = time.monotonic() + float(seconds), float(share)
     while (now := time.monotonic()) < until:
-        # By its own CPU time: what it doesn't get, it tries to make up for.
-        worked = time.process_time() + part * SLICE_S
+        worked = time.process_time() + part * PERIOD_S
         while time.process_time() < worked and time.monotonic() < until:
-            for _ in range(1_000):
-                number = (number * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
-        time.sleep(max(0.0, now + SLICE_S - time.monotonic()))
+            churn(1_000)
+        time.sleep(max(0.0, now + PERIOD_S - time.monotonic()))
 
 
-NAP_S = 0.05
+def sleepers(seconds: str, count: str) -> None:
+    """Many threads that wake up, find nothing to do, and sleep on."""
+    end = time.monotonic() + float(seconds)
 
+    def rest() -> None:
+        while time.monotonic() < end:
+            time.sleep(NAP_S)
 
-def rest(until: float) -> None:
-    while time.monotonic() < until:
-        time.sleep(NAP_S)
-
-
-def run_sleepers(argv: list[str]) -> None:
-    """Many threads that wake up, find nothing to do, and sleep on. Arguments: seconds, threads."""
-    end = time.monotonic() + float(argv[1])
-    threads = [threading.Thread(target=rest, args=(end,)) for _ in range(int(argv[2]))]
+    threads = [threading.Thread(target=rest) for _ in range(int(count))]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
 
 
-PROGRAMS = {
-    "compute": run_compute,
-    "compress": run_compress,
-    "short_work": run_short_work,
-    "sleepers": run_sleepers,
-}
-
 if __name__ == "__main__":
-    PROGRAMS[sys.argv[1]](sys.argv[1:])
+    globals()[sys.argv[1]](*sys.argv[2:])

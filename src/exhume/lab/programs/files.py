@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import random
+import resource
 import select
 import signal
 import struct
@@ -18,12 +20,9 @@ FILES, CHUNK = 16, 64 << 10
 FSYNC_EVERY_S = 1.0
 
 
-def run_file_churn(argv: list[str]) -> None:
-    """Writes, reads and removes files at a steady pace, as a service with a log and a spool does.
-
-    Arguments: seconds, directory, KiB a second.
-    """
-    until, directory, rate = time.monotonic() + float(argv[1]), Path(argv[2]), float(argv[3]) * 1024
+def file_churn(seconds: str, where: str, kib_per_second: str) -> None:
+    """Writes, reads and removes files at a steady pace, as a service with a log and a spool does."""
+    until, directory, rate = time.monotonic() + float(seconds), Path(where), float(kib_per_second) * 1024
     directory.mkdir(exist_ok=True)
     chunk, number, synced = os.urandom(CHUNK), 0, time.monotonic()
     while (began := time.monotonic()) < until:
@@ -44,18 +43,15 @@ def run_file_churn(argv: list[str]) -> None:
 _ROUND = 2_000
 
 
-def run_probe_names(argv: list[str]) -> None:
-    """Looks up names that don't exist, without a pause.
-
-    Arguments: directory, seconds, names to be remembered at most.
-    """
-    base, until, most = Path(argv[1]), time.monotonic() + float(argv[2]), int(argv[3])
+def probe_names(seconds: str, base: str, most: str) -> None:
+    """Looks up names that don't exist, without a pause; at most so many are remembered by the kernel."""
+    until = time.monotonic() + float(seconds)
     turn = 0
     while time.monotonic() < until:
-        directory = base / str(turn)
+        directory = Path(base, str(turn))
         directory.mkdir()
         probed = 0
-        while probed < most and time.monotonic() < until:
+        while probed < int(most) and time.monotonic() < until:
             stem = f"{directory}/{random.getrandbits(48):x}"
             for number in range(_ROUND):
                 with contextlib.suppress(FileNotFoundError):
@@ -70,31 +66,48 @@ class TimeIsUp(Exception):
     """Raised by the alarm, also out of a system call: the kernel's loops look for signals between two passes."""
 
 
-def ring(number: int, frame: FrameType | None) -> None:
-    raise TimeIsUp
+def use_file(seconds: str, path: str, text: str) -> dict[str, int | float]:
+    """Reads a file again and again, or writes the same text to it; returns what it took."""
 
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TimeIsUp
 
-def use(path: str, data: bytes) -> None:
+    data = text.encode()
     fd = os.open(path, (os.O_WRONLY if data else os.O_RDONLY) | os.O_CLOEXEC)
-    while True:
-        if data:
-            # Less can be reclaimed than is asked for.
-            with contextlib.suppress(BlockingIOError):
-                os.write(fd, data)
-        else:
-            os.lseek(fd, 0, os.SEEK_SET)
-            os.read(fd, 1 << 16)
-
-
-def run_use_file(argv: list[str]) -> None:
-    """Reads a file again and again, or writes the same data to it.
-
-    Arguments: seconds, file, what to write (nothing: read).
-    """
+    passes, longest = 0, 0.0
     signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, float(argv[1]))
+    began = last = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
     with contextlib.suppress(TimeIsUp):
-        use(argv[2], argv[3].encode())
+        while True:
+            if data:
+                # Less can be reclaimed than is asked for.
+                with contextlib.suppress(BlockingIOError):
+                    os.write(fd, data)
+            else:
+                os.lseek(fd, 0, os.SEEK_SET)
+                os.read(fd, 1 << 16)
+            now = time.monotonic()
+            passes, longest, last = passes + 1, max(longest, now - last), now
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "passes": passes,
+        "longest_s": max(longest, time.monotonic() - last),
+        "elapsed_s": time.monotonic() - began,
+        "system_s": used.ru_stime,
+        "user_s": used.ru_utime,
+    }
+
+
+def spin(core: str, seconds: str, path: str, text: str) -> None:
+    """Keeps one core busy with a file once it is asked to, and prints what it took, as JSON."""
+    if sys.stdin.readline() != "spin\n":
+        sys.exit("not asked to spin")
+    os.sched_setaffinity(0, {int(core)})
+    try:
+        sys.stdout.write(json.dumps(use_file(seconds, path, text)) + "\n")
+    except OSError as error:
+        sys.exit(error.strerror)
 
 
 _FILE = 2 << 20
@@ -119,66 +132,48 @@ class Budget:
             time.sleep(ahead)
 
 
-def scribble(path: Path, until: float, piece: bytes, between: int, budget: Budget) -> None:
-    with path.open("wb", buffering=0) as file:
-        number = 0
-        while time.monotonic() < until:
-            file.write(piece)
-            number += 1
-            if number % between == 0:
+def sync_writes(seconds: str, directory: str, threads: str, piece_kib: str, total_mib: str) -> None:
+    """Threads that each write a file piece by piece and want every piece on disk at once. The files are written over
+    from their beginning, so they don't grow."""
+    until = time.monotonic() + float(seconds)
+    budget = Budget(int(total_mib) << 20, float(seconds))
+    piece = os.urandom(int(piece_kib) << 10)
+
+    def scribble(path: Path) -> None:
+        with path.open("wb", buffering=0) as file:
+            while time.monotonic() < until:
+                file.write(piece)
                 # Once the file has its size there is nothing for the journal: the wait is for the disk itself.
                 os.fdatasync(file.fileno())
-            if file.tell() + len(piece) > _FILE:
-                file.seek(0)
-            budget.spend(len(piece))
+                if file.tell() + len(piece) > _FILE:
+                    file.seek(0)
+                budget.spend(len(piece))
 
-
-def run_sync_writes(argv: list[str]) -> None:
-    """Threads that each write a file piece by piece and want every few pieces on disk at once. The files are written
-    over from their beginning, so they don't grow.
-
-    Arguments: seconds, directory, threads, KiB of a piece, pieces between syncs, MiB in all.
-    """
-    seconds, directory, threads, size, between, total = argv[1:]
-    until = time.monotonic() + float(seconds)
-    budget = Budget(int(total) << 20, float(seconds))
-    piece = os.urandom(int(size) << 10)
-    writers = [
-        threading.Thread(target=scribble, args=(Path(directory) / str(i), until, piece, int(between), budget))
-        for i in range(int(threads))
-    ]
+    writers = [threading.Thread(target=scribble, args=(Path(directory, str(i)),)) for i in range(int(threads))]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
 
 
-def run_hold_locks(argv: list[str]) -> None:
-    """Holds many record locks on one file: the kernel looks at each of them for every other request.
-
-    Arguments: seconds, file, count.
-    """
-    until = time.monotonic() + float(argv[1])
-    with Path(argv[2]).open("r+b") as file:
-        for place in range(int(argv[3])):
+def hold_locks(seconds: str, path: str, count: str) -> None:
+    """Holds many record locks on one file: the kernel looks at each of them for every other request."""
+    with Path(path).open("r+b") as file:
+        for place in range(int(count)):
             # With a byte between them, or the kernel makes one of two.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * place)
-        while time.monotonic() < until:
-            time.sleep(0.1)
+        time.sleep(float(seconds))
 
 
 # struct flock: type, whence, start, length, pid.
 QUESTION = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 1, 1, 0)
 
 
-def run_query_locks(argv: list[str]) -> None:
+def query_locks(seconds: str, path: str) -> None:
     """Asks again and again whether a record of a file is locked. The kernel looks at all locks of the file for that,
-    with one spinlock held.
-
-    Arguments: seconds, file.
-    """
-    until = time.monotonic() + float(argv[1])
-    with Path(argv[2]).open("r+b") as file:
+    with one spinlock held."""
+    until = time.monotonic() + float(seconds)
+    with Path(path).open("r+b") as file:
         while time.monotonic() < until:
             for _ in range(100):
                 fcntl.fcntl(file, fcntl.F_GETLK, QUESTION)
@@ -200,27 +195,28 @@ def bind(base: Path, name: str) -> None:
     _call(_libc.mount(bytes(base / "source"), place, None, ctypes.c_ulong(_MS_BIND), None))
 
 
-def fill(base: Path, count: int) -> None:
+def fill_mounts(where: str, count: str) -> None:
+    """Makes mounts."""
+    base = Path(where)
     (base / "source").mkdir(exist_ok=True)
-    for number in range(count):
+    for number in range(int(count)):
         (base / str(number)).mkdir()
         bind(base, str(number))
 
 
-def change(base: Path, seconds: float, pause: float) -> None:
-    """Mount and unmount, again and again."""
-    (base / "source").mkdir(exist_ok=True)
+def change_mounts(seconds: str, where: str, pause: str) -> None:
+    """Mounts and unmounts, again and again."""
+    until, base = time.monotonic() + float(seconds), Path(where)
     (base / "changing").mkdir()
-    until = time.monotonic() + seconds
     while time.monotonic() < until:
         bind(base, "changing")
         _call(_libc.umount2(bytes(base / "changing"), _MNT_DETACH))
-        time.sleep(pause)
+        time.sleep(float(pause))
 
 
-def read(seconds: float) -> None:
-    """Read the whole table after every change, as a service manager does."""
-    until = time.monotonic() + seconds
+def read_mounts(seconds: str) -> None:
+    """Reads the whole table after every change, as a service manager does."""
+    until = time.monotonic() + float(seconds)
     with Path("/proc/self/mountinfo").open("rb", buffering=1 << 16) as table:
         changed = select.poll()
         changed.register(table, select.POLLPRI | select.POLLERR)
@@ -231,46 +227,21 @@ def read(seconds: float) -> None:
             changed.poll(200)
 
 
-def run_mount_table(argv: list[str]) -> None:
-    """Makes, changes and reads mounts. Arguments: fill BASE COUNT | change BASE SECONDS PAUSE | read SECONDS."""
-    if argv[1] == "fill":
-        fill(Path(argv[2]), int(argv[3]))
-    elif argv[1] == "change":
-        change(Path(argv[2]), float(argv[3]), float(argv[4]))
-    else:
-        read(float(argv[2]))
-
-
 CGROUP_FILES = ("memory.stat", "memory.usage_in_bytes", "memory.current", "cgroup.procs", "pids.current", "cpu.stat")
 
 
-def walk(path: str, until: float) -> None:
-    for directory, _, names in os.walk(path):
-        for name in CGROUP_FILES:
-            if name in names:
-                with contextlib.suppress(OSError), open(f"{directory}/{name}", "rb") as file:  # noqa: PTH123
-                    file.read()
-        if time.monotonic() >= until:
-            return
-
-
-def run_walk_cgroups(argv: list[str]) -> None:
-    """Walks a cgroup and all below it, and reads what each says of itself. Arguments: seconds, cgroup."""
-    until = time.monotonic() + float(argv[1])
+def walk_cgroups(seconds: str, path: str) -> None:
+    """Walks a cgroup and all below it, again and again, and reads what each says of itself."""
+    until = time.monotonic() + float(seconds)
     while time.monotonic() < until:
-        walk(argv[2], until)
+        for directory, _, names in os.walk(path):
+            for name in CGROUP_FILES:
+                if name in names:
+                    with contextlib.suppress(OSError), open(f"{directory}/{name}", "rb") as file:  # noqa: PTH123
+                        file.read()
+            if time.monotonic() >= until:
+                return
 
-
-PROGRAMS = {
-    "file_churn": run_file_churn,
-    "probe_names": run_probe_names,
-    "use_file": run_use_file,
-    "sync_writes": run_sync_writes,
-    "hold_locks": run_hold_locks,
-    "query_locks": run_query_locks,
-    "mount_table": run_mount_table,
-    "walk_cgroups": run_walk_cgroups,
-}
 
 if __name__ == "__main__":
-    PROGRAMS[sys.argv[1]](sys.argv[1:])
+    globals()[sys.argv[1]](*sys.argv[2:])

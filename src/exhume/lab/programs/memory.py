@@ -1,6 +1,7 @@
 """Programs that use memory. Run as: memory.py PROGRAM ARGUMENT..."""
 
 import contextlib
+import ctypes
 import mmap
 import os
 import signal
@@ -11,24 +12,20 @@ from pathlib import Path
 PAUSE_S = 0.2
 
 
-def run_buffers(argv: list[str]) -> None:
-    """Takes memory, writes to it, and gives it back, a few times a second. Arguments: seconds, megabytes."""
-    until = time.monotonic() + float(argv[1])
-    size = int(argv[2]) << 20
+def buffers(seconds: str, mib: str) -> None:
+    """Takes memory, writes to it, and gives it back, a few times a second."""
+    until = time.monotonic() + float(seconds)
     while time.monotonic() < until:
-        held = bytearray(size)
+        held = bytearray(int(mib) << 20)
         held[:: mmap.PAGESIZE] = b"x" * len(held[:: mmap.PAGESIZE])
         time.sleep(PAUSE_S)
         del held
 
 
-def run_page_faults(argv: list[str]) -> None:
-    """Touches memory and gives it back, over and over: a page fault for each page, each time.
-
-    Arguments: seconds, MiB.
-    """
-    until = time.monotonic() + float(argv[1])
-    memory = mmap.mmap(-1, int(argv[2]) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def page_faults(seconds: str, mib: str) -> None:
+    """Touches memory and gives it back, over and over: a page fault for each page, each time."""
+    until = time.monotonic() + float(seconds)
+    memory = mmap.mmap(-1, int(mib) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without huge pages doesn't know the word
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     touched = bytes(len(memory) // mmap.PAGESIZE)
@@ -40,21 +37,13 @@ def run_page_faults(argv: list[str]) -> None:
 _COMPACT = Path("/proc/sys/vm/compact_memory")
 
 
-def perforate(memory: mmap.mmap) -> None:
-    """Touch all of it and give back every other page."""
+def compact(seconds: str, mib: str) -> None:
+    """Leaves its memory full of holes, and has the kernel compact all memory, over and over."""
+    until = time.monotonic() + float(seconds)
+    memory = mmap.mmap(-1, int(mib) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory[:: mmap.PAGESIZE] = bytes(len(memory) // mmap.PAGESIZE)
     for start in range(0, len(memory), 2 * mmap.PAGESIZE):
         memory.madvise(mmap.MADV_DONTNEED, start, mmap.PAGESIZE)
-
-
-def run_compact(argv: list[str]) -> None:
-    """Leaves its memory full of holes, and has the kernel compact all memory, over and over.
-
-    Arguments: seconds, MiB.
-    """
-    until = time.monotonic() + float(argv[1])
-    memory = mmap.mmap(-1, int(argv[2]) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    perforate(memory)
     while time.monotonic() < until:
         _COMPACT.write_text("1")
 
@@ -64,7 +53,10 @@ MAPPINGS = 8
 AROUND = 16 * mmap.PAGESIZE
 
 
-def look_through(path: str, until: float) -> None:
+def map_pages(seconds: str, join_file: str, path: str) -> None:
+    """Joins a cgroup and looks at a file through several mappings, again and again."""
+    join(join_file)
+    until = time.monotonic() + float(seconds)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     views = [mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ) for _ in range(MAPPINGS)]
     while True:
@@ -75,56 +67,59 @@ def look_through(path: str, until: float) -> None:
                 return
 
 
-def run_map_pages(argv: list[str]) -> None:
-    """Joins a cgroup and looks at a file through several mappings, again and again.
-
-    Arguments: seconds, join file, file.
-    """
-    with open(argv[2], "w") as join:  # noqa: PTH123 (pathlib takes longer to load)
-        join.write("0")
-    look_through(argv[3], time.monotonic() + float(argv[1]))
+def join(path: str) -> None:
+    with open(path, "w") as file:  # noqa: PTH123 (pathlib allocates more, which is charged)
+        file.write("0")
 
 
 STEP = 1 << 20
 
 
-def outgrow(join_file: str, most: int) -> None:
-    """Take memory until the kernel kills this process."""
-    with open(join_file, "w") as join:  # noqa: PTH123 (pathlib takes longer to load)
-        join.write("0")
-    held = [bytearray(b"\xee" * STEP) for _ in range(most // STEP)]
-    sys.exit(f"{len(held)} MiB were granted: there is no limit here")
-
-
-def supervise(until: float, join_file: str, most: int, pause: float, times: int) -> None:
-    for _ in range(times):
+def exceed_limit(seconds: str, join_file: str, size: str, pause: str, times: str) -> None:
+    """Starts a child that joins a cgroup and takes more bytes than it may; when that is killed, another one, so often
+    at most."""
+    until = time.monotonic() + float(seconds)
+    for _ in range(int(times)):
         child = os.fork()
         if child == 0:
-            outgrow(join_file, most)
+            join(join_file)
+            held = [bytearray(b"\xee" * STEP) for _ in range(int(size) // STEP)]
+            sys.exit(f"{len(held)} MiB were granted: there is no limit here")
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
             sys.exit("the child was not killed")
-        if time.monotonic() + pause >= until:
+        if time.monotonic() + float(pause) >= until:
             return
-        time.sleep(pause)
+        time.sleep(float(pause))
 
 
-def run_exceed_limit(argv: list[str]) -> None:
-    """Starts a child that joins a cgroup and takes more memory than it may; when that is killed, another one.
+def hold_file(kind: str, path: str) -> None:
+    """Maps a file and touches each page; with `mlock` locks it, so that it can't be reclaimed; says so, and sleeps."""
+    # Only once it is recorded that this process exists; at the end of its input its starter has died.
+    if sys.stdin.readline() != "hold\n":
+        sys.exit("not asked to hold anything")
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        # Private and writable would copy; shared and writable is what ctypes needs to see the address.
+        mapping = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        os.close(fd)
+        mapping.madvise(mmap.MADV_RANDOM)
+        for offset in range(0, len(mapping), mmap.PAGESIZE):
+            mapping[offset]
+        if kind == "mlock":
+            libc = ctypes.CDLL(None, use_errno=True)
+            start = ctypes.c_char.from_buffer(mapping)
+            if libc.mlock(ctypes.byref(start), ctypes.c_size_t(len(mapping))) != 0:
+                sys.exit(os.strerror(ctypes.get_errno()))
+    except OSError as error:
+        sys.exit(error.strerror)
+    sys.stdout.write("holding\n")
+    sys.stdout.flush()
+    # Its starter may have gone by then, with the other end of these.
+    for stream in (0, 1, 2):
+        os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+    signal.pause()
 
-    Arguments: seconds, join file, bytes to take, pause between two (seconds), how many at most.
-    """
-    seconds, join, size, pause, times = argv[1:]
-    supervise(time.monotonic() + float(seconds), join, int(size), float(pause), int(times))
-
-
-PROGRAMS = {
-    "buffers": run_buffers,
-    "page_faults": run_page_faults,
-    "compact": run_compact,
-    "map_pages": run_map_pages,
-    "exceed_limit": run_exceed_limit,
-}
 
 if __name__ == "__main__":
-    PROGRAMS[sys.argv[1]](sys.argv[1:])
+    globals()[sys.argv[1]](*sys.argv[2:])

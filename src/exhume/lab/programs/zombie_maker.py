@@ -12,8 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 CONTENT = b"exhume lab: this page keeps a removed memory cgroup alive.\n".ljust(100, b".")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -25,7 +24,7 @@ SECONDS_TO_WRITE = 0.1
 
 
 class Order(TypedDict):
-    """What to make: cgroups `first` to `first + count` below `parent`, each charged by `pin`, from files below `files`.
+    """What to make: `count` cgroups below `parent`, each charged by `pin`, from files below `files`.
 
     `home` is the cgroup between two of them, `join` the file that takes a process in, and `reclaim` the file (and
     `reclaim_input` what to write to it) that reclaims a cgroup."""
@@ -37,7 +36,6 @@ class Order(TypedDict):
     reclaim_input: str
     pin: str
     files: str
-    first: int
     count: int
 
 
@@ -46,18 +44,9 @@ def numbered(directory: str, number: int) -> str:
     return f"{directory}/{number // FILES_IN_A_DIRECTORY:04d}/{number:07d}"
 
 
-class Pin(Protocol):
-    """How a cgroup is charged: `before` and `after` are run outside of it, `charge` inside."""
-
-    def before(self, number: int, /) -> None: ...
-
-    def charge(self, number: int, /) -> None: ...
-
-    def after(self, number: int, /) -> None: ...
-
-
 class OwnFile:
-    """Each cgroup writes to a file of its own. The file is made outside, so that only its content is charged."""
+    """How a cgroup is charged: `before` and `after` are run outside of it, `charge` inside. Here each writes to a file
+    of its own. The file is made outside, so that only its content is charged."""
 
     def __init__(self, files: str) -> None:
         self._files = files
@@ -65,18 +54,18 @@ class OwnFile:
 
     def before(self, number: int) -> None:
         path = numbered(self._files, number)
-        if number % FILES_IN_A_DIRECTORY == 0 or self._fd < 0:
+        if number % FILES_IN_A_DIRECTORY == 0:
             os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 (pathlib takes longer to load)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    def charge(self, _: int) -> None:
+    def charge(self, number: int) -> None:
         os.write(self._fd, CONTENT)
 
-    def after(self, _: int) -> None:
+    def after(self) -> None:
         os.close(self._fd)
 
 
-class SharedFile:
+class SharedFile(OwnFile):
     """Each cgroup reads one page of a file that all of them read."""
 
     def __init__(self, files: str) -> None:
@@ -90,15 +79,12 @@ class SharedFile:
     def charge(self, number: int) -> None:
         os.pread(self._fd, 1, number * PAGE)
 
-    def after(self, number: int) -> None:
+    def after(self) -> None:
         pass
 
 
-class DirectoryBlock:
+class DirectoryBlock(OwnFile):
     """Each cgroup is the first to look into a directory, so its block is read, and charged, as metadata."""
-
-    def __init__(self, files: str) -> None:
-        self._files = files
 
     def before(self, number: int) -> None:
         # The inode, which shares a block with others, is charged outside.
@@ -107,11 +93,11 @@ class DirectoryBlock:
     def charge(self, number: int) -> None:
         os.access(f"{numbered(self._files, number)}/nothing", os.F_OK)
 
-    def after(self, number: int) -> None:
+    def after(self) -> None:
         pass
 
 
-PINS: dict[str, Callable[[str], Pin]] = {
+PINS: dict[str, type[OwnFile]] = {
     "tmpfs": OwnFile,
     "ext4": OwnFile,
     "swap": OwnFile,
@@ -122,15 +108,14 @@ PINS: dict[str, Callable[[str], Pin]] = {
 }
 
 
-def make(order: Order, report: Callable[[int], None]) -> None:
+def make(order: Order) -> None:
     """Make them all. An error leaves the cgroup that it happened in, without processes."""
     pin = PINS[order["pin"]](order["files"])
     home = os.open(f"{order['home']}/{order['join']}", os.O_WRONLY | os.O_CLOEXEC)
     os.write(home, b"0")
     reported = time.monotonic()
     waiting: list[str] = []
-    for done in range(order["count"]):
-        number = order["first"] + done
+    for number in range(order["count"]):
         cgroup = f"{order['parent']}/z{number:07d}"
         os.mkdir(cgroup)  # noqa: PTH102
         pin.before(number)
@@ -139,19 +124,19 @@ def make(order: Order, report: Callable[[int], None]) -> None:
         os.close(inside)
         pin.charge(number)
         os.write(home, b"0")
-        pin.after(number)
+        pin.after()
         waiting.append(cgroup)
-        if order["pin"] == "swap" and (len(waiting) == SWAPPED_TOGETHER or done + 1 == order["count"]):
+        if order["pin"] == "swap" and (len(waiting) == SWAPPED_TOGETHER or number + 1 == order["count"]):
             swap_out(waiting, order["reclaim"], order["reclaim_input"].encode())
         elif order["pin"] == "swap":
             continue
         for each in waiting:
             os.rmdir(each)  # noqa: PTH106
         waiting.clear()
-        if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
+        if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS or number + 1 == order["count"]:
             reported = time.monotonic()
-            report(done + 1)
-    report(order["count"])
+            sys.stdout.write(f"{number + 1}\n")
+            sys.stdout.flush()
 
 
 def swap_out(cgroups: list[str], reclaim: str, data: bytes) -> None:
@@ -209,16 +194,11 @@ def number_in(path: str) -> int:
         return int(file.read())
 
 
-def _report(done: int) -> None:
-    sys.stdout.write(f"{done}\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
     order = sys.stdin.read()
     if not order:
         sys.exit("not asked to make anything")
     try:
-        make(json.loads(order), _report)
+        make(json.loads(order))
     except OSError as error:
         sys.exit(f"{error.strerror}{f' ({error.filename})' if error.filename else ''}")

@@ -1,13 +1,14 @@
 """The scenarios, grouped by subsystem. A scenario makes one pathology for real on a stage, and ends with it."""
 
-from exhume.lab.scenarios import cgroups, cpu, files, incident, memory, network
+from exhume.lab.scenarios import cpu, files, incident, memory, network
 from exhume.lab.stage import Scenario
 from exhume.model.errors import UsageError
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario
-    for module in (cpu, memory, files, network, cgroups, incident)
-    for scenario in module.SCENARIOS
+    each.name: each
+    for module in (cpu, memory, files, network, incident)
+    for each in vars(module).values()
+    if isinstance(each, Scenario)
 }
 
 

@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
-from exhume.lab.memcg_stage import memory_cgroup, own_cgroup, remember_cgroup
+from exhume.lab.leftovers import OwnMount
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.own_docker import OwnDocker, docker_missing, wait_until
-from exhume.lab.stage import Scenario, Stage, refuse_without_room
-from exhume.lab.storm import way_to_spin
+from exhume.lab.scenarios.memory import memory_cgroup, own_cgroup, remember_cgroup
+from exhume.lab.stage import Stage, refuse_without_room, scenario
+from exhume.lab.zombies import way_to_spin
 from exhume.procfs.host import Host
 
 AGENT, IMAGE, KUBELET = "ecs-agent", "amazon/amazon-ecs-agent:latest", "kubelet"
@@ -23,7 +24,6 @@ LEAKING_S = 150.0
 NOTICED_S = 6.596
 QUEUE = 5
 _DRIVER = "ena 0000:00:05.0 eth0: "
-_KMSG = Path("/dev/kmsg")
 
 # Makes cgroups below its own, leaves a page in each that outlives it, removes them, and crashes. On v2 processes live
 # in leaves only, so it moves into one first.
@@ -60,29 +60,34 @@ def prepare_incident(stage: Stage) -> None:
     wait_until(f"{ENOUGH:,} leaked cgroups", enough, LEAKING_S)
 
 
+@scenario(
+    "the whole story: a crash-looping agent leaks cgroups, a kubelet walks them, the network card is reset",
+    prepare_incident,
+    cause="zombie-memcgs",
+    on_core=True,
+    memory=600 << 20,
+    prepared_early=False,
+)
 def incident(stage: Stage) -> None:
     file, data = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
     began = time.monotonic()
-    length = str(max(stage.seconds, NOTICED_S + 1.0))
+    length = max(stage.seconds, NOTICED_S + 1.0)
     # The loop of the incident never gave up its core. Where today's does, its priority stands in for that.
-    stage.start("files.use_file", length, str(file), data, name=KUBELET, core=stage.core, nice=-20)
+    stage.start("files.use_file", length, file, data, name=KUBELET, core=stage.core, nice=-20)
     stage.wait(max(0.0, NOTICED_S - (time.monotonic() - began)))
-    _say(
+    _log(
         f"TX q {QUEUE} is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
     )
-    _say("napi handler hasn't been called for a long time but is scheduled")
+    _log("napi handler hasn't been called for a long time but is scheduled")
     stage.wait(0.3)
-    _say("Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g")
+    _log("Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g")
     stage.wait(max(0.7, stage.seconds - (time.monotonic() - began)))
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     """A line in the kernel log."""
-    fd = os.open(_KMSG, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, f"<4>{_DRIVER}{text}\n".encode())
-    finally:
-        os.close(fd)
+    with Path("/dev/kmsg").open("wb", buffering=0) as log:
+        log.write(f"<4>{_DRIVER}{text}\n".encode())
 
 
 def _crash_in_docker(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
@@ -104,25 +109,11 @@ def _crash_in_docker(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
 
 def _crash_plainly(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
     """Returns where the pages are left."""
-    cgroup = memory_cgroup(stage, parent_of_others=True)
+    cgroup = memory_cgroup(stage)
     pages = stage.directory / "pages"
-    stage.leftovers.note("mount", path=os.fspath(pages))
+    stage.leftovers.add(OwnMount(os.fspath(pages)))
     mount_tmpfs(pages, 64 << 20, 20 * ENOUGH)
     home = hierarchy.home_below(cgroup) / hierarchy.join_file
-    args = (str(LEAKING_S * 2), str(cgroup), str(home), hierarchy.join_file, str(pages), str(IN_ONE_LIFE))
+    args = (LEAKING_S * 2, cgroup, pages, IN_ONE_LIFE, home, hierarchy.join_file)
     stage.start("processes.crash_and_leak", *args, name=AGENT)
     return pages
-
-
-SCENARIOS = (
-    Scenario(
-        "incident",
-        "zombie-memcgs",
-        "the whole story: a crash-looping agent leaks cgroups, a kubelet walks them, the network card is reset",
-        incident,
-        prepare_incident,
-        on_core=True,
-        memory=600 << 20,
-        prepared_early=False,
-    ),
-)

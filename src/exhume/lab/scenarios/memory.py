@@ -1,76 +1,135 @@
-"""Memory scenarios: compaction, reclaim at a limit, OOM kills, page faults."""
+"""Memory scenarios: page faults, compaction, reclaim at a limit, OOM kills; thousands of live and dying cgroups."""
 
-from exhume.lab.memcg_stage import join_file, memory_cgroup
-from exhume.lab.stage import Scenario, Stage
+import os
+from pathlib import Path
 
-_MIB = 256
+from exhume.lab.hierarchies import find_memory_hierarchy
+from exhume.lab.leftovers import OwnCgroup
+from exhume.lab.pins import PINS, PinFiles
+from exhume.lab.stage import Stage, refuse_without_room, scenario
+from exhume.lab.zombies import way_to_spin
+from exhume.model.errors import LabError
+from exhume.procfs.host import Host
+
+_NOTE = "cgroup"
 
 
+def memory_cgroup(stage: Stage, limit: int | None = None) -> Path:
+    """A memory cgroup of the scenario's own: one with a limit in bytes, or else one that others are made in."""
+    if os.geteuid() != 0:
+        raise LabError("making memory cgroups needs root")
+    hierarchy = find_memory_hierarchy(Host())
+    cgroup = hierarchy.root / f"{stage.name}-{stage.rng.getrandbits(20):05x}"
+    stage.leftovers.add(OwnCgroup(os.fspath(cgroup)))
+    cgroup.mkdir()
+    remember_cgroup(stage, cgroup)
+    if limit is None:
+        hierarchy.prepare(cgroup)
+    else:
+        (cgroup / ("memory.limit_in_bytes" if hierarchy.version == 1 else "memory.max")).write_text(str(limit))
+    return cgroup
+
+
+def remember_cgroup(stage: Stage, cgroup: Path) -> None:
+    """For `own_cgroup`, when the scenario is played."""
+    (stage.directory / _NOTE).write_text(os.fspath(cgroup))
+
+
+def own_cgroup(stage: Stage) -> Path:
+    """The cgroup that was made while the stage was prepared."""
+    return Path((stage.directory / _NOTE).read_text())
+
+
+@scenario(
+    "a program maps, touches and gives back the same memory over and over on one core", on_core=True, memory=256 << 20
+)
+def page_fault_storm(stage: Stage) -> None:
+    stage.run("memory.page_faults", stage.rng.choice((32, 64, 128, 256)), core=stage.core)
+
+
+@scenario(
+    "the kernel is made to compact memory that is full of holes, over and over on one core",
+    on_core=True,
+    memory=256 << 20,
+)
 def compaction_thp(stage: Stage) -> None:
-    stage.start("memory.compact", str(stage.seconds), str(_MIB), core=stage.core)
-    stage.wait()
+    stage.run("memory.compact", 256, core=stage.core)
 
 
 RECLAIM_LIMIT = 32 << 20
 FILE = 2 << 30
 
 
+@scenario("a program at the memory limit of its cgroup frees a page for each one that it needs", on_core=True)
 def memory_reclaim(stage: Stage) -> None:
-    cgroup = memory_cgroup(stage, RECLAIM_LIMIT)
+    join = memory_cgroup(stage, RECLAIM_LIMIT) / find_memory_hierarchy(Host()).join_file
     file = stage.directory / "data"
     with file.open("xb") as made:
         # A hole: it takes memory to read, and no disk.
         made.truncate(FILE)
-    stage.start("memory.map_pages", str(stage.seconds), str(join_file(cgroup)), str(file), core=stage.core)
-    stage.wait()
+    stage.run("memory.map_pages", join, file, core=stage.core)
 
 
 OOM_LIMIT = 48 << 20
 MOST_KILLS = 40
 
 
-def oom_thrash(stage: Stage) -> None:
-    cgroup = memory_cgroup(stage, OOM_LIMIT)
-    pause = stage.rng.uniform(0.2, 0.8)
-    args = (str(stage.seconds), str(join_file(cgroup)), str(2 * OOM_LIMIT), f"{pause:.2f}", str(MOST_KILLS))
-    stage.start("memory.exceed_limit", *args, core=stage.core)
-    stage.wait()
-
-
-def page_fault_storm(stage: Stage) -> None:
-    stage.start("memory.page_faults", str(stage.seconds), str(stage.rng.choice((32, 64, 128, 256))), core=stage.core)
-    stage.wait()
-
-
-SCENARIOS = (
-    Scenario(
-        "page-fault-storm",
-        "page-fault-storm",
-        "a program maps, touches and gives back the same memory over and over on one core",
-        page_fault_storm,
-        on_core=True,
-        memory=256 << 20,
-    ),
-    Scenario(
-        "compaction-thp",
-        "compaction-thp",
-        "the kernel is made to compact memory that is full of holes, over and over on one core",
-        compaction_thp,
-        on_core=True,
-        memory=256 << 20,
-    ),
-    Scenario(
-        "memory-reclaim",
-        "memory-reclaim",
-        "a program at the memory limit of its cgroup frees a page for each one that it needs",
-        memory_reclaim,
-        on_core=True,
-    ),
-    Scenario(
-        "oom-thrash",
-        "oom-thrash",
-        "a program needs more than the memory limit of its cgroup: killed, started again, killed again",
-        oom_thrash,
-        memory=64 << 20,
-    ),
+@scenario(
+    "a program needs more than the memory limit of its cgroup: killed, started again, killed again", memory=64 << 20
 )
+def oom_thrash(stage: Stage) -> None:
+    join = memory_cgroup(stage, OOM_LIMIT) / find_memory_hierarchy(Host()).join_file
+    pause = f"{stage.rng.uniform(0.2, 0.8):.2f}"
+    stage.run("memory.exceed_limit", join, 2 * OOM_LIMIT, pause, MOST_KILLS, core=stage.core)
+
+
+FEWEST_ZOMBIES, MOST_ZOMBIES = 3_000, 8_000
+
+
+def prepare_zombie_memcgs(stage: Stage) -> None:
+    """Each is kept by a page of a tmpfs. They go when the stage is cleared."""
+    cgroup = memory_cgroup(stage)
+    count = stage.rng.randint(FEWEST_ZOMBIES, MOST_ZOMBIES)
+    refuse_without_room(count, 0, stage.directory)
+    files = PinFiles(stage.directory, PINS["tmpfs"], count)
+    files.set_up(stage.leftovers)
+    hierarchy = find_memory_hierarchy(Host())
+    files.make_zombies(stage.leftovers, hierarchy, cgroup, lambda done, total: stage.progress(done / total))
+
+
+@scenario(
+    "one core walks thousands of removed memory cgroups in the kernel, again and again",
+    prepare_zombie_memcgs,
+    on_core=True,
+    memory=400 << 20,
+)
+def zombie_memcgs(stage: Stage) -> None:
+    stage.run("files.use_file", *way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage)), core=stage.core)
+
+
+FEWEST_LIVE, MOST_LIVE = 7_000, 10_000
+IN_ONE = 100
+
+
+def prepare_cgroup_excess(stage: Stage) -> None:
+    count = stage.rng.randint(FEWEST_LIVE, MOST_LIVE)
+    refuse_without_room(count, 0, stage.directory)
+    parent = memory_cgroup(stage)
+    for number in range(count // IN_ONE):
+        group = parent / f"g{number:03d}"
+        group.mkdir()
+        if (group / "cgroup.subtree_control").exists():
+            (group / "cgroup.subtree_control").write_text("+memory")
+        for child in range(IN_ONE - 1):
+            (group / f"c{child:03d}").mkdir()
+        stage.progress((number + 1) * IN_ONE / count)
+
+
+@scenario(
+    "an agent reads through thousands of live cgroups, again and again",
+    prepare_cgroup_excess,
+    on_core=True,
+    memory=400 << 20,
+)
+def cgroup_excess(stage: Stage) -> None:
+    stage.run("files.walk_cgroups", own_cgroup(stage), core=stage.core)

@@ -1,9 +1,121 @@
-"""Network scenarios: conntrack, packet filter rules, network namespaces, softirqs."""
+"""Network scenarios: conntrack, packet filter rules, network namespaces, softirqs. Each in namespaces of its own."""
 
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.lab.network import Namespace, join, long_list, new_namespace, restore_command
-from exhume.lab.stage import Scenario, Stage
+from exhume.lab.stage import Stage, scenario
+from exhume.model.errors import LabError
+
+_PATIENCE_S = 30.0
+_HOLD_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A network namespace, by the process that holds it."""
+
+    pid: int
+
+    @property
+    def path(self) -> str:
+        return f"/proc/{self.pid}/ns/net"
+
+    def run(self, *args: str, input: str | None = None) -> None:
+        """Run a command in it; `input` is what the command reads."""
+        done = subprocess.run(
+            ["nsenter", f"--net={self.path}", *args], check=False, capture_output=True, text=True, input=input
+        )
+        if done.returncode:
+            raise LabError(f"{' '.join(args)} failed in the lab's network namespace: {done.stderr.strip()}")
+
+    def set(self, setting: str, value: int) -> None:
+        """Set a sysctl of the namespace, for example net.ipv4.ip_forward."""
+        self.run("sh", "-c", f"echo {value} > /proc/sys/{setting.replace('.', '/')}")
+
+    def receive_on(self, device: str, core: int) -> None:
+        """Have the packets that come in by a device handled by one core."""
+        # sysfs shows the devices of the namespace that it was mounted in, so it is mounted again, for this command.
+        file = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
+        self.run("unshare", "--mount", "sh", "-c", f"mount -t sysfs sysfs /sys && echo {core_mask(core)} > {file}")
+
+
+def core_mask(core: int) -> str:
+    """A mask of one core the way the kernel wants it: groups of eight digits."""
+    return ",".join([f"{1 << core % 32:08x}", *["0" * 8] * (core // 32)])
+
+
+def new_namespace(stage: Stage) -> Namespace:
+    """Make a network namespace, with its loopback device up."""
+    for tool in ("ip", "nsenter", "unshare"):
+        if shutil.which(tool) is None:
+            raise LabError(f"{tool} is not on this machine: install iproute2 and util-linux")
+    holder = stage.start("network.hold_namespace", stage.seconds + _HOLD_S, name="keeper")
+    mine = Path("/proc/self/ns/net").stat().st_ino
+    until = time.monotonic() + _PATIENCE_S
+    namespace = Namespace(holder.pid)
+    while time.monotonic() < until:
+        if holder.poll() is not None:
+            raise LabError("a network namespace can't be made here: run as root, on a kernel with CONFIG_NET_NS")
+        if Path(namespace.path).stat().st_ino != mine:
+            namespace.run("ip", "link", "set", "lo", "up")
+            return namespace
+        time.sleep(0.01)
+    raise LabError(f"no network namespace came about within {_PATIENCE_S:.0f} s")
+
+
+def restore_command() -> str:
+    """The command that replaces rules as a whole."""
+    command = shutil.which("iptables-restore")
+    if command is None:
+        raise LabError("iptables-restore is not on this machine: install iptables")
+    return command
+
+
+# Some 100 KiB of kernel memory each.
+MOST_WAITING = 1_500
+
+
+@scenario(
+    "a program makes and drops network namespaces; the worker that takes them down holds a core", memory=400 << 20
+)
+def netns_cleanup(stage: Stage) -> None:
+    stage.run("network.churn_namespaces", MOST_WAITING, stage.rng.choice(("self", "children")), core=stage.core)
+
+
+SUBNET = "10.213.7"
+LOST = "10.213.99.1"
+
+
+@scenario("a routing loop between two network namespaces keeps one core in network softirqs", on_core=True)
+def softirq_storm(stage: Stage) -> None:
+    one, other = new_namespace(stage), new_namespace(stage)
+    # A pair of veth devices between them, each of which sends what is lost back to the other.
+    one.run("ip", "link", "add", "left", "type", "veth", "peer", "name", "right")
+    one.run("ip", "link", "set", "right", "netns", str(other.pid))
+    ends = ((one, "left", 1, 2), (other, "right", 2, 1))
+    for namespace, device, host, _ in ends:
+        namespace.run("ip", "addr", "add", f"{SUBNET}.{host}/24", "dev", device)
+        namespace.run("ip", "link", "set", device, "up")
+    for namespace, device, _, peer in ends:
+        namespace.set("net.ipv4.ip_forward", 1)
+        for where in ("all", device):
+            namespace.set(f"net.ipv4.conf.{where}.rp_filter", 0)
+            namespace.set(f"net.ipv4.conf.{where}.send_redirects", 0)
+            # The first hop back is to where the packet came from, with that namespace's own address as its source.
+            namespace.set(f"net.ipv4.conf.{where}.accept_local", 1)
+        namespace.run("ip", "route", "add", f"{LOST}/32", "via", f"{SUBNET}.{peer}", "dev", device)
+    core = stage.core
+    elsewhere = [each for each in stage.cores if each != core]
+    if elsewhere and stage.rng.random() < 0.5:
+        one.receive_on("left", core)
+        other.receive_on("right", core)
+        core = stage.rng.choice(elsewhere)
+    # 32 packets each half millisecond are four million hops a second: more than a core can do.
+    stage.run("network.send_packets", one.path, LOST, 1, 64, 32, 500, core=core)
+
 
 # The packets need not arrive: it is enough that they are tracked on their way out.
 FILTER = """*filter
@@ -25,113 +137,49 @@ TABLE = Path("/proc/self/net/nf_conntrack")
 FILLING_S = 3.0
 
 
+@scenario(
+    "address translation searches for ports that it ran out of, or a program lists all tracked connections",
+    on_core=True,
+    memory=160 << 20,
+)
 def conntrack_pressure(stage: Stage) -> None:
     namespace = new_namespace(stage)
     if TABLE.exists() and stage.rng.random() < 0.5:
         list_all(stage, namespace)
     else:
-        run_out_of_ports(stage, namespace)
-
-
-def run_out_of_ports(stage: Stage, namespace: Namespace) -> None:
-    namespace.run(restore_command(), input=FILTER + FEW_PORTS)
-    # One destination, from another port of its own each time: connections that differ only in their translated port.
-    args = ("127.8.0.1", "1", "1", "1", "0")
-    stage.start("network.send_packets", str(stage.seconds), namespace.path, *args, core=stage.core)
-    stage.wait()
+        namespace.run(restore_command(), input=FILTER + FEW_PORTS)
+        # One destination, from another port of its own each time: connections that differ only in their translated
+        # port.
+        stage.run("network.send_packets", namespace.path, "127.8.0.1", 1, 1, 1, 0, core=stage.core)
 
 
 def list_all(stage: Stage, namespace: Namespace) -> None:
     namespace.run(restore_command(), input=FILTER)
-    args = ("127.8.0.1", "8", "2000", "500", "2000")
-    stage.start("network.send_packets", str(FILLING_S), namespace.path, *args, name=f"{stage.name}-peer")
-    stage.start("network.read_in_namespace", str(stage.seconds), namespace.path, str(TABLE), core=stage.core)
-    stage.wait()
+    args = (FILLING_S, namespace.path, "127.8.0.1", 8, 2000, 500, 2000)
+    stage.start("network.send_packets", *args, name=f"{stage.name}-peer")
+    stage.run("network.read_in_namespace", namespace.path, TABLE, core=stage.core)
 
 
 RULES = 8_000
 
 
+def long_list(count: int) -> str:
+    """A table whose chain for outgoing packets has so many rules, none of which ever matches."""
+    rules = [f"-A OUTPUT -d 10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}/32 -p tcp -j ACCEPT" for i in range(count)]
+    head = ["*filter", ":INPUT DROP [0:0]", ":FORWARD ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]"]
+    return "\n".join([*head, *rules, "COMMIT", ""])
+
+
+@scenario(
+    "every packet of a program walks thousands of packet filter rules, which another replaces all the time",
+    on_core=True,
+)
 def iptables_churn(stage: Stage) -> None:
     namespace = new_namespace(stage)
     rules = stage.directory / "rules"
     rules.write_text(long_list(RULES))
     command = restore_command()
     namespace.run(command, input=rules.read_text())
-    seconds = str(stage.seconds)
-    stage.start("network.rewrite_rules", seconds, namespace.path, str(rules), "1", command, name=f"{stage.name}-sync")
-    stage.start("network.send_packets", seconds, namespace.path, "127.9.0.1", "1", "64", "32", "0", core=stage.core)
-    stage.wait()
-
-
-# Some 100 KiB of kernel memory each.
-MOST_WAITING = 1_500
-
-
-def netns_cleanup(stage: Stage) -> None:
-    who = stage.rng.choice(("self", "children"))
-    stage.start("network.churn_namespaces", str(stage.seconds), str(MOST_WAITING), who, core=stage.core)
-    stage.wait()
-
-
-SUBNET = "10.213.7"
-LOST = "10.213.99.1"
-
-
-def softirq_storm(stage: Stage) -> None:
-    one, other = new_namespace(stage), new_namespace(stage)
-    join(one, other, SUBNET)
-    _lead_astray(one, "left", 2)
-    _lead_astray(other, "right", 1)
-    core = stage.core
-    elsewhere = [each for each in stage.cores if each != core]
-    if elsewhere and stage.rng.random() < 0.5:
-        one.receive_on("left", core)
-        other.receive_on("right", core)
-        core = stage.rng.choice(elsewhere)
-    # 32 packets each half millisecond are four million hops a second: more than a core can do.
-    stage.start("network.send_packets", str(stage.seconds), one.path, LOST, "1", "64", "32", "500", core=core)
-    stage.wait()
-
-
-def _lead_astray(namespace: Namespace, device: str, host: int) -> None:
-    namespace.set("net.ipv4.ip_forward", "1")
-    for where in ("all", device):
-        namespace.set(f"net.ipv4.conf.{where}.rp_filter", "0")
-        namespace.set(f"net.ipv4.conf.{where}.send_redirects", "0")
-        # The first hop back is to where the packet came from, with that namespace's own address as its source.
-        namespace.set(f"net.ipv4.conf.{where}.accept_local", "1")
-    namespace.run("ip", "route", "add", f"{LOST}/32", "via", f"{SUBNET}.{host}", "dev", device)
-
-
-SCENARIOS = (
-    Scenario(
-        "netns-cleanup",
-        "netns-cleanup",
-        "a program makes and drops network namespaces; the worker that takes them down holds a core",
-        netns_cleanup,
-        memory=400 << 20,
-    ),
-    Scenario(
-        "softirq-storm",
-        "softirq-storm",
-        "a routing loop between two network namespaces keeps one core in network softirqs",
-        softirq_storm,
-        on_core=True,
-    ),
-    Scenario(
-        "conntrack-pressure",
-        "conntrack-pressure",
-        "address translation searches for ports that it ran out of, or a program lists all tracked connections",
-        conntrack_pressure,
-        on_core=True,
-        memory=160 << 20,
-    ),
-    Scenario(
-        "iptables-churn",
-        "iptables-churn",
-        "every packet of a program walks thousands of packet filter rules, which another replaces all the time",
-        iptables_churn,
-        on_core=True,
-    ),
-)
+    sync = (stage.seconds, namespace.path, rules, 1, command)
+    stage.start("network.rewrite_rules", *sync, name=f"{stage.name}-sync")
+    stage.run("network.send_packets", namespace.path, "127.9.0.1", 1, 64, 32, 0, core=stage.core)

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from exhume.control.files import lock_directory
-from exhume.lab.clean import clean
-from exhume.lab.leftovers import Leftovers
+from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, clean
 from exhume.lab.scenarios import scenario_named
 from exhume.lab.score.plan import Outcome, Plan, ReportedFinding, others_busy
-from exhume.lab.traces import DEFAULT_WORK
 from exhume.model.errors import LabError
 from exhume.model.isolation import isolated_environment, isolated_python
 

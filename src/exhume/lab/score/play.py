@@ -42,7 +42,7 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
     with around as background, own as playing:
         if scenario.prepare is not None and scenario.prepared_early:
             scenario.prepare(playing)
-        BACKGROUNDS[plan.background](background, plan.calm_s + plan.seconds + _MORE_S)
+        BACKGROUNDS[plan.background].start(background, plan.calm_s + plan.seconds + _MORE_S)
         with _recorder(directory):
             recording_since = time.monotonic()
             if scenario.prepare is not None and not scenario.prepared_early:
