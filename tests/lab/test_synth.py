@@ -143,7 +143,7 @@ def test_the_incident_lies_inside_one_minute(seed: int):
     plan = plan_incident(timeline, 96, seed)
     into = (plan.start - timeline.start) % (60 * NANOS)
     assert into >= NANOS and into + (plan.stop - plan.start) < 60 * NANOS
-    assert 0.2 * timeline.length_ns < plan.start - timeline.start < 0.8 * timeline.length_ns
+    assert 0.2 * timeline.seconds * NANOS < plan.start - timeline.start < 0.8 * timeline.seconds * NANOS
 
 
 def contents(directory: Path) -> dict[str, bytes]:

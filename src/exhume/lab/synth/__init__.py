@@ -12,13 +12,14 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from exhume.lab.synth.tables import Minute
-from exhume.lab.synth.world import NOTICED_NS, QUEUE, TRACKED, VISIBLE, Incident, World, build_world
-from exhume.model.clock import MILLIS
+from exhume.lab.synth.world import NOTICED_NS, QUEUE, TRACKED, VISIBLE, Incident, World
+from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.store.format.names import LIVE_DIRECTORY, SegmentName, boot_part
 from exhume.store.write.live import LiveTable
@@ -67,7 +68,7 @@ def write_synthetic(
     lock = DirectoryLock(directory)
     try:
         (directory / LIVE_DIRECTORY).mkdir(exist_ok=True)
-        world = build_world(cores, seconds, seed)
+        world = World(cores, seconds, seed)
         samples = size = segments = 0
         for rows, sealed in _written_minutes(directory, world):
             samples, size, segments = samples + rows, size + sealed, segments + 1
@@ -92,7 +93,7 @@ def write_synthetic(
         bytes=size,
         segments=segments,
         since=since,
-        until=since + timeline.length_ns,
+        until=since + seconds * NANOS,
         incident=Incident(
             cpu=plan.cpu,
             pid=int(fleet.pid[thread]),
@@ -131,27 +132,22 @@ def _written_minutes(directory: Path, world: World) -> Iterator[tuple[int, int]]
         return
     # Each process builds the same world from the seed: cheaper than sending it, and a clean start for Arrow's threads.
     context = multiprocessing.get_context("spawn")
-    setting = (directory, world.cores, world.timeline.seconds, world.seed)
-    with ProcessPoolExecutor(processes, context, _Worker.prepare, setting) as pool:
-        yield from pool.map(_Worker.write, minutes)
+    write = partial(_write_alike, directory, world.cores, world.timeline.seconds, world.seed)
+    with ProcessPoolExecutor(processes, context, _prepare_process) as pool:
+        yield from pool.map(write, minutes)
 
 
-class _Worker:
-    """The state of a writing process."""
+def _prepare_process() -> None:
+    # The process that asked for the recording answers Ctrl-C, and stops the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)
 
-    directory: Path
-    world: World
 
-    @classmethod
-    def prepare(cls, directory: Path, cores: int, seconds: int, seed: int) -> None:
-        # The process that asked for the recording answers Ctrl-C, and stops the others.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        pa.set_cpu_count(1)
-        cls.directory, cls.world = directory, build_world(cores, seconds, seed)
+_world_once = lru_cache(1)(World)
 
-    @classmethod
-    def write(cls, minute: int) -> tuple[int, int]:
-        return _write_minute(cls.directory, cls.world, minute)
+
+def _write_alike(directory: Path, cores: int, seconds: int, seed: int, minute: int) -> tuple[int, int]:
+    return _write_minute(directory, _world_once(cores, seconds, seed), minute)
 
 
 def _write_minute(directory: Path, world: World, minute: int) -> tuple[int, int]:

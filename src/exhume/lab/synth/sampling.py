@@ -1,6 +1,5 @@
 """The stack samples of one synthetic minute, and what they say about each core and second."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,92 +17,64 @@ from exhume.model.tables import Columns
 # A thread keeps its core for about three samples (30 ms) before another has its turn.
 TURNOVER = 0.35
 WEIGHT_US = round(1_000_000 / RATE_HZ)
-IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
 class SampledMinute:
-    """Samples in the order of seconds, then cores. The counts are seconds x cores."""
+    """Samples in the order of seconds, then cores. The counts of `user`, `system`, `softirq` and `idle` are
+    seconds x cores; `short_threads` are the threads of the short-lived processes that were caught, by pid."""
 
-    samples: Columns
-    rows_by_second: IntArray
-    stacks: IntArray
-    user: IntArray
-    system: IntArray
-    softirq: IntArray
-    idle: IntArray
-    short_threads: dict[int, int]
-    """pid -> thread, for the short-lived processes that were caught."""
+    def __init__(self, world: World, minute: int, rng: np.random.Generator) -> None:
+        fleet, catalogue, seconds = world.fleet, world.catalogue, world.timeline.seconds_in(minute)
+        instants = seconds * RATE_HZ
+        ticks = np.arange(instants, dtype=np.int64) * NANOS // RATE_HZ
+        times = world.timeline.start_of(minute) + ticks[None, :] + world.phase[:, None]
 
+        # A turn is a stretch of samples in which one thread, or none, has the core.
+        begins = rng.random((world.cores, instants), np.float32) < TURNOVER
+        begins[:, 0] = True
+        heads = np.flatnonzero(begins)
+        core_of_turn = heads // instants
+        busy = world.load.busy(minute * MINUTE_S, seconds, rng)[core_of_turn, heads % instants // RATE_HZ]
+        thread_of_turn = fleet.draw[core_of_turn, rng.integers(0, THREAD_QUANTILES, len(heads))]
+        thread_of_turn = np.where(rng.random(len(heads), np.float32) < busy, thread_of_turn, -1)
+        pid_of_turn = short_pids(times.ravel()[heads], world.timeline.start)
+        turn = (np.cumsum(begins.ravel(), dtype=np.int32) - 1).reshape(begins.shape)
 
-def sample_minute(world: World, minute: int, rng: np.random.Generator) -> SampledMinute:
-    fleet, catalogue, seconds = world.fleet, world.catalogue, world.timeline.seconds_in(minute)
-    instants = seconds * RATE_HZ
-    ticks = np.arange(instants, dtype=np.int64) * NANOS // RATE_HZ
-    times = world.timeline.start_of(minute) + ticks[None, :] + world.phase[:, None]
+        held = np.zeros(times.shape, np.bool_)
+        core = world.plan.cpu
+        held[core] = (world.plan.start <= times[core]) & (times[core] < world.plan.stop)
+        thread = thread_of_turn[turn]
+        thread[held] = fleet.kubelet_thread
 
-    # A turn is a stretch of samples in which one thread, or none, has the core.
-    begins = rng.random((world.cores, instants), np.float32) < TURNOVER
-    begins[:, 0] = True
-    heads = np.flatnonzero(begins)
-    core_of_turn = heads // instants
-    busy = world.load.busy(minute * MINUTE_S, seconds, rng)[core_of_turn, heads % instants // RATE_HZ]
-    thread_of_turn = fleet.draw[core_of_turn, rng.integers(0, THREAD_QUANTILES, len(heads))]
-    thread_of_turn = np.where(rng.random(len(heads), np.float32) < busy, thread_of_turn, -1)
-    pid_of_turn = short_pids(times.ravel()[heads], world.timeline.start)
-    turn = (np.cumsum(begins.ravel(), dtype=np.int32) - 1).reshape(begins.shape)
+        def by_second(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return values.reshape(world.cores, seconds, RATE_HZ).transpose(1, 0, 2).ravel()
 
-    thread = thread_of_turn[turn]
-    held = _held_by_incident(world, times)
-    thread[held] = fleet.kubelet_thread
+        everyone = by_second(thread)
+        caught = np.flatnonzero(everyone >= 0)
+        threads = everyone[caught]
+        stack = catalogue.draw[fleet.program[threads], rng.integers(0, STACK_QUANTILES, len(threads))].astype(np.int64)
+        walking = np.flatnonzero(by_second(held)[caught])
+        # Most samples of the walk are in its innermost loop.
+        depth = (rng.random(len(walking)) ** 3 * len(catalogue.zombie_walk)).astype(np.int64)
+        stack[walking] = catalogue.zombie_walk[depth]
 
-    def by_second(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return values.reshape(world.cores, seconds, RATE_HZ).transpose(1, 0, 2).ravel()
-
-    everyone = by_second(thread)
-    caught = np.flatnonzero(everyone >= 0)
-    threads = everyone[caught]
-    stack = catalogue.draw[fleet.program[threads], rng.integers(0, STACK_QUANTILES, len(threads))].astype(np.int64)
-    walking = np.flatnonzero(by_second(held)[caught])
-    # Most samples of the walk are in its innermost loop.
-    stack[walking] = catalogue.zombie_walk[
-        (rng.random(len(walking)) ** 3 * len(catalogue.zombie_walk)).astype(np.int64)
-    ]
-
-    short = fleet.short[threads]
-    pid = np.where(short, pid_of_turn[by_second(turn)[caught]], fleet.pid[threads])
-    tid = np.where(short, pid, fleet.tid[threads])
-    cell = caught // RATE_HZ
-    samples = {
-        "time_ms": by_second(times)[caught] // MILLIS,
-        "cpu": (cell % world.cores).astype(np.uint16),
-        "pid": pid,
-        "tid": tid,
-        "comm": pa.array(fleet.comms).take(pa.array(fleet.comm[threads])),
-        "stack": catalogue.stack_ids[stack],
-        "weight_us": np.full(len(caught), WEIGHT_US, np.uint32),
-    }
-    user, system, softirq = (
-        _count(cell[catalogue.kind[stack] == kind], seconds, world.cores) for kind in (USER, SYSTEM, SOFTIRQ)
-    )
-    return SampledMinute(
-        samples,
-        np.bincount(cell // world.cores, minlength=seconds),
-        np.unique(stack),
-        user,
-        system,
-        softirq,
-        idle=RATE_HZ - user - system - softirq,
-        short_threads=dict(zip(pid[short].tolist(), threads[short].tolist(), strict=True)),
-    )
-
-
-def _held_by_incident(world: World, times: IntArray) -> npt.NDArray[np.bool_]:
-    held = np.zeros(times.shape, np.bool_)
-    core = world.plan.cpu
-    held[core] = (world.plan.start <= times[core]) & (times[core] < world.plan.stop)
-    return held
-
-
-def _count(cells: IntArray, seconds: int, cores: int) -> IntArray:
-    return np.bincount(cells, minlength=seconds * cores).reshape(seconds, cores)
+        short = fleet.short[threads]
+        pid = np.where(short, pid_of_turn[by_second(turn)[caught]], fleet.pid[threads])
+        cell = caught // RATE_HZ
+        self.samples: Columns = {
+            "time_ms": by_second(times)[caught] // MILLIS,
+            "cpu": (cell % world.cores).astype(np.uint16),
+            "pid": pid,
+            "tid": np.where(short, pid, fleet.tid[threads]),
+            "comm": pa.array(fleet.comms).take(pa.array(fleet.comm[threads])),
+            "stack": catalogue.stack_ids[stack],
+            "weight_us": np.full(len(caught), WEIGHT_US, np.uint32),
+        }
+        self.rows_by_second = np.bincount(cell // world.cores, minlength=seconds)
+        self.stacks = np.unique(stack)
+        self.user, self.system, self.softirq = (
+            np.bincount(cell[catalogue.kind[stack] == kind], minlength=seconds * world.cores).reshape(seconds, -1)
+            for kind in (USER, SYSTEM, SOFTIRQ)
+        )
+        self.idle = RATE_HZ - self.user - self.system - self.softirq
+        self.short_threads = dict(zip(pid[short].tolist(), threads[short].tolist(), strict=True))

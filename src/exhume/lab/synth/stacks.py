@@ -1,14 +1,11 @@
 """The stacks of a synthetic node: thousands, built from function names of its programs and kernel call paths."""
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from exhume.lab.synth import workload as languages
-from exhume.lab.synth.workload import Program
+from exhume.lab.synth.workload import GO, JAVA, KERNEL, NATIVE, PYTHON, Program, quantile_table
 
 
 def _words(text: str) -> list[str]:
@@ -233,8 +230,6 @@ ZOMBIE_WALK = _paths(f"""
 
 
 Frame = tuple[str, str, str]
-U64Array = npt.NDArray[np.uint64]
-IntArray = npt.NDArray[np.int64]
 
 # What a sample of the stack counts as in the cpu table.
 USER, SYSTEM, SOFTIRQ = 0, 1, 2
@@ -243,69 +238,54 @@ USER, SYSTEM, SOFTIRQ = 0, 1, 2
 ZIPF_EXPONENT = 1.15
 # Drawing a stack by popularity is one look into a table of this many equal parts.
 QUANTILES = 16_384
-TREE_BRANCHES = 4
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
-
-
-@dataclass(frozen=True, slots=True)
-class Catalogue:
-    """All frames and stacks. Stack i is frames[flat[offsets[i]:offsets[i + 1]]], root first.
-
-    `draw[p, q]` is the stack at quantile q of program p. `kind` is USER, SYSTEM or SOFTIRQ for each stack.
-    """
-
-    frames: list[Frame]
-    frame_ids: U64Array
-    flat: IntArray
-    offsets: IntArray
-    stack_ids: U64Array
-    kind: npt.NDArray[np.uint8]
-    draw: npt.NDArray[np.uint32]
-    zombie_walk: IntArray
 
 
 def hash_of(*parts: bytes) -> int:
     return int.from_bytes(blake2b(b"\0".join(parts), digest_size=8).digest(), "little")
 
 
-def build_catalogue(programs: tuple[Program, ...], seed: int) -> Catalogue:
-    rng = np.random.default_rng([seed, 1])
-    frame_index: dict[Frame, int] = {}
-    stack_index: dict[tuple[int, ...], int] = {}
-    kinds: list[int] = []
+class Catalogue:
+    """All frames and stacks. Stack i is frames[flat[offsets[i]:offsets[i + 1]]], root first.
 
-    def add(frames: list[Frame], kind: int) -> int:
-        stack = tuple(frame_index.setdefault(frame, len(frame_index)) for frame in frames)
-        place = stack_index.setdefault(stack, len(stack_index))
-        if place == len(kinds):
-            kinds.append(kind)
-        return place
+    `draw[p, q]` is the stack at quantile q of program p. `kind` is USER, SYSTEM or SOFTIRQ for each stack.
+    """
 
-    draw = np.empty((len(programs), QUANTILES), np.uint32)
-    middle = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    for row, program in enumerate(programs):
-        tree: list[list[Frame]] = []
-        stacks = sorted({add(*_stack_of(program, tree, rng)) for _ in range(program.stacks)})
-        popularity = np.arange(1, len(stacks) + 1, dtype=np.float64) ** -ZIPF_EXPONENT
-        edges = np.cumsum(popularity / popularity.sum())
-        order = rng.permutation(np.array(stacks, np.uint32))
-        draw[row] = order[np.minimum(np.searchsorted(edges, middle), len(stacks) - 1)]
-    kubelet = next(program for program in programs if program.comm == "kubelet")
-    reader = _go_stack(kubelet, np.random.default_rng([seed, 2]))[:6]
-    reader += [("user", kubelet.path, name) for name in READER]
-    walk = np.array([add(reader + _kernel(path, rng), SYSTEM) for path in ZOMBIE_WALK], np.int64)
+    def __init__(self, programs: tuple[Program, ...], seed: int) -> None:
+        rng = np.random.default_rng([seed, 1])
+        frame_index: dict[Frame, int] = {}
+        stack_index: dict[tuple[int, ...], int] = {}
+        kinds: list[int] = []
 
-    frames = list(frame_index)
-    frame_ids = np.array([hash_of(*(part.encode() for part in frame)) for frame in frames], np.uint64)
-    flat = np.concatenate([np.array(stack, np.int64) for stack in stack_index])
-    offsets = np.cumsum([0, *map(len, stack_index)], dtype=np.int64)
-    stack_ids = np.array([hash_of(frame_ids[flat[a:b]].tobytes()) for a, b in pairwise(offsets)], np.uint64)
-    return Catalogue(frames, frame_ids, flat, offsets, stack_ids, np.array(kinds, np.uint8), draw, walk)
+        def add(frames: list[Frame], kind: int) -> int:
+            stack = tuple(frame_index.setdefault(frame, len(frame_index)) for frame in frames)
+            place = stack_index.setdefault(stack, len(stack_index))
+            if place == len(kinds):
+                kinds.append(kind)
+            return place
+
+        self.draw = np.empty((len(programs), QUANTILES), np.uint32)
+        for row, program in enumerate(programs):
+            tree: list[list[Frame]] = []
+            stacks = sorted({add(*_stack_of(program, tree, rng)) for _ in range(program.stacks)})
+            popularity = np.arange(1, len(stacks) + 1, dtype=np.float64) ** -ZIPF_EXPONENT
+            self.draw[row] = rng.permutation(np.array(stacks, np.uint32))[quantile_table(popularity, QUANTILES)]
+        kubelet = next(program for program in programs if program.comm == "kubelet")
+        reader = _go_stack(kubelet, np.random.default_rng([seed, 2]))[:6]
+        reader += [("user", kubelet.path, name) for name in READER]
+        self.zombie_walk = np.array([add(reader + _kernel(path, rng), SYSTEM) for path in ZOMBIE_WALK], np.int64)
+        self.kind = np.array(kinds, np.uint8)
+        self.frames = list(frame_index)
+        self.frame_ids = np.array([hash_of(*(part.encode() for part in frame)) for frame in self.frames], np.uint64)
+        self.flat = np.concatenate([np.array(stack, np.int64) for stack in stack_index])
+        self.offsets = np.cumsum([0, *map(len, stack_index)], dtype=np.int64)
+        spans = [self.frame_ids[self.flat[start:end]] for start, end in pairwise(self.offsets)]
+        self.stack_ids = np.array([hash_of(span.tobytes()) for span in spans], np.uint64)
 
 
 def _stack_of(program: Program, tree: list[list[Frame]], rng: np.random.Generator) -> tuple[list[Frame], int]:
     """One stack of the program and what it counts as."""
-    if program.language == languages.KERNEL:
+    if program.language == KERNEL:
         return _kernel_thread_stack(program, rng)
     user = _user_stack(program, tree, rng)
     roll = rng.random()
@@ -337,19 +317,15 @@ def _kernel_thread_stack(program: Program, rng: np.random.Generator) -> tuple[li
         # Interrupts that arrive on an idle core: the idle loop is below them, and their work is still work.
         idle = "secondary_startup_64_no_verify start_secondary cpu_startup_entry do_idle cpuidle_idle_call default_idle"
         return _kernel(f"{idle} {_pick(INTERRUPTS, rng)}", rng), SOFTIRQ
-    kind = SOFTIRQ if program.comm == "ksoftirqd" else SYSTEM
     frames = _kernel(_pick(KERNEL_THREADS[_pick(program.enters.split(), rng)], rng), rng)
     if rng.random() < 0.15:
         frames += _kernel(_pick(INTERRUPTS, rng), rng)
-    return frames, kind
+    return frames, SOFTIRQ if program.comm == "ksoftirqd" else SYSTEM
 
 
 def _kernel(path: str, rng: np.random.Generator) -> list[Frame]:
-    frames: list[Frame] = []
-    for place in path.split():
-        module, _, name = _pick(place.split("|"), rng).rpartition(":")
-        frames.append(("kernel", f"[{module or 'kernel'}]", name))
-    return frames
+    parts = [_pick(place.split("|"), rng).rpartition(":") for place in path.split()]
+    return [("kernel", f"[{module or 'kernel'}]", name) for module, _, name in parts]
 
 
 def _pick(choices: tuple[str, ...] | list[str], rng: np.random.Generator) -> str:
@@ -357,25 +333,21 @@ def _pick(choices: tuple[str, ...] | list[str], rng: np.random.Generator) -> str
     return choices[int(len(choices) * rng.random() * rng.random())]
 
 
-def _depth(rng: np.random.Generator, typical: int) -> int:
-    return max(2, int(rng.gamma(4.0, typical / 4.0)))
+def _depth(rng: np.random.Generator, typical: int) -> range:
+    return range(max(2, int(rng.gamma(4.0, typical / 4.0))))
 
 
 def _go_stack(program: Program, rng: np.random.Generator) -> list[Frame]:
-    frames: list[Frame] = [("user", program.path, "runtime.goexit.abi0")]
-    for _ in range(_depth(rng, 11)):
-        name = f"{_pick(GO_PACKAGES, rng)}.{_pick(GO_TYPES, rng)}.{_pick(GO_METHODS, rng)}"
-        frames.append(("user", program.path, name))
-    frames.append(("user", program.path, _pick(GO_LEAVES, rng)))
-    return frames
+    names = [f"{_pick(GO_PACKAGES, rng)}.{_pick(GO_TYPES, rng)}.{_pick(GO_METHODS, rng)}" for _ in _depth(rng, 11)]
+    return [("user", program.path, name) for name in ("runtime.goexit.abi0", *names, _pick(GO_LEAVES, rng))]
 
 
 def _python_stack(program: Program, rng: np.random.Generator) -> list[Frame]:
     frames: list[Frame] = [("user", LIBC, "__libc_start_main"), ("user", program.path, "Py_RunMain")]
-    for _ in range(_depth(rng, 6)):
+    for _ in _depth(rng, 6):
         script = _pick(PYTHON_MODULES, rng)
         frames.append(("jit", "perf-map", f"py::{_pick(PYTHON_FUNCTIONS, rng)}:{script}"))
-        frames += [("user", program.path, _pick(PYTHON_INTERPRETER, rng)) for _ in range(TREE_BRANCHES // 2)]
+        frames += [("user", program.path, _pick(PYTHON_INTERPRETER, rng)) for _ in range(2)]
     return frames + _native_frames(rng, 5)
 
 
@@ -384,16 +356,14 @@ def _native_stack(program: Program, rng: np.random.Generator) -> list[Frame]:
 
 
 def _java_stack(program: Program, rng: np.random.Generator) -> list[Frame]:
-    frames: list[Frame] = [("user", LIBC, "start_thread"), ("user", "/usr/lib/jvm/lib/libjvm.so", "JavaThread::run")]
-    for _ in range(_depth(rng, 14)):
-        package, method = _pick(JAVA_PACKAGES, rng), _pick(JAVA_METHODS, rng)
-        frames.append(("jit", "perf-map", f"L{package.replace('.', '/')};::{method}"))
-    return frames
+    calls = [(_pick(JAVA_PACKAGES, rng).replace(".", "/"), _pick(JAVA_METHODS, rng)) for _ in _depth(rng, 14)]
+    outermost: list[Frame] = [("user", LIBC, "start_thread"), ("user", "/usr/lib/jvm/lib/libjvm.so", "JavaThread::run")]
+    return outermost + [("jit", "perf-map", f"L{package};::{method}") for package, method in calls]
 
 
 def _native_frames(rng: np.random.Generator, typical: int, path: str | None = None) -> list[Frame]:
     frames: list[Frame] = []
-    for _ in range(_depth(rng, typical)):
+    for _ in _depth(rng, typical):
         library = path or _pick(NATIVE_LIBRARIES, rng)
         if library.endswith("550.54"):
             # A stripped library: its functions have no names, and the recording doesn't invent any.
@@ -406,9 +376,4 @@ def _native_frames(rng: np.random.Generator, typical: int, path: str | None = No
     return frames
 
 
-_USER_STACKS = {
-    languages.GO: _go_stack,
-    languages.PYTHON: _python_stack,
-    languages.NATIVE: _native_stack,
-    languages.JAVA: _java_stack,
-}
+_USER_STACKS = {GO: _go_stack, PYTHON: _python_stack, NATIVE: _native_stack, JAVA: _java_stack}

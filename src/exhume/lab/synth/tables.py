@@ -9,7 +9,7 @@ import pyarrow as pa
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.sources.kmsg import KernelLogSource
 from exhume.collect.sources.kmsg_signatures import PLAIN_KIND, recognise
-from exhume.lab.synth.sampling import sample_minute
+from exhume.lab.synth.sampling import SampledMinute
 from exhume.lab.synth.workload import PROGRAMS, SHORT_PID, SHORT_PIDS_A_SECOND, describe
 from exhume.lab.synth.world import DEVICE, LEAKED_A_MINUTE, MINUTE_S, NIC_QUEUES, RATE_HZ, VISIBLE, World
 from exhume.model.clock import MILLIS, NANOS, Tick
@@ -42,7 +42,7 @@ class Minute:
         self.seconds = world.timeline.seconds_in(minute)
         self.starts = world.timeline.start_of(minute) + np.arange(self.seconds, dtype=np.int64) * NANOS
         self.begin, self.end = int(self.starts[0]), int(self.starts[-1]) + NANOS
-        self.sampled = sample_minute(world, minute, self.rng)
+        self.sampled = SampledMinute(world, minute, self.rng)
         plan = world.plan
         self.held = np.zeros((self.seconds, world.cores), np.int64)
         self.held[:, plan.cpu] = [plan.overlap(start, start + NANOS) for start in self.starts.tolist()]

@@ -100,47 +100,6 @@ SHORT_PIDS_A_SECOND = 37
 PID_LIMIT = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Threads are numbered; `draw[core, q]` is the thread at quantile q of a core's work. A thread of a short-lived
-    program stands for all its processes: its pid is made up when it runs."""
-
-    comms: list[str]
-    processes: list[Processes]
-    pid: npt.NDArray[np.int32]
-    tid: npt.NDArray[np.int32]
-    comm: npt.NDArray[np.int32]
-    program: npt.NDArray[np.int32]
-    short: npt.NDArray[np.bool_]
-    draw: npt.NDArray[np.int32]
-    kubelet_thread: int
-
-
-class _Crowd:
-    def __init__(self, rng: np.random.Generator, uptime: int) -> None:
-        self.rng = rng
-        self.uptime = uptime
-        self.comms: dict[str, int] = {}
-        self.processes: list[Processes] = []
-        self.threads: list[tuple[int, int, int, int]] = []
-        # For each thread: its share of the busy time, and the one core that it is bound to (-1: any).
-        self.shares: list[float] = []
-        self.bound: list[int] = []
-        self.next_pid = FIRST_PID
-
-    def thread(self, ids: tuple[int, int], comm: str, program: int, share: float, core: int = -1) -> None:
-        self.threads.append((*ids, self.comms.setdefault(comm, len(self.comms)), program))
-        self.shares.append(share)
-        self.bound.append(core)
-
-    def process(self, program: Program) -> int:
-        pid = self.next_pid
-        threads = len(program.thread_names)
-        self.next_pid += int(self.rng.integers(1 + threads, 40 + threads))
-        self.processes.append(describe(program, pid, self.rng, int(self.uptime * self.rng.uniform(0.001, 0.9))))
-        return pid
-
-
 def describe(program: Program, pid: int, rng: np.random.Generator, start: int) -> Processes:
     """The row of one process, with the container and pod that its cgroup path names."""
     if program.language == KERNEL:
@@ -159,61 +118,70 @@ def describe(program: Program, pid: int, rng: np.random.Generator, start: int) -
     return row
 
 
-def build_fleet(cores: int, seed: int, uptime: int) -> Fleet:
-    rng = np.random.default_rng([seed, 4])
-    crowd = _Crowd(rng, uptime)
-    for number, program in enumerate(PROGRAMS):
-        _add_program(crowd, number, program, cores)
-    threads = np.array(crowd.threads, np.int32)
-    pid, tid, comm, program_of = threads.T.copy()
-    short = np.array([PROGRAMS[number].short for number in program_of], np.bool_)
-    kubelet = next(i for i, program in enumerate(PROGRAMS) if program.comm == "kubelet")
-    return Fleet(
-        list(crowd.comms),
-        crowd.processes,
-        pid,
-        tid,
-        comm,
-        program_of,
-        short,
-        _shares_by_core(crowd, cores),
-        int(np.flatnonzero(program_of == kubelet)[3]),
-    )
+class Fleet:
+    """Threads are numbered; `draw[core, q]` is the thread at quantile q of a core's work. A thread of a short-lived
+    program stands for all its processes: its pid is made up when it runs."""
+
+    def __init__(self, cores: int, seed: int, uptime: int) -> None:
+        rng = np.random.default_rng([seed, 4])
+        comms: dict[str, int] = {}
+        processes: list[Processes] = []
+        # Of each thread: pid, tid, name and program; its share of the busy time, and the one core that it is bound to
+        # (-1: any).
+        ids: list[tuple[int, int, int, int]] = []
+        shares: list[float] = []
+        bound: list[int] = []
+
+        def add_thread(pids: tuple[int, int], comm: str, number: int, share: float, core: int = -1) -> None:
+            ids.append((*pids, comms.setdefault(comm, len(comms)), number))
+            shares.append(share)
+            bound.append(core)
+
+        next_pid = FIRST_PID
+        for number, program in enumerate(PROGRAMS):
+            if program.short:
+                add_thread((0, 0), program.comm, number, program.share)
+            elif program.processes == 0:
+                for core in range(cores):
+                    pid = {"swapper": 0, "ksoftirqd": 15 + 6 * core, "kworker": 16 + 6 * core}[program.comm]
+                    comm = f"kworker/{core}:1" if program.comm == "kworker" else f"{program.comm}/{core}"
+                    # A bound thread's share is a share of its own core.
+                    add_thread((pid, pid), comm, number, program.share, core)
+                    if pid:
+                        processes.append(Processes(0, pid, 2, 0, comm, None, "/"))
+            else:
+                names = program.thread_names
+                # The first threads of a process do most of its work.
+                weights = 1.0 / np.arange(1, len(names) + 1)
+                for share in rng.dirichlet(np.full(program.processes, 3.0)) * program.share:
+                    pid, next_pid = next_pid, next_pid + int(rng.integers(1 + len(names), 40 + len(names)))
+                    processes.append(describe(program, pid, rng, int(uptime * rng.uniform(0.001, 0.9))))
+                    for place, (name, weight) in enumerate(zip(names, weights / weights.sum(), strict=True)):
+                        add_thread((pid, pid + place), name, number, float(share * weight))
+        self.comms, self.processes = list(comms), processes
+        self.pid, self.tid, self.comm, self.program = np.array(ids, np.int32).T.copy()
+        self.short = np.array([PROGRAMS[number].short for number in self.program], np.bool_)
+        self.draw = _draw_by_core(np.array(shares), np.array(bound), cores, rng)
+        kubelet = next(i for i, program in enumerate(PROGRAMS) if program.comm == "kubelet")
+        self.kubelet_thread = int(np.flatnonzero(self.program == kubelet)[3])
 
 
-def _add_program(crowd: _Crowd, number: int, program: Program, cores: int) -> None:
-    if program.language == KERNEL and program.processes == 0:
-        for core in range(cores):
-            pid = {"swapper": 0, "ksoftirqd": 15 + 6 * core, "kworker": 16 + 6 * core}[program.comm]
-            comm = f"kworker/{core}:1" if program.comm == "kworker" else f"{program.comm}/{core}"
-            # A bound thread's share is a share of its own core.
-            crowd.thread((pid, pid), comm, number, program.share, core)
-            if pid:
-                crowd.processes.append(Processes(0, pid, 2, 0, comm, None, "/"))
-        return
-    if program.short:
-        crowd.thread((0, 0), program.comm, number, program.share)
-        return
-    names = program.thread_names
-    # The first threads of a process do most of its work.
-    weights = 1.0 / np.arange(1, len(names) + 1)
-    for share in crowd.rng.dirichlet(np.full(program.processes, 3.0)) * program.share:
-        pid = crowd.process(program)
-        for place, (name, weight) in enumerate(zip(names, weights / weights.sum(), strict=True)):
-            crowd.thread((pid, pid + place), name, number, float(share * weight))
-
-
-def _shares_by_core(crowd: _Crowd, cores: int) -> npt.NDArray[np.int32]:
+def _draw_by_core(
+    shares: npt.NDArray[np.float64], bound: npt.NDArray[np.int64], cores: int, rng: np.random.Generator
+) -> npt.NDArray[np.int32]:
     """Every thread has cores that it likes: the scheduler keeps it where its caches are warm."""
-    shares, bound = np.array(crowd.shares), np.array(crowd.bound)
     draw = np.empty((cores, QUANTILES), np.int32)
-    middle = (np.arange(QUANTILES) + 0.5) / QUANTILES
     for core in range(cores):
-        liking = np.where(bound < 0, crowd.rng.lognormal(-1.1, 1.5, len(shares)), 1.0)
-        weights = np.where((bound < 0) | (bound == core), shares * liking, 0.0)
-        edges = np.cumsum(weights / weights.sum())
-        draw[core] = np.minimum(np.searchsorted(edges, middle), len(shares) - 1)
+        liking = np.where(bound < 0, rng.lognormal(-1.1, 1.5, len(shares)), 1.0)
+        draw[core] = quantile_table(np.where((bound < 0) | (bound == core), shares * liking, 0.0), QUANTILES)
     return draw
+
+
+def quantile_table(weights: npt.NDArray[np.float64], quantiles: int) -> npt.NDArray[np.int64]:
+    """Which of the weighted things lies in the middle of each of so many equal parts."""
+    edges = np.cumsum(weights / weights.sum())
+    middle = (np.arange(quantiles) + 0.5) / quantiles
+    return np.minimum(np.searchsorted(edges, middle), len(weights) - 1)
 
 
 def short_pids(times: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int32]:

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume import __version__
-from exhume.lab.synth.stacks import Catalogue, build_catalogue
-from exhume.lab.synth.workload import PROGRAMS, Fleet, build_fleet
+from exhume.lab.synth.stacks import Catalogue
+from exhume.lab.synth.workload import PROGRAMS, Fleet
 from exhume.model.clock import NANOS
 from exhume.model.facts import RecordingFacts
 
@@ -23,10 +23,6 @@ class Timeline:
 
     seconds: int
     start: int = UPTIME
-
-    @property
-    def length_ns(self) -> int:
-        return self.seconds * NANOS
 
     @property
     def minutes(self) -> int:
@@ -121,70 +117,47 @@ JOB_S = 2_400
 LULL_S = 45
 
 
-@dataclass(frozen=True, slots=True)
 class Load:
     """The share of time that a core is busy, for every second of the recording and every core."""
 
-    by_second: npt.NDArray[np.float32]
-    by_core: npt.NDArray[np.float32]
+    def __init__(self, cores: int, seconds: int, seed: int) -> None:
+        rng = np.random.default_rng([seed, 5])
+        moment = np.arange(seconds, dtype=np.float64)
+        rhythm = 1.0 + 0.25 * np.sin(2 * np.pi * (moment / DAY_S + rng.random()))
+        for job_start in np.cumsum(rng.exponential(JOB_S, int(seconds / JOB_S * 2) + 1)):
+            rhythm[int(job_start) : int(job_start) + LULL_S] *= 0.45
+        by_core = rng.lognormal(-0.08, 0.4, cores)
+        self._by_second = (MEAN_BUSY * rhythm / rhythm.mean()).astype(np.float32)
+        self._by_core = (by_core / by_core.mean()).astype(np.float32)
 
     def busy(self, first: int, seconds: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         """cores x seconds, with the restlessness of single seconds on top."""
-        level = self.by_core[:, None] * self.by_second[None, first : first + seconds]
+        level = self._by_core[:, None] * self._by_second[None, first : first + seconds]
         noise = rng.gamma(6.0, 1 / 6.0, level.shape).astype(np.float32)
         busy: npt.NDArray[np.float32] = np.clip(level * noise, 0.01, 0.98)
         return busy
-
-
-def build_load(cores: int, seconds: int, seed: int) -> Load:
-    rng = np.random.default_rng([seed, 5])
-    moment = np.arange(seconds, dtype=np.float64)
-    rhythm = 1.0 + 0.25 * np.sin(2 * np.pi * (moment / DAY_S + rng.random()))
-    for job_start in np.cumsum(rng.exponential(JOB_S, int(seconds / JOB_S * 2) + 1)):
-        rhythm[int(job_start) : int(job_start) + LULL_S] *= 0.45
-    by_core = rng.lognormal(-0.08, 0.4, cores)
-    return Load((MEAN_BUSY * rhythm / rhythm.mean()).astype(np.float32), (by_core / by_core.mean()).astype(np.float32))
 
 
 RATE_HZ = 97
 NIC_QUEUES = 32
 
 
-@dataclass(frozen=True, slots=True)
 class World:
-    cores: int
-    seed: int
-    timeline: Timeline
-    catalogue: Catalogue
-    fleet: Fleet
-    load: Load
-    plan: Plan
-    facts: RecordingFacts
-    # When in its period each core is sampled, in nanoseconds, and which core serves each queue of the network card.
-    phase: npt.NDArray[np.int64]
-    queue_core: npt.NDArray[np.int64]
+    """The node. `phase` is when in its period each core is sampled, in nanoseconds, `queue_core` which core serves each
+    queue of the network card."""
 
-    def rng(self, minute: int) -> np.random.Generator:
-        """Each minute draws from its own well, so minutes can be written in any order and by several processes."""
-        return np.random.default_rng([self.seed, 10, minute])
-
-
-def build_world(cores: int, seconds: int, seed: int) -> World:
-    timeline = Timeline(seconds)
-    plan = plan_incident(timeline, cores, seed)
-    rng = np.random.default_rng([seed, 6])
-    queue_core = rng.permutation(max(cores, NIC_QUEUES))[:NIC_QUEUES] % cores
-    # The queue that is reset is the one whose core is held.
-    queue_core[QUEUE] = plan.cpu
-    return World(
-        cores,
-        seed,
-        timeline,
-        build_catalogue(PROGRAMS, seed),
-        build_fleet(cores, seed, timeline.start),
-        build_load(cores, seconds, seed),
-        plan,
-        RecordingFacts(
+    def __init__(self, cores: int, seconds: int, seed: int) -> None:
+        self.cores, self.seed = cores, seed
+        self.timeline = Timeline(seconds)
+        self.catalogue = Catalogue(PROGRAMS, seed)
+        self.fleet = Fleet(cores, seed, self.timeline.start)
+        self.load = Load(cores, seconds, seed)
+        self.plan = plan_incident(self.timeline, cores, seed)
+        rng = np.random.default_rng([seed, 6])
+        self.queue_core = rng.permutation(max(cores, NIC_QUEUES))[:NIC_QUEUES] % cores
+        # The queue that is reset is the one whose core is held.
+        self.queue_core[QUEUE] = self.plan.cpu
+        self.facts = RecordingFacts(
             node=f"synthetic-{seed}",
             boot_id=rng.bytes(16).hex(),
             cores=cores,
@@ -193,7 +166,9 @@ def build_world(cores: int, seconds: int, seed: int) -> World:
             event_source="cycles",
             rate_hz=RATE_HZ,
             exhume_version=__version__,
-        ),
-        rng.integers(0, 1_000_000_000 // RATE_HZ, cores),
-        queue_core,
-    )
+        )
+        self.phase = rng.integers(0, 1_000_000_000 // RATE_HZ, cores)
+
+    def rng(self, minute: int) -> np.random.Generator:
+        """Each minute draws from its own well, so minutes can be written in any order and by several processes."""
+        return np.random.default_rng([self.seed, 10, minute])
