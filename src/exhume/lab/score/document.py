@@ -35,17 +35,13 @@ def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
     reported = np.clip(np.array([confidence for confidence, _ in judged]), _EDGE, 1 - _EDGE)
     right = np.array([float(was_right) for _, was_right in judged])
     odds = np.log(reported / (1 - reported))
-    best, line = -np.inf, (0.0, 1.0)
-    for shift in np.linspace(-2, 2, 81):
-        for stretch in np.geomspace(0.25, 4, 61):
-            chance = 1 / (1 + np.exp(-(shift + stretch * odds)))
-            likelihood = np.sum(right * np.log(chance) + (1 - right) * np.log(1 - chance))
-            prior = -0.5 * (shift / _PRIOR_SHIFT) ** 2 - 0.5 * (np.log(stretch) / _PRIOR_STRETCH) ** 2
-            if likelihood + prior > best:
-                best, line = likelihood + prior, (float(shift), float(stretch))
-    after = 1 / (1 + np.exp(-(line[0] + line[1] * odds)))
-    before_error, after_error = float(np.mean((reported - right) ** 2)), float(np.mean((after - right) ** 2))
-    return Line(round(line[0], 2), round(line[1], 2), len(judged), before_error, after_error)
+    shift, stretch = np.meshgrid(np.linspace(-2, 2, 81), np.geomspace(0.25, 4, 61), indexing="ij")
+    chance = 1 / (1 + np.exp(-(shift[..., None] + stretch[..., None] * odds)))
+    likelihood = np.sum(right * np.log(chance) + (1 - right) * np.log(1 - chance), axis=-1)
+    prior = -0.5 * (shift / _PRIOR_SHIFT) ** 2 - 0.5 * (np.log(stretch) / _PRIOR_STRETCH) ** 2
+    best = np.unravel_index(np.argmax(likelihood + prior), shift.shape)
+    before, after = (float(np.mean((each - right) ** 2)) for each in (reported, chance[best]))
+    return Line(round(float(shift[best]), 2), round(float(stretch[best]), 2), len(judged), before, after)
 
 
 SCORE_VERSION = 2
@@ -129,90 +125,59 @@ def in_a_line(outcome: Outcome) -> str:
 
 
 def _parts(tally: Tally) -> list[tuple[str, str]]:
-    parts = [
-        ("Scenarios", _scenarios(tally)),
-        ("What was taken for what", _matrix(tally)),
-        ("Causes", _causes(tally)),
-        ("Confidence", _calibration(tally)),
-        ("Time to answer", _times(tally)),
-    ]
-    wrong = [each for each in tally.outcomes if not each.right or each.core_right is False]
-    if wrong:
-        parts.append(("What was wrong", "\n".join(f"- {in_a_line(each)}" for each in wrong)))
-    return parts
-
-
-def _scenarios(tally: Tally) -> str:
-    rows = [
+    """The tables and lists, each with its title."""
+    scenarios = [
         [
-            score.scenario,
-            str(score.runs),
-            str(score.right),
-            f"{score.share:.0%}",
-            f"{score.cores_right} of {score.cores_judged}" if score.cores_judged else "",
-            str(score.critical),
+            *(score.scenario, score.runs, score.right, f"{score.share:.0%}"),
+            f"{sum(score.cores)} of {len(score.cores)}" if score.cores else "",
+            score.critical,
             "MISSED" if score.missed else "met",
         ]
         for score in tally.scenarios
     ]
-    rows.append(
-        ["all", str(len(tally.outcomes)), str(tally.right), f"{tally.share:.0%}", "", "", _verdict(tally.share >= MUST)]
-    )
-    table = _table(["scenario", "runs", "right", "", "core right", "critical", f"must: {MUST:.0%}"], rows)
-    return f"{table}\n\nFalse criticals on a healthy machine: {tally.false_criticals} (must: 0)."
-
-
-def _matrix(tally: Tally) -> str:
-    columns = tally.columns
-    rows = [
-        [scenario, *(str(counts[column] or "") for column in columns)] for scenario, counts in tally.matrix().items()
-    ]
-    return _table(["scenario \\ top finding", *columns], rows)
-
-
-def _causes(tally: Tally) -> str:
-    rows = [
-        [each.cause, str(each.there), str(each.reported), str(each.right), _share(each.precision), _share(each.recall)]
+    verdict = "met" if tally.share >= MUST else "MISSED"
+    scenarios.append(["all", len(tally.outcomes), tally.right, f"{tally.share:.0%}", "", "", verdict])
+    head = ["scenario", "runs", "right", "", "core right", "critical", f"must: {MUST:.0%}"]
+    false = f"False criticals on a healthy machine: {tally.false_criticals} (must: 0)."
+    matrix = [[scenario, *(count or "" for count in counts.values())] for scenario, counts in tally.matrix().items()]
+    causes = [
+        [each.cause, each.there, each.reported, each.right, _share(each.precision), _share(each.recall)]
         for each in tally.causes
     ]
-    return _table(["cause", "there", "reported", "right", "precision", "recall"], rows)
+    answer = tally.answer_s
+    parts = [
+        ("Scenarios", f"{_table(head, scenarios)}\n\n{false}"),
+        ("What was taken for what", _table(["scenario \\ top finding", *tally.columns], matrix)),
+        ("Causes", _table(["cause", "there", "reported", "right", "precision", "recall"], causes)),
+        ("Confidence", _calibration(tally)),
+        ("Time to answer", f"Median {answer[0]:.2f} s, longest {answer[1]:.2f} s." if answer else "No answers."),
+    ]
+    wrong = [f"- {in_a_line(each)}" for each in tally.outcomes if not each.right or each.core_right is False]
+    return [*parts, ("What was wrong", "\n".join(wrong))] if wrong else parts
 
 
 def _calibration(tally: Tally) -> str:
-    tops, every = tally.calibration(), tally.calibration(every=True)
     rows = [
         [f"{top.since:.1f} to {min(top.until, 1.0):.1f}", *_step_cells(top), *_step_cells(all_of)]
-        for top, all_of in zip(tops, every, strict=True)
+        for top, all_of in zip(tally.calibration(), tally.calibration(every=True), strict=True)
     ]
     head = ["reported confidence", "top findings", "mean reported", "right", "all above info", "mean reported", "right"]
-    table = _table(head, rows)
     line = fit(tally.judged())
-    if line is None:
-        return table
-    return (
-        f"{table}\n\nThe line that fits the {line.findings} top findings: log-odds of being right = "
+    fitting = line and (
+        f"\n\nThe line that fits the {line.findings} top findings: log-odds of being right = "
         f"{line.shift:+.2f} + {line.stretch:.2f} x log-odds reported (mean squared error {line.before:.3f} as "
         f"reported, {line.after:.3f} by the line)."
     )
+    return _table(head, rows) + (fitting or "")
 
 
-def _step_cells(step: Step) -> list[str]:
-    return [str(step.reported), f"{step.mean:.2f}" if step.reported else "", _share(step.share)]
-
-
-def _times(tally: Tally) -> str:
-    answer = tally.answer_s
-    return "No answers." if answer is None else f"Median {answer[0]:.2f} s, longest {answer[1]:.2f} s."
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "MISSED"
+def _step_cells(step: Step) -> list[object]:
+    return [step.reported, f"{step.mean:.2f}", f"{step.right / step.reported:.0%}"] if step.reported else [0, "", ""]
 
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, ["---"] * len(head), *rows))

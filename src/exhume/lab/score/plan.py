@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import random
+import re
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,18 +18,11 @@ from exhume.procfs.stat import parse_machine_times
 
 def machine_facts() -> dict[str, str]:
     """Facts about this machine, to print next to figures that were measured here."""
-    cpu = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
+    model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = parse_meminfo(Path("/proc/meminfo").read_bytes())["MemTotal"]
     packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("exhume", "pyarrow", "numpy"))
     return {
-        "CPU": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
+        "CPU": f"{model[1] if model else platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         "memory": f"{memory / (1 << 30):.0f} GiB",
         "kernel": f"Linux {platform.release().split('-')[0]}, {platform.machine()}",
         "Python": f"{platform.python_version()}; {packages}",
@@ -37,16 +31,12 @@ def machine_facts() -> dict[str, str]:
 
 def others_busy(seconds: float = 3.0) -> float:
     """The share of the machine that is busy while nothing is measured."""
-    before = _cpu_times()
+    before = parse_machine_times(Path("/proc/stat").read_bytes())
     time.sleep(seconds)
-    spent = [after - start for after, start in zip(_cpu_times(), before, strict=True)]
-    idle = spent[3] + spent[4]
-    return 1 - idle / max(1, sum(spent))
-
-
-def _cpu_times() -> list[int]:
+    after = parse_machine_times(Path("/proc/stat").read_bytes())
     # Guest time is part of user time already.
-    return parse_machine_times(Path("/proc/stat").read_bytes())[:8]
+    spent = [end - start for start, end in zip(before[:8], after[:8], strict=True)]
+    return 1 - (spent[3] + spent[4]) / max(1, sum(spent))
 
 
 QUIET = "quiet"
