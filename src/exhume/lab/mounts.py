@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import shutil
-import struct
 import subprocess
 import time
 from pathlib import Path
@@ -17,16 +16,11 @@ from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import read_mounts
 
 _MNT_DETACH = 2
-_MS_NOATIME = 1024
-_LOOP_CTL_GET_FREE = 0x4C82
-_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_SET_DIRECT_IO = 0x4C00, 0x4C01, 0x4C04, 0x4C08
-_LO_FLAGS_AUTOCLEAR = 4
-_LOOP_INFO = struct.Struct("=52xI176x")  # struct loop_info64, of which only the flags matter here
-_ATTEMPTS = 10
+_LOOP_CLR_FD, _LOOP_SET_DIRECT_IO = 0x4C01, 0x4C08
 _RELEASED_S = 60.0
 # A process that walks over all file systems is in the lab's for a moment.
 _LOOKED_AT_S = 1.0
-# Debian keeps it outside an ordinary user's path.
+# Debian keeps some programs outside an ordinary user's path.
 SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,24 +29,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount_tmpfs(at: Path, size: int, files: int) -> None:
     """An empty tmpfs with room for so many bytes and files."""
     at.mkdir(exist_ok=True)
-    _mount("exhume-lab", at, "tmpfs", 0, f"size={size},nr_inodes={files},mode=700")
+    _run("mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={files},mode=700", "exhume-lab", at)
 
 
 def make_ext4(image: Path, size: int, files: int) -> None:
     """A file with an empty ext4 in it. It takes no room on disk until it is written to."""
-    program = shutil.which("mkfs.ext4", path=SEARCH_PATH)
-    if program is None:
-        raise LabError("mkfs.ext4 is missing; install e2fsprogs, or choose --pin tmpfs")
     with image.open("xb") as file:
         file.truncate(size)
-    made = subprocess.run(
-        [program, "-q", "-F", "-b", "4096", "-m", "0", "-N", str(files), "-E", "nodiscard,lazy_itable_init=1", image],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode != 0:
-        raise LabError(f"cannot make an ext4 in {image}: {made.stderr.strip()}")
+    options = ("-b", "4096", "-m", "0", "-N", str(files), "-E", "nodiscard,lazy_itable_init=1")
+    _run("mkfs.ext4", "-q", "-F", *options, image, advice="install e2fsprogs, or choose --pin tmpfs")
 
 
 def mount_ext4(image: Path, at: Path) -> None:
@@ -67,17 +52,11 @@ def mount_ext4(image: Path, at: Path) -> None:
                 f"{image} is still in use on {devices[0]}, by a process with mounts of its own; try again once it ended"
             )
         time.sleep(0.05)
-    try:
-        device = _loop_device(image)
-    except OSError as error:
-        raise LabError(
-            f"no loop device can be had ({error.strerror}); load the loop module, or choose --pin tmpfs"
-        ) from None
-    try:
-        # The kernel would fill in inode tables in the background, for minutes.
-        _mount(os.fspath(Path(f"/proc/self/fd/{device}").readlink()), at, "ext4", _MS_NOATIME, "noinit_itable")
-    finally:
-        os.close(device)
+    # The kernel would fill in inode tables in the background, for minutes.
+    options = ("-t", "ext4", "-o", "loop,noatime,noinit_itable")
+    _run("mount", *options, image, at, advice="load the loop module, or choose --pin tmpfs")
+    # Else the image's own pages would be cached, and charged, a second time. Not every file system can.
+    _control_loop(image, _LOOP_SET_DIRECT_IO, 1)
 
 
 def unmount(at: Path) -> bool:
@@ -104,53 +83,24 @@ def mount_points() -> set[str]:
     return {mount.point for mount in read_mounts(Host().proc / "self/mountinfo")}
 
 
-def _mount(source: str, at: Path, kind: str, flags: int, options: str) -> None:
-    args = (os.fsencode(arg) for arg in (source, os.fspath(at), kind))
-    if _libc.mount(*args, ctypes.c_ulong(flags), options.encode()) != 0:
-        raise LabError(f"cannot mount a {kind} at {at}: {os.strerror(ctypes.get_errno())}")
-
-
-def _loop_device(image: Path) -> int:
-    """A descriptor of a loop device that shows the image. The device is free again when nothing has it open."""
-    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        for _ in range(_ATTEMPTS):
-            device = os.open(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}", os.O_RDWR | os.O_CLOEXEC)
-            if _bind(device, backing):
-                return device
-            os.close(device)
-    finally:
-        os.close(backing)
-        os.close(control)
-    raise OSError(errno.EBUSY, "all are in use")
-
-
-def _bind(device: int, backing: int) -> bool:
-    """Show an image on a device; False when another process was quicker to take the device."""
-    try:
-        fcntl.ioctl(device, _LOOP_SET_FD, backing)
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            return False
-        os.close(device)
-        raise
-    fcntl.ioctl(device, _LOOP_SET_STATUS64, _LOOP_INFO.pack(_LO_FLAGS_AUTOCLEAR))
-    # Else the image's own pages would be cached, and charged, a second time. Not every file system can.
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(device, _LOOP_SET_DIRECT_IO, 1)
-    return True
-
-
 def detach(image: Path) -> None:
     """Take an image off the device that a process left it on when it was killed before it could mount it."""
+    _control_loop(image, _LOOP_CLR_FD)
+
+
+def _run(program: str, *args: str | Path, advice: str = "") -> None:
+    found = shutil.which(program, path=SEARCH_PATH)
+    if found is None:
+        raise LabError(f"{program} is missing; {advice or 'install util-linux'}")
+    done = subprocess.run([found, *args], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"{program} failed: {done.stderr.strip()}{advice and f'; {advice}'}")
+
+
+def _control_loop(image: Path, request: int, value: int = 0) -> None:
     for name in _devices_with(image):
-        with contextlib.suppress(OSError):
-            device = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.ioctl(device, _LOOP_CLR_FD)
-            finally:
-                os.close(device)
+        with contextlib.suppress(OSError), Path("/dev", name).open("r+b", buffering=0) as device:
+            fcntl.ioctl(device, request, value)
 
 
 def _devices_with(image: Path) -> list[str]:
