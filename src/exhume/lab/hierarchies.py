@@ -71,24 +71,15 @@ _ALONE: dict[Path, list[int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class MemoryHierarchy:
-    """Where memory cgroups are made, and the names of the files that differ between the versions."""
+    """Where memory cgroups are made, and what differs between the versions: the file that takes a process in, the file
+    that reclaims, and what to write to it."""
 
     version: int
     root: Path
     host: Host
-
-    @property
-    def join_file(self) -> str:
-        """The file that takes a process in. On v1 it takes one thread, which is quicker for a process that has one."""
-        return "tasks" if self.version == 1 else "cgroup.procs"
-
-    @property
-    def reclaim_file(self) -> str:
-        return "memory.force_empty" if self.version == 1 else "memory.reclaim"
-
-    @property
-    def reclaim_input(self) -> str:
-        return "0" if self.version == 1 else "1G"
+    join_file: str
+    reclaim_file: str
+    reclaim_input: str
 
     def home_below(self, parent: Path) -> Path:
         """Where the maker is between two cgroups. On v2 processes live in leaves only."""
@@ -191,10 +182,8 @@ class MemoryHierarchy:
 def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
     """The hierarchy with the memory controller. Raises LabError where the lab can't count zombies."""
     layout = hierarchies(host)
-    found = find_v1(layout, "memory") or next(
-        (each for each in (find_v2(layout),) if each and "memory" in each.controllers), None
-    )
-    if found is None:
+    found = find_v1(layout, "memory") or find_v2(layout)
+    if found is None or "memory" not in found.controllers:
         raise LabError("no hierarchy with the memory controller is mounted; mount cgroup2 at /sys/fs/cgroup")
     if not found.whole:
         raise LabError(
@@ -206,4 +195,6 @@ def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
             raise LabError(f"memory cgroups are off; turn them on: echo +memory > {found.path}/cgroup.subtree_control")
     elif "memory" not in parse_controllers((host.proc / "cgroups").read_bytes()):
         raise LabError("the kernel has no count of memory cgroups in /proc/cgroups")
-    return MemoryHierarchy(found.version, found.path, host)
+    # On v1 `tasks` takes one thread, which is quicker for a process that has one.
+    v1, v2 = ("tasks", "memory.force_empty", "0"), ("cgroup.procs", "memory.reclaim", "1G")
+    return MemoryHierarchy(found.version, found.path, host, *(v1 if found.version == 1 else v2))

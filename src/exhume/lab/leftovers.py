@@ -77,11 +77,14 @@ def _start_of(pid: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class OwnCgroup(LabChange):
+class _AtPath(LabChange):
+    path: str
+
+
+class OwnCgroup(_AtPath):
     """A cgroup of the lab's own, with those below it and the processes in them."""
 
-    path: str
-    kind: ClassVar[str] = "cgroup"
+    kind = "cgroup"
 
     def undo(self, used: list[Path]) -> None:
         path = Path(self.path)
@@ -119,35 +122,29 @@ class ZombieCgroup(LabChange):
             _remove_cgroup(path)
 
 
-@dataclass(frozen=True)
-class OwnMount(LabChange):
+class OwnMount(_AtPath):
     """All that is mounted at a path, in layers too."""
 
-    path: str
-    kind: ClassVar[str] = "mount"
+    kind = "mount"
 
     def undo(self, used: list[Path]) -> None:
         if not unmount(Path(self.path)):
             used.append(Path(self.path))
 
 
-@dataclass(frozen=True)
-class LoopImage(LabChange):
+class LoopImage(_AtPath):
     """A file that a loop device shows."""
 
-    path: str
-    kind: ClassVar[str] = "loop"
+    kind = "loop"
 
     def undo(self, used: list[Path]) -> None:
         detach(Path(self.path))
 
 
-@dataclass(frozen=True)
-class Swapfile(LabChange):
+class Swapfile(_AtPath):
     """A file that is turned on as swap; what others have in it comes back to memory."""
 
-    path: str
-    kind: ClassVar[str] = "swap"
+    kind = "swap"
 
     def undo(self, used: list[Path]) -> None:
         try:
@@ -157,12 +154,10 @@ class Swapfile(LabChange):
             raise LabError(f"{self.path} can't be turned off as swap: {error.strerror}; free some memory") from None
 
 
-@dataclass(frozen=True)
-class NewPath(LabChange):
+class NewPath(_AtPath):
     """A file, or a directory with nothing but sockets in it, that was not there before. What others put there stays."""
 
-    path: str
-    kind: ClassVar[str] = "new-path"
+    kind = "new-path"
 
     def undo(self, used: list[Path]) -> None:
         path = Path(self.path)

@@ -9,8 +9,6 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from exhume.collect.cgroup.layout import hierarchies
@@ -18,12 +16,11 @@ from exhume.collect.containers.docker import DOCKER_SOCKET
 from exhume.lab.leftovers import NewPath, OwnCgroup, OwnMount, Process
 from exhume.lab.mounts import SEARCH_PATH, mount_tmpfs
 from exhume.lab.programs.keeper import MARK
-from exhume.lab.stage import Stage
+from exhume.lab.stage import Stage, wait_until
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
 
 _SIZE, _FILES = 384 << 20, 60_000
-_PATIENCE_S = 60.0
 _COMMAND_S = 60.0
 _ANSWER_S = 5.0
 _LONGEST_SOCKET = 107
@@ -154,12 +151,3 @@ def _is_listening(path: Path) -> bool:
         except OSError:
             return True
     return True
-
-
-def wait_until(what: str, happened: Callable[[], object], patience: float = _PATIENCE_S) -> None:
-    """Wait until it happened. Raises LabError when it doesn't."""
-    deadline = time.monotonic() + patience
-    while not happened():
-        if time.monotonic() > deadline:
-            raise LabError(f"not within {patience:.0f} s: {what}")
-        time.sleep(0.1)

@@ -141,13 +141,11 @@ class Stage:
             self.progress(min(1.0, done / length))
             time.sleep(0.05)
 
-    def stop(self) -> None:
-        """End the programs that still run, with what they started. Raises LabError where one doesn't end."""
+    def stop(self) -> list[str]:
+        """End the programs that still run, with what they started; returns which ones don't end, in a message."""
         for each in self.running:
-            if each.poll() is not None:
-                # Its number may be another's by now; what it left behind is ended by its mark.
-                continue
-            with contextlib.suppress(ProcessLookupError):
+            # Else its number may be another's by now; what it left behind is ended by its mark.
+            if each.poll() is None:
                 os.killpg(each.pid, signal.SIGKILL)
         stuck = []
         for each in self.running:
@@ -157,8 +155,7 @@ class Stage:
                 stuck.append(f"{_program_of(each)} ({each.pid})")
         self.running.clear()
         stuck += map(str, end_marked(self.directory.name))
-        if stuck:
-            raise LabError(f"{', '.join(stuck)} can't be ended: stuck in the kernel; run exhume lab clean later")
+        return [f"{', '.join(stuck)} can't be ended: stuck in the kernel"] if stuck else []
 
     def python_named(self, name: str) -> Path:
         """The interpreter under another name: what it runs is called so."""
@@ -173,6 +170,15 @@ def program_argv(program: str) -> list[str]:
     """The script and first argument that run `module.program` of lab/programs/."""
     module, name = program.split(".")
     return [str(PROGRAMS / f"{module}.py"), name]
+
+
+def wait_until(what: str, happened: Callable[[], object], patience: float = 60.0) -> None:
+    """Wait until it happened. Raises LabError when it doesn't."""
+    deadline = time.monotonic() + patience
+    while not happened():
+        if time.monotonic() > deadline:
+            raise LabError(f"not within {patience:.0f} s: {what}")
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -210,18 +216,15 @@ def stage(
             name=name or f"{rng.choice(_NAMES)}-{rng.getrandbits(12):03x}",
             leftovers=Leftovers.begin(directory),
         )
-        failed: list[str] = []
         try:
             yield playing
         finally:
             # Signals that ask for an end wait until the cleaning is done; it takes seconds at most.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             try:
-                playing.stop()
-            except LabError as error:
-                failed.append(str(error))
-            failed += playing.leftovers.undo()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                failed = playing.stop() + playing.leftovers.undo()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if failed:
                 raise LabError(f"not all could be removed: {'; '.join(failed)}; run exhume lab clean again later")
 
@@ -271,10 +274,9 @@ class Started:
         return said.splitlines()[-1] if said else f"ended with code {code}" if code else ""
 
     def close(self) -> None:
-        """End it."""
-        self._popen.kill()
-        with self._popen:
-            pass
+        """End it, and close its pipes."""
+        with self._popen as process:
+            process.kill()
         self._leftovers.undo_some([self.process], [])
 
 
@@ -282,8 +284,9 @@ def refuse_unfit(scenario: Scenario) -> None:
     """Raise LabError, in a sentence, where this machine can't play it."""
     if os.geteuid() != 0:
         raise LabError(f"{scenario.name} is made for real, which needs root; run it with sudo")
-    what, advice = f"{scenario.name} takes up to", "try again when there is more"
-    _refuse_without_memory(scenario.memory, what, advice, Host())
+    if scenario.memory:
+        what, advice = f"{scenario.name} takes up to", "try again when there is more"
+        _refuse_without_memory(scenario.memory, what, advice, Host())
 
 
 def perform(

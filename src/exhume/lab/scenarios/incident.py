@@ -11,9 +11,9 @@ from pathlib import Path
 from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.leftovers import OwnMount
 from exhume.lab.mounts import mount_tmpfs
-from exhume.lab.own_docker import OwnDocker, docker_missing, wait_until
+from exhume.lab.own_docker import OwnDocker, docker_missing
 from exhume.lab.scenarios.memory import memory_cgroup, own_cgroup, remember_cgroup
-from exhume.lab.stage import Stage, refuse_without_room, scenario
+from exhume.lab.stage import Stage, refuse_without_room, scenario, wait_until
 from exhume.lab.zombies import way_to_spin
 from exhume.procfs.host import Host
 

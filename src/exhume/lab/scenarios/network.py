@@ -2,14 +2,12 @@
 
 import shutil
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.lab.stage import Stage, scenario
+from exhume.lab.stage import Stage, scenario, wait_until
 from exhume.model.errors import LabError
 
-_PATIENCE_S = 30.0
 _HOLD_S = 300
 
 
@@ -54,16 +52,16 @@ def new_namespace(stage: Stage) -> Namespace:
             raise LabError(f"{tool} is not on this machine: install iproute2 and util-linux")
     holder = stage.start("network.hold_namespace", stage.seconds + _HOLD_S, name="keeper")
     mine = Path("/proc/self/ns/net").stat().st_ino
-    until = time.monotonic() + _PATIENCE_S
     namespace = Namespace(holder.pid)
-    while time.monotonic() < until:
+
+    def made() -> bool:
         if holder.poll() is not None:
             raise LabError("a network namespace can't be made here: run as root, on a kernel with CONFIG_NET_NS")
-        if Path(namespace.path).stat().st_ino != mine:
-            namespace.run("ip", "link", "set", "lo", "up")
-            return namespace
-        time.sleep(0.01)
-    raise LabError(f"no network namespace came about within {_PATIENCE_S:.0f} s")
+        return Path(namespace.path).stat().st_ino != mine
+
+    wait_until("a network namespace is made", made)
+    namespace.run("ip", "link", "set", "lo", "up")
+    return namespace
 
 
 def restore_command() -> str:

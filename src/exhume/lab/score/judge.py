@@ -1,6 +1,5 @@
 """The judge of the diagnosis: plays, records, diagnoses blindly and judges each run. A failed run is counted too."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -47,8 +46,7 @@ def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None)
             directory = own.directory / f"{plan.number:03d}-{plan.scenario}"
             # Meanwhile the kernel lets go of what the last run made.
             busy = others_busy(_REST_S)
-            outcome, truth = _run(plan, directory, work)
-            outcome = replace(outcome, others_busy=busy)
+            outcome, truth = _judged(plan, busy, directory, work)
             if keep is not None and directory.is_dir():
                 kept = keep / directory.name
                 shutil.rmtree(kept, ignore_errors=True)
@@ -66,19 +64,7 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
     for path in kept_runs(kept):
         truth = json.loads(path.read_text())
         plan = Plan(**{field.name: truth[field.name] for field in fields(Plan)})
-        scenario = scenario_named(plan.scenario)
-        outcome = Outcome(plan, scenario.cause, on_core=scenario.on_core, others_busy=truth["others_busy"])
-        try:
-            answer = _output_of("answer", _ANSWERING_S, str(path.parent))
-        except Failed as failure:
-            yield replace(outcome, failed=str(failure))
-        else:
-            yield replace(
-                outcome,
-                findings=tuple(map(ReportedFinding.of, answer["findings"])),
-                seconds=answer["seconds"],
-                verdict=answer["verdict"],
-            )
+        yield _judged(plan, truth["others_busy"], path.parent)[0]
 
 
 def kept_runs(kept: Path) -> list[Path]:
@@ -86,22 +72,23 @@ def kept_runs(kept: Path) -> list[Path]:
     return sorted(kept.rglob(TRUTH))
 
 
-def _run(plan: Plan, directory: Path, work: Path) -> tuple[Outcome, dict[str, Any]]:
+def _judged(plan: Plan, busy: float, directory: Path, work: Path | None = None) -> tuple[Outcome, dict[str, Any]]:
+    """The outcome of a recording, and what is true about it. Where a work directory is given, it is played first."""
     scenario = scenario_named(plan.scenario)
+    outcome = Outcome(plan, scenario.cause, on_core=scenario.on_core, others_busy=busy)
     truth: dict[str, Any] = {}
     try:
-        longest = plan.calm_s + plan.seconds + plan.after_s + _PREPARING_S
-        truth = _output_of("play", longest, json.dumps(asdict(plan)), str(directory), str(work))
+        if work is not None:
+            longest = plan.calm_s + plan.seconds + plan.after_s + _PREPARING_S
+            truth = _output_of("play", longest, json.dumps(asdict(plan)), str(directory), str(work))
         answer = _output_of("answer", _ANSWERING_S, str(directory))
     except Failed as failure:
-        # Our own directory is locked, and stays.
-        clean(work)
-        return Outcome(plan, scenario.cause, failed=str(failure), on_core=scenario.on_core), truth
+        if work is not None:
+            # Our own directory is locked, and stays.
+            clean(work)
+        return replace(outcome, failed=str(failure)), truth
     findings = tuple(map(ReportedFinding.of, answer["findings"]))
-    return (
-        Outcome(plan, scenario.cause, findings, answer["seconds"], on_core=scenario.on_core, verdict=answer["verdict"]),
-        truth,
-    )
+    return replace(outcome, findings=findings, seconds=answer["seconds"], verdict=answer["verdict"]), truth
 
 
 def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
@@ -120,7 +107,14 @@ def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         raise Failed(f"{step}: not done in {longest_s:.0f} s") from None
     finally:
-        _end(process)
+        if process.poll() is None:
+            # In order first, so that it clears away what it made; then by force.
+            process.terminate()
+            try:
+                process.communicate(timeout=_STOPPING_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     lines = complaint.strip().splitlines()
     if process.returncode != 0:
         raise Failed(f"{step}: {lines[-1] if lines else f'ended with code {process.returncode}'}")
@@ -129,15 +123,3 @@ def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
     except (IndexError, ValueError):
         raise Failed(f"{step}: said nothing that can be read") from None
     return content
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """In order first, so that it clears away what it made; then by force."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_STOPPING_S)
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -21,14 +21,12 @@ from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.scenarios import scenario_named
 from exhume.lab.scenarios.background import BACKGROUNDS
 from exhume.lab.score.plan import Plan
-from exhume.lab.stage import refuse_unfit, stage
+from exhume.lab.stage import refuse_unfit, stage, wait_until
 from exhume.model.errors import ExhumeError, LabError, RecordingError
 from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.store.read.recording import Recording
 
 _PR_SET_PDEATHSIG = 1
-_READY_S = 60.0
-_SEALED_S = 60.0
 # The background outlives the recording, whatever the preparing takes.
 _MORE_S = 300.0
 
@@ -72,33 +70,26 @@ def _recorder(directory: Path) -> Iterator[None]:
         stderr=subprocess.PIPE,
         preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
     )
+
+    def records() -> bool:
+        if process.poll() is not None:
+            raise LabError(f"the recorder did not start: {_complaint(process)}")
+        with contextlib.suppress(RecordingError):
+            return Recording.open(directory).span() is not None
+        return False
+
     try:
-        _wait_until_it_records(process, directory)
+        wait_until("the recorder records", records)
         yield
         if process.poll() is not None:
             raise LabError(f"the recorder ended while it recorded: {_complaint(process)}")
         process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_SEALED_S)
-        except subprocess.TimeoutExpired:
-            raise LabError(f"the recorder didn't stop within {_SEALED_S:.0f} s") from None
+        wait_until("the recorder stops", lambda: process.poll() is not None)
         if process.returncode != 0:
             raise LabError(f"the recorder failed: {_complaint(process)}")
     finally:
         process.kill()
         process.wait()
-
-
-def _wait_until_it_records(process: subprocess.Popen[bytes], directory: Path) -> None:
-    deadline = time.monotonic() + _READY_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise LabError(f"the recorder did not start: {_complaint(process)}")
-        with contextlib.suppress(RecordingError):
-            if Recording.open(directory).span() is not None:
-                return
-        time.sleep(0.1)
-    raise LabError(f"the recorder recorded nothing in {_READY_S:.0f} s")
 
 
 def _complaint(process: subprocess.Popen[bytes]) -> str:
