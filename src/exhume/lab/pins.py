@@ -117,7 +117,8 @@ class PinFiles:
             join=hierarchy.join_file,
             reclaim=hierarchy.reclaim_file,
             reclaim_input=hierarchy.reclaim_input,
-            pin=self.pin.name,
+            layout=self.pin.layout,
+            swapped=self.pin.swapped,
             files=os.fspath(self.mount),
             count=self.count,
         )

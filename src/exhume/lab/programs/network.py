@@ -1,9 +1,9 @@
 """Programs that use the network and network namespaces. Run as: network.py PROGRAM ARGUMENT..."""
 
+import contextlib
 import ctypes
 import os
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -96,71 +96,27 @@ FIRST_PORT = 20_000
 ROUNDS_PER_SOCKET = 16
 
 
-class Vector(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class Header(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("name_length", ctypes.c_uint32),
-        ("vectors", ctypes.POINTER(Vector)),
-        ("vector_count", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("control_length", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )
-
-
-class Message(ctypes.Structure):
-    _fields_ = (("header", Header), ("sent", ctypes.c_uint32))
-
-
-def bursts_of(
-    first: str, addresses: int, ports: int, burst: int, keep: list[object]
-) -> list[tuple[ctypes.Array[Message], int]]:
-    """Arrays of messages to all destinations; `keep` holds what they point to."""
-    payload = ctypes.create_string_buffer(b"x" * 32)
-    vector = Vector(ctypes.addressof(payload), 32)
-    start = int.from_bytes(socket.inet_aton(first), "big")
-    total = addresses * ports
-    names = bytearray()
-    for i in range(total):
-        names += struct.pack("=H", socket.AF_INET) + struct.pack("!HI8x", FIRST_PORT + i % ports, start + i // ports)
-    buffer = (ctypes.c_char * len(names)).from_buffer(names)
-    keep += [payload, vector, names, buffer]
-    base = ctypes.addressof(buffer)
-    found = []
-    for begin in range(0, total, burst):
-        count = min(burst, total - begin)
-        messages = (Message * count)()
-        for i in range(count):
-            header = messages[i].header
-            header.name, header.name_length = base + 16 * (begin + i), 16
-            header.vectors, header.vector_count = ctypes.pointer(vector), 1
-        found.append((messages, count))
-    return found
-
-
 def send_packets(seconds: str, namespace: str, first: str, *numbers: str) -> None:
     """Sends small UDP packets in a network namespace: to so many addresses from the first on, so many ports of each, so
     many packets in a burst, and so many microseconds between two bursts."""
     enter(namespace)
     addresses, ports, burst, pause_us = map(int, numbers)
-    keep: list[object] = []
-    bursts = bursts_of(first, addresses, ports, burst, keep)
-    until, pause = time.monotonic() + float(seconds), pause_us / 1e6
+    start = int.from_bytes(socket.inet_aton(first), "big")
+    hosts = [socket.inet_ntoa((start + number).to_bytes(4, "big")) for number in range(addresses)]
+    targets = [(host, FIRST_PORT + port) for host in hosts for port in range(ports)]
+    bursts = [targets[begin : begin + burst] for begin in range(0, len(targets), burst)]
+    until, payload = time.monotonic() + float(seconds), b"x" * 32
     while time.monotonic() < until:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-            for _ in range(ROUNDS_PER_SOCKET):
-                for messages, count in bursts:
+            for each in bursts * ROUNDS_PER_SOCKET:
+                for target in each:
                     # What can't be sent (a full queue, a rule against it) is not sent: the next is tried.
-                    libc.sendmmsg(sender.fileno(), messages, count, socket.MSG_DONTWAIT)
-                    if pause:
-                        time.sleep(pause)
-                    if time.monotonic() >= until:
-                        return
+                    with contextlib.suppress(OSError):
+                        sender.sendto(payload, socket.MSG_DONTWAIT, target)
+                if pause_us:
+                    time.sleep(pause_us / 1e6)
+                if time.monotonic() >= until:
+                    return
 
 
 def rewrite_rules(seconds: str, namespace: str, path: str, pause: str, command: str) -> None:

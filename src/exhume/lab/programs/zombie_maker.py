@@ -24,7 +24,7 @@ SECONDS_TO_WRITE = 0.1
 
 
 class Order(TypedDict):
-    """What to make: `count` cgroups below `parent`, each charged by `pin`, from files below `files`.
+    """What to make: `count` cgroups below `parent`, each charged by files below `files` (or swapped out).
 
     `home` is the cgroup between two of them, `join` the file that takes a process in, and `reclaim` the file (and
     `reclaim_input` what to write to it) that reclaims a cgroup."""
@@ -34,7 +34,8 @@ class Order(TypedDict):
     join: str
     reclaim: str
     reclaim_input: str
-    pin: str
+    layout: str
+    swapped: bool
     files: str
     count: int
 
@@ -97,20 +98,12 @@ class DirectoryBlock(OwnFile):
         pass
 
 
-PINS: dict[str, type[OwnFile]] = {
-    "tmpfs": OwnFile,
-    "ext4": OwnFile,
-    "swap": OwnFile,
-    "shared": SharedFile,
-    "mlock": SharedFile,
-    "mapped": SharedFile,
-    "metadata": DirectoryBlock,
-}
+LAYOUTS: dict[str, type[OwnFile]] = {"own": OwnFile, "shared": SharedFile, "directories": DirectoryBlock}
 
 
 def make(order: Order) -> None:
     """Make them all. An error leaves the cgroup that it happened in, without processes."""
-    pin = PINS[order["pin"]](order["files"])
+    pin = LAYOUTS[order["layout"]](order["files"])
     home = os.open(f"{order['home']}/{order['join']}", os.O_WRONLY | os.O_CLOEXEC)
     os.write(home, b"0")
     reported = time.monotonic()
@@ -126,10 +119,10 @@ def make(order: Order) -> None:
         os.write(home, b"0")
         pin.after()
         waiting.append(cgroup)
-        if order["pin"] == "swap" and (len(waiting) == SWAPPED_TOGETHER or number + 1 == order["count"]):
+        if order["swapped"]:
+            if len(waiting) < SWAPPED_TOGETHER and number + 1 < order["count"]:
+                continue
             swap_out(waiting, order["reclaim"], order["reclaim_input"].encode())
-        elif order["pin"] == "swap":
-            continue
         for each in waiting:
             os.rmdir(each)  # noqa: PTH106
         waiting.clear()
