@@ -8,7 +8,7 @@ import pytest
 from tests.lab.lab_program import PATIENCE_S, play_until, spent
 
 from exhume.collect.cgroup.layout import hierarchies
-from exhume.lab.hierarchies import find_cpu_hierarchy
+from exhume.lab.hierarchies import cpu_cgroups, set_quota
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
@@ -34,31 +34,26 @@ def machine(directory: Path, mounts: str, **files: str) -> Host:
 
 
 def test_a_quota_on_v1_with_the_memory_cgroup_beside_it(tmp_path: Path) -> None:
-    hierarchy = find_cpu_hierarchy(machine(tmp_path, V1))
-    cpu, memory = hierarchy.directories("lab")
+    cpu, memory = cpu_cgroups(machine(tmp_path, V1), "lab")
     assert (cpu.parent.name, memory.parent.name) == ("cpu", "memory")
-    for directory in (cpu, memory):
-        directory.mkdir(parents=True)
-    hierarchy.set_quota("lab", 0.25, 20_000)
-    hierarchy.join("lab", 4711)
+    cpu.mkdir(parents=True)
+    set_quota(cpu, 0.25, 20_000)
     assert (cpu / "cpu.cfs_quota_us").read_text() == "5000"
     assert (cpu / "cpu.cfs_period_us").read_text() == "20000"
-    assert [(each / "cgroup.procs").read_text() for each in (cpu, memory)] == ["4711", "4711"]
 
 
 def test_a_quota_on_v2(tmp_path: Path) -> None:
     host = machine(tmp_path, V2, cgroup_controllers="cpu memory", cgroup_subtree_control="cpu memory")
-    hierarchy = find_cpu_hierarchy(host)
-    (group,) = hierarchy.directories("lab")
+    (group,) = cpu_cgroups(host, "lab")
     group.mkdir()
-    hierarchy.set_quota("lab", 1.5, 100_000)
+    set_quota(group, 1.5, 100_000)
     assert (group / "cpu.max").read_text() == "150000 100000"
 
 
 def test_a_controller_that_is_off_is_not_turned_on(tmp_path: Path) -> None:
     host = machine(tmp_path, V2, cgroup_controllers="cpu memory", cgroup_subtree_control="memory")
     with pytest.raises(LabError, match=r"echo \+cpu"):
-        find_cpu_hierarchy(host)
+        cpu_cgroups(host, "lab")
 
 
 def prepared(name: str, playing: Stage) -> None:
@@ -75,7 +70,7 @@ def alive(playing: Stage) -> list[subprocess.Popen[bytes]]:
 def test_a_quota_stops_its_processes_and_is_gone_after(tmp_path: Path) -> None:
     with stage("quota", seconds=PATIENCE_S, work=tmp_path) as playing:
         prepared("cfs-throttling", playing)
-        groups = find_cpu_hierarchy(Host()).directories(f"exhume-lab-{playing.directory.name}")
+        groups = cpu_cgroups(Host(), f"exhume-lab-{playing.directory.name}")
 
         def throttled() -> bool:
             stat = dict(line.split() for line in (groups[0] / "cpu.stat").read_text().splitlines())

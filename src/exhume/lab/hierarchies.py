@@ -17,44 +17,30 @@ from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host
 
 
-@dataclass(frozen=True, slots=True)
-class CpuHierarchy:
-    """Where CPU cgroups are made. `others` are other v1 hierarchies that runtimes use under the same names."""
+def cpu_cgroups(host: Host, name: str) -> list[Path]:
+    """The directories of a CPU cgroup, that of the CPU first: on v1, runtimes use the same name for the memory.
 
-    version: int
-    root: Path
-    others: tuple[Path, ...] = ()
-
-    def directories(self, name: str) -> list[Path]:
-        """The directories of one cgroup, that of the CPU first."""
-        return [root / name for root in (self.root, *self.others)]
-
-    def set_quota(self, name: str, cores: float, period_us: int) -> None:
-        group, quota = self.root / name, round(cores * period_us)
-        if self.version == 1:
-            (group / "cpu.cfs_period_us").write_text(str(period_us))
-            (group / "cpu.cfs_quota_us").write_text(str(quota))
-        else:
-            (group / "cpu.max").write_text(f"{quota} {period_us}")
-
-    def join(self, name: str, pid: int) -> None:
-        for directory in self.directories(name):
-            (directory / "cgroup.procs").write_text(str(pid))
-
-
-def find_cpu_hierarchy(host: Host) -> CpuHierarchy:
-    """The hierarchy with the cpu controller. Raises LabError where there is none to use."""
+    Raises LabError where the machine has none."""
     layout = hierarchies(host)
     v1, memory, v2 = find_v1(layout, "cpu"), find_v1(layout, "memory"), find_v2(layout)
     if v1 is not None:
-        others = (memory.path,) if memory is not None and memory.path != v1.path else ()
-        return CpuHierarchy(1, v1.path, others)
+        return [root / name for root in dict.fromkeys(each.path for each in (v1, memory) if each is not None)]
     if v2 is None or "cpu" not in v2.controllers:
         raise LabError("no hierarchy with the cpu controller is mounted; mount cgroup2 at /sys/fs/cgroup")
     # At the root it would turn the controller on for others too: not the lab's to do.
     if "cpu" not in (v2.path / "cgroup.subtree_control").read_text().split():
         raise LabError(f"CPU quotas are off; turn them on: echo +cpu > {v2.path}/cgroup.subtree_control")
-    return CpuHierarchy(2, v2.path)
+    return [v2.path / name]
+
+
+def set_quota(cgroup: Path, cores: float, period_us: int) -> None:
+    """Let a CPU cgroup have so many cores."""
+    quota = round(cores * period_us)
+    if (cgroup.parent / "cgroup.controllers").exists():
+        (cgroup / "cpu.max").write_text(f"{quota} {period_us}")
+    else:
+        (cgroup / "cpu.cfs_period_us").write_text(str(period_us))
+        (cgroup / "cpu.cfs_quota_us").write_text(str(quota))
 
 
 _SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released

@@ -3,8 +3,9 @@
 import os
 import shutil
 import time
+from pathlib import Path
 
-from exhume.lab.hierarchies import find_cpu_hierarchy, find_memory_hierarchy
+from exhume.lab.hierarchies import cpu_cgroups, find_memory_hierarchy, set_quota
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.scenarios.background import BACKGROUNDS, BATCH
 from exhume.lab.stage import Stage, program_argv, scenario
@@ -34,23 +35,24 @@ PERIODS_US = (20_000, 50_000, 100_000)
 
 def prepare_quota(stage: Stage) -> None:
     """The cgroup with its quota, as a runtime makes it for a container."""
-    hierarchy = find_cpu_hierarchy(Host())
-    for directory in hierarchy.directories(_quota_name(stage)):
-        stage.leftovers.add(OwnCgroup(str(directory)))
-        directory.mkdir()
-    hierarchy.set_quota(_quota_name(stage), stage.rng.uniform(0.15, 0.5), stage.rng.choice(PERIODS_US))
+    cgroups = _quota_cgroups(stage)
+    for cgroup in cgroups:
+        stage.leftovers.add(OwnCgroup(str(cgroup)))
+        cgroup.mkdir()
+    set_quota(cgroups[0], stage.rng.uniform(0.15, 0.5), stage.rng.choice(PERIODS_US))
 
 
 @scenario("busy processes in a cgroup with a small CPU quota are stopped in most of its periods", prepare_quota)
 def cfs_throttling(stage: Stage) -> None:
-    hierarchy = find_cpu_hierarchy(Host())
     for _ in range(stage.rng.randint(2, 4)):
-        hierarchy.join(_quota_name(stage), stage.start("cpu.compute", stage.seconds).pid)
+        started = stage.start("cpu.compute", stage.seconds)
+        for cgroup in _quota_cgroups(stage):
+            (cgroup / "cgroup.procs").write_text(str(started.pid))
     stage.wait()
 
 
-def _quota_name(stage: Stage) -> str:
-    return f"exhume-lab-{stage.directory.name}"
+def _quota_cgroups(stage: Stage) -> list[Path]:
+    return cpu_cgroups(Host(), f"exhume-lab-{stage.directory.name}")
 
 
 def prepare_rt_hog(stage: Stage) -> None:
