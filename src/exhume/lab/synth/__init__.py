@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from exhume.lab.synth.tables import Minute
-from exhume.lab.synth.world import NOTICED_NS, QUEUE, TRACKED, VISIBLE, Incident, World
+from exhume.lab.synth.world import NOTICED_NS, Incident, World
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.store.format.names import LIVE_DIRECTORY, SegmentName, boot_part
@@ -45,9 +45,7 @@ class SyntheticSummary:
     directory: Path
     cores: int
     seconds: int
-    seed: int
     samples: int
-    stacks: int
     bytes: int
     segments: int
     since: int
@@ -87,9 +85,7 @@ def write_synthetic(
         directory=directory,
         cores=cores,
         seconds=seconds,
-        seed=seed,
         samples=samples,
-        stacks=len(world.catalogue.stack_ids),
         bytes=size,
         segments=segments,
         since=since,
@@ -99,13 +95,9 @@ def write_synthetic(
             pid=int(fleet.pid[thread]),
             tid=int(fleet.tid[thread]),
             comm=fleet.comms[fleet.comm[thread]],
-            function="mem_cgroup_nr_lru_pages",
             since=timeline.wall(plan.start),
             until=timeline.wall(plan.stop),
             log_time=timeline.wall(plan.start + NOTICED_NS),
-            queue=QUEUE,
-            cgroups_tracked=TRACKED,
-            cgroups_visible=VISIBLE,
         ),
     )
 

@@ -60,13 +60,13 @@ class Incident:
     pid: int
     tid: int
     comm: str
-    function: str
     since: int
     until: int
     log_time: int
-    queue: int
-    cgroups_tracked: int
-    cgroups_visible: int
+    function: str = "mem_cgroup_nr_lru_pages"
+    queue: int = QUEUE
+    cgroups_tracked: int = TRACKED
+    cgroups_visible: int = VISIBLE
 
 
 @dataclass(frozen=True, slots=True)
