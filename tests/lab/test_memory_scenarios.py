@@ -9,7 +9,6 @@ from tests.parts import missing
 
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.scenarios import SCENARIOS, memory
-from exhume.lab.scenarios.memory import own_cgroup
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
@@ -40,7 +39,7 @@ def played(name: str, work: Path, seen: Callable[[Stage], bool]) -> None:
         if scenario.prepare is not None:
             scenario.prepare(playing)
         assert play_until(playing, scenario.play, lambda: seen(playing))
-        cgroup = own_cgroup(playing)
+        cgroup = playing.cgroup
         assert cgroup.is_dir()
     assert not cgroup.exists()
     assert not list(work.iterdir())
@@ -64,8 +63,8 @@ def test_zombies_are_there_while_it_is_played(work: Path, monkeypatch: pytest.Mo
     hierarchy = find_memory_hierarchy(Host())
 
     def seen(playing: Stage) -> bool:
-        pages = hierarchy.residual_pages(own_cgroup(playing))
-        return (hierarchy.dying(own_cgroup(playing)) if pages is None else pages) >= COUNT
+        pages = hierarchy.residual_pages(playing.cgroup)
+        return (hierarchy.dying(playing.cgroup) if pages is None else pages) >= COUNT
 
     played("zombie-memcgs", work, seen)
 
@@ -75,14 +74,14 @@ def test_live_cgroups_are_there_while_it_is_played(work: Path, monkeypatch: pyte
     monkeypatch.setattr(memory, "MOST_LIVE", COUNT)
 
     def seen(playing: Stage) -> bool:
-        found = [path for path in own_cgroup(playing).rglob("*") if path.is_dir()]
+        found = [path for path in playing.cgroup.rglob("*") if path.is_dir()]
         return len([path for path in found if path.name != "maker"]) == COUNT
 
     played("cgroup-excess", work, seen)
 
 
 def test_a_limit_is_hit_again_and_again(work: Path) -> None:
-    played("memory-reclaim", work, lambda playing: times_at_limit(own_cgroup(playing)) >= COUNT)
+    played("memory-reclaim", work, lambda playing: times_at_limit(playing.cgroup) >= COUNT)
 
 
 def test_the_kernel_kills_more_than_once(work: Path) -> None:

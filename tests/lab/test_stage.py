@@ -81,7 +81,7 @@ def test_a_scenario_without_root_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.root
 def test_a_scenario_without_room_is_refused(tmp_path: Path) -> None:
-    greedy = Scenario("greedy", "memory-reclaim", "", lambda playing: None, memory=1 << 60)
+    greedy = Scenario("", name="greedy", memory=1 << 60)
     with pytest.raises(LabError, match=r"greedy takes up to .* MiB can be spared"):
         perform(greedy, work=tmp_path)
 
@@ -96,7 +96,9 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, options: dict, said: str
 @pytest.mark.root
 def test_a_scenario_is_prepared_and_played_on_its_core(tmp_path: Path) -> None:
     order = []
-    story = Scenario("story", "", "", lambda playing: order.append(playing.core), lambda _: order.append("prepared"))
+    story = Scenario(
+        "", lambda _: order.append("prepared"), name="story", play=lambda playing: order.append(playing.core)
+    )
     core = min(os.sched_getaffinity(0))
     assert perform(story, core=core, work=tmp_path).core == core
     assert order == ["prepared", core]

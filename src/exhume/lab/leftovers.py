@@ -47,12 +47,16 @@ class Process(LabChange):
 
     @classmethod
     def of(cls, pid: int) -> "Process | None":
-        started = _start_of(pid)
-        return None if started is None else cls(pid, started)
+        """The process of a pid; None when there is none, or only what is left of one that ended."""
+        try:
+            stat = parse_pid_stat(Path(f"/proc/{pid}/stat").read_bytes())
+        except OSError:
+            return None
+        return None if stat is None or stat.state in ("Z", "X") else cls(pid, stat.start)
 
     @property
     def alive(self) -> bool:
-        return _start_of(self.pid) == self.started
+        return Process.of(self.pid) == self
 
     def undo(self, used: list[Path]) -> None:
         deadline = time.monotonic() + _PATIENCE_S
@@ -65,15 +69,6 @@ class Process(LabChange):
             if time.monotonic() > deadline:
                 raise LabError(f"process {self.pid} doesn't end: it is stuck in the kernel")
             time.sleep(0.005)
-
-
-def _start_of(pid: int) -> int | None:
-    """When a process started; None when there is none, or only what is left of one that ended."""
-    try:
-        stat = parse_pid_stat(Path(f"/proc/{pid}/stat").read_bytes())
-    except OSError:
-        return None
-    return None if stat is None or stat.state in ("Z", "X") else stat.start
 
 
 @dataclass(frozen=True)

@@ -63,14 +63,15 @@ class OwnDocker:
             raise LabError(
                 f"{self.work} is too long a path for Docker's sockets; choose a shorter directory with --work"
             )
-        self._note()
+        usual = DOCKER_SOCKET.parent.is_dir() and not _is_listening(DOCKER_SOCKET)
+        self._note(usual)
         mount_tmpfs(self.work, _SIZE, _FILES)
         self.room.mkdir()
         (self.work / "daemon.json").write_text("{}")
         said = self.work / "dockerd.log"
         with said.open("wb") as log:
             started = subprocess.Popen(
-                self._argv(),
+                self._argv(usual),
                 env={**os.environ, "PATH": SEARCH_PATH, MARK: self._stage.directory.name},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -98,13 +99,13 @@ class OwnDocker:
             tar.add(Path(str(shutil.which("busybox", path=SEARCH_PATH))).resolve(), "bin/busybox")
         self("import", str(archive), image)
 
-    def _note(self) -> None:
+    def _note(self, usual: bool) -> None:
         """All that is about to be made, in the order in which it has to go: the last first."""
         add = self._stage.leftovers.add
         for path in reversed(_ELSEWHERE):
             if not Path(path).exists():
                 add(NewPath(path))
-        if self._listens_as_usual():
+        if usual:
             add(NewPath(os.fspath(DOCKER_SOCKET)))
         places = {hierarchy.path for hierarchy in hierarchies(Host())}
         # Hierarchies without a controller, such as systemd's own, are not listed.
@@ -114,13 +115,10 @@ class OwnDocker:
             add(OwnCgroup(os.fspath(place / self.cgroup)))
         add(OwnMount(os.fspath(self.work)))
 
-    def _listens_as_usual(self) -> bool:
-        return DOCKER_SOCKET.parent.is_dir() and not _is_listening(DOCKER_SOCKET)
-
-    def _argv(self) -> list[str]:
-        usual = ["-H", f"unix://{DOCKER_SOCKET}"] if self._listens_as_usual() else []
+    def _argv(self, usual: bool) -> list[str]:
+        hosts = (self.socket, DOCKER_SOCKET) if usual else (self.socket,)
         return [
-            *("dockerd", "--config-file", str(self.work / "daemon.json"), "-H", f"unix://{self.socket}", *usual),
+            *("dockerd", "--config-file", str(self.work / "daemon.json"), *(f"--host=unix://{host}" for host in hosts)),
             *("--data-root", str(self.work / "data"), "--exec-root", str(self.work / "x")),
             *("--pidfile", str(self.work / "docker.pid"), "--storage-driver", "vfs"),
             *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),

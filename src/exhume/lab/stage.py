@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, Process
@@ -44,50 +44,38 @@ _SHARE_LEFT = 0.1
 Play = Callable[["Stage"], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scenario:
-    """A pathology on demand.
+    """A pathology on demand, and the decorator of the function that plays it: the scenario has the function's name, and
+    so has its cause unless said.
 
-    `cause` is what a diagnosis has to find (empty for a healthy machine). `prepare` sets up what has to be there before
-    the trouble begins, `play` is the trouble itself. `on_core`: the trouble is on the stage's core and no other;
+    `cause` is what a diagnosis has to find (nothing on a `healthy` machine). `prepare` sets up what has to be there
+    before the trouble begins, `play` is the trouble itself. `on_core`: the trouble is on the stage's core and no other;
     `memory`: its peak in bytes; `prepared_early`: the preparation is over before a recording begins (else it is part of
     the recording's calm time).
     """
 
-    name: str
-    cause: str
     summary: str
-    play: Play
     prepare: Play | None = None
+    _: KW_ONLY
+    cause: str = ""
+    healthy: bool = False
     seconds: float = 10.0
     on_core: bool = False
     memory: int = 0
     prepared_early: bool = True
+    name: str = ""
+    play: Play = lambda stage: None
 
-
-def scenario(
-    summary: str,
-    prepare: Play | None = None,
-    *,
-    cause: str | None = None,
-    seconds: float = 10.0,
-    on_core: bool = False,
-    memory: int = 0,
-    prepared_early: bool = True,
-) -> Callable[[Play], Scenario]:
-    """Make a scenario of the function that plays it. It has the function's name, and so has its cause unless said."""
-
-    def make(play: Play) -> Scenario:
+    def __call__(self, play: Play) -> "Scenario":
         name = play.__name__.replace("_", "-")
-        found = name if cause is None else cause
-        return Scenario(name, found, summary, play, prepare, seconds, on_core, memory, prepared_early)
-
-    return make
+        return replace(self, name=name, cause="" if self.healthy else self.cause or name, play=play)
 
 
 @dataclass
 class Stage:
-    """One run. `cores` are all that may be used, `core` the one where it is to happen."""
+    """One run. `cores` are all that may be used, `core` the one where it is to happen; `cgroup` is the memory cgroup
+    that was made for it, if any."""
 
     core: int
     cores: list[int]
@@ -97,6 +85,7 @@ class Stage:
     leftovers: Leftovers
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     progress: Callable[[float], None] = lambda done: None
+    cgroup: Path = Path()
 
     @property
     def directory(self) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from exhume.lab.hierarchies import cpu_cgroups, find_memory_hierarchy, set_quota
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.scenarios.background import BACKGROUNDS, BATCH
-from exhume.lab.stage import Stage, program_argv, scenario
+from exhume.lab.stage import Scenario, Stage, program_argv
 from exhume.model.errors import LabError
 from exhume.model.isolation import SCRIPT_FLAGS
 from exhume.procfs.host import Host
@@ -18,7 +18,7 @@ _PAUSE_S = (0.5, 2.0)
 _MORE_S = 600
 
 
-@scenario("a busy, healthy machine: nothing to find", cause="")
+@Scenario("a busy, healthy machine: nothing to find", healthy=True)
 def quiet(stage: Stage) -> None:
     kinds = [BATCH, *(BACKGROUNDS[kind] for kind in sorted(BACKGROUNDS) if kind != "nothing")]
     stage.rng.shuffle(kinds)
@@ -42,7 +42,7 @@ def prepare_quota(stage: Stage) -> None:
     set_quota(cgroups[0], stage.rng.uniform(0.15, 0.5), stage.rng.choice(PERIODS_US))
 
 
-@scenario("busy processes in a cgroup with a small CPU quota are stopped in most of its periods", prepare_quota)
+@Scenario("busy processes in a cgroup with a small CPU quota are stopped in most of its periods", prepare_quota)
 def cfs_throttling(stage: Stage) -> None:
     for _ in range(stage.rng.randint(2, 4)):
         started = stage.start("cpu.compute", stage.seconds)
@@ -61,7 +61,7 @@ def prepare_rt_hog(stage: Stage) -> None:
     stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=f"{stage.name}-peer", core=stage.core)
 
 
-@scenario("a real-time thread keeps its core, and ordinary threads there stand still", prepare_rt_hog, on_core=True)
+@Scenario("a real-time thread keeps its core, and ordinary threads there stand still", prepare_rt_hog, on_core=True)
 def rt_hog(stage: Stage) -> None:
     hog = stage.start("cpu.compute", stage.seconds, core=stage.core)
     policy = stage.rng.choice((os.SCHED_FIFO, os.SCHED_RR))
@@ -84,7 +84,7 @@ def prepare_spinlock_contention(stage: Stage) -> None:
     stage.start("files.hold_locks", stage.seconds + _MORE_S, path, LOCKS, name=f"{stage.name}-owner")
 
 
-@scenario("processes on several cores spin for one lock of the kernel", prepare_spinlock_contention)
+@Scenario("processes on several cores spin for one lock of the kernel", prepare_spinlock_contention)
 def spinlock_contention(stage: Stage) -> None:
     cores = stage.rng.sample(stage.cores, min(MOST_CORES, len(stage.cores)))
     # Two on each core, and ahead of others: a core has to be in the lock while another is.
@@ -100,20 +100,20 @@ def prepare_user_hog(stage: Stage) -> None:
         stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=name, core=stage.core)
 
 
-@scenario("a program computes without a pause on a core that others need", prepare_user_hog, on_core=True)
+@Scenario("a program computes without a pause on a core that others need", prepare_user_hog, on_core=True)
 def user_hog(stage: Stage) -> None:
     # With a raised priority, as an operator may give a program: it takes more than its fair part.
     stage.run("cpu.compute", core=stage.core, nice=stage.rng.choice((-10, -15, -20)))
 
 
-@scenario("a program starts processes that end at once, as fast as a core allows", on_core=True)
+@Scenario("a program starts processes that end at once, as fast as a core allows", on_core=True)
 def fork_storm(stage: Stage) -> None:
     # With an exec or without: a shell script's storm, or a server's that forks for each request.
     program = stage.rng.choice(("fork", shutil.which("true") or "fork"))
     stage.run("processes.fork_loop", program, core=stage.core)
 
 
-@scenario("a service fails while it starts and is started again, and again", seconds=15.0)
+@Scenario("a service fails while it starts and is started again, and again", seconds=15.0)
 def crash_loop(stage: Stage) -> None:
     rng = stage.rng
     argv = (stage.python_named(stage.name), *SCRIPT_FLAGS, *program_argv("processes.failing_service"))

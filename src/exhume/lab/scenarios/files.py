@@ -4,7 +4,7 @@ import subprocess
 
 from exhume.lab.leftovers import OwnMount
 from exhume.lab.mounts import make_ext4, mount_ext4, mount_tmpfs
-from exhume.lab.stage import Stage, scenario
+from exhume.lab.stage import Scenario, Stage
 from exhume.model.errors import LabError
 
 _IMAGE = 256 << 20
@@ -25,7 +25,7 @@ def prepare_writeback_storm(stage: Stage) -> None:
         at.mkdir(exist_ok=True)
 
 
-@scenario(
+@Scenario(
     "many threads write files and want every piece on disk at once, more than the disk takes",
     prepare_writeback_storm,
     memory=256 << 20,
@@ -40,7 +40,7 @@ def writeback_storm(stage: Stage) -> None:
 _MOST_NAMES = 3_000_000
 
 
-@scenario("a program looks up millions of names that don't exist", on_core=True, memory=1 << 30)
+@Scenario("a program looks up millions of names that don't exist", on_core=True, memory=1 << 30)
 def negative_dentries(stage: Stage) -> None:
     directory = stage.directory / "names"
     directory.mkdir()
@@ -63,7 +63,7 @@ def prepare_mount_storm(stage: Stage) -> None:
         raise LabError(f"the mounts below {base} could not be made")
 
 
-@scenario(
+@Scenario(
     "thousands of mounts, changed all the time, and a reader that reads them all after every change",
     prepare_mount_storm,
     on_core=True,

@@ -12,8 +12,8 @@ from exhume.lab.hierarchies import MemoryHierarchy, find_memory_hierarchy
 from exhume.lab.leftovers import OwnMount
 from exhume.lab.mounts import mount_tmpfs
 from exhume.lab.own_docker import OwnDocker, docker_missing
-from exhume.lab.scenarios.memory import memory_cgroup, own_cgroup, remember_cgroup
-from exhume.lab.stage import Stage, refuse_without_room, scenario, wait_until
+from exhume.lab.scenarios.memory import memory_cgroup
+from exhume.lab.stage import Scenario, Stage, refuse_without_room, wait_until
 from exhume.lab.zombies import way_to_spin
 from exhume.procfs.host import Host
 
@@ -60,7 +60,7 @@ def prepare_incident(stage: Stage) -> None:
     wait_until(f"{ENOUGH:,} leaked cgroups", enough, LEAKING_S)
 
 
-@scenario(
+@Scenario(
     "the whole story: a crash-looping agent leaks cgroups, a kubelet walks them, the network card is reset",
     prepare_incident,
     cause="zombie-memcgs",
@@ -69,7 +69,7 @@ def prepare_incident(stage: Stage) -> None:
     prepared_early=False,
 )
 def incident(stage: Stage) -> None:
-    file, data = way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage))
+    file, data = way_to_spin(find_memory_hierarchy(Host()), stage.cgroup)
     began = time.monotonic()
     length = max(stage.seconds, NOTICED_S + 1.0)
     # The loop of the incident never gave up its core. Where today's does, its priority stands in for that.
@@ -103,7 +103,7 @@ def _crash_in_docker(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
         *("run", "-d", "--name", AGENT, "--network", "none", "--restart", "always", "--cgroupns", "host"),
         *("-v", f"{hierarchy.root}:/memory", "-v", f"{leaked}:/leak", IMAGE, "/bin/busybox", "sh", "-c", script),
     )
-    remember_cgroup(stage, hierarchy.root / docker.cgroup)
+    stage.cgroup = hierarchy.root / docker.cgroup
     return leaked
 
 

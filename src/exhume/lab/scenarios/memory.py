@@ -6,12 +6,10 @@ from pathlib import Path
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.pins import PINS, PinFiles
-from exhume.lab.stage import Stage, refuse_without_room, scenario
+from exhume.lab.stage import Scenario, Stage, refuse_without_room
 from exhume.lab.zombies import way_to_spin
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
-
-_NOTE = "cgroup"
 
 
 def memory_cgroup(stage: Stage, limit: int | None = None) -> Path:
@@ -22,7 +20,7 @@ def memory_cgroup(stage: Stage, limit: int | None = None) -> Path:
     cgroup = hierarchy.root / f"{stage.name}-{stage.rng.getrandbits(20):05x}"
     stage.leftovers.add(OwnCgroup(os.fspath(cgroup)))
     cgroup.mkdir()
-    remember_cgroup(stage, cgroup)
+    stage.cgroup = cgroup
     if limit is None:
         hierarchy.prepare(cgroup)
     else:
@@ -30,24 +28,14 @@ def memory_cgroup(stage: Stage, limit: int | None = None) -> Path:
     return cgroup
 
 
-def remember_cgroup(stage: Stage, cgroup: Path) -> None:
-    """For `own_cgroup`, when the scenario is played."""
-    (stage.directory / _NOTE).write_text(os.fspath(cgroup))
-
-
-def own_cgroup(stage: Stage) -> Path:
-    """The cgroup that was made while the stage was prepared."""
-    return Path((stage.directory / _NOTE).read_text())
-
-
-@scenario(
+@Scenario(
     "a program maps, touches and gives back the same memory over and over on one core", on_core=True, memory=256 << 20
 )
 def page_fault_storm(stage: Stage) -> None:
     stage.run("memory.page_faults", stage.rng.choice((32, 64, 128, 256)), core=stage.core)
 
 
-@scenario(
+@Scenario(
     "the kernel is made to compact memory that is full of holes, over and over on one core",
     on_core=True,
     memory=256 << 20,
@@ -60,7 +48,7 @@ RECLAIM_LIMIT = 32 << 20
 FILE = 2 << 30
 
 
-@scenario("a program at the memory limit of its cgroup frees a page for each one that it needs", on_core=True)
+@Scenario("a program at the memory limit of its cgroup frees a page for each one that it needs", on_core=True)
 def memory_reclaim(stage: Stage) -> None:
     join = memory_cgroup(stage, RECLAIM_LIMIT) / find_memory_hierarchy(Host()).join_file
     file = stage.directory / "data"
@@ -74,7 +62,7 @@ OOM_LIMIT = 48 << 20
 MOST_KILLS = 40
 
 
-@scenario(
+@Scenario(
     "a program needs more than the memory limit of its cgroup: killed, started again, killed again", memory=64 << 20
 )
 def oom_thrash(stage: Stage) -> None:
@@ -97,14 +85,14 @@ def prepare_zombie_memcgs(stage: Stage) -> None:
     files.make_zombies(stage.leftovers, hierarchy, cgroup, lambda done, total: stage.progress(done / total))
 
 
-@scenario(
+@Scenario(
     "one core walks thousands of removed memory cgroups in the kernel, again and again",
     prepare_zombie_memcgs,
     on_core=True,
     memory=400 << 20,
 )
 def zombie_memcgs(stage: Stage) -> None:
-    stage.run("files.use_file", *way_to_spin(find_memory_hierarchy(Host()), own_cgroup(stage)), core=stage.core)
+    stage.run("files.use_file", *way_to_spin(find_memory_hierarchy(Host()), stage.cgroup), core=stage.core)
 
 
 FEWEST_LIVE, MOST_LIVE = 7_000, 10_000
@@ -125,11 +113,11 @@ def prepare_cgroup_excess(stage: Stage) -> None:
         stage.progress((number + 1) * IN_ONE / count)
 
 
-@scenario(
+@Scenario(
     "an agent reads through thousands of live cgroups, again and again",
     prepare_cgroup_excess,
     on_core=True,
     memory=400 << 20,
 )
 def cgroup_excess(stage: Stage) -> None:
-    stage.run("files.walk_cgroups", own_cgroup(stage), core=stage.core)
+    stage.run("files.walk_cgroups", stage.cgroup, core=stage.core)

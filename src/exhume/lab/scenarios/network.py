@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.lab.stage import Stage, scenario, wait_until
+from exhume.lab.stage import Scenario, Stage, wait_until
 from exhume.model.errors import LabError
 
 _HOLD_S = 300
@@ -76,7 +76,7 @@ def restore_command() -> str:
 MOST_WAITING = 1_500
 
 
-@scenario(
+@Scenario(
     "a program makes and drops network namespaces; the worker that takes them down holds a core", memory=400 << 20
 )
 def netns_cleanup(stage: Stage) -> None:
@@ -87,7 +87,7 @@ SUBNET = "10.213.7"
 LOST = "10.213.99.1"
 
 
-@scenario("a routing loop between two network namespaces keeps one core in network softirqs", on_core=True)
+@Scenario("a routing loop between two network namespaces keeps one core in network softirqs", on_core=True)
 def softirq_storm(stage: Stage) -> None:
     one, other = new_namespace(stage), new_namespace(stage)
     # A pair of veth devices between them, each of which sends what is lost back to the other.
@@ -135,7 +135,7 @@ TABLE = Path("/proc/self/net/nf_conntrack")
 FILLING_S = 3.0
 
 
-@scenario(
+@Scenario(
     "address translation searches for ports that it ran out of, or a program lists all tracked connections",
     on_core=True,
     memory=160 << 20,
@@ -168,7 +168,7 @@ def long_list(count: int) -> str:
     return "\n".join([*head, *rules, "COMMIT", ""])
 
 
-@scenario(
+@Scenario(
     "every packet of a program walks thousands of packet filter rules, which another replaces all the time",
     on_core=True,
 )
