@@ -220,8 +220,10 @@ class Leftovers:
         return found[-1] if found and not self.journal.earlier_boot else None
 
     def take(self) -> bool:
-        """Lock the run; False while it is still going on."""
+        """Lock the run, and read what its process wrote last; False while it is still going on."""
         self._lock = lock_directory(self.directory)
+        if self._lock >= 0:
+            self.journal = Journal.read(self.directory, read_boot_id(), KINDS)
         return self._lock >= 0
 
     def add(self, change: LabChange) -> None:
