@@ -6,8 +6,6 @@ weakest of them is what can be claimed.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import significance
 from exhume.diagnose.evidence.rows import Mask
@@ -56,23 +54,14 @@ class Comparison:
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         on_core = [each for each in (self.now, self.before, self.hour_earlier) if each is not None]
+        quoted = [(round(each.share, 4), each.since, each.until) for each in on_core]
         return tuple(
-            Evidence(
-                "samples",
-                "weight_us",
-                "share",
-                round(each.share, 4),
-                each.since,
-                each.until,
-                self.cpu,
-                functions=(self.function,),
-            )
-            for each in on_core
+            Evidence("samples", "weight_us", "share", *each, self.cpu, functions=(self.function,)) for each in quoted
         )
 
 
 def compare(case: Case, function: str, cpu: int) -> Comparison:
-    """CoreHold a function of the kernel on one core against the calm before, the other cores and the hour before."""
+    """A function of the kernel on one core, compared with the calm before, the other cores and the hour before."""
     samples = case.samples
     holding = samples.holding(Names.of([function]))
     here = samples.cpu == cpu
@@ -94,5 +83,6 @@ def _hour_earlier(case: Case, function: str, cpu: int) -> Share | None:
 def _share(samples: Samples, mask: Mask, window: Window, cores: int) -> Share:
     chosen = mask & samples.within(window)
     seconds = window.seconds * max(cores, 1)
-    weight = float(np.sum(samples.weight[chosen])) / 1e6
-    return Share(weight / max(seconds, 1e-9), int(chosen.sum()), seconds, window.since, window.until)
+    return Share(
+        samples.time(chosen) / 1e6 / max(seconds, 1e-9), int(chosen.sum()), seconds, window.since, window.until
+    )

@@ -10,9 +10,6 @@ from typing import Any
 from exhume.diagnose.evidence.samples import Names
 from exhume.model.finding import Action, Remedy
 
-# A table of function groups that several causes refer to.
-SHARED = "shared"
-
 
 @dataclass(frozen=True)
 class Cause:
@@ -48,13 +45,22 @@ class Cause:
 
 
 @cache
+def _content() -> dict[str, Any]:
+    content = tomllib.loads((files("exhume.diagnose") / "causes.toml").read_text(encoding="utf-8"))
+    return {"shared": content.pop("shared"), "causes": content}
+
+
+@cache
 def catalogue() -> dict[str, Cause]:
     """All causes, in the order of the file."""
-    content: dict[str, dict[str, Any]] = tomllib.loads(
-        (files("exhume.diagnose") / "causes.toml").read_text(encoding="utf-8")
-    )
-    shared = content.pop(SHARED)["groups"]
-    return {name: _cause(name, entry, shared) for name, entry in content.items()}
+    shared = _content()["shared"]["groups"]
+    return {name: _cause(name, dict(entry), shared) for name, entry in _content()["causes"].items()}
+
+
+def thresholds(table: str) -> Mapping[str, Any]:
+    """The thresholds of a part of the engine that no single cause has."""
+    found: Mapping[str, Any] = _content()["shared"][table]
+    return found
 
 
 def _cause(name: str, entry: dict[str, Any], shared: Mapping[str, Sequence[str]]) -> Cause:
@@ -76,9 +82,8 @@ def _expanded(names: Sequence[str], known: Mapping[str, Sequence[str]]) -> tuple
 
 def _remedy(entry: dict[str, Any]) -> Remedy:
     """A remedy is a fix to apply (`fix`), a fix to plan (`plan`), a shell command (`command`), or advice."""
-    for key, action in (("fix", Action.APPLY), ("plan", Action.PLAN), ("command", Action.RUN)):
-        if key in entry:
-            template = entry.pop(key)
-            named = "{target}" in template + entry["text"]
-            return Remedy(action=action, template=template, names_target=named, **entry)
-    return Remedy(names_target="{target}" in entry["text"], **entry)
+    kinds = {"fix": Action.APPLY, "plan": Action.PLAN, "command": Action.RUN}
+    key = next((key for key in kinds if key in entry), "")
+    template, action = entry.get(key, ""), kinds.get(key, Action.ADVISE)
+    rest = {name: value for name, value in entry.items() if name != key}
+    return Remedy(action=action, template=template, names_target="{target}" in template + entry["text"], **rest)

@@ -1,17 +1,16 @@
 """From a window to a diagnosis: find what stands out, examine every cause, settle which explains which, and rank."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from exhume.diagnose import messages
 from exhume.diagnose.baseline import SIGNIFICANT, compare
-from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.causes import Examine, examiners
+from exhume.diagnose.catalogue import catalogue, thresholds
+from exhume.diagnose.causes import examiners
 from exhume.diagnose.evidence.builder import Found, rule_out
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.facts.owners import with_names
 from exhume.diagnose.focus import find_foci
 from exhume.diagnose.symptoms import Symptom, find_symptoms
@@ -31,19 +30,11 @@ from exhume.model.finding import (
 from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording
 
-# A finding below this is not reported: it would be a guess.
-LEAST_CONFIDENCE = 0.3
-# From here on a finding that is only worth knowing accounts for its samples like a more severe one.
-WELL_KNOWN = 0.5
-# Findings that share this part of their samples have the same cause; less is enough where they also name the same
-# process.
-SAME_TIME = 0.5
-SAME_PROCESS_TIME = 0.2
-MOST_SYMPTOMS = 4
-# What is left of the confidence in something that was the same an hour before.
-USUAL_FACTOR = 0.9
-
 Progress = Callable[[float], None]
+
+
+def _limit(name: str) -> float:
+    return float(thresholds("engine")[name])
 
 
 def diagnose(
@@ -53,7 +44,7 @@ def diagnose(
     # The causes read the same minutes over and over.
     recording = recording if isinstance(recording, CachedRecording) else CachedRecording(recording)
     foci = find_foci(recording, window, at)
-    cases = [Case.of(recording, focus) for focus in foci]
+    cases = [Case(recording, focus.window, focus.baseline) for focus in foci]
     findings: dict[str, Finding] = {}
     against: dict[str, RuledOut] = {}
     symptoms: list[Symptom] = []
@@ -83,44 +74,32 @@ def diagnose(
 
 
 def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
-    """Examine every cause in one case; the findings are ranked."""
+    """Examine every cause in one case, those for what is left after the others are settled; the findings are ranked."""
     case.explained = np.zeros(len(case.samples), np.bool_)
-    first = {cause: look for cause, look in examiners().items() if not catalogue()[cause].last}
-    last = {cause: look for cause, look in examiners().items() if catalogue()[cause].last}
-    total = len(first) + len(last)
     found: list[Found] = []
     ruled_out: list[RuledOut] = []
-    _examine_all(first, case, found, ruled_out, lambda n: progress(n / total))
-    found, settled = settle(found)
-    ruled_out += settled
-    for each in found:
-        # What is known to be harmless is no unknown path either.
-        if each.finding.severity is not Severity.INFO or each.finding.confidence >= WELL_KNOWN:
-            case.explained |= each.mask
-    case.found = tuple(each.finding.cause for each in found)
-    _examine_all(last, case, found, ruled_out, lambda n: progress((len(first) + n) / total))
-    found, settled = settle(found)
-    ruled_out += settled
+    done = 0
+    for last in (False, True):
+        for cause, look in examiners().items():
+            if catalogue()[cause].last is not last:
+                continue
+            answer = look(case)
+            if isinstance(answer, RuledOut):
+                ruled_out.append(answer)
+            elif answer.finding.confidence < _limit("least_confidence"):
+                ruled_out.append(rule_out(cause, "low-confidence", confidence=answer.finding.confidence))
+            else:
+                found.append(answer)
+            done += 1
+            progress(done / len(examiners()))
+        found, effects = settle(found)
+        ruled_out += effects
+        for each in found:
+            # What is known to be harmless is no unknown path either.
+            if each.finding.severity is not Severity.INFO or each.finding.confidence >= _limit("well_known"):
+                case.explained |= each.mask
+        case.found = tuple(each.finding.cause for each in found)
     return sorted(found, key=_rank), ruled_out
-
-
-def _examine_all(
-    causes: Mapping[str, Examine],
-    case: Case,
-    found: list[Found],
-    ruled_out: list[RuledOut],
-    step: Callable[[int], None],
-) -> None:
-    for number, look in enumerate(causes.values()):
-        answer = look(case)
-        if isinstance(answer, RuledOut):
-            ruled_out.append(answer)
-        elif answer.finding.confidence < LEAST_CONFIDENCE:
-            finding = answer.finding
-            ruled_out.append(rule_out(finding.cause, "low-confidence", confidence=finding.confidence))
-        else:
-            found.append(answer)
-        step(number + 1)
 
 
 def settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
@@ -149,8 +128,10 @@ def _explains(better: Found, lesser: Found) -> bool:
         return False
     if not lesser.mask.any() or not better.mask.any():
         return better.finding.confidence >= lesser.finding.confidence and _names_same(better.finding, lesser.finding)
-    same = overlap(better.mask, lesser.mask)
-    return same >= SAME_TIME or (same >= SAME_PROCESS_TIME and _names_same(better.finding, lesser.finding))
+    # The part of the lesser one's samples that are also the better one's.
+    same = float((better.mask & lesser.mask).sum()) / max(1, int(lesser.mask.sum()))
+    least = _limit("same_process_time")
+    return same >= _limit("same_time") or (same >= least and _names_same(better.finding, lesser.finding))
 
 
 def _names_same(better: Finding, lesser: Finding) -> bool:
@@ -165,14 +146,10 @@ def _names_same(better: Finding, lesser: Finding) -> bool:
     return not known or any(better.names(name, *kinds) for name, kinds in known)
 
 
-def overlap(one: Mask, other: Mask) -> float:
-    """The part of the other's samples that are also the one's."""
-    return float((one & other).sum()) / max(1, int(other.sum()))
-
-
 def _rank(each: Found) -> tuple[float, ...]:
     finding = each.finding
-    return (-finding.severity.rank, -finding.confidence * min(1.0, 0.3 + each.weight / 10), -finding.confidence)
+    weight = min(1.0, _limit("least_weight") + each.weight / _limit("full_weight"))
+    return (-finding.severity.rank, -finding.confidence * weight, -finding.confidence)
 
 
 def _better(one: Finding, other: Finding) -> bool:
@@ -187,7 +164,7 @@ def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
     cpu = finding.culprit.cpu
     near = [each for each in symptoms if cpu is None or each.cpu is None or each.cpu == cpu]
     own = [link for link in finding.chain if link.role == "symptom"]
-    links: list[Link] = [*[each.link for each in near[: max(0, MOST_SYMPTOMS - len(own))]], *own]
+    links: list[Link] = [*[each.link for each in near[: max(0, int(_limit("most_symptoms")) - len(own))]], *own]
     return replace(finding, chain=(*links, *[link for link in finding.chain if link.role != "symptom"]))
 
 
@@ -202,7 +179,7 @@ def with_comparison(case: Case, finding: Finding) -> Finding:
     earlier = comparison.hour_earlier
     if earlier is not None and comparison.significance_of(earlier) < SIGNIFICANT:
         code = "shared.usual"
-        confidence = round(USUAL_FACTOR * finding.confidence, 2)
+        confidence = round(_limit("usual_factor") * finding.confidence, 2)
         doubts = (*finding.doubts, Doubt(code, messages.render(code, {})))
         finding = replace(finding, confidence=confidence, doubts=doubts)
     code = "shared.comparison"

@@ -52,13 +52,14 @@ def render(code: str, values: Values) -> str:
 
 def fill(code: str, template: str, values: Values) -> str:
     """A template with its values: the one place where texts are made. `code` identifies the template."""
-    text = _SECTION.sub(lambda match: _chosen(match, values), template)
+
+    def choose(section: re.Match[str]) -> str:
+        asked = _VALUE.findall(section[1])
+        known = all(values[name] if flag else values[name] is not None for flag, name, _ in asked)
+        return section[1] if known else section[2] or ""
+
+    text = _SECTION.sub(choose, template)
     return _VALUE.sub(lambda match: "" if match[1] else format(values[match[2]], match[3] or ""), text)
-
-
-def _chosen(match: re.Match[str], values: Values) -> str:
-    known = all(values[name] if asked else values[name] is not None for asked, name, _ in _VALUE.findall(match[1]))
-    return match[1] if known else match[2] or ""
 
 
 def entities_in(values: Iterable[object]) -> tuple[Entity, ...]:

@@ -1,27 +1,27 @@
-"""Symptoms in a focus: lines in the kernel log, cores lost to the kernel, threads that had to wait."""
+"""Symptoms in a focus (lines in the kernel log, cores lost to the kernel, threads that had to wait), and impact:
+whether other work suffers from what happens on a core, which turns a load into starvation."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose import messages
+from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.evidence.case import KERNEL_STATES, Case
-from exhume.diagnose.evidence.ordinary import is_by_design, is_ordinary
+from exhume.diagnose.evidence.load import CORE_TAKEN, Load
 from exhume.diagnose.evidence.quotes import log_lines, quote_core, quote_event
-from exhume.diagnose.evidence.rows import Rows
-from exhume.diagnose.facts.waits import waits_of_cores
+from exhume.diagnose.evidence.rows import Mask, Rows
+from exhume.diagnose.evidence.samples import Names
+from exhume.diagnose.facts.core_hogs import core_waits, waits_of_cores
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence, Link, Role, Severity
 from exhume.model.tables import INCIDENT
 
-HOT = 0.95
-HOT_S = 2.0
-KSOFTIRQD_WAIT_S = 0.5
-STOLEN = 0.2
-# Threads waiting for a core, in seconds a second, and how much more than before that has to be.
-WAITING = 1.0
-WAITING_RISE = 3.0
+_ORDER = ("log", "hot-core", "ksoftirqd", "steal", "waiting")
+_NO_MORE = Names.of(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +37,27 @@ class Symptom:
 
     @property
     def link(self) -> Link:
-        return Link(Role.SYMPTOM, self.at, self.text, self.evidence, _code(self.kind))
+        return Link(Role.SYMPTOM, self.at, self.text, self.evidence, f"symptom.{self.kind}")
 
 
-def _code(kind: str) -> str:
-    return f"symptom.{kind}"
+def _limit(name: str) -> float:
+    return float(thresholds("symptoms")[name])
 
 
-def _text(kind: str, **values: object) -> str:
-    return messages.render(_code(kind), values)
+def _symptom(
+    kind: str, severity: Severity, at: int, quotes: Iterable[Evidence], cpu: int | None, **values: object
+) -> Symptom:
+    text = messages.render(f"symptom.{kind}", {"cpu": cpu, **values})
+    return Symptom(kind, severity, at, text, tuple(quotes), cpu)
 
 
 def find_symptoms(case: Case) -> list[Symptom]:
     """All symptoms of a focus, the most severe first."""
     if case.symptoms is None:
-        case.symptoms = _find_symptoms(case)
+        found = [*_log_lines(case), *_hot_cores(case), *_starved_softirqs(case), *_stolen(case), *_waiting(case)]
+        found.sort(key=lambda symptom: (-symptom.severity.rank, _ORDER.index(symptom.kind), symptom.at))
+        case.symptoms = found
     return case.symptoms
-
-
-def _find_symptoms(case: Case) -> list[Symptom]:
-    found = [*_log_lines(case), *_hot_cores(case), *_starved_softirqs(case), *_stolen(case), *_waiting(case)]
-    return sorted(found, key=lambda symptom: (-symptom.severity.rank, _ORDER.index(symptom.kind), symptom.at))
-
-
-_ORDER = ("log", "hot-core", "ksoftirqd", "steal", "waiting")
 
 
 def _log_lines(case: Case) -> list[Symptom]:
@@ -68,70 +65,64 @@ def _log_lines(case: Case) -> list[Symptom]:
     for event in log_lines(case, tuple(STARVATION_KINDS)):
         if event.kind == INCIDENT:
             continue
-        cpu = event.cpu
-        queue: tuple[Evidence, ...] = ()
+        cpu, queue = event.cpu, None
         if cpu is None and event.queue is not None:
-            cpu, queue = core_of_queue(case, event.device, event.queue)
-        text = _text("log", line=event.text, queue_cpu=cpu if queue else None)
+            queue = _quote_queue(case, event.device, event.queue)
+            cpu = queue.cpu if queue is not None else None
         # The kernel warns of some things long before work is starved.
         severity = Severity.CRITICAL if event.severity == "critical" else Severity.WARNING
-        symptom = Symptom("log", severity, event.wall, text, (quote_event(event), *queue), cpu)
+        quotes = [quote_event(event), *([queue] if queue else [])]
+        queue_cpu = cpu if queue else None
+        symptom = _symptom("log", severity, event.wall, quotes, cpu, line=event.text, queue_cpu=queue_cpu)
         found.setdefault((event.kind, event.queue), symptom)
     return list(found.values())
 
 
-def core_of_queue(case: Case, device: str | None, queue: int) -> tuple[int | None, tuple[Evidence, ...]]:
+def _quote_queue(case: Case, device: str | None, queue: int) -> Evidence | None:
     """The core that a NIC queue's interrupts go to, from the interrupts that were counted near the focus."""
     rows = case.recorded("interrupts", case.focus.seconds + 120)
-    if not len(rows):
-        return None, ()
-    mask = rows.numbers("queue") == queue
+    rows = rows.where(rows.numbers("queue") == queue)
     match = [("queue", str(queue))]
-    named = mask & (rows.texts("device") == device)
+    named = rows.texts("device") == device
     if device is not None and named.any():
-        mask = named
+        rows = rows.where(named)
         match.append(("device", device))
-    rows = rows.where(mask)
     if not len(rows):
-        return None, ()
+        return None
     counts = np.bincount(rows.cpu, rows.numbers("count"))
     cpu = int(np.argmax(counts))
-    since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
-    return cpu, (Evidence("interrupts", "count", "sum", float(counts[cpu]), since, until, cpu, tuple(match)),)
+    return Evidence("interrupts", "count", "sum", float(counts[cpu]), *rows.span, cpu, tuple(match))
 
 
 def _hot_cores(case: Case) -> list[Symptom]:
     rows = case.now("cpu")
     found = []
-    hot = rows.cpu[rows.sums(KERNEL_STATES) >= HOT * 1000]
+    hot = rows.cpu[rows.sums(KERNEL_STATES) >= _limit("hot") * 1000]
     for cpu in np.unique(hot).tolist():
-        own = rows.where(rows.cpu == cpu)
+        own = rows.on(cpu)
         seconds, since, until = _longest_run(own)
-        if seconds < HOT_S:
+        if seconds < _limit("hot_s"):
             continue
         span = Window(since, until)
         inside = own.within(span)
         column = max(KERNEL_STATES, key=lambda state: inside.total(state) or 0)
         quote = Evidence("cpu", column, "max", inside.highest(column) or 0, since, until, cpu, unit="permille")
         share = float(inside.sums(KERNEL_STATES).mean()) / 1000
-        text = _text("hot-core", cpu=cpu, seconds=seconds, share=share)
         # A program that reads files or serves a network starves no other by that alone.
         here = case.samples.within(span) & (case.samples.cpu == cpu)
         severity = Severity.INFO if is_ordinary(case, here) or is_by_design(case, here) else Severity.CRITICAL
-        found.append(Symptom("hot-core", severity, since, text, (quote,), cpu))
+        found.append(_symptom("hot-core", severity, since, [quote], cpu, seconds=seconds, share=share))
     return found
 
 
 def _longest_run(own: Rows) -> tuple[float, int, int]:
     """The longest stretch of a core's seconds in the kernel: its length, begin and end (wall)."""
-    order = np.argsort(own.wall)
-    shares = own.sums(KERNEL_STATES)[order] / 1000
-    spans = own.numbers("span_ms")[order] / 1000
-    walls = own.wall[order]
+    shares, spans = own.sums(KERNEL_STATES) / 1000, own.numbers("span_ms") / 1000
     best = (0.0, 0, 0)
     length, since = 0.0, 0
-    for share, span, wall in zip(shares.tolist(), spans.tolist(), walls.tolist(), strict=True):
-        if share < HOT:
+    for i in np.argsort(own.wall).tolist():
+        wall, span = int(own.wall[i]), float(spans[i])
+        if shares[i] < _limit("hot"):
             length = 0.0
             continue
         since = since if length else wall
@@ -142,22 +133,19 @@ def _longest_run(own: Rows) -> tuple[float, int, int]:
 
 
 def _starved_softirqs(case: Case) -> list[Symptom]:
-    rows = case.now("threads")
     found = []
-    for wall, comm, cpu, waited in rows.listed("wall", "comm", "cpu", "wait_ns"):
-        if comm.startswith("ksoftirqd/") and waited > KSOFTIRQD_WAIT_S * NANOS:
+    for wall, comm, cpu, waited in case.now("threads").listed("wall", "comm", "cpu", "wait_ns"):
+        if comm.startswith("ksoftirqd/") and waited > _limit("ksoftirqd_wait_s") * NANOS:
             quote = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, cpu, (("comm", comm),), unit="ns")
-            text = _text("ksoftirqd", comm=comm, waited=waited / NANOS, cpu=cpu)
-            found.append(Symptom("ksoftirqd", Severity.CRITICAL, wall, text, (quote,), cpu))
+            found.append(_symptom("ksoftirqd", Severity.CRITICAL, wall, [quote], cpu, comm=comm, waited=waited / NANOS))
     return found[:4]
 
 
 def _stolen(case: Case) -> list[Symptom]:
     share, cpu, at = case.core_share(("steal",))
-    if share < STOLEN or cpu is None:
+    if share < _limit("stolen") or cpu is None:
         return []
-    text = _text("steal", share=share, cpu=cpu)
-    return [Symptom("steal", Severity.WARNING, at, text, (quote_core("steal", share, cpu, at),), cpu)]
+    return [_symptom("steal", Severity.WARNING, at, [quote_core("steal", share, cpu, at)], cpu, share=share)]
 
 
 def _waiting(case: Case) -> list[Symptom]:
@@ -166,16 +154,88 @@ def _waiting(case: Case) -> list[Symptom]:
     if not now:
         return []
     cpu = max(now, key=lambda each: now[each] - before.get(each, 0.0))
-    usual = before.get(cpu, 0.0)
-    if now[cpu] < WAITING or now[cpu] < WAITING_RISE * usual:
+    waits, rise = core_waits(case, cpu), _limit("waiting_rise")
+    if waits is None or waits.now < max(_limit("waiting"), rise * waits.before):
         return []
-    others = [waited for core, waited in now.items() if core != cpu]
-    if others and now[cpu] < WAITING_RISE * float(np.median(others)):
+    if waits.elsewhere is not None and waits.now < rise * waits.elsewhere:
         # Where threads wait for every core the node is overcommitted, and no single core is to blame.
         return []
-    rows = case.now("cpu")
-    rows = rows.where(rows.cpu == cpu)
-    since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
-    quote = Evidence("cpu", "wait_ns", "sum", rows.total("wait_ns") or 0, since, until, cpu, unit="ns")
-    text = _text("waiting", waited=now[cpu], cpu=cpu, before=usual)
-    return [Symptom("waiting", Severity.WARNING, since, text, (quote,), cpu)]
+    at, values = waits.evidence.since, {"waited": waits.now, "before": waits.before}
+    return [_symptom("waiting", Severity.WARNING, at, [waits.evidence], cpu, **values)]
+
+
+# Kernel time of ordinary requests: cached files, pipes, sockets. A core full of that is busy, not lost.
+
+
+def is_by_design(case: Case, mask: Mask) -> bool:
+    """Whether most of the masked kernel time went to work that is meant to fill a core: checking disks, polling them,
+    tearing down a large process."""
+    unknown = catalogue()["unknown-kernel-path"]
+    return _is_mostly(case, mask, case.samples.holding(unknown.group("by_design")))
+
+
+def is_ordinary(case: Case, mask: Mask, more: Names = _NO_MORE, *, to_itself: bool = False) -> bool:
+    """Whether most of the masked kernel time went to ordinary requests, or to more functions; `to_itself` includes
+    packets that a node sends to itself, whose softirqs run in the sender's own call."""
+    unknown, samples = catalogue()["unknown-kernel-path"], case.samples
+    aside = ~samples.holding(_outweighing())
+    if to_itself:
+        aside |= samples.holding(unknown.group("to_itself"))
+    return _is_mostly(case, mask, (samples.holding(unknown.group("ordinary")) | samples.holding(more)) & aside)
+
+
+def _is_mostly(case: Case, mask: Mask, part: Mask) -> bool:
+    chosen = mask & case.samples.in_kernel
+    total = case.samples.time(chosen)
+    least = catalogue()["unknown-kernel-path"].limit("ordinary_part")
+    return case.has_stacks and total > 0 and case.samples.time(chosen & part) >= least * total
+
+
+@cache
+def _outweighing() -> Names:
+    return Names.of(name for cause in catalogue().values() if cause.outweighs_ordinary for name in cause.functions)
+
+
+# Impact
+
+
+def has_symptom(case: Case, cpu: int | None) -> bool:
+    """Whether a critical symptom (a log line, a core lost to the kernel, a ksoftirqd that waited) points to this core,
+    or to none in particular. Without a core any of them counts."""
+    return any(
+        each.severity is Severity.CRITICAL and (cpu is None or each.cpu in (None, cpu)) for each in find_symptoms(case)
+    )
+
+
+def hurts_others(case: Case, cpu: int | None) -> bool:
+    """Whether other work is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or a
+    critical line in the log points there. A busy core is not enough, nor is a line that only warns."""
+    return any(
+        (each.kind in ("ksoftirqd", "waiting") or (each.kind == "log" and each.severity is Severity.CRITICAL))
+        and (cpu is None or each.cpu in (None, cpu))
+        for each in find_symptoms(case)
+    )
+
+
+def severity_of(case: Case, load: Load) -> Severity:
+    """How much a load matters: one core that is taken, with symptoms, is critical, however many others there are; a
+    load that is spread over the node, or moves, counts by its part of the node or by what one process spends on it."""
+    spread, long = load.cores / case.cores, _limit("critical_s")
+    owned = load.cores * load.owner.part if load.owner is not None else 0.0
+    critical = load.core_s >= long or (load.taken_s >= long and spread >= _limit("much_of_the_node"))
+    if critical and has_symptom(case, load.cpu if load.core_s >= long else None):
+        return Severity.CRITICAL
+    if load.core_s >= _limit("warning_s") or owned >= CORE_TAKEN or spread >= _limit("some_of_the_node"):
+        return Severity.WARNING
+    return Severity.INFO
+
+
+def severity_on_core(case: Case, load: Load) -> Severity:
+    """How much a load matters; one that is most of its core's kernel time matters as much as all of that."""
+    alone = severity_of(case, load)
+    if load.cpu is None:
+        return alone
+    whole = case.load_of(case.samples.in_kernel, cpus=[load.cpu])
+    if case.load_of(load.mask, cpus=[load.cpu]).cores < _limit("most_of_the_core") * whole.cores:
+        return alone
+    return max(alone, severity_of(case, whole), key=lambda severity: severity.rank)

@@ -6,7 +6,7 @@ from tests.diagnose.codes import doubts
 from tests.diagnose.judged import judged
 from tests.diagnose.scenes import Scene
 
-from exhume.diagnose.facts.irqs import device_name
+from exhume.diagnose.facts.packets import device_name
 from exhume.model.finding import Diagnosis, Finding
 
 INTERRUPT = ["asm_common_interrupt", "common_interrupt", "irq_exit_rcu", "handle_softirqs", "net_rx_action"]

@@ -2,13 +2,10 @@
 
 import re
 
-import numpy as np
-
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder
-from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.core_hold import CoreHold
+from exhume.diagnose.evidence.case import Case, CoreHold
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import present_functions, quote_share
 from exhume.diagnose.evidence.stack_cause import StackCause
@@ -21,7 +18,7 @@ _OVERRUN = re.compile(r"audit: (?:backlog limit exceeded|rate limit exceeded|aud
 
 
 class AuditStorm(StackCause):
-    def is_present(self, builder: EvidenceBuilder, case: Case, hold: CoreHold) -> bool:
+    def is_present(self, case: Case, hold: CoreHold) -> bool:
         return hold.seconds >= CAUSE.limit("seconds") or _overrun(case) is not None
 
     def collect(self, builder: EvidenceBuilder, case: Case, load: Load) -> dict[str, object]:
@@ -43,14 +40,10 @@ class AuditStorm(StackCause):
 
 
 def _overrun(case: Case) -> Evidence | None:
-    rows = case.now("events")
-    if not len(rows):
-        return None
-    lines = rows.where(np.array([bool(_OVERRUN.search(text)) for text in rows.texts("text")], np.bool_))
-    if not len(lines):
-        return None
-    wall, text, kind = lines.listed("wall", "text", "kind")[0]
-    return Evidence("events", "text", "first", text, wall, wall + 1, match=(("kind", kind),))
+    for wall, text, kind in case.now("events").listed("wall", "text", "kind"):
+        if _OVERRUN.search(text):
+            return Evidence("events", "text", "first", text, wall, wall + 1, match=(("kind", kind),))
+    return None
 
 
 examines(CAUSE)(AuditStorm(CAUSE).examine)

@@ -8,14 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exhume.diagnose.catalogue import Cause, catalogue
+from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.quotes import log_lines, quote_event
-from exhume.diagnose.facts.co_runners import CoRunner, competing_co_runner, slowed_co_runner
-from exhume.diagnose.facts.core_hogs import CoreHog, find_core_hogs
-from exhume.diagnose.facts.waits import CoreWaits, core_waits, softirq_wait
+from exhume.diagnose.evidence.quotes import log_lines, quote_column, quote_event
+from exhume.diagnose.facts.core_hogs import (
+    CoreHog,
+    competing_co_runner,
+    core_waits,
+    find_core_hogs,
+    slowed_co_runner,
+    softirq_wait,
+)
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 
@@ -27,19 +32,26 @@ _POLICIES = {1: "SCHED_FIFO", 2: "SCHED_RR", 6: "SCHED_DEADLINE"}
 _ROOM = ("idle", "iowait", "nice")
 
 
-def _slowed(case: Case, cause: Cause, hog: CoreHog) -> CoRunner | None:
-    lost, left = cause.limit("lost_cores"), cause.limit("left_part")
-    return slowed_co_runner(case, hog.cpu, hog.pid, least=lost, part=left)
+def _add_slowed(builder: EvidenceBuilder, hog: CoreHog, strength: str) -> bool:
+    """Add the process that lost most by the hog; whether there is one."""
+    lost, left = builder.cause.limit("lost_cores"), builder.cause.limit("left_part")
+    loser = slowed_co_runner(builder.case, hog.cpu, hog.pid, least=lost, part=left)
+    if loser is not None:
+        values = {"who": loser.entity, "cores": loser.cores, "before": loser.before}
+        builder.add(Role.SYMPTOM, "slowed", *loser.evidence, strength=strength, values=values)
+    return loser is not None
 
 
-def _add_slowed(builder: EvidenceBuilder, loser: CoRunner, strength: str) -> None:
-    values = {"who": loser.entity, "cores": loser.cores, "before": loser.before}
-    builder.add(Role.SYMPTOM, "slowed", *loser.evidence, strength=strength, values=values)
-
-
-def _add_waits(builder: EvidenceBuilder, waits: CoreWaits, strength: str) -> None:
-    values = {"waited": waits.now, "cpu": waits.cpu, "before": waits.before}
+def _add_waits(builder: EvidenceBuilder, cpu: int, strength: str, *, apart: bool = False) -> bool:
+    """Add the threads that wait for a core, where that is much more than before (and than elsewhere: `apart`)."""
+    waits, cause = core_waits(builder.case, cpu), builder.cause
+    if waits is None or waits.now < max(cause.limit("waiting"), cause.limit("rise") * waits.before):
+        return False
+    if apart and waits.elsewhere is not None and waits.now < cause.limit("rise") * waits.elsewhere:
+        return False
+    values = {"waited": waits.now, "cpu": cpu, "before": waits.before}
     builder.add(Role.SYMPTOM, "waits", waits.evidence, strength=strength, values=values)
+    return True
 
 
 # Real-time threads
@@ -52,10 +64,6 @@ class Policy:
     number: int
     priority: int
     at: int
-
-    @property
-    def values(self) -> dict[str, object]:
-        return {"policy": _POLICIES[self.number], "priority": self.priority or None}
 
 
 @examines(REAL_TIME)
@@ -78,48 +86,41 @@ def rt_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 def _real_time(
     builder: EvidenceBuilder, case: Case, hog: CoreHog, policy: Policy | None, line: Evidence | None
 ) -> Found:
-    load = hog.load
-    values = {"who": hog.entity, "peak": load.peak, "cpu": hog.cpu, "seconds": hog.seconds}
-    builder.add(Role.MECHANISM, "held", hog.evidence, strength="weak", at=load.at, values=values)
+    values = {"who": hog.entity, "cpu": hog.cpu, "seconds": hog.seconds}
+    builder.add(Role.MECHANISM, "held", hog.evidence, strength="weak", load=hog.load, values=values)
+    named: dict[str, object] = {"policy": None, "priority": None}
     if policy is not None:
+        named = {"policy": _POLICIES[policy.number], "priority": policy.priority or None}
         match = (("pid", str(hog.pid)),)
         quote = Evidence("processes", "policy", "last", policy.number, policy.at, policy.at + 1, match=match)
-        builder.add(Role.ROOT_CAUSE, "policy", quote, strength="strong", values=policy.values)
+        builder.add(Role.ROOT_CAUSE, "policy", quote, strength="strong", values=named)
     else:
         builder.doubt("no-policy", "no_policy_factor")
-    hurts = _add_victims(builder, case, hog, line)
-    named = policy.values if policy is not None else {"policy": None, "priority": None}
+    if line is not None:
+        builder.add(Role.SYMPTOM, "throttled", line, strength="line")
+    waited = _long_wait(case, hog)
+    if waited is not None:
+        seconds = float(waited.value) / NANOS
+        builder.add(Role.SYMPTOM, "ksoftirqd", waited, strength="waited", cpu=hog.cpu, waited=seconds)
+    slowed, waits = _add_slowed(builder, hog, "weak"), _add_waits(builder, hog.cpu, "weak")
+    hurts = line is not None or waited is not None or slowed or waits
     return builder.found(
         _real_time_severity(case, hog, hurts=hurts),
         "summary",
-        culprit=replace(case.culprit(load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm),
-        load=load,
-        remedies=aim(REAL_TIME.remedies, str(hog.pid)),
+        culprit=replace(case.culprit(hog.load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm),
+        load=hog.load,
+        target=str(hog.pid),
         who=hog.entity,
         cpu=hog.cpu,
         values=named,
     )
 
 
-def _add_victims(builder: EvidenceBuilder, case: Case, hog: CoreHog, line: Evidence | None) -> bool:
-    """Add what had to wait; whether anything is known to."""
-    hurts = line is not None
-    if line is not None:
-        builder.add(Role.SYMPTOM, "throttled", line, strength="line")
+def _long_wait(case: Case, hog: CoreHog) -> Evidence | None:
+    """The wait of its core's ksoftirqd, where no ordinary program can make that wait so long."""
     waited = softirq_wait(case, hog.cpu)
-    if waited is not None and waited[0] >= REAL_TIME.limit("softirq_wait_s"):
-        hurts = True
-        builder.add(Role.SYMPTOM, "ksoftirqd", waited[1], strength="waited", cpu=hog.cpu, waited=waited[0])
-    loser = _slowed(case, REAL_TIME, hog)
-    if loser is not None:
-        hurts = True
-        _add_slowed(builder, loser, "weak")
-    waits = core_waits(case, hog.cpu)
-    least = REAL_TIME.limit("waiting")
-    if waits is not None and waits.now >= max(least, REAL_TIME.limit("rise") * waits.before):
-        hurts = True
-        _add_waits(builder, waits, "weak")
-    return hurts
+    long = waited is not None and float(waited.value) / NANOS >= REAL_TIME.limit("softirq_wait_s")
+    return waited if long else None
 
 
 def _real_time_severity(case: Case, hog: CoreHog, *, hurts: bool) -> Severity:
@@ -138,8 +139,7 @@ def _keeps_all_out(case: Case, hog: CoreHog, line: Evidence | None) -> bool:
     """Whether only a real-time thread can be so: it computes, which any thread may interrupt, and none does."""
     if hog.user < REAL_TIME.limit("user_part") or hog.load.peak < REAL_TIME.limit("whole"):
         return False
-    waited = softirq_wait(case, hog.cpu)
-    return line is not None or (waited is not None and waited[0] >= REAL_TIME.limit("softirq_wait_s"))
+    return line is not None or _long_wait(case, hog) is not None
 
 
 def _only_logged(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
@@ -147,9 +147,7 @@ def _only_logged(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
     share, cpu, at = case.core_share(("user", "nice", "system"))
     full = cpu if share >= REAL_TIME.limit("whole") else None
     if full is not None:
-        rows = case.now("cpu").within(Window(at, at + 1))
-        idle = rows.where(rows.cpu == full).lowest("idle") or 0
-        quote = Evidence("cpu", "idle", "min", idle, at, at + 1, full, unit="permille")
+        quote = quote_column(case.now("cpu").on(full).within(Window(at, at + 1)), "idle", "min", "permille", full)
         builder.add(Role.CULPRIT, "full-core", quote, cpu=full)
     builder.doubt("no-process", "no_policy_factor")
     weight = REAL_TIME.limit("seconds")
@@ -159,7 +157,7 @@ def _only_logged(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
 def _policies(case: Case) -> tuple[dict[int, Policy], bool]:
     """The real-time processes up to the end of the focus; whether policies were recorded at all."""
     rows = case.now("processes")
-    if not len(rows) or np.isnan(rows.numbers("policy")).all():
+    if np.isnan(rows.numbers("policy")).all():
         return {}, False
     found = {}
     for wall, pid, policy, priority in rows.listed("wall", "pid", "policy", "rt_priority"):
@@ -199,26 +197,31 @@ def _others(case: Case, hog: CoreHog) -> float:
     """How much of the hog's core others had, now or before, in cores' worth: the larger of the two."""
     samples = case.samples
     there = (samples.cpu == hog.cpu) & (samples.pid > 0) & (samples.pid != hog.pid)
-    return max(
-        float(samples.weight[there & samples.within(window)].sum()) / 1e6 / window.seconds
-        for window in (case.focus, case.baseline)
-        if not window.empty
-    )
+    windows = [window for window in (case.focus, case.baseline) if not window.empty]
+    return max(samples.time(there & samples.within(window)) / 1e6 / window.seconds for window in windows)
 
 
 def _is_full(case: Case, cpu: int) -> bool:
     """Whether the core had no idle time left."""
-    rows = case.now("cpu")
-    idle = rows.where(rows.cpu == cpu).middle("idle")
+    idle = case.now("cpu").on(cpu).middle("idle")
     return idle is not None and idle <= 1000 * USER.limit("idle_left")
 
 
 def _judged(case: Case, hog: CoreHog) -> Found:
     builder = EvidenceBuilder(case, USER)
     load = hog.load
-    values = {"who": hog.entity, "peak": load.peak, "cpu": hog.cpu, "seconds": hog.seconds, "before": load.before}
-    builder.add(Role.CULPRIT, "computed", hog.evidence, strength="alone", at=load.at, values=values)
-    hurts = _add_losers(builder, case, hog)
+    values = {"who": hog.entity, "cpu": hog.cpu, "seconds": hog.seconds}
+    builder.add(Role.CULPRIT, "computed", hog.evidence, strength="alone", load=load, values=values)
+    slowed = load.is_new and _add_slowed(builder, hog, "strong")
+    rival = competing_co_runner(case, hog.cpu, hog.pid, least=USER.limit("rival_share"))
+    idle = _idle_elsewhere(case, hog.cpu)
+    # One that has clearly less than the hog has all it needs: a core is shared evenly among those that need more.
+    shares = rival is not None and idle is not None and rival.there >= USER.limit("even") * load.cores
+    if rival is not None and idle is not None and shares:
+        values = {"who": rival.entity, "share": rival.there, "idle_cpu": idle[0].cpu}
+        builder.add(Role.SYMPTOM, "shared", *rival.evidence, *idle, strength="strong", values=values)
+    waits = _add_waits(builder, hog.cpu, "strong", apart=True)
+    hurts = slowed or shares or waits
     if not hurts:
         builder.doubt("harmless", "harmless_factor")
     return builder.found(
@@ -228,67 +231,32 @@ def _judged(case: Case, hog: CoreHog) -> Found:
         load=load,
         # What hurts no other process, and was like that before, comes after everything else.
         weight=None if hurts or load.is_new else 0.0,
-        remedies=aim(USER.remedies, str(hog.pid)),
+        target=str(hog.pid),
         who=hog.entity,
         cpu=hog.cpu,
     )
-
-
-def _add_losers(builder: EvidenceBuilder, case: Case, hog: CoreHog) -> bool:
-    hurts = False
-    loser = _slowed(case, USER, hog)
-    if loser is not None and hog.load.is_new:
-        hurts = True
-        _add_slowed(builder, loser, "strong")
-    rival = competing_co_runner(case, hog.cpu, hog.pid, least=USER.limit("rival_share"))
-    idle = _idle_elsewhere(case, hog.cpu)
-    # One that has clearly less than the hog has all it needs: a core is shared evenly among those that need more.
-    even = rival is not None and rival.there >= USER.limit("even") * hog.load.cores
-    if rival is not None and even and idle is not None:
-        hurts = True
-        values = {"who": rival.entity, "share": rival.there, "idle_cpu": idle[0].cpu}
-        builder.add(Role.SYMPTOM, "shared", *rival.evidence, *idle, strength="strong", values=values)
-    waits = core_waits(case, hog.cpu)
-    if waits is not None and waits.now >= USER.limit("waiting"):
-        risen = waits.now >= USER.limit("rise") * waits.before
-        apart = waits.elsewhere is None or waits.now >= USER.limit("rise") * waits.elsewhere
-        if risen and apart:
-            hurts = True
-            _add_waits(builder, waits, "strong")
-    return hurts
 
 
 def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
     """The core with most room all the while, where that was half of its time: idle, or with niced programs."""
     rows = case.now("cpu")
     room = rows.sums(_ROOM)
-    cores = np.unique(rows.cpu[rows.cpu != cpu]).tolist()
-    if not cores:
+    means = {core: float(room[rows.cpu == core].mean()) for core in np.unique(rows.cpu).tolist() if core != cpu}
+    best = max(means, key=lambda core: means[core], default=None)
+    if best is None or means[best] < 1000 * USER.limit("idle_elsewhere"):
         return None
-    means = {core: float(room[rows.cpu == core].mean()) for core in cores}
-    best = max(means, key=lambda core: means[core])
-    if means[best] < 1000 * USER.limit("idle_elsewhere"):
-        return None
-    own = rows.where(rows.cpu == best)
-    since, until = int(own.wall.min()), int(own.wall.max()) + 1
-    return tuple(
-        Evidence("cpu", state, "mean", round(float(own.numbers(state).mean()), 3), since, until, best, unit="permille")
-        for state in _ROOM
-    )
+    quotes = [quote_column(rows.on(best), state, "mean", "permille", best) for state in _ROOM]
+    return tuple(each for each in quotes if each is not None)
 
 
 def _user_by_counters(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     """A core full of user time, that threads wait for: this much is known without stacks."""
     share, cpu, at = case.core_share(("user", "nice"))
-    waits = None if cpu is None else core_waits(case, cpu)
     if cpu is None or share < USER.limit("whole") or not _is_full(case, cpu):
         return builder.rule_out("none-counted")
-    rows = case.now("cpu").where(case.now("cpu").cpu == cpu)
-    quote = Evidence("cpu", "user", "max", rows.highest("user") or 0, case.focus.since, case.focus.until, cpu)
+    highest = case.now("cpu").on(cpu).highest("user") or 0
+    quote = Evidence("cpu", "user", "max", highest, case.focus.since, case.focus.until, cpu)
     builder.add(Role.CULPRIT, "computed-unseen", quote, strength="alone", at=at, share=share, cpu=cpu)
     builder.doubt("no-process", "harmless_factor")
-    hurts = waits is not None and waits.now >= USER.limit("waiting") and waits.now >= USER.limit("rise") * waits.before
-    if hurts and waits is not None:
-        _add_waits(builder, waits, "alone")
-    severity = Severity.WARNING if hurts else Severity.INFO
+    severity = Severity.WARNING if _add_waits(builder, cpu, "alone") else Severity.INFO
     return builder.found(severity, "summary-counted", culprit=Culprit(cpu=cpu), weight=1.0, cpu=cpu)

@@ -8,9 +8,9 @@ from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case, KnownProcess
 from exhume.diagnose.evidence.load import Load
-from exhume.diagnose.facts.lifetimes import Series, series_of_cgroups
+from exhume.diagnose.evidence.quotes import quote_column
+from exhume.diagnose.facts.lifetimes import Restarts, Series, find_restarts, series_of_cgroups
 from exhume.diagnose.facts.owners import CgroupOwner, fit_remedies, owner_of
-from exhume.diagnose.facts.restarts import Restarts, find_restarts
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
 
 CAUSE = catalogue()["crash-loop"]
@@ -69,13 +69,17 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     seconds = CAUSE.limit("seconds")
     churn = case.recorded("cgroup_events", seconds)
     restarts = find_restarts(case.recorded("events", seconds), CAUSE.limit("least_ends"))
-    series = [each for each in series_of_cgroups(churn) if _is_steady(each)] if len(churn) else []
+    series = [each for each in series_of_cgroups(churn) if _is_steady(each)]
     loops = [loop for each in series if (loop := _of_cgroups(case, each, restarts)) is not None]
     loops += [_of_restarts(case, each) for each in restarts if all(loop.restarts is not each for loop in loops)]
     if not loops:
         return builder.rule_out("none")
     loads = [_load(case, loop) for loop in loops]
-    loop, load = max(zip(loops, loads, strict=True), key=lambda each: _weight(*each))
+    # One that is known to fail or is managed, then the one that costs most.
+    loop, load = max(
+        zip(loops, loads, strict=True),
+        key=lambda each: (each[0].failed + each[0].is_managed, each[1].cores, -(each[0].interval_s or seconds)),
+    )
     _describe(builder, loop, load)
     culprit = _culprit(loop)
     return builder.found(
@@ -84,7 +88,7 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         culprit=culprit,
         load=load,
         weight=max(1.0, load.cores * case.focus.seconds),
-        remedies=fit_remedies(CAUSE.remedies, _owner(case, loop, culprit), _target(loop, culprit)),
+        remedies=fit_remedies(CAUSE.remedies, *_aim_at(case, loop, culprit)),
         what=loop.entity,
         interval=loop.interval_s,
         failed=loop.failed,
@@ -106,7 +110,7 @@ def _is_steady(series: Series) -> bool:
 def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | None:
     """What is known of a series of cgroups; None where another program ran in each of them: those are jobs."""
     paths = tuple(life.path for life in series.lives)
-    inside = [known for known in case.processes if known.cgroup is not None and known.cgroup.startswith(paths)]
+    inside = [known for known in case.processes.values() if known.cgroup is not None and known.cgroup.startswith(paths)]
     commands: dict[str, str] = {}
     for known in inside:
         # The first process of a cgroup stands for it.
@@ -114,48 +118,45 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
     if len(commands) > 1 and len(set(commands.values())) > len(commands) / 2:
         return None
     names = {known.comm for known in inside}
-    own = next((each for each in restarts if _is_unit_of(each, paths)), None) or next(
-        (each for each in restarts if each.name in names or _has_id(each, paths)), None
-    )
+    # The unit of these cgroups, or a unit above them; else a program that ran in them, or their container.
+    units = [each for each in restarts if each.is_unit and any(each.name in path.split("/") for path in paths)]
+    others = [
+        each
+        for each in restarts
+        if each.name in names or any(number in path for number in each.containers for path in paths)
+    ]
     main = next((known for known in inside if known.cmdline), inside[0] if inside else None)
-    return Loop(series, own, main, tuple(commands.values()))
-
-
-def _is_unit_of(restarts: Restarts, paths: tuple[str, ...]) -> bool:
-    """Whether these cgroups are those of a unit that restarted, or below it."""
-    return restarts.is_unit and any(restarts.name in path.split("/") for path in paths)
-
-
-def _has_id(restarts: Restarts, paths: tuple[str, ...]) -> bool:
-    """Whether one of these cgroups is that of a container that restarted."""
-    return any(number in path for number in restarts.containers for path in paths)
+    return Loop(series, next(iter((*units, *others)), None), main, tuple(commands.values()))
 
 
 def _of_restarts(case: Case, restarts: Restarts) -> Loop:
-    if restarts.is_container:
-        own = [known for known in case.processes if known.container is not None and _is_of(known.container, restarts)]
-    elif restarts.is_unit:
-        own = [known for known in case.processes if restarts.name in (known.cgroup or "").split("/")]
-    else:
-        own = [known for known in case.processes if known.comm == restarts.name]
+    own = [known for known in case.processes.values() if _is_of(known, restarts)]
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
     return Loop(None, restarts, known, tuple(each.cmdline for each in own if each.cmdline))
 
 
-def _is_of(container: str, restarts: Restarts) -> bool:
-    """Ids may be recorded short or whole."""
-    return any(number.startswith(container) or container.startswith(number) for number in restarts.containers)
-
-
-def _weight(loop: Loop, load: Load) -> tuple[float, ...]:
-    """Which of several loops to report: one that is known to fail or is managed, then the one that costs most."""
-    return (float(loop.failed) + float(loop.is_managed), load.cores, -(loop.interval_s or CAUSE.limit("seconds")))
+def _is_of(known: KnownProcess, restarts: Restarts) -> bool:
+    """Whether a process is one of what restarted."""
+    if restarts.is_container:
+        # Ids may be recorded short or whole.
+        own = known.container
+        return own is not None and any(each.startswith(own) or own.startswith(each) for each in restarts.containers)
+    if restarts.is_unit:
+        return restarts.name in (known.cgroup or "").split("/")
+    return known.comm == restarts.name
 
 
 def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
-    series, restarts = loop.cgroups, loop.restarts
+    series, restarts, known = loop.cgroups, loop.restarts, loop.known
     if series is not None:
-        _add_cgroups(builder, series)
+        quotes = [
+            Evidence("cgroup_events", "path", how, life.path, life.born, life.born + 1, match=(("path", life.path),))
+            for how, life in (("first", series.lives[0]), ("last", series.lives[-1]))
+        ]
+        values: dict[str, object] = {"pattern": series.pattern, "times": len(series.lives)}
+        values |= {"maker": process_entity(series.maker) if series.maker else None}
+        values |= {"interval": series.interval_s, "life": series.life_s}
+        builder.add(Role.MECHANISM, "cgroups", *quotes, strength="cgroup_strength", values=values)
         if loop.is_one_thing:
             builder.support("same_command_strength")
         elif restarts is None:
@@ -170,39 +171,16 @@ def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
             builder.support("regular_strength")
         if not restarts.failed and series is None:
             builder.doubt("helper")
-    if loop.known is not None and loop.known.cmdline:
-        match = (("cmdline", loop.known.cmdline),)
-        rows = builder.case.now("processes").matching("cmdline", loop.known.cmdline)
-        since, until = int(rows.wall.min()), int(rows.wall.max()) + 1
-        quote = Evidence("processes", "pid", "count", len(rows), since, until, match=match)
-        builder.add(Role.CULPRIT, "command", quote, command=loop.known.cmdline[:_COMMAND_WIDTH])
-
-
-def _add_cgroups(builder: EvidenceBuilder, series: Series) -> None:
-    first, last = series.lives[0], series.lives[-1]
-    quotes = [
-        Evidence("cgroup_events", "path", how, life.path, life.born, life.born + 1, match=(("path", life.path),))
-        for how, life in (("first", first), ("last", last))
-    ]
-    builder.add(
-        Role.MECHANISM,
-        "cgroups",
-        *quotes,
-        strength="cgroup_strength",
-        at=first.born,
-        pattern=series.pattern,
-        maker=process_entity(series.maker) if series.maker else None,
-        times=len(series.lives),
-        interval=series.interval_s,
-        life=series.life_s,
-    )
+    if known is not None and known.cmdline:
+        rows = builder.case.now("processes").matching("cmdline", known.cmdline)
+        quote = quote_column(rows, "pid", "count", match=(("cmdline", known.cmdline),))
+        builder.add(Role.CULPRIT, "command", quote, command=known.cmdline[:_COMMAND_WIDTH])
 
 
 def _load(case: Case, loop: Loop) -> Load:
     """The CPU time of what is started, as far as it was sampled."""
-    both = (loop.known.comm if loop.known else None, loop.restarts.name if loop.restarts else None)
-    names = {name for name in both if name}
-    return case.load_of(case.samples.of_comms(names)) if case.has_stacks else case.load(())
+    names = {loop.known.comm if loop.known else None, loop.restarts.name if loop.restarts else None}
+    return case.load_of(case.samples.of_comms({name for name in names if name}))
 
 
 def _severity(loop: Loop, load: Load) -> Severity:
@@ -230,24 +208,16 @@ def _culprit(loop: Loop) -> Culprit:
     )
 
 
-def _unit(loop: Loop, culprit: Culprit) -> str | None:
-    match = _UNIT.search(culprit.cgroup or "")
-    if match is not None:
-        return match[1]
-    restarts = loop.restarts
-    return restarts.name if restarts is not None and restarts.is_unit and culprit.container is None else None
-
-
-def _target(loop: Loop, culprit: Culprit) -> str:
-    """What to stop: the unit, the container, else the program by its name."""
-    return _unit(loop, culprit) or culprit.container or loop.entity.name
-
-
-def _owner(case: Case, loop: Loop, culprit: Culprit) -> CgroupOwner:
-    """What starts it: a unit, a container by Docker's events, else the owner of its cgroup."""
-    unit, target = _unit(loop, culprit), _target(loop, culprit)
+def _aim_at(case: Case, loop: Loop, culprit: Culprit) -> tuple[CgroupOwner, str]:
+    """What starts it (a unit, a container by Docker's events, else the owner of its cgroup), and what to stop: the
+    unit, the container, else the program by its name."""
+    match, restarts = _UNIT.search(culprit.cgroup or ""), loop.restarts
+    unit = match[1] if match is not None else None
+    if unit is None and restarts is not None and restarts.is_unit and culprit.container is None:
+        unit = restarts.name
+    target = unit or culprit.container or loop.entity.name
     if unit is not None:
-        return CgroupOwner(unit=unit)
-    if loop.restarts is not None and loop.restarts.is_container:
-        return CgroupOwner(container=target, runtime="docker", name=target)
-    return owner_of(case, culprit.cgroup)
+        return CgroupOwner(unit=unit), target
+    if restarts is not None and restarts.is_container:
+        return CgroupOwner(container=target, runtime="docker", name=target), target
+    return owner_of(case, culprit.cgroup), target

@@ -1,33 +1,21 @@
 """Interrupt work on one core: softirq storms, and devices whose interrupts all go to one core."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.hot_path import on_hot_cores, severity_on_core
-from exhume.diagnose.evidence.impact import has_symptom, severity_of
 from exhume.diagnose.evidence.load import Load
-from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_load
-from exhume.diagnose.evidence.samples import plain_name
-from exhume.diagnose.facts.irqs import DeviceInterrupts, device_interrupts
+from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_share
+from exhume.diagnose.evidence.stack_cause import on_hot_cores
 from exhume.diagnose.facts.owners import CgroupOwner, fit_remedies, owner_of
-from exhume.diagnose.facts.senders import local_sender
+from exhume.diagnose.facts.packets import device_interrupts, local_sender
+from exhume.diagnose.symptoms import has_symptom, severity_of, severity_on_core
 from exhume.model.clock import NANOS
-from exhume.model.finding import (
-    Culprit,
-    Entity,
-    EntityKind,
-    Evidence,
-    Remedy,
-    Role,
-    RuledOut,
-    Severity,
-    process_entity,
-)
+from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
 
 SOFTIRQ = catalogue()["softirq-storm"]
 IRQ = catalogue()["irq-imbalance"]
@@ -44,28 +32,11 @@ VECTORS = (
 )
 NETWORK = VECTORS[:2]
 NO_DEVICE = "IFACE"
-NO_CULPRIT = Culprit()
 VIRTUAL = ("veth", "bridge", "tunnel", "tap", "loopback")
 INTERRUPTED = ("irq", "softirq")
 
 
-def _device(name: str) -> Entity:
-    return Entity(EntityKind.DEVICE, name, name)
-
-
 # Softirqs
-
-
-@dataclass(frozen=True, slots=True)
-class PacketSource:
-    """Where packets come from: a process of this node, by way of a kind of virtual device, or a network device."""
-
-    culprit: Culprit = NO_CULPRIT
-    target: str = NO_DEVICE
-    sender: Entity | None = None
-    device: Entity | None = None
-    local: bool = False
-    virtual: str | None = None
 
 
 @examines(SOFTIRQ)
@@ -81,96 +52,74 @@ def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     vector = max(parts, key=lambda name: parts[name])
     function = _deepest(case, load) or SOFTIRQ.groups[vector][0]
     most, whole = SOFTIRQ.limit("most_strength"), SOFTIRQ.limit("whole_core")
-    values = {"peak": load.peak, "cpu": load.cpu, "vector": vector.replace("-", " "), "function": function}
-    quote = quote_load(case, load, SOFTIRQ.functions)
-    builder.add(Role.MECHANISM, "load", quote, strength=min(most, most * load.peak / whole), at=load.at, values=values)
+    values: dict[str, object] = {"vector": vector.replace("-", " "), "function": function}
+    strength = min(most, most * load.peak / whole)
+    quote = quote_share(case, load, SOFTIRQ.functions)
+    builder.add(Role.MECHANISM, "load", quote, strength=strength, load=load, values=values)
     if parts[vector] < SOFTIRQ.limit("main_part"):
         builder.doubt("mixed")
     _add_softirq_counters(builder, case, load.cpu)
-    source = _packet_source(builder, case, load) if vector in NETWORK else PacketSource()
+    culprit, target, source = Culprit(), NO_DEVICE, dict[str, object]()
+    if vector in NETWORK:
+        culprit, target, source = _packet_source(builder, case, load)
+    values |= {"sender": None, "device": None, "local": False, "virtual": None, **source}
+    remedies = SOFTIRQ.remedies if vector in NETWORK else SOFTIRQ.remedies[-1:]
     return builder.found(
         severity_on_core(case, load),
         "summary",
-        culprit=replace(source.culprit, cpu=load.cpu, function=function),
+        culprit=replace(culprit, cpu=load.cpu, function=function),
         load=load,
-        remedies=_softirq_remedies(vector, source.target, owner_of(case, source.culprit.cgroup)),
-        sender=source.sender,
-        device=source.device,
-        local=source.local,
-        virtual=source.virtual,
+        remedies=fit_remedies(remedies, owner_of(case, culprit.cgroup), target),
         values=values,
     )
 
 
 def _deepest(case: Case, load: Load) -> str | None:
     """The function nearest to the leaf that at least half of the load goes through, without the dispatchers."""
-    samples = case.samples
-    held = dict(samples.inclusive(load.mask))
-    total = float(samples.weight[load.mask].sum())
-    stacks = np.bincount(samples.stack[load.mask], samples.weight[load.mask])
-    path = [plain_name(name) for name in samples.frames_of(int(np.argmax(stacks)))]
-    plumbing, least = SOFTIRQ.group("plumbing"), SOFTIRQ.limit("main_part") * total
-    through = [name for name in path if held.get(name, 0.0) >= least and name not in plumbing]
+    path, through = case.samples.main_path(load.mask, SOFTIRQ.limit("main_part"))
     # Frames above the softirq belong to the interrupted task.
     entered = next((i for i, name in enumerate(path) if name in SOFTIRQ.names), 0)
-    below = [name for name in through if name in path[entered:]]
+    plumbing = SOFTIRQ.group("plumbing")
+    below = [name for name in through if name in path[entered:] and name not in plumbing]
     return below[-1] if below else None
 
 
 def _add_softirq_counters(builder: EvidenceBuilder, case: Case, cpu: int | None) -> None:
     """What the core's own counters say."""
-    core = case.now("cpu")
-    core = core.where(core.cpu == cpu)
-    counted = quote_column(core, "softirq", "max", "permille", cpu)
+    counted = quote_column(case.now("cpu").on(cpu), "softirq", "max", "permille", cpu)
     if counted is not None and float(counted.value) >= 1000 * SOFTIRQ.limit("core_share"):
         share = float(counted.value) / 1000
         builder.add(Role.SYMPTOM, "counted", counted, strength="counted", cpu=cpu, share=share)
     for column in ("dropped", "squeezed"):
-        rows = case.now("softnet")
-        rows = rows.where(rows.cpu == cpu) if len(rows) else rows
-        quote = quote_column(rows, column, "max", "a second", cpu)
+        quote = quote_column(case.now("softnet").on(cpu), column, "max", "a second", cpu)
         if quote is not None and float(quote.value) >= SOFTIRQ.limit(column):
             builder.add(Role.SYMPTOM, column, quote, strength="backlogged", count=float(quote.value), cpu=cpu)
-    ran = _ksoftirqd(case, cpu)
-    if ran is not None:
+    comm = f"ksoftirqd/{cpu}"
+    ran = quote_column(case.now("threads").matching("comm", comm), "run_ns", "max", "ns", cpu, (("comm", comm),))
+    if ran is not None and float(ran.value) >= SOFTIRQ.limit("ksoftirqd_ran") * NANOS:
         builder.add(Role.MECHANISM, "ksoftirqd", ran, strength="backlogged", cpu=cpu, ran=float(ran.value) / NANOS)
 
 
-def _ksoftirqd(case: Case, cpu: int | None) -> Evidence | None:
-    comm = f"ksoftirqd/{cpu}"
-    quote = quote_column(case.now("threads").matching("comm", comm), "run_ns", "max", "ns", cpu)
-    if quote is None or float(quote.value) < SOFTIRQ.limit("ksoftirqd_ran") * NANOS:
-        return None
-    return replace(quote, match=(("comm", comm),))
-
-
-def _packet_source(builder: EvidenceBuilder, case: Case, load: Load) -> PacketSource:
+def _packet_source(builder: EvidenceBuilder, case: Case, load: Load) -> tuple[Culprit, str, dict[str, object]]:
+    """Where packets come from: a process of this node, by way of a kind of virtual device, or a network device. The
+    culprit, the target of remedies and the values of the summary."""
     if case.part_in(load, SOFTIRQ.group("backlog")) >= SOFTIRQ.limit("main_part"):
-        virtual = _virtual_device(case, load)
+        parts = {kind: case.part_in(load, SOFTIRQ.group(kind)) for kind in VIRTUAL}
+        best = max(parts, key=lambda kind: parts[kind])
+        virtual = best if parts[best] >= SOFTIRQ.limit("device_part") else None
         sender = local_sender(case, SOFTIRQ.groups["send"], SOFTIRQ.limit("sender_cores"))
         if sender is not None:
             sender.describe(builder, "sender")
-            return PacketSource(sender.culprit, sender=process_entity(sender.comm), virtual=virtual)
+            return sender.culprit, NO_DEVICE, {"sender": process_entity(sender.comm), "virtual": virtual}
         builder.doubt("no-sender")
-        return PacketSource(local=virtual is not None, virtual=virtual)
+        return Culprit(), NO_DEVICE, {"local": virtual is not None, "virtual": virtual}
     here = [each for each in device_interrupts(case) if each.cpu == load.cpu]
     if not here:
-        return PacketSource()
+        return Culprit(), NO_DEVICE, {}
     device = max(here, key=lambda each: each.by_core[each.cpu])
-    named, count = _device(device.device), device.by_core[device.cpu]
+    named, count = Entity(EntityKind.DEVICE, device.device, device.device), device.by_core[device.cpu]
     builder.add(Role.CULPRIT, "device", device.evidence, strength="device", device=named, count=count, cpu=load.cpu)
-    return PacketSource(target=device.device, device=named)
-
-
-def _virtual_device(case: Case, load: Load) -> str | None:
-    """The kind of virtual device that the packets take, by its functions; None where none shows."""
-    parts = {kind: case.part_in(load, SOFTIRQ.group(kind)) for kind in VIRTUAL}
-    best = max(parts, key=lambda kind: parts[kind])
-    return best if parts[best] >= SOFTIRQ.limit("device_part") else None
-
-
-def _softirq_remedies(vector: str, target: str, owner: CgroupOwner) -> tuple[Remedy, ...]:
-    return fit_remedies(SOFTIRQ.remedies if vector in NETWORK else SOFTIRQ.remedies[-1:], owner, target)
+    return Culprit(), device.device, {"device": named}
 
 
 def _softirqs_by_counters(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
@@ -178,12 +127,11 @@ def _softirqs_by_counters(builder: EvidenceBuilder, case: Case) -> Found | Ruled
     share, cpu, at = case.core_share(("softirq",))
     if share < SOFTIRQ.limit("core_share"):
         return builder.rule_out("uncounted", share=share)
-    rows = case.now("cpu")
-    own = rows.where(rows.cpu == cpu)
+    own = case.now("cpu").on(cpu)
     busy = own.numbers("softirq") >= 1000 * SOFTIRQ.limit("core_share")
     seconds = float(own.numbers("span_ms")[busy].sum()) / 1000
     quote = quote_core("softirq", share, cpu, at)
-    builder.add(Role.MECHANISM, "counted", quote, strength="counted_alone", at=at, share=share, cpu=cpu)
+    builder.add(Role.MECHANISM, "counted", quote, strength="counted_alone", share=share, cpu=cpu)
     _add_softirq_counters(builder, case, cpu)
     severe = seconds >= SOFTIRQ.limit("seconds") and has_symptom(case, cpu)
     return builder.found(
@@ -191,7 +139,7 @@ def _softirqs_by_counters(builder: EvidenceBuilder, case: Case) -> Found | Ruled
         "summary-counted",
         culprit=Culprit(cpu=cpu),
         weight=seconds,
-        remedies=_softirq_remedies(NETWORK[0], NO_DEVICE, CgroupOwner()),
+        remedies=fit_remedies(SOFTIRQ.remedies, CgroupOwner(), NO_DEVICE),
         cpu=cpu,
     )
 
@@ -199,23 +147,16 @@ def _softirqs_by_counters(builder: EvidenceBuilder, case: Case) -> Found | Ruled
 # Interrupts of a device
 
 
-@dataclass(frozen=True, slots=True)
-class OtherCores:
-    """The other cores: the median share in interrupts and idle, and the idlest core with its best second."""
-
-    interrupted: float
-    idle: float
-    evidence: Evidence
-
-
 @examines(IRQ)
 def irq_imbalance(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if case.cores < IRQ.limit("least_cores"):
         return builder.rule_out("one-core")
-    device = _on_one_core(case)
+    least, on_one = IRQ.limit("least_rate") * case.focus.seconds, IRQ.limit("on_one_core")
+    busy = (each for each in device_interrupts(case) if each.part >= on_one and each.by_core[each.cpu] >= least)
+    device = next(busy, None)
     if device is None:
         return builder.rule_out("spread")
-    cpu, named = device.cpu, _device(device.device)
+    cpu, named = device.cpu, Entity(EntityKind.DEVICE, device.device, device.device)
     load = case.load(IRQ.names, cpus=[cpu])
     share, _, at = case.core_share(INTERRUPTED, cpu)
     share = max(share, load.peak)
@@ -223,67 +164,40 @@ def irq_imbalance(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("little", device=named, cpu=cpu, share=share)
     if case.part_in(load, IRQ.group("local")) >= IRQ.limit("local_part"):
         return builder.rule_out("local", device=named, cpu=cpu)
-    others = _other_cores(case, cpu)
-    if others is None or others.interrupted > IRQ.limit("others_share") or others.idle < IRQ.limit("others_idle"):
+    rows = case.now("cpu")
+    others = [rows.on(each) for each in np.unique(rows.cpu).tolist() if each != cpu]
+    # The median share of the other cores in interrupts and idle, and the idlest core with its best second.
+    interrupted = float(np.median([each.sums(INTERRUPTED).mean() for each in others])) / 1000 if others else 1.0
+    idles = [float(each.numbers("idle").mean()) for each in others]
+    idle = float(np.median(idles)) / 1000 if others else 0.0
+    if interrupted > IRQ.limit("others_share") or idle < IRQ.limit("others_idle"):
         return builder.rule_out("all-busy")
-    lines = device.lines_on[cpu]
-    builder.add(
-        Role.ROOT_CAUSE,
-        "interrupts",
-        device.evidence,
-        strength="several_lines" if lines > 1 else "one_line",
-        part=device.part,
-        device=named,
-        rate=device.by_core[cpu] / max(case.focus.seconds, 1e-9),
-        lines=lines,
-        all_lines=device.lines,
-        cpu=cpu,
-    )
-    if lines == 1 and device.lines > 1:
+    idlest = others[int(np.argmax(idles))]
+    lines, all_lines = device.lines_on[cpu], device.lines
+    rate = device.by_core[cpu] / max(case.focus.seconds, 1e-9)
+    values: dict[str, object] = {"part": device.part, "rate": rate, "device": named, "cpu": cpu}
+    values |= {"lines": lines, "all_lines": all_lines}
+    strength = "several_lines" if lines > 1 else "one_line"
+    builder.add(Role.ROOT_CAUSE, "interrupts", device.evidence, strength=strength, values=values)
+    if lines == 1 and all_lines > 1:
         builder.doubt("one-queue")
     _add_interrupt_time(builder, case, cpu, load, at)
-    values = {"interrupted": others.interrupted, "idle": others.idle}
-    builder.add(Role.MECHANISM, "others", others.evidence, strength="others", values=values)
-    if case.has_stacks:
-        severity = severity_of(case, load)
-    else:
-        severe = share >= IRQ.limit("lost") and has_symptom(case, cpu)
-        severity = Severity.CRITICAL if severe else Severity.WARNING
+    highest, focus = idlest.highest("idle") or 0.0, case.focus
+    quote = Evidence("cpu", "idle", "max", highest, focus.since, focus.until, int(idlest.cpu[0]), unit="permille")
+    builder.add(Role.MECHANISM, "others", quote, strength="others", interrupted=interrupted, idle=idle)
+    severe = share >= IRQ.limit("lost") and has_symptom(case, cpu)
+    severity = Severity.CRITICAL if severe else Severity.WARNING
     return builder.found(
-        severity,
+        severity_of(case, load) if case.has_stacks else severity,
         "summary",
-        culprit=Culprit(cpu=cpu, function=case.samples.nearest(load.mask, IRQ.names) if load.samples else None),
+        culprit=Culprit(cpu=cpu, function=case.samples.nearest(load.mask, IRQ.names)),
         load=load if case.has_stacks else None,
         weight=None if case.has_stacks else share * case.focus.seconds,
-        remedies=aim(IRQ.remedies, device.device),
+        target=device.device,
         device=named,
         cpu=cpu,
         share=share,
     )
-
-
-def _on_one_core(case: Case) -> DeviceInterrupts | None:
-    """The busiest device whose interrupts go to one core."""
-    least = IRQ.limit("least_rate") * case.focus.seconds
-    for device in device_interrupts(case):
-        if device.part >= IRQ.limit("on_one_core") and device.by_core[device.cpu] >= least:
-            return device
-    return None
-
-
-def _other_cores(case: Case, cpu: int) -> OtherCores | None:
-    rows = case.now("cpu")
-    rows = rows.where(rows.cpu != cpu) if len(rows) else rows
-    if not len(rows):
-        return None
-    cpus = np.unique(rows.cpu)
-    cores = [rows.where(rows.cpu == each) for each in cpus.tolist()]
-    interrupted = float(np.median([each.sums(INTERRUPTED).mean() for each in cores])) / 1000
-    idles = np.array([each.numbers("idle").mean() for each in cores])
-    best = int(np.argmax(idles))
-    highest, focus = cores[best].highest("idle") or 0.0, case.focus
-    quote = Evidence("cpu", "idle", "max", highest, focus.since, focus.until, int(cpus[best]), unit="permille")
-    return OtherCores(interrupted, float(np.median(idles)) / 1000, quote)
 
 
 def _add_interrupt_time(builder: EvidenceBuilder, case: Case, cpu: int, load: Load, at: int) -> None:
@@ -292,9 +206,10 @@ def _add_interrupt_time(builder: EvidenceBuilder, case: Case, cpu: int, load: Lo
         samples = case.samples
         polling = load.mask & (samples.holding(IRQ.group("poll")) | samples.holding(IRQ.group("hard")))
         by_device = bool(polling.sum() >= IRQ.limit("device_part") * load.mask.sum())
-        strength = "device_work" if by_device else "other_work"
-        quote = quote_load(case, load, IRQ.functions)
-        builder.add(Role.MECHANISM, "load", quote, strength=strength, at=load.at, peak=load.peak, cpu=cpu)
+        quote = quote_share(case, load, IRQ.functions)
+        builder.add(
+            Role.MECHANISM, "load", quote, strength="device_work" if by_device else "other_work", load=load, cpu=cpu
+        )
     counted, _, moment = case.core_share(("softirq",), cpu)
     if counted >= IRQ.limit("core_share"):
         quote = quote_core("softirq", counted, cpu, moment)

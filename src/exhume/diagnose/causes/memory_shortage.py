@@ -8,11 +8,10 @@ from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.core_hold import core_hold
-from exhume.diagnose.evidence.impact import hurts_others, severity_of
 from exhume.diagnose.evidence.load import Load
-from exhume.diagnose.evidence.quotes import quote_column, quote_event, quote_load
+from exhume.diagnose.evidence.quotes import quote_column, quote_event, quote_share
 from exhume.diagnose.facts.owners import fit_remedies, owner_of
+from exhume.diagnose.symptoms import hurts_others, severity_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
 
@@ -28,48 +27,45 @@ def _cgroup(path: str | None) -> Entity | None:
 # Reclaim
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """The node's counters: the share of the time in which tasks stalled for memory (PSI), and pages scanned by direct
-    reclaim, a second, now and before."""
-
-    stalled: float
-    scanned: float
-    scanned_before: float
-    evidence: tuple[Evidence, ...]
-
-    @property
-    def risen(self) -> bool:
-        least = RECLAIM.limit("scanned_per_second")
-        return self.scanned >= least and self.scanned >= RECLAIM.limit("rise") * self.scanned_before
-
-    @property
-    def strength(self) -> float:
-        if self.stalled >= RECLAIM.limit("stalled_much") or self.risen:
-            return RECLAIM.limit("fair")
-        return RECLAIM.limit("weak") if self.stalled >= RECLAIM.limit("stalled") else 0.0
-
-
 @examines(RECLAIM)
 def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    load = case.load(RECLAIM.names)
-    pressure = _pressure(case)
-    stalled = pressure.stalled >= RECLAIM.limit("stalled")
+    load, node = case.load(RECLAIM.names), case.now("node")
+    # The share of the time in which tasks stalled for memory (PSI), and pages scanned by direct reclaim, a second.
+    stalled, scanned = (node.per_second("psi_memory_some") or 0.0) / 1e6, node.per_second("pgscan_direct") or 0.0
+    before = case.before("node").per_second("pgscan_direct") or 0.0
+    risen = scanned >= max(RECLAIM.limit("scanned_per_second"), RECLAIM.limit("rise") * before)
+    short = stalled >= RECLAIM.limit("stalled")
     hot = load.peak >= RECLAIM.limit("core_share") or load.cores >= RECLAIM.limit("node_share") * case.cores
-    if not hot and not (not case.has_stacks and (stalled or pressure.risen)):
-        return builder.rule_out("share", peak=load.peak, stalled=pressure.stalled)
-    kind = _shortage(case)
-    culprit = _add_reclaim(builder, case, load, kind) if hot else Culprit()
-    if pressure.evidence:
-        values = {"stalled": pressure.stalled, "scanned": pressure.scanned or None}
-        builder.add(Role.MECHANISM, "pressure", *pressure.evidence, strength=pressure.strength, values=values)
-    whole = _with_page_ins(case, load, pressure)
+    if not hot and (case.has_stacks or not (short or risen)):
+        return builder.rule_out("share", peak=load.peak, stalled=stalled)
+    # Which shortage takes most of the time: of a cgroup at its limit, or of the node (in direct reclaim, or in kswapd).
+    loads = {kind: case.load(RECLAIM.group(kind)) for kind in (LIMIT, NODE, BACKGROUND)}
+    kind = max(loads, key=lambda each: loads[each].cores) if any(each.cores for each in loads.values()) else NODE
+    culprit = _add_reclaim(builder, case, load, loads[kind], RECLAIM.groups[kind]) if hot else Culprit()
+    quotes = [quote_column(node, "psi_memory_some", "sum", "us"), quote_column(node, "pgscan_direct", "sum", "pages")]
+    quotes = [each for each in quotes if each is not None and each.value]
+    if quotes:
+        strength = "fair" if stalled >= RECLAIM.limit("stalled_much") or risen else "weak" if short else 0.0
+        values = {"stalled": stalled, "scanned": scanned or None}
+        builder.add(Role.MECHANISM, "pressure", *quotes, strength=strength, values=values)
+    whole = _with_page_ins(case, load) if short else load
+    available = _add_shortage(builder, case, kind, loads[LIMIT], culprit)
     owner = owner_of(case, culprit.cgroup)
-    _add_shortage(builder, case, kind, culprit)
     advice = "raise-limit" if kind == LIMIT else "find-hog"
     fitting = tuple(each for each in RECLAIM.remedies if each.id in (advice, "see-pressure"))
+    severity = severity_of(case, whole)
+    much, scarce = (
+        stalled >= RECLAIM.limit("stalled_much"),
+        available is not None and available < RECLAIM.limit("available"),
+    )
+    if kind == BACKGROUND and not much and not scarce and not hurts_others(case, whole.cpu):
+        # kswapd keeps ahead of a busy page cache: that is its work, and no task waits for it.
+        most = Severity.WARNING if whole.peak >= RECLAIM.limit("whole_core") else Severity.INFO
+        severity = min(severity, most, key=lambda each: each.rank)
+    elif severity is Severity.INFO and much:
+        severity = Severity.WARNING
     return builder.found(
-        _reclaim_severity(case, whole, pressure, kind),
+        severity,
         f"summary-{kind}",
         culprit=culprit,
         load=whole,
@@ -79,99 +75,49 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     )
 
 
-def _shortage(case: Case) -> str:
-    """Which shortage takes most of the time: of a cgroup at its limit, or of the node (in direct reclaim, or in
-    kswapd)."""
-    loads = {kind: case.load(RECLAIM.group(kind)).cores for kind in (LIMIT, NODE, BACKGROUND)}
-    return max(loads, key=lambda kind: loads[kind]) if any(loads.values()) else NODE
-
-
-def _add_reclaim(builder: EvidenceBuilder, case: Case, load: Load, kind: str) -> Culprit:
-    own = case.load(RECLAIM.group(kind))
-    functions = RECLAIM.groups[kind] if own.samples else RECLAIM.functions
-    own = own if own.samples else load
-    function = case.samples.nearest(own.mask, RECLAIM.names) or RECLAIM.functions[0]
-    culprit = case.culprit(own, function)
+def _add_reclaim(
+    builder: EvidenceBuilder, case: Case, load: Load, of_kind: Load, functions: tuple[str, ...]
+) -> Culprit:
+    own = of_kind if of_kind.samples else load
+    culprit = case.culprit(own, case.samples.nearest(own.mask, RECLAIM.names) or RECLAIM.functions[0])
     # A process that does nothing else gets less than a core when it has to share it.
-    owned = core_hold(case, load).owner_part
+    owned = case.hold(load).owner_part
     strong = load.peak >= RECLAIM.limit("core_share_strong") or owned >= RECLAIM.limit("own_part")
-    builder.add(
-        Role.MECHANISM,
-        "reclaim",
-        quote_load(case, own, functions),
-        strength="strong" if strong else "fair",
-        at=own.at,
-        who=culprit.process,
-        peak=own.peak,
-        cpu=own.cpu,
-        function=function,
-        cores=load.cores,
-        before=load.before,
-    )
+    quote = quote_share(case, own, functions if of_kind.samples else RECLAIM.functions)
+    values = {"who": culprit.process, "function": culprit.function, "cores": load.cores, "before": load.before}
+    builder.add(Role.MECHANISM, "reclaim", quote, strength="strong" if strong else "fair", load=own, values=values)
     return culprit
 
 
-def _with_page_ins(case: Case, load: Load, pressure: Pressure) -> Load:
+def _with_page_ins(case: Case, load: Load) -> Load:
     """The load with the rest of its owner's kernel time, where much of that is reclaim and tasks stall: pages that are
     freed have to be read in again, which is the same trouble."""
-    owner = load.main_owner
-    if owner is None or pressure.stalled < RECLAIM.limit("stalled"):
+    owner, samples = load.main_owner, case.samples
+    if owner is None:
         return load
-    samples = case.samples
-    own = (samples.pid == owner.pid) & samples.in_kernel & samples.within(case.focus)
-    freeing = float(samples.weight[own & load.mask].sum())
-    if freeing < RECLAIM.limit("freeing_part") * float(samples.weight[own].sum()):
+    own = (samples.pid == owner.pid) & samples.in_kernel
+    now = own & samples.within(case.focus)
+    if samples.time(now & load.mask) < RECLAIM.limit("freeing_part") * samples.time(now):
         return load
-    return case.load_of(samples.holding(RECLAIM.names) | ((samples.pid == owner.pid) & samples.in_kernel))
+    return case.load_of(samples.holding(RECLAIM.names) | own)
 
 
-def _pressure(case: Case) -> Pressure:
-    now, before = case.now("node"), case.before("node")
-    if not len(now):
-        return Pressure(0.0, 0.0, 0.0, ())
-    quotes = [quote_column(now, "psi_memory_some", "sum", "us"), quote_column(now, "pgscan_direct", "sum", "pages")]
-    earlier = before.per_second("pgscan_direct") if len(before) else None
-    return Pressure(
-        (now.per_second("psi_memory_some") or 0.0) / 1e6,
-        now.per_second("pgscan_direct") or 0.0,
-        earlier or 0.0,
-        tuple(each for each in quotes if each is not None and each.value),
-    )
-
-
-def _add_shortage(builder: EvidenceBuilder, case: Case, kind: str, culprit: Culprit) -> None:
-    rows = case.now("node")
-    available = quote_column(rows, "mem_available", "min", "KiB") if len(rows) else None
-    total = quote_column(rows, "mem_total", "max", "KiB") if len(rows) else None
-    quotes = tuple(each for each in (available, total) if each is not None)
+def _add_shortage(builder: EvidenceBuilder, case: Case, kind: str, limit: Load, culprit: Culprit) -> float | None:
+    """Add what is short; returns the part of the node's memory that was available."""
+    node = case.now("node")
+    available, total = quote_column(node, "mem_available", "min", "KiB"), quote_column(node, "mem_total", "max", "KiB")
     share = None
     if available is not None and total is not None and float(total.value) > 0:
         share = float(available.value) / float(total.value)
     if kind == LIMIT:
-        quotes = (quote_load(case, case.load(RECLAIM.group(LIMIT)), RECLAIM.groups[LIMIT]), *quotes)
+        quotes = (quote_share(case, limit, RECLAIM.groups[LIMIT]), available, total)
         values = {"cgroup": _cgroup(culprit.cgroup), "available": share}
         builder.add(Role.ROOT_CAUSE, "at-limit", *quotes, strength="weak", values=values)
     elif share is not None and share < RECLAIM.limit("available"):
-        builder.add(Role.ROOT_CAUSE, "node-short", *quotes, strength="fair", available=share)
+        builder.add(Role.ROOT_CAUSE, "node-short", available, total, strength="fair", available=share)
     elif kind == NODE and share is not None:
         builder.doubt("available", "unexplained", available=share)
-
-
-def _is_short(case: Case) -> bool:
-    """Whether little of the node's memory was available at some time."""
-    rows = case.now("node")
-    available, total = (rows.lowest("mem_available"), rows.highest("mem_total")) if len(rows) else (None, None)
-    return available is not None and bool(total) and available < RECLAIM.limit("available") * (total or 1.0)
-
-
-def _reclaim_severity(case: Case, load: Load, pressure: Pressure, kind: str) -> Severity:
-    severity = severity_of(case, load)
-    stalled = pressure.stalled >= RECLAIM.limit("stalled_much")
-    if kind == BACKGROUND and not stalled and not _is_short(case) and not hurts_others(case, load.cpu):
-        # kswapd keeps ahead of a busy page cache: that is its work, and no task waits for it.
-        whole = load.peak >= RECLAIM.limit("whole_core")
-        return min(severity, Severity.WARNING if whole else Severity.INFO, key=lambda each: each.rank)
-    return Severity.WARNING if severity is Severity.INFO and stalled else severity
+    return share
 
 
 # OOM kills
@@ -224,55 +170,57 @@ class Kills:
         names = Counter(kill.comm for kill in self.logged if kill.comm)
         return names.most_common(1)[0][0] if names else None
 
-    def times(self, comm: str | None) -> int:
-        """How often a name was killed: processes that died together count once."""
-        return len({kill.at // NANOS for kill in self.logged if kill.comm is not None and kill.comm == comm})
-
 
 @examines(OOM)
 def oom_thrash(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     # A node that is short of everything writes its log late.
-    now = find_kills(case, Window(case.focus.since - NANOS, case.focus.until + NANOS))
-    lately_s = OOM.limit("lately_s")
-    lately = find_kills(case, Window(case.focus.until - round(lately_s * NANOS), case.focus.until + NANOS))
+    now = _find_kills(case, Window(case.focus.since - NANOS, case.focus.until + NANOS))
+    lately_s, repeated = OOM.limit("lately_s"), OOM.limit("repeated")
+    lately = _find_kills(case, Window(case.focus.until - round(lately_s * NANOS), case.focus.until + NANOS))
     if not now.number:
         return builder.rule_out("none")
-    load = _victims_load(case, now)
+    samples = case.samples
+    # The time of the victims: in the kernel it goes to faults, reclaim and their exit.
+    victims = samples.of_comms({kill.comm for kill in now.logged if kill.comm}) & samples.in_kernel
+    load = case.load_of(victims | samples.holding(OOM.names))
     # The one that is killed now; others may have been killed more often before.
     comm = now.victim or lately.victim
-    times = lately.times(comm)
+    # Processes that died together count once.
+    times = len({kill.at // NANOS for kill in lately.logged if kill.comm is not None and kill.comm == comm})
     cgroup = now.cgroup or lately.cgroup
-    _add_kills(builder, case, now, lately)
-    _add_killing(builder, case, load)
+    counts = {"now": now.number, "seconds": case.focus.seconds, "kills": lately.number, "minutes": lately_s / 60}
+    often = lately.bouts >= repeated
+    quotes = lately.evidence or now.evidence
+    builder.add(Role.SYMPTOM, "kills", *quotes, strength="strong" if often else "fair", values=counts)
+    if not lately.logged:
+        builder.doubt("no-log", "unlogged_factor")
+    functions = (*OOM.functions, *OOM.groups["reclaim"])
+    killing = case.load(functions)
+    if load.together >= OOM.limit("core_share") and killing.samples:
+        quote, function = quote_share(case, killing, functions), samples.nearest(load.mask, OOM.names)
+        builder.add(Role.MECHANISM, "killing", quote, strength="weak", cores=load.cores, function=function)
     owner = owner_of(case, cgroup)
     victim = next((kill for kill in reversed(lately.logged) if kill.comm == comm), None)
     values = {"who": None if comm is None else process_entity(comm), "times": times, "where": owner or _cgroup(cgroup)}
-    if times >= OOM.limit("repeated"):
+    if times >= repeated:
         node = (now.constraint or lately.constraint) == _WHOLE_NODE
         key = "repeated-node" if node else "repeated-limit"
         builder.add(Role.ROOT_CAUSE, key, *lately.evidence[-1:], strength="fair", values=values)
-    culprit = Culprit(
-        cpu=load.cpu if load.samples else None,
-        pid=victim.pid if victim else None,
-        comm=comm,
-        cgroup=cgroup,
-        container=owner.container,
-        pod=owner.pod,
-    )
+    severity = Severity.WARNING if often else Severity.INFO
     return builder.found(
-        _kill_severity(now, lately),
+        Severity.CRITICAL if now.bouts >= repeated else severity,
         "summary",
-        culprit=culprit,
+        culprit=Culprit(
+            load.cpu, victim.pid if victim else None, comm, cgroup=cgroup, container=owner.container, pod=owner.pod
+        ),
         load=load,
         weight=max(load.cores * case.focus.seconds, float(now.number)),
         remedies=fit_remedies(OOM.remedies, owner, owner.target or cgroup or comm or "it"),
-        kills=lately.number,
-        minutes=lately_s / 60,
-        values=values,
+        values={**counts, **values},
     )
 
 
-def find_kills(case: Case, window: Window) -> Kills:
+def _find_kills(case: Case, window: Window) -> Kills:
     """The kills of a window (it may reach back before the focus), from the log and from the node's count."""
     logged: list[Kill] = []
     limits: Counter[str] = Counter()
@@ -291,7 +239,7 @@ def find_kills(case: Case, window: Window) -> Kills:
             constraints[_ONE_CGROUP] += 1
             limits[line["limit"]] += 1
     rows = case.recorded("node", (case.focus.until - window.since) / NANOS).within(window)
-    counted = quote_column(rows, "oom_kill", "sum") if len(rows) else None
+    counted = quote_column(rows, "oom_kill", "sum")
     if counted is not None and counted.value:
         evidence.insert(0, counted)
     return Kills(
@@ -299,42 +247,6 @@ def find_kills(case: Case, window: Window) -> Kills:
         limits.most_common(1)[0][0] if limits else None,
         constraints.most_common(1)[0][0] if constraints else None,
         int(counted.value) if counted is not None else 0,
-        int((rows.numbers("oom_kill") > 0).sum()) if len(rows) else 0,
+        int((rows.numbers("oom_kill") > 0).sum()),
         tuple(evidence),
     )
-
-
-def _victims_load(case: Case, kills: Kills) -> Load:
-    """The time of the victims: in the kernel it goes to faults, reclaim and their exit."""
-    if not case.has_stacks:
-        return case.load(OOM.names)
-    victims = {kill.comm for kill in kills.logged if kill.comm}
-    samples = case.samples
-    return case.load_of((samples.of_comms(victims) & samples.in_kernel) | samples.holding(OOM.names))
-
-
-def _add_killing(builder: EvidenceBuilder, case: Case, load: Load) -> None:
-    """What the kills cost, where that is much."""
-    functions = (*OOM.functions, *OOM.groups["reclaim"])
-    own = case.load(functions)
-    if load.together < OOM.limit("core_share") or not own.samples:
-        return
-    function = case.samples.nearest(load.mask, OOM.names)
-    quote = quote_load(case, own, functions)
-    builder.add(Role.MECHANISM, "killing", quote, strength="weak", cores=load.cores, function=function)
-
-
-def _add_kills(builder: EvidenceBuilder, case: Case, now: Kills, lately: Kills) -> None:
-    often = lately.bouts >= OOM.limit("repeated")
-    values = {"now": now.number, "seconds": case.focus.seconds, "kills": lately.number}
-    minutes = OOM.limit("lately_s") / 60
-    quotes = lately.evidence or now.evidence
-    builder.add(Role.SYMPTOM, "kills", *quotes, strength="strong" if often else "fair", minutes=minutes, values=values)
-    if not lately.logged:
-        builder.doubt("no-log", "unlogged_factor")
-
-
-def _kill_severity(now: Kills, lately: Kills) -> Severity:
-    if now.bouts >= OOM.limit("repeated"):
-        return Severity.CRITICAL
-    return Severity.WARNING if lately.bouts >= OOM.limit("repeated") else Severity.INFO

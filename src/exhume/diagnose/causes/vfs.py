@@ -6,14 +6,14 @@ import numpy as np
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.impact import severity_of
 from exhume.diagnose.evidence.load import Load
-from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_load, quote_share
-from exhume.diagnose.evidence.rows import Floats, Ints, Rows
+from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_named_share, quote_share
+from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS
-from exhume.model.finding import Entity, Evidence, Role, RuledOut, Severity
+from exhume.model.finding import Entity, Role, RuledOut, Severity
 
 DENTRIES = catalogue()["negative-dentries"]
 MOUNTS = catalogue()["mount-storm"]
@@ -23,46 +23,40 @@ _COMMAND_WIDTH = 120
 _COUNTED_WITHIN_S = 60
 
 
-def _command(case: Case, pid: int) -> str | None:
-    known = case.process(pid)
-    return known.cmdline[:_COMMAND_WIDTH] if known is not None and known.cmdline else None
-
-
 # Negative dentries
 
 
 @dataclass(frozen=True, slots=True)
 class Dentries:
-    """How many there are and how fast they come or go (a second, in the fastest two seconds of the focus). `exact` is
-    False where the kernel doesn't count them: then they are the dentries beyond the inodes."""
+    """How many there are, and how fast they come or go: a second, in the fastest two seconds of the focus. `exact` is
+    False where the kernel doesn't count them: then they are the dentries beyond the inodes. `heavy`: they take a good
+    part of all memory."""
 
     level: float
     rise: float
     fall: float
     exact: bool
+    heavy: bool
     rows: Rows
-
-    @property
-    def column(self) -> str:
-        return "dentries_negative" if self.exact else "dentries"
-
-    @property
-    def shrinks(self) -> bool:
-        return self.fall >= DENTRIES.limit("rise_per_s") and self.exact
 
 
 @examines(DENTRIES)
 def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    state = _dentries(case)
+    state, samples = _dentries(case), case.samples
     if state is None:
         return builder.rule_out("uncounted")
-    making, walking = _making(case), case.load(DENTRIES.group("walking"))
-    lookups = _lookups(case, making)
-    many = state.level >= DENTRIES.limit("many")
-    grows = state.rise >= DENTRIES.limit("rise_per_s")
+    # A process that removes files leaves negative dentries as well, for a while: that is no search.
+    making = case.load_of(samples.holding(DENTRIES.group("making")) & ~samples.holding(DENTRIES.group("removing")))
+    walking = case.load(DENTRIES.group("walking"))
+    # All time that their makers spend on looking up names.
+    probers = samples.of_comms([each.comm for each in making.owners if each.part >= DENTRIES.limit("maker_share")])
+    lookups = case.load_of(samples.holding(DENTRIES.group("looking")) & probers | making.mask)
+    steep = DENTRIES.limit("rise_per_s")
+    many, grows = state.level >= DENTRIES.limit("many"), state.rise >= steep
     busy = making.together >= DENTRIES.limit("maker_share") and lookups.together >= DENTRIES.limit("lookups_share")
     made = grows and (busy or not case.has_stacks)
-    walked = walking.together >= DENTRIES.limit("core_share") and (many or state.shrinks)
+    shrinks = state.fall >= steep and state.exact
+    walked = walking.together >= DENTRIES.limit("core_share") and (many or shrinks)
     if not (made or walked or many):
         return builder.rule_out("few", level=state.level, rise=max(state.rise, 0))
     _add_dentries(builder, state, full=grows or many)
@@ -71,19 +65,23 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if walked:
         _add_lookups(builder, walking, walking, "walking")
     if not made and not walked:
-        mib = state.level * DENTRIES.limit("bytes") / _MIB
-        severity = Severity.WARNING if _is_heavy(case, state) else Severity.INFO
-        remedies = aim(DENTRIES.remedies, "PID")
-        return builder.found(severity, "summary-kept", remedies=remedies, level=state.level, mib=mib)
+        values = {"level": state.level, "mib": state.level * DENTRIES.limit("bytes") / _MIB}
+        severity = Severity.WARNING if state.heavy else Severity.INFO
+        return builder.found(severity, "summary-kept", target="PID", values=values)
     actor = lookups if made else walking
-    culprit = case.culprit(actor, case.samples.nearest(actor.mask, DENTRIES.names) if case.has_stacks else None)
+    culprit = case.culprit(actor, samples.nearest(actor.mask, DENTRIES.names))
     load = case.load_of(walking.mask | lookups.mask) if made and walked else actor
+    # A lost core is severe. Memory that fills up is slow, and never only worth knowing.
+    severity = severity_of(case, load)
+    lasting = made and state.rise * case.focus.seconds >= DENTRIES.limit("lasting_rise")
+    if severity is Severity.INFO and (lasting or state.heavy):
+        severity = Severity.WARNING
     return builder.found(
-        _dentry_severity(case, state, load, made=made),
+        severity,
         "summary-made" if made else "summary-walked",
         culprit=culprit,
         load=load,
-        remedies=aim(DENTRIES.remedies, str(culprit.pid or "PID")),
+        target=str(culprit.pid or "PID"),
         who=culprit.process,
         level=state.level,
         rise=state.rise,
@@ -91,60 +89,36 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     )
 
 
-def _making(case: Case) -> Load:
-    """A process that removes files leaves negative dentries as well, for a while: that is no search."""
-    return case.load_of(
-        case.samples.holding(DENTRIES.group("making")) & ~case.samples.holding(DENTRIES.group("removing"))
-    )
-
-
-def _lookups(case: Case, making: Load) -> Load:
-    """All time that their makers spend on looking up names."""
-    probers = [owner.comm for owner in making.owners if owner.part >= DENTRIES.limit("maker_share")]
-    looking = case.samples.holding(DENTRIES.group("looking"))
-    return case.load_of(looking & case.samples.of_comms(probers) | making.mask)
-
-
 def _dentries(case: Case) -> Dentries | None:
     """Counts of the focus and the seconds around it: a focus may be very short."""
     rows = case.recorded("node", case.focus.seconds + 2)
-    exact = len(rows) > 0 and rows.newest("dentries_negative") is not None
-    if exact:
-        counts = rows.numbers("dentries_negative")
-    elif len(rows) and rows.newest("dentries") is not None and rows.newest("inodes") is not None:
-        # A dentry without an inode is negative; both are counted at the same moment.
-        counts = rows.numbers("dentries") - rows.numbers("inodes")
-    else:
-        return None
-    rise, fall = _fastest(rows.wall, counts)
-    return Dentries(float(np.nanmax(counts)), rise, fall, exact, rows)
-
-
-def _fastest(wall: Ints, counts: Floats) -> tuple[float, float]:
-    """The steepest rise and fall over about two seconds: one second may be a late tick."""
+    exact = rows.newest("dentries_negative") is not None
+    # A dentry without an inode is negative; both are counted at the same moment.
+    counts = rows.numbers("dentries_negative") if exact else rows.numbers("dentries") - rows.numbers("inodes")
     known = np.flatnonzero(~np.isnan(counts))
-    if len(known) < 3:
-        return 0.0, 0.0
-    order = known[np.argsort(wall[known])]
-    values, times = counts[order], wall[order] / NANOS
-    steps = (values[2:] - values[:-2]) / np.maximum(times[2:] - times[:-2], 0.5)
-    return float(steps.max()), float(-steps.min())
+    if not len(known):
+        return None
+    rise = fall = 0.0
+    if len(known) > 2:
+        # The steepest rise and fall over about two seconds: one second may be a late tick.
+        order = known[np.argsort(rows.wall[known])]
+        values, times = counts[order], rows.wall[order] / NANOS
+        steps = (values[2:] - values[:-2]) / np.maximum(times[2:] - times[:-2], 0.5)
+        rise, fall = float(steps.max()), float(-steps.min())
+    level, memory = float(counts[known].max()), case.now("node").highest("mem_total")
+    part = level * DENTRIES.limit("bytes") / (memory * 1024) if memory else 0.0
+    return Dentries(level, rise, fall, exact, part >= DENTRIES.limit("memory_part"), rows)
 
 
 def _add_dentries(builder: EvidenceBuilder, state: Dentries, *, full: bool) -> None:
-    quotes = [quote_column(state.rows, state.column, "min"), quote_column(state.rows, state.column, "max")]
+    column = "dentries_negative" if state.exact else "dentries"
+    quotes = [quote_column(state.rows, column, "min"), quote_column(state.rows, column, "max")]
     if not state.exact:
         quotes.append(quote_column(state.rows, "inodes", "max"))
         builder.doubt("estimated")
-    builder.add(
-        Role.ROOT_CAUSE,
-        "level",
-        *[each for each in quotes if each is not None],
-        strength=DENTRIES.limit("state_strength") / (1 if full else 2),
-        exact=state.exact,
-        level=state.level,
-        rise=state.rise if state.rise > 0 else None,
-    )
+    strength = DENTRIES.limit("state_strength") / (1 if full else 2)
+    values = {"exact": state.exact, "level": state.level, "rise": state.rise if state.rise > 0 else None}
+    builder.add(Role.ROOT_CAUSE, "level", *quotes, strength=strength, values=values)
 
 
 def _add_lookups(builder: EvidenceBuilder, load: Load, spent: Load, group: str) -> None:
@@ -152,31 +126,16 @@ def _add_lookups(builder: EvidenceBuilder, load: Load, spent: Load, group: str) 
     case, functions = builder.case, DENTRIES.groups[group]
     function = case.samples.nearest(load.mask, DENTRIES.group(group))
     strength = DENTRIES.limit("load_strength") * min(1.0, spent.together / DENTRIES.limit("whole_core"))
-    spending = {"peak": spent.peak, "cpu": spent.cpu, "function": function}
     quote = quote_share(case, load, functions)
-    builder.add(Role.MECHANISM, group, quote, strength=strength, at=load.at, values=spending)
+    builder.add(Role.MECHANISM, group, quote, strength=strength, load=spent, at=load.at, function=function)
     owner = load.main_owner
     if owner is None:
         builder.doubt("many-processes")
         return
     own = case.load_of(load.mask & (case.samples.pid == owner.pid))
     quote = quote_share(case, own, functions, owner.pid)
-    values = {"who": owner.entity, "part": owner.part, "command": _command(case, owner.pid)}
+    values = {"who": owner.entity, "part": owner.part, "command": case.command(owner.pid, _COMMAND_WIDTH)}
     builder.add(Role.CULPRIT, "owner", quote, at=own.at, values=values)
-
-
-def _is_heavy(case: Case, state: Dentries) -> bool:
-    """Whether they take a good part of all memory."""
-    memory = case.now("node").highest("mem_total")
-    part = state.level * DENTRIES.limit("bytes") / (memory * 1024) if memory else 0.0
-    return part >= DENTRIES.limit("memory_part")
-
-
-def _dentry_severity(case: Case, state: Dentries, load: Load, *, made: bool) -> Severity:
-    """A lost core is severe. Memory that fills up is slow, and never only worth knowing."""
-    severity = severity_of(case, load)
-    lasting = made and state.rise * case.focus.seconds >= DENTRIES.limit("lasting_rise")
-    return Severity.WARNING if severity is Severity.INFO and (lasting or _is_heavy(case, state)) else severity
 
 
 # Mounts
@@ -185,23 +144,26 @@ def _dentry_severity(case: Case, state: Dentries, load: Load, *, made: bool) -> 
 @examines(MOUNTS)
 def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     counts = case.recorded("node", case.focus.seconds + _COUNTED_WITHIN_S)
-    level = counts.highest("mounts") if len(counts) else None
-    least = counts.lowest("mounts") if len(counts) else None
-    many = level is not None and level >= MOUNTS.limit("many")
+    level, least = counts.highest("mounts"), counts.lowest("mounts")
     if not case.has_stacks:
-        return _mounts_by_count(builder, level, least)
+        return _mounts_by_count(builder, counts, level, least)
     reading, making = case.load(MOUNTS.group("reading")), case.load(MOUNTS.group("making"))
     load = case.load_of(reading.mask | making.mask)
     busy = load.together >= MOUNTS.limit("core_share")
-    if not busy and not many:
+    if not busy and (level is None or level < MOUNTS.limit("many")):
         return builder.rule_out("share", level=level, together=load.together)
     if level is not None and least is not None:
-        _add_mounts(builder, level, least)
+        _add_mounts(builder, counts, level, least)
     else:
         builder.doubt("uncounted")
     if not busy:
-        return builder.found(Severity.INFO, "summary-idle", remedies=aim(MOUNTS.remedies, "PID"), level=level)
-    _add_table_time(builder, load)
+        return builder.found(Severity.INFO, "summary-idle", target="PID", level=level)
+    function = case.samples.nearest(load.mask, MOUNTS.names)
+    strength = MOUNTS.limit("load_strength") * min(1.0, load.together / MOUNTS.limit("whole_core"))
+    quote = quote_share(case, load, MOUNTS.functions)
+    builder.add(Role.MECHANISM, "load", quote, strength=strength, load=load, function=function)
+    if load.before is not None and not load.is_new:
+        builder.doubt("not-new")
     reader, maker = _add_owner(builder, reading, "reading"), _add_owner(builder, making, "making")
     main = reading if reading.cores >= making.cores else making
     severity = severity_of(case, load)
@@ -214,76 +176,48 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         "summary",
         culprit=culprit,
         load=load,
-        remedies=aim(MOUNTS.remedies, str(culprit.pid or "PID")),
+        target=str(culprit.pid or "PID"),
         reader=reader,
         maker=maker,
         both=reader is not None and maker is not None,
         neither=reader is None and maker is None,
-        together=load.together,
     )
 
 
-def _add_mounts(builder: EvidenceBuilder, level: float, least: float) -> None:
-    counts = builder.case.recorded("node", builder.case.focus.seconds + _COUNTED_WITHIN_S)
-    quotes = [each for each in (quote_column(counts, "mounts", how) for how in ("min", "max")) if each is not None]
+def _add_mounts(builder: EvidenceBuilder, counts: Rows, level: float, least: float) -> None:
     changed = level - least >= MOUNTS.limit("changed")
     part = 1.0 if changed else min(1.0, level / MOUNTS.limit("many"))
     few = part < MOUNTS.limit("few_part")
-    builder.add(
-        Role.ROOT_CAUSE,
-        "level",
-        *quotes,
-        strength=0.0 if few else MOUNTS.limit("state_strength") * part,
-        level=level,
-        least=least if changed else None,
-        few=few,
-    )
-
-
-def _add_table_time(builder: EvidenceBuilder, load: Load) -> None:
-    function = builder.case.samples.nearest(load.mask, MOUNTS.names)
-    strength = MOUNTS.limit("load_strength") * min(1.0, load.together / MOUNTS.limit("whole_core"))
-    quote = quote_load(builder.case, load, MOUNTS.functions)
-    values = {"peak": load.peak, "cpu": load.cpu, "function": function}
-    builder.add(Role.MECHANISM, "load", quote, strength=strength, at=load.at, values=values)
-    if load.before is not None and not load.is_new:
-        builder.doubt("not-new")
+    quotes = [quote_column(counts, "mounts", how) for how in ("min", "max")]
+    values = {"level": level, "least": least if changed else None, "few": few}
+    strength = 0.0 if few else MOUNTS.limit("state_strength") * part
+    builder.add(Role.ROOT_CAUSE, "level", *quotes, strength=strength, values=values)
 
 
 def _add_owner(builder: EvidenceBuilder, load: Load, group: str) -> Entity | None:
     """Name the owner of a group's time; None where no process owns it."""
-    owner = load.main_owner
+    owner, case = load.main_owner, builder.case
     if owner is None or load.together < MOUNTS.limit("owner_share"):
         return None
-    case = builder.case
     own = case.load_of(load.mask & case.samples.of_comms([owner.comm]))
-    quote = Evidence(
-        "samples",
-        "weight_us",
-        "share",
-        round(own.peak, 3),
-        own.at,
-        own.at + NANOS,
-        own.cpu,
-        match=(("comm", owner.comm),),
-        functions=MOUNTS.groups[group],
-    )
-    values = {"who": owner.entity, "peak": own.peak, "command": _command(case, owner.pid)}
-    builder.add(Role.CULPRIT, group, quote, at=own.at, values=values)
+    quote = quote_named_share(own, owner.comm, MOUNTS.groups[group])
+    values = {"who": owner.entity, "command": case.command(owner.pid, _COMMAND_WIDTH)}
+    builder.add(Role.CULPRIT, group, quote, load=own, values=values)
     return owner.entity
 
 
-def _mounts_by_count(builder: EvidenceBuilder, level: float | None, least: float | None) -> Found | RuledOut:
+def _mounts_by_count(
+    builder: EvidenceBuilder, counts: Rows, level: float | None, least: float | None
+) -> Found | RuledOut:
     if level is None or least is None:
         return builder.rule_out("unrecorded")
     changed = level - least >= MOUNTS.limit("changed")
     if level < MOUNTS.limit("many") and not changed:
         return builder.rule_out("steady", level=level)
-    _add_mounts(builder, level, least)
+    _add_mounts(builder, counts, level, least)
     share, cpu, at = builder.case.core_share(("system",))
     busy = share >= MOUNTS.limit("whole_core")
     if busy:
         builder.add(Role.MECHANISM, "kernel", quote_core("system", share, cpu, at), cpu=cpu, share=share)
     severity = Severity.WARNING if busy and changed else Severity.INFO
-    remedies = aim(MOUNTS.remedies, "PID")
-    return builder.found(severity, "summary-counted", remedies=remedies, level=level, changed=changed)
+    return builder.found(severity, "summary-counted", target="PID", level=level, changed=changed)

@@ -22,6 +22,7 @@ WITHOUT_STACKS = 0.7
 WITHOUT_BASELINE = 0.9
 DEFAULT_DOUBT = 0.9
 UNKNOWN_TARGET = "TARGET"
+_NO_CULPRIT = Culprit()
 _NO_VALUES: messages.Values = MappingProxyType({})
 
 
@@ -39,8 +40,7 @@ class EvidenceBuilder:
     """Collects links, weights and doubts for one cause."""
 
     def __init__(self, case: Case, cause: Cause) -> None:
-        self.case = case
-        self.cause = cause
+        self.case, self.cause = case, cause
         self._doubt = 1.0
         self._links: list[Link] = []
         self._doubts: list[Doubt] = []
@@ -50,34 +50,39 @@ class EvidenceBuilder:
         self,
         role: Role,
         key: str,
-        *evidence: Evidence,
+        *evidence: Evidence | None,
         strength: float | str = 0.0,
+        load: Load | None = None,
         at: int | None = None,
         values: messages.Values = _NO_VALUES,
         **more: object,
     ) -> None:
-        """Add a link of the chain: the message `key` of this cause, or the shared one, with its values. `strength`
-        is how far it supports this cause rather than another: a number, or the name of a threshold (0: none)."""
-        values = {**values, **more}
-        moment = at if at is not None else (evidence[0].since if evidence else self.case.focus.since)
+        """Add a link of the chain: the message `key` of this cause, or the shared one, with its values and those of the
+        load that it is about. `strength` is how far it supports this cause rather than another: a number, or the name
+        of a threshold (0: none)."""
+        values = {**(load.values if load is not None else {}), **values, **more}
+        quotes = tuple(each for each in evidence if each is not None)
+        if at is None:
+            at = load.at if load is not None else quotes[0].since if quotes else self.case.focus.since
         code = messages.code_of(self.cause.id, key)
         self._links.append(
-            Link(role, moment, messages.render(code, values), evidence, code, messages.entities_in(values.values()))
+            Link(role, at, messages.render(code, values), quotes, code, messages.entities_in(values.values()))
         )
         self.support(strength)
-        self._used_stacks = self._used_stacks or any(each.table == "samples" for each in evidence)
+        self._used_stacks = self._used_stacks or any(each.table == "samples" for each in quotes)
 
     def support(self, strength: float | str) -> None:
         """Add a weight without a link of its own."""
-        weight = self.cause.limit(strength) if isinstance(strength, str) else strength
-        self._doubt *= 1.0 - min(max(weight, 0.0), 1.0)
+        self._doubt *= 1.0 - min(max(self._limit(strength), 0.0), 1.0)
 
     def doubt(self, key: str, factor: float | str = DEFAULT_DOUBT, **values: object) -> None:
         """Lower the confidence by a factor (a number, or the name of a threshold), and report why."""
-        kept = self.cause.limit(factor) if isinstance(factor, str) else factor
-        self._doubt = 1.0 - (1.0 - self._doubt) * kept
+        self._doubt = 1.0 - (1.0 - self._doubt) * self._limit(factor)
         code = messages.code_of(self.cause.id, key)
         self._doubts.append(Doubt(code, messages.render(code, values)))
+
+    def _limit(self, value: float | str) -> float:
+        return self.cause.limit(value) if isinstance(value, str) else value
 
     @property
     def confidence(self) -> float:
@@ -91,21 +96,24 @@ class EvidenceBuilder:
         severity: Severity,
         key: str,
         *,
-        culprit: Culprit | None = None,
+        culprit: Culprit = _NO_CULPRIT,
         load: Load | None = None,
         weight: float | None = None,
+        target: str | None = None,
         remedies: tuple[Remedy, ...] | None = None,
         values: messages.Values = _NO_VALUES,
         **more: object,
     ) -> Found:
         """Conclude with the message `key` as the summary. `load` is the CPU time that the finding accounts for;
-        `weight` replaces its seconds where they are not the measure; `remedies` replaces those of the catalogue."""
-        values = {**values, **more}
+        `weight` replaces its seconds where they are not the measure. The remedies are those of the catalogue, aimed at
+        `target`, unless `remedies` replaces them."""
+        values = {**(load.values if load is not None else {}), **values, **more}
         if not self.case.has_stacks and self.cause.functions:
             self.doubt("no-stacks", WITHOUT_STACKS)
         if self.case.baseline.empty and self._used_stacks:
             self.doubt("no-baseline", WITHOUT_BASELINE)
-        culprit = culprit or Culprit()
+        if remedies is None:
+            remedies = untargeted(self.cause.remedies) if target is None else aim(self.cause.remedies, target)
         named: list[Entity] = list(messages.entities_in(values.values()))
         named += [entity for link in self._links for entity in link.entities]
         # The pod joins in the engine, with its name.
@@ -118,7 +126,7 @@ class EvidenceBuilder:
             summary=messages.render(messages.code_of(self.cause.id, key), values),
             chain=tuple(sorted(self._links, key=lambda link: list(Role).index(link.role))),
             culprit=culprit,
-            remedies=untargeted(self.cause.remedies) if remedies is None else remedies,
+            remedies=remedies,
             doubts=tuple(self._doubts),
             entities=tuple(dict.fromkeys(named)),
         )

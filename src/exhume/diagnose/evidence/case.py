@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exhume.diagnose.evidence.load import OWNED, Load, measure_load, no_load
+from exhume.diagnose.evidence.load import CORE_TAKEN, OWNED, Load, measure_load, seconds_by_core
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names, Samples
-from exhume.diagnose.focus import Focus
-from exhume.model.clock import Window
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit
 from exhume.store.read.recording import Recording
 
@@ -19,6 +18,11 @@ if TYPE_CHECKING:
     from exhume.diagnose.symptoms import Symptom
 
 KERNEL_STATES = ("system", "irq", "softirq")
+# A process is in a load's hold when so much of its own time goes there.
+_HELD = 0.5
+# It does nothing else when it is so much: then its turn on a core without idle time counts for twice as much.
+_NOTHING_ELSE, _TURN, _IDLE = 0.7, 0.5, 0.1
+_SHORTEST_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,18 @@ class KnownProcess:
     cgroup: str | None
     container: str | None
     pod: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreHold:
+    """How tight a hold a load has: `seconds` in which one core, or one process over all cores, gave so much of a core's
+    time to it; `owner_part` is the part of its largest owner's own time.
+
+    The sum over all cores says little on a large node: a hundred cores that give a hundredth each are a healthy node,
+    one core that gives itself whole is not. And a core that others want too gives a program only its turn."""
+
+    seconds: float = 0.0
+    owner_part: float = 0.0
 
 
 @dataclass
@@ -46,30 +62,26 @@ class Case:
     # Computed once: several causes need them.
     symptoms: "list[Symptom] | None" = None
 
-    @classmethod
-    def of(cls, recording: Recording, focus: Focus) -> "Case":
-        return cls(recording, focus.window, focus.baseline)
-
     def __post_init__(self) -> None:
         self.facts = self.recording.facts
+        self.cores = max(1, self.facts.cores)
         self._tables: dict[tuple[str, Window], Rows] = {}
 
     # Rows
 
     def now(self, table: str) -> Rows:
         """The rows of a table in the focus."""
-        return self._rows(table, self.focus)
+        return self.read(table, self.focus)
 
     def before(self, table: str) -> Rows:
         """The rows of a table in the baseline; none where there is no baseline."""
-        return self._rows(table, self.baseline)
+        return self.read(table, self.baseline)
 
     def recorded(self, table: str, seconds: float) -> Rows:
         """The rows of a table in so many seconds up to the end of the focus: for slow counts and growth."""
-        since = self.focus.until - round(seconds * 1e9)
-        return self._rows(table, Window(since, self.focus.until))
+        return self.read(table, Window(self.focus.until - round(seconds * 1e9), self.focus.until))
 
-    def _rows(self, table: str, window: Window) -> Rows:
+    def read(self, table: str, window: Window) -> Rows:
         key = (table, window)
         if key not in self._tables:
             self._tables[key] = Rows(table, self.recording.read(table, window))
@@ -84,7 +96,7 @@ class Case:
 
     @cached_property
     def has_stacks(self) -> bool:
-        """Whether stacks were samples in the focus: without them no function can be named."""
+        """Whether stacks were sampled in the focus: without them no function can be named."""
         return bool(self.samples.within(self.focus).any())
 
     def load(self, functions: Iterable[str] | Names, *, cpus: Collection[int] | None = None) -> Load:
@@ -94,30 +106,57 @@ class Case:
 
     def load_of(self, mask: Mask, *, cpus: Collection[int] | None = None) -> Load:
         """The CPU time in masked samples."""
-        if not len(self.samples):
-            return no_load()
         if cpus is not None:
-            mask = mask & self.samples.on(cpus)
+            mask = mask & np.isin(self.samples.cpu, list(cpus))
         return measure_load(self.samples, mask, self.focus, self.baseline)
 
     def part_in(self, load: Load, names: Names) -> float:
         """The part of a load (0 to 1) in stacks that hold one of these functions of the kernel."""
         samples = self.samples
-        total = float(samples.weight[load.mask].sum())
-        return float(samples.weight[load.mask & samples.holding(names)].sum()) / total if total else 0.0
+        total = samples.time(load.mask)
+        return samples.time(load.mask & samples.holding(names)) / total if total else 0.0
+
+    def hold(self, load: Load, share: float = CORE_TAKEN) -> CoreHold:
+        """The hold of a load, where `share` of a core's second counts as held."""
+        samples = self.samples
+        if not load.mask.any():
+            return CoreHold()
+        if load.owner is None:
+            return CoreHold(self._held_seconds(load.mask, share, by_core=True, turn=1.0))
+        own = (samples.pid == load.owner.pid) & samples.within(self.focus)
+        part = samples.time(own & load.mask) / max(samples.time(own), 1.0)
+        turn = _TURN if part >= _NOTHING_ELSE else 1.0
+        on_one = self._held_seconds(load.mask, share, by_core=True, turn=turn)
+        wandering = self._held_seconds(load.mask & own, share, by_core=False, turn=turn) if part >= _HELD else 0.0
+        return CoreHold(max(on_one, wandering), part)
+
+    def _held_seconds(self, mask: Mask, share: float, *, by_core: bool, turn: float) -> float:
+        """Seconds of the focus in which a core (or all together) gave at least that share, or that part of it where the
+        core (or the idlest of all) had no time left."""
+        if not mask.any():
+            return 0.0
+        cells = seconds_by_core(self.samples, mask, self.focus)
+        cells = cells if by_core else cells.sum(axis=0, keepdims=True)
+        places, count = cells.shape
+        # The last second of a focus may be a part of one.
+        lengths = np.clip(self.focus.seconds - np.arange(count), _SHORTEST_S, 1.0)
+        rows = self.now("cpu")
+        second = np.round((rows.wall - self.focus.since) / NANOS).astype(np.int64)
+        place = rows.cpu if by_core else np.zeros(len(rows), np.int64)
+        known = (second >= 0) & (second < count) & (place < places)
+        idle = np.full((places, count), -1.0)
+        np.maximum.at(idle, (place[known], second[known]), rows.sums(("idle", "iowait"))[known] / 1000)
+        full = (idle >= 0) & (idle <= _IDLE)
+        return float(lengths[(cells / lengths >= np.where(full, share * turn, share)).any(axis=0)].sum())
 
     # Processes
 
     @cached_property
-    def _processes(self) -> dict[int, KnownProcess]:
+    def processes(self) -> dict[int, KnownProcess]:
+        """Every process that was recorded near the focus, by pid."""
         columns = ("pid", "comm", "cmdline", "cgroup", "container", "pod")
         # The rows come in the order of time: the newest image of a process wins.
         return {row[0]: KnownProcess(*row) for row in self.now("processes").listed(*columns)}
-
-    @cached_property
-    def processes(self) -> list[KnownProcess]:
-        """Every process that was recorded near the focus, the newest image of each."""
-        return list(self._processes.values())
 
     @cached_property
     def pod_names(self) -> dict[str, str]:
@@ -133,44 +172,38 @@ class Case:
         listed = self.now("processes").listed(kind, f"{kind}_name")
         return {number: name for number, name in listed if number is not None and name is not None}
 
-    def process(self, pid: int) -> KnownProcess | None:
-        return self._processes.get(pid)
+    def command(self, pid: int, width: int) -> str | None:
+        """The command line of a process, cut to a width."""
+        known = self.processes.get(pid)
+        return known.cmdline[:width] if known is not None and known.cmdline else None
 
     def culprit(self, load: Load, function: str | None = None) -> Culprit:
         """The owner of a load, with what is known of that process. Where many processes share it, only the core, the
         function and a name that most of them have are known."""
         owner = load.main_owner
-        if owner is None:
-            return Culprit(cpu=load.cpu, comm=_common_comm(load), function=function)
-        known = self.process(owner.pid)
+        if owner is not None:
+            return self.culprit_of(owner.pid, owner.comm, load.cpu, function)
+        parts: dict[str, float] = {}
+        for each in load.owners:
+            parts[each.comm] = parts.get(each.comm, 0.0) + each.part
+        comm = max(parts, key=lambda name: parts[name], default=None)
+        shared = comm is not None and parts[comm] >= OWNED
+        return Culprit(cpu=load.cpu, comm=comm if shared else None, function=function)
+
+    def culprit_of(self, pid: int, comm: str, cpu: int | None, function: str | None = None) -> Culprit:
+        """A process as the culprit, with what is known of it."""
+        known = self.processes.get(pid)
         if known is None:
-            return Culprit(cpu=load.cpu, pid=owner.pid, comm=owner.comm, function=function)
-        return Culprit(
-            load.cpu, owner.pid, owner.comm, known.cmdline, known.cgroup, known.container, known.pod, function
-        )
+            return Culprit(cpu, pid, comm, function=function)
+        return Culprit(cpu, pid, comm, known.cmdline, known.cgroup, known.container, known.pod, function)
 
     # Cores
 
-    @cached_property
-    def cores(self) -> int:
-        return max(1, self.facts.cores)
-
     def core_share(self, states: Collection[str], cpu: int | None = None) -> tuple[float, int | None, int]:
         """The largest share (0 to 1) of one core-second in these states, its core and its wall time."""
-        rows = self.now("cpu")
-        if cpu is not None:
-            rows = rows.where(rows.cpu == cpu)
+        rows = self.now("cpu") if cpu is None else self.now("cpu").on(cpu)
         if not len(rows):
             return 0.0, None, self.focus.since
         shares = rows.sums(tuple(states))
         best = int(np.argmax(shares))
         return float(shares[best]) / 1000, int(rows.cpu[best]), int(rows.wall[best])
-
-
-def _common_comm(load: Load) -> str | None:
-    """The name that most owners of a load share."""
-    parts: dict[str, float] = {}
-    for owner in load.owners:
-        parts[owner.comm] = parts.get(owner.comm, 0.0) + owner.part
-    best = max(parts, key=lambda comm: parts[comm], default=None)
-    return best if best is not None and parts[best] >= OWNED else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.evidence.rows import Floats, Ints, Mask
+from exhume.diagnose.evidence.rows import Floats, Mask
 from exhume.diagnose.evidence.samples import Samples
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, process_entity
@@ -59,6 +59,16 @@ class Load:
     new_there: bool = False
 
     @property
+    def second(self) -> tuple[int, int]:
+        """Its worst second (wall nanoseconds, half-open)."""
+        return self.at, self.at + NANOS
+
+    @property
+    def values(self) -> dict[str, object]:
+        """What messages about it say."""
+        return {name: getattr(self, name) for name in ("peak", "cpu", "cores", "before", "together")}
+
+    @property
     def owner(self) -> Owner | None:
         """The process with the largest part."""
         return self.owners[0] if self.owners else None
@@ -86,23 +96,22 @@ def stands_out(significance: float, now: float, before: float) -> bool:
 
 def measure_load(samples: Samples, mask: Mask, focus: Window, baseline: Window) -> Load:
     """Sum the masked samples; only those of the focus count, those of the baseline are what they are held against."""
+    if not len(samples):
+        return Load(0, 0.0, None, 0.0, None, 0, 0.0, 0.0, 0.0, 0.0, (), np.zeros(0, np.bool_))
     now = samples.within(focus)
     chosen = mask & now
-    weight = samples.weight[chosen]
-    total = float(samples.weight[now].sum())
-    used = float(weight.sum())
+    total, used = samples.time(now), samples.time(chosen)
     peak, cpu, at, together, taken, core_s = _peaks(samples, chosen, focus)
-    cores = used / 1e6 / max(focus.seconds, 1e-9)
     before, errors, new_there = None, 0.0, False
     if not baseline.empty:
         earlier = mask & samples.within(baseline)
-        before = float(samples.weight[earlier].sum()) / 1e6 / baseline.seconds
+        before = samples.time(earlier) / 1e6 / baseline.seconds
         errors = significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
         if cpu is not None:
-            new_there = _new_there(samples, mask, cpu, focus, baseline)
+            new_there = _new_there(samples, chosen, earlier, cpu, focus, baseline)
     return Load(
         samples=int(chosen.sum()),
-        cores=cores,
+        cores=used / 1e6 / max(focus.seconds, 1e-9),
         before=before,
         peak=peak,
         cpu=cpu,
@@ -118,24 +127,19 @@ def measure_load(samples: Samples, mask: Mask, focus: Window, baseline: Window) 
     )
 
 
-def no_load() -> Load:
-    """Nothing, as where there are no samples."""
-    return Load(0, 0.0, None, 0.0, None, 0, 0.0, 0.0, 0.0, 0.0, (), np.zeros(0, np.bool_))
-
-
 def significance(now: int, seconds: float, before: int, earlier: float) -> float:
     """How many standard errors lie between two rates of samples. Even nothing at all is known only to one sample."""
     error = np.sqrt(max(now, 1) / seconds**2 + max(before, 1) / earlier**2)
     return float((now / seconds - before / earlier) / error)
 
 
-def _new_there(samples: Samples, mask: Mask, cpu: int, focus: Window, baseline: Window) -> bool:
+def _new_there(  # noqa: PLR0917
+    samples: Samples, now: Mask, earlier: Mask, cpu: int, focus: Window, baseline: Window
+) -> bool:
     """Whether a core got a load that it did not have, from a process that had none: a steady program that moved to
     another core brings nothing new."""
-    now, earlier = mask & samples.within(focus), mask & samples.within(baseline)
     there = samples.cpu == cpu
-    pids = samples.pid[now & there]
-    distinct, counts = np.unique(pids, return_counts=True)
+    distinct, counts = np.unique(samples.pid[now & there], return_counts=True)
     owner = samples.pid == distinct[int(np.argmax(counts))]
     if not (earlier & owner).any():
         # A process that was not there before may be one of many that come and go: then their name identifies them.
@@ -143,8 +147,8 @@ def _new_there(samples: Samples, mask: Mask, cpu: int, focus: Window, baseline: 
     return all(
         stands_out(
             significance(int((now & part).sum()), focus.seconds, int((earlier & part).sum()), baseline.seconds),
-            float(samples.weight[now & part].sum()) / focus.seconds,
-            float(samples.weight[earlier & part].sum()) / baseline.seconds,
+            samples.time(now & part) / focus.seconds,
+            samples.time(earlier & part) / baseline.seconds,
         )
         for part in (there, owner)
     )
@@ -153,45 +157,32 @@ def _new_there(samples: Samples, mask: Mask, cpu: int, focus: Window, baseline: 
 def _peaks(samples: Samples, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float, float]:
     if not chosen.any():
         return 0.0, None, focus.since, 0.0, 0.0, 0.0
-    seconds: Ints = (samples.wall[chosen] - focus.since) // NANOS
-    cpu = samples.cpu[chosen]
-    weight = samples.weight[chosen] / 1e6
-    count = int(seconds.max()) + 1
-    cells: Floats = np.bincount(cpu * count + seconds, weight, (int(cpu.max()) + 1) * count).astype(np.float64)
+    cells = seconds_by_core(samples, chosen, focus)
     # The last second of a focus may be a part of one.
-    lengths = np.minimum(1.0, np.maximum(0.2, focus.seconds - np.arange(count)))
-    of_cores = ((cells.reshape(-1, count) / lengths >= CORE_TAKEN) * lengths).sum(axis=1)
-    best = _worst_cell(cells.reshape(-1, count), of_cores)
-    sums: Floats = np.bincount(seconds, weight, count).astype(np.float64)
+    lengths = np.minimum(1.0, np.maximum(0.2, focus.seconds - np.arange(cells.shape[1])))
+    taken_s = ((cells / lengths >= CORE_TAKEN) * lengths).sum(axis=1)
+    # The core that was taken longest, or where none was, the one with the fullest second; of that its fullest second.
+    cpu = int(np.argmax(taken_s)) if taken_s.max() > 0 else int(np.argmax(cells)) // cells.shape[1]
+    second = int(np.argmax(cells[cpu]))
+    sums = cells.sum(axis=0)
     taken = float(lengths[sums / lengths >= CORE_TAKEN].sum())
-    return (
-        min(1.0, float(cells[best])),
-        best // count,
-        focus.since + (best % count) * NANOS,
-        float(sums.max()),
-        taken,
-        float(of_cores[best // count]),
-    )
+    peak, at = min(1.0, float(cells[cpu, second])), focus.since + second * NANOS
+    return peak, cpu, at, float(sums.max()), taken, float(taken_s[cpu])
 
 
-def _worst_cell(cells: Floats, taken_s: Floats) -> int:
-    """The fullest second of the core that was taken longest; of the fullest second where none was taken."""
-    core = int(np.argmax(taken_s)) if taken_s.max() > 0 else int(np.argmax(cells)) // cells.shape[1]
-    return int(core * cells.shape[1] + np.argmax(cells[core]))
+def seconds_by_core(samples: Samples, mask: Mask, focus: Window) -> Floats:
+    """The masked time (s) of each core (row) in each second of a focus, up to the last core and second with any."""
+    seconds, cpu = (samples.wall[mask] - focus.since) // NANOS, samples.cpu[mask]
+    cores, count = int(cpu.max()) + 1, int(seconds.max()) + 1
+    cells = np.bincount(cpu * count + seconds, samples.weight[mask] / 1e6, cores * count)
+    return cells.astype(np.float64).reshape(cores, count)
 
 
 def _owners(samples: Samples, chosen: Mask, used: float, most: int = 5) -> tuple[Owner, ...]:
     if not used:
         return ()
-    keys = samples.pid[chosen] * len(samples.comms) + samples.comm[chosen]
-    distinct, members = np.unique(keys, return_inverse=True)
+    comms = len(samples.comms)
+    distinct, members = np.unique(samples.pid[chosen] * comms + samples.comm[chosen], return_inverse=True)
     weights = np.bincount(members, samples.weight[chosen])
-    order = np.argsort(-weights)[:most].tolist()
-    return tuple(
-        Owner(
-            int(distinct[i] // len(samples.comms)),
-            samples.comms[int(distinct[i] % len(samples.comms))],
-            float(weights[i]) / used,
-        )
-        for i in order
-    )
+    keys = [(i, *divmod(int(distinct[i]), comms)) for i in np.argsort(-weights)[:most].tolist()]
+    return tuple(Owner(pid, samples.comms[comm], float(weights[i]) / used) for i, pid, comm in keys)

@@ -1,5 +1,8 @@
-"""Evidence of the usual kinds, quoted from a case's rows."""
+"""Evidence of the usual kinds, quoted from a case's rows, and counters of the node as rates."""
 
+from dataclasses import dataclass
+
+from exhume.diagnose import messages
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.rows import Rows
@@ -12,50 +15,36 @@ from exhume.store.read.events import EventView
 LOG_SLACK_NS = 15 * NANOS
 
 
-def quote_load(case: Case, load: Load, functions: tuple[str, ...]) -> Evidence:
-    """The share of one core that stacks with these functions took in the worst second."""
-    return Evidence(
-        "samples", "weight_us", "share", round(load.peak, 3), load.at, load.at + NANOS, load.cpu, functions=functions
-    )
-
-
-def quote_column(rows: Rows, column: str, how: str, unit: str = "", cpu: int | None = None) -> Evidence | None:
+def quote_column(  # noqa: PLR0917
+    rows: Rows, column: str, how: str, unit: str = "", cpu: int | None = None, match: tuple[tuple[str, str], ...] = ()
+) -> Evidence | None:
     """A column of these rows taken together; None where nothing was recorded."""
-    take = {
-        "max": rows.highest,
-        "min": rows.lowest,
-        "sum": rows.total,
-        "last": rows.newest,
-    }[how]
-    value = take(column) if len(rows) else None
+    take = {"max": rows.highest, "min": rows.lowest, "sum": rows.total, "last": rows.newest, "mean": rows.mean}
+    value = take[how](column) if how != "count" else len(rows) or None
     if value is None:
         return None
-    return Evidence(rows.name, column, how, value, int(rows.wall.min()), int(rows.wall.max()) + 1, cpu, unit=unit)
+    return Evidence(
+        rows.name, column, how, round(value, 3) if how == "mean" else value, *rows.span, cpu, match, (), unit
+    )
 
 
 def quote_share(case: Case, load: Load, functions: tuple[str, ...], pid: int | None = None) -> Evidence:
     """The part of a load's worst second on its core that went to these functions, of one process or of all."""
-    second = Window(load.at, load.at + NANOS)
     samples = case.samples
-    mask = samples.holding(Names.of(functions)) & samples.within(second)
+    mask = samples.holding(Names.of(functions)) & samples.within(Window(*load.second))
     if load.cpu is not None:
         mask &= samples.cpu == load.cpu
-    match: tuple[tuple[str, str], ...] = ()
     if pid is not None:
         mask &= samples.pid == pid
-        match = (("pid", str(pid)),)
-    value = float(samples.weight[mask].sum()) / 1e6
-    return Evidence(
-        "samples",
-        "weight_us",
-        "share",
-        round(min(1.0, value), 3),
-        second.since,
-        second.until,
-        load.cpu,
-        match,
-        functions,
-    )
+    match = () if pid is None else (("pid", str(pid)),)
+    value = round(min(1.0, samples.time(mask) / 1e6), 3)
+    return Evidence("samples", "weight_us", "share", value, *load.second, load.cpu, match, functions)
+
+
+def quote_named_share(load: Load, comm: str, functions: tuple[str, ...]) -> Evidence:
+    """The share of its core that a load of the processes with this name took in its worst second."""
+    share = round(load.peak, 3)
+    return Evidence("samples", "weight_us", "share", share, *load.second, load.cpu, (("comm", comm),), functions)
 
 
 def present_functions(case: Case, names: Names) -> tuple[str, ...]:
@@ -64,7 +53,6 @@ def present_functions(case: Case, names: Names) -> tuple[str, ...]:
 
 
 def quote_event(event: EventView) -> Evidence:
-    """The line of an event."""
     match = (("kind", event.kind),)
     return Evidence("events", "text", "first", event.text, event.wall, event.wall + 1, match=match)
 
@@ -74,9 +62,43 @@ def quote_core(state: str, share: float, cpu: int | None, at: int) -> Evidence:
     return Evidence("cpu", state, "max", round(share * 1000), at, at + 1, cpu, unit="permille")
 
 
-def log_lines(
-    case: Case, kinds: tuple[str, ...], *, before_s: int = 2, after_ns: int = LOG_SLACK_NS
-) -> list[EventView]:
+def log_lines(case: Case, kinds: tuple[str, ...], *, after_ns: int = LOG_SLACK_NS) -> list[EventView]:
     """The events of these kinds in the focus and shortly around it."""
-    near = Window(case.focus.since - before_s * NANOS, case.focus.until + after_ns)
+    near = Window(case.focus.since - 2 * NANOS, case.focus.until + after_ns)
     return [event for event in case.recording.events(near) if event.kind in kinds]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Counts a second: the mean of the focus, and the mean before (None without a baseline)."""
+
+    now: float
+    before: float | None
+    evidence: Evidence
+
+    @property
+    def rise(self) -> float:
+        """How much more than before; all of it where there is no before."""
+        return self.now - (self.before or 0.0)
+
+    def __str__(self) -> str:
+        return messages.render("shared.rate", {"now": self.now, "before": self.before})
+
+    def is_far_above(self, factor: float) -> bool:
+        """Whether it is so many times what it was before (always, without a before)."""
+        return self.before is None or self.now >= factor * self.before
+
+
+def node_rate(case: Case, column: str, unit: str = "") -> Rate | None:
+    """The rate of a column of differences of the node table; None where it was not recorded."""
+    rows = case.now("node")
+    evidence, now = quote_column(rows, column, "sum", unit), rows.per_second(column)
+    if evidence is None or now is None:
+        return None
+    return Rate(now, case.before("node").per_second(column), evidence)
+
+
+def rise_of(case: Case, column: str) -> float:
+    """How much a counter rose over what it was before, a second; 0 where it wasn't recorded."""
+    rate = node_rate(case, column)
+    return 0.0 if rate is None else rate.rise

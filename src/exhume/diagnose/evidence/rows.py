@@ -1,6 +1,6 @@
 """Rows of one table as numpy columns, for causes to compute with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,11 @@ class Rows:
     def numbers(self, column: str) -> Floats:
         """A numeric column. Ids that don't fit a float (hashes) are not for this."""
         if column not in self._columns:
-            chunk = self._table.column(column)
-            values = pc.cast(chunk, pa.float64(), safe=False).to_numpy()
+            values = pc.cast(self._table.column(column), pa.float64(), safe=False).to_numpy()
             self._columns[column] = np.asarray(values, np.float64)
         return self._columns[column]
 
     def texts(self, column: str) -> npt.NDArray[np.object_]:
-        """A text column."""
         if column not in self._columns:
             self._columns[column] = np.array(self._table.column(column).to_pylist(), dtype=object)
         return self._columns[column]
@@ -47,8 +45,17 @@ class Rows:
         return self._columns["wall"]
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The wall time from the first row to the last, as evidence quotes it; (0, 0) without rows."""
+        return (int(self.wall.min()), int(self.wall.max()) + 1) if len(self) else (0, 0)
+
+    @property
     def cpu(self) -> Ints:
         return self.numbers("cpu").astype(np.int64)
+
+    def on(self, cpu: int | None) -> "Rows":
+        """The rows of one core."""
+        return self.where(self.cpu == cpu)
 
     def within(self, window: Window) -> "Rows":
         return self.where((self.wall >= window.since) & (self.wall < window.until))
@@ -64,25 +71,29 @@ class Rows:
         """Some columns as plain rows: for the few rows that are read one by one."""
         return list(zip(*(self._table.column(name).to_pylist() for name in columns), strict=True))
 
+    # Of a column, what was recorded of it taken together; None where nothing was.
+
     def total(self, column: str) -> float | None:
-        """The sum of what was recorded; None where nothing was."""
-        known = self._known(column)
-        return float(known.sum()) if len(known) else None
+        return self._of_known(column, np.sum)
 
     def highest(self, column: str) -> float | None:
-        known = self._known(column)
-        return float(known.max()) if len(known) else None
+        return self._of_known(column, np.max)
 
     def lowest(self, column: str) -> float | None:
-        known = self._known(column)
-        return float(known.min()) if len(known) else None
+        return self._of_known(column, np.min)
 
     def middle(self, column: str) -> float | None:
-        known = self._known(column)
-        return float(np.median(known)) if len(known) else None
+        return self._of_known(column, np.median)
+
+    def mean(self, column: str) -> float | None:
+        return self._of_known(column, np.mean)
+
+    def _of_known(self, column: str, take: Callable[[Floats], Any]) -> float | None:
+        known = self.numbers(column)
+        known = known[~np.isnan(known)]
+        return float(take(known)) if len(known) else None
 
     def newest(self, column: str) -> float | None:
-        """The last value that was recorded."""
         values = self.numbers(column)
         known = np.flatnonzero(~np.isnan(values))
         return float(values[known[np.argmax(self.wall[known])]]) if len(known) else None
@@ -103,8 +114,3 @@ class Rows:
         """Columns added up, row by row."""
         total: Floats = np.sum([self.numbers(column) for column in columns], axis=0)
         return total
-
-    def _known(self, column: str) -> Floats:
-        values = self.numbers(column)
-        known: Floats = values[~np.isnan(values)]
-        return known

@@ -58,11 +58,7 @@ class Samples:
 
     @classmethod
     def read(
-        cls,
-        recording: Recording,
-        window: Window,
-        also: Window | None = None,
-        cpus: Collection[int] | None = None,
+        cls, recording: Recording, window: Window, also: Window | None = None, cpus: Collection[int] | None = None
     ) -> "Samples":
         """The samples of one or two windows, on some cores. What can't be read is missing: the recording notes it."""
         columns = ["cpu", "pid", "comm", "stack", "weight_us", "wall"]
@@ -87,15 +83,18 @@ class Samples:
         """The functions of a stack, root first."""
         return [self.functions[i] for i in self._frame_indexes(stack).tolist()]
 
+    def time(self, mask: Mask) -> float:
+        """The CPU time (us) of the masked samples."""
+        return float(self.weight[mask].sum())
+
     def within(self, window: Window) -> Mask:
         return (self.wall >= window.since) & (self.wall < window.until)
 
-    def on(self, cpus: Collection[int] | None) -> Mask:
-        return np.ones(len(self), np.bool_) if cpus is None else np.isin(self.cpu, list(cpus))
-
     def holding(self, names: Names) -> Mask:
         """The samples whose stack holds one of these functions of the kernel."""
-        return self._stacks_with(self._kernel_frames & self._named(names))[self.stack]
+        hits = (self._kernel_frames & self._named(names))[self._stacks.indexes]
+        running = np.concatenate(([0], np.cumsum(hits)))
+        return ((running[self._stacks.offsets[1:]] - running[self._stacks.offsets[:-1]]) > 0)[self.stack]
 
     def of_comms(self, wanted: Collection[str]) -> Mask:
         """The samples of threads with these names."""
@@ -108,7 +107,8 @@ class Samples:
         lengths = np.diff(self._stacks.offsets)
         if not lengths.any():
             return np.zeros(len(self), np.bool_)
-        return (self._kernel_frames[self._leaves] & (lengths > 0))[self.stack]
+        leaves = self._stacks.indexes[np.maximum(self._stacks.offsets[1:] - 1, 0)]
+        return (self._kernel_frames[leaves] & (lengths > 0))[self.stack]
 
     def nearest(self, mask: Mask, names: Names) -> str | None:
         """Of these functions the one that took most of the masked time, counting in each stack the one nearest to
@@ -131,26 +131,27 @@ class Samples:
         weights[~self._kernel_frames] = 0
         return self._by_name(weights)
 
-    def callers(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
-        """The callers of these functions of the kernel, by the masked time (us) in them, the largest first. Of a chain
-        of such functions the caller of the outermost counts."""
-        return self._adjacent(mask, names, inwards=False)
+    def main_path(self, mask: Mask, least: float) -> tuple[list[str], list[str]]:
+        """The path of the stack that took most of the masked time, root first, and its functions in which at least
+        this part of all the masked time was spent."""
+        stacks = np.bincount(self.stack[mask], self.weight[mask])
+        path = [plain_name(name) for name in self.frames_of(int(np.argmax(stacks)))]
+        held, total = dict(self.inclusive(mask)), self.time(mask)
+        return path, [name for name in path if held.get(name, 0.0) >= least * total]
 
-    def callees(self, mask: Mask, names: Names) -> list[tuple[str, float]]:
-        """What these functions of the kernel called, in the same way; of a chain what the innermost called."""
-        return self._adjacent(mask, names, inwards=True)
-
-    def _adjacent(self, mask: Mask, names: Names, *, inwards: bool) -> list[tuple[str, float]]:
+    def adjacent(self, mask: Mask, names: Names, *, called: bool) -> list[tuple[str, float]]:
+        """What these functions of the kernel called, or what called them, by the masked time (us) in it, the largest
+        first. Of a chain of such functions what the innermost called, or what called the outermost, counts."""
         hits = self._kernel_frames & self._named(names)
         weights = np.zeros(len(self.functions))
+        step = 1 if called else -1
         for stack, weight in self._weight_of_stacks(mask):
             frames = self._frame_indexes(stack).tolist()
             chain = [place for place, frame in enumerate(frames) if hits[frame]]
             # The chain that ends nearest to where the sample was taken, or begins nearest to the root.
             if not chain:
                 continue
-            place = chain[0] if inwards else chain[-1]
-            step = 1 if inwards else -1
+            place = chain[0] if called else chain[-1]
             while 0 <= place < len(frames) and hits[frames[place]]:
                 place += step
             if 0 <= place < len(frames):
@@ -189,19 +190,10 @@ class Samples:
             found.setdefault(plain_name(name), []).append(frame)
         return found
 
-    def _stacks_with(self, frames: Mask) -> Mask:
-        running = np.concatenate(([0], np.cumsum(frames[self._stacks.indexes])))
-        return (running[self._stacks.offsets[1:]] - running[self._stacks.offsets[:-1]]) > 0
-
     @cached_property
     def _kernel_frames(self) -> Mask:
         kinds = self._stacks.frames.kinds
         return np.fromiter((kind == KERNEL for kind in kinds), np.bool_, len(kinds))
-
-    @cached_property
-    def _leaves(self) -> Ints:
-        ends = self._stacks.offsets[1:] - 1
-        return self._stacks.indexes[np.maximum(ends, 0)]
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:

@@ -1,21 +1,26 @@
-"""The shape that most causes share: a signature in stacks holds a core, a process owns that time, and it is new.
+"""Signatures in stacks: the shape that most causes share, and what one signature's time amounts to.
 
-A subclass names its catalogue entry and adds what is special about it; messages, functions and thresholds come from the
-catalogue: `core_share` of a core counts as held, `least_seconds` of that rule the cause in, and `seconds` make it more
-than worth knowing. The weights are `held` and `brief`.
+`StackCause`: a signature holds a core, a process owns that time, and it is new. A subclass adds what is special about
+its catalogue entry, which has the thresholds: `core_share` of a core counts as held, `least_seconds` of that rule the
+cause in, and `seconds` make it more than worth knowing; the weights are `held` and `brief`.
 """
 
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from exhume.diagnose.catalogue import Cause
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
-from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.core_hold import CoreHold, core_hold
-from exhume.diagnose.evidence.impact import has_symptom
-from exhume.diagnose.evidence.load import CORE_TAKEN, Load
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.case import Case, CoreHold
+from exhume.diagnose.evidence.load import OWNED, Load, seconds_by_core
 from exhume.diagnose.evidence.quotes import present_functions, quote_share
 from exhume.diagnose.evidence.samples import Names
-from exhume.model.finding import Culprit, Role, RuledOut, Severity
+from exhume.diagnose.symptoms import has_symptom
+from exhume.model.finding import Culprit, Entity, Evidence, Role, RuledOut, Severity, process_entity
 
 Answer = Found | RuledOut
+# From this part of a second's total on one core, that core is named.
+_ONE_CORE = 0.7
 
 
 class StackCause:
@@ -29,42 +34,34 @@ class StackCause:
         if early is not None:
             return early
         load = case.load(self.cause.names)
-        hold = core_hold(case, load, self.cause.limit("core_share"))
-        if not self.is_present(builder, case, hold):
+        hold = case.hold(load, self.cause.limit("core_share"))
+        if not self.is_present(case, hold):
             return builder.rule_out("share", peak=load.peak)
+        return self.conclude(builder, case, load, hold)
+
+    def conclude(self, builder: EvidenceBuilder, case: Case, load: Load, hold: CoreHold) -> Found:
+        """The finding: the mechanism, what is special about this cause, and the owner of the load."""
         functions = present_functions(case, self.cause.names)
         if load.samples:
-            held = hold.seconds >= self.cause.limit("seconds")
-            describe_load(builder, load, functions, strength="held" if held else "brief")
+            strength = "held" if hold.seconds >= self.cause.limit("seconds") else "brief"
+            builder.add(Role.MECHANISM, "load", quote_share(case, load, functions), strength=strength, load=load)
         values = self.collect(builder, case, load)
-        culprit = case.culprit(load, case.samples.nearest(load.mask, self.named_functions) if load.samples else None)
-        if culprit.pid is not None:
-            quote = quote_share(case, load, functions, culprit.pid)
-            part = hold.owner_part
-            builder.add(Role.CULPRIT, "owner", quote, at=load.at, who=culprit.process, part=part)
-        return builder.found(
-            self.severity(case, load, hold),
-            "summary",
-            culprit=culprit,
-            load=load,
-            remedies=aim(self.cause.remedies, target_of(culprit)),
-            who=culprit.process,
-            peak=load.peak,
-            cpu=load.cpu,
-            cores=load.cores,
-            values=values,
-        )
-
-    @property
-    def named_functions(self) -> Names:
-        """The functions of which the nearest to the leaf is named."""
-        return self.cause.names
+        culprit, owner = case.culprit(load, self.function(case, load)), load.main_owner
+        if owner is not None:
+            quote, parts = (
+                quote_share(case, load, functions, owner.pid),
+                {"part": hold.owner_part, "of_all": owner.part},
+            )
+            builder.add(Role.CULPRIT, "owner", quote, at=load.at, who=culprit.process, values=parts)
+        severity, target = self.severity(case, load, hold), target_of(culprit)
+        values = {"who": culprit.process, **values}
+        return builder.found(severity, "summary", culprit=culprit, load=load, target=target, values=values)
 
     def precheck(self, builder: EvidenceBuilder, case: Case) -> Answer | None:
         """An answer without looking at stacks; None where those decide."""
         return None
 
-    def is_present(self, builder: EvidenceBuilder, case: Case, hold: CoreHold) -> bool:
+    def is_present(self, case: Case, hold: CoreHold) -> bool:
         """Whether there is enough of it to report."""
         return hold.seconds >= self.cause.limit("least_seconds")
 
@@ -72,9 +69,13 @@ class StackCause:
         """Add the links that are special about this cause; returns more values for the summary."""
         return {}
 
+    def function(self, case: Case, load: Load) -> str | None:
+        """The function that the culprit is named with."""
+        return case.samples.nearest(load.mask, self.cause.names)
+
     def taken_seconds(self, case: Case, load: Load) -> float:
         """Seconds in which it took a whole core."""
-        return core_hold(case, load, CORE_TAKEN).seconds
+        return case.hold(load).seconds
 
     def severity(self, case: Case, load: Load, hold: CoreHold) -> Severity:
         seconds, symptom = self.cause.limit("seconds"), has_symptom(case, load.cpu)
@@ -84,21 +85,52 @@ class StackCause:
         return Severity.CRITICAL if taken else Severity.WARNING
 
 
-def describe_load(builder: EvidenceBuilder, load: Load, functions: tuple[str, ...], strength: float | str) -> None:
-    """Add the mechanism: how much of which core a signature took, now and before."""
-    builder.add(
-        Role.MECHANISM,
-        "load",
-        quote_share(builder.case, load, functions),
-        strength=strength,
-        at=load.at,
-        peak=load.peak,
-        cpu=load.cpu,
-        cores=load.cores,
-        before=load.before,
-    )
-
-
 def target_of(culprit: Culprit) -> str:
     """What a remedy for a process acts on: its container, the process, or the name that many processes share."""
     return culprit.container or (str(culprit.pid) if culprit.pid is not None else culprit.comm or "PID")
+
+
+@dataclass(frozen=True, slots=True)
+class HotPath:
+    """A signature found in stacks: its load, the function of it that the time went to, and the evidence to quote.
+    `process` is the name that most of the load has, however many processes have it."""
+
+    load: Load
+    function: str
+    process: Entity | None
+    evidence: Evidence
+    culprit: Culprit
+
+    def describe(self, builder: EvidenceBuilder, strength: float) -> None:
+        """Add the mechanism: who spent how much of a core in which function. No core is named where several share."""
+        load = self.load
+        values = {"who": self.process, "function": self.function}
+        cpu = load.cpu if load.peak >= _ONE_CORE * load.together else None
+        builder.add(Role.MECHANISM, "hot-path", self.evidence, strength=strength, load=load, cpu=cpu, values=values)
+
+
+def hot_path(case: Case, functions: tuple[str, ...], load: Load | None = None) -> HotPath | None:
+    """The signature in the focus; None where no stack holds it."""
+    names, samples = Names.of(functions), case.samples
+    load = case.load(names) if load is None else load
+    if not load.samples:
+        return None
+    function = samples.nearest(load.mask, names) or functions[0]
+    weights = np.bincount(samples.comm[load.mask], samples.weight[load.mask], len(samples.comms))
+    best = int(np.argmax(weights))
+    comm = samples.comms[best] if weights[best] >= OWNED * weights.sum() else None
+    culprit = case.culprit(load, function)
+    culprit = replace(culprit, comm=culprit.comm or comm)
+    process = None if comm is None else process_entity(comm)
+    return HotPath(load, function, process, quote_share(case, load, functions), culprit)
+
+
+def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
+    """The load of a signature on the cores where it took such a share of a second; on all where it did so on none. What
+    every core of a large node does a little of (packets, rules, tracking) would hide what one of them does."""
+    names = Names.of(functions)
+    load = case.load(names)
+    if load.cpu is None or load.peak < share:
+        return load
+    hot = (seconds_by_core(case.samples, load.mask, case.focus) >= share).any(axis=1)
+    return case.load(names, cpus={load.cpu, *np.flatnonzero(hot).tolist()})

@@ -1,4 +1,4 @@
-"""Core hogs: processes that have most of one core, second after second."""
+"""Core hogs (processes that have most of one core, second after second), what runs next to them, and what waits."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,13 +7,18 @@ import numpy as np
 
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import CORE_TAKEN, Load
-from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.evidence.quotes import quote_column
+from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
 
 # On a large node that only computes, each core has one.
-_MOST = 256
+_MOST_HOGS = 256
 _PID_BITS = 32
+# A process with so much of its time on one core is taken to be bound to it.
+_BOUND = 0.9
+# A share of most seconds.
+_MOST_SECONDS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,6 @@ def find_core_hogs(
 ) -> list[CoreHog]:
     """The processes that had a share of one core for at least that many seconds, by the masked samples; the longest
     first. Of all processes, or of some."""
-    if not case.has_stacks:
-        return []
     samples = case.samples
     # Process 0 is the idle task; a negative number is one that was already gone.
     chosen = samples.within(case.focus) & (samples.pid > 0)
@@ -62,28 +65,146 @@ def find_core_hogs(
     for key, start, count in zip(distinct.tolist(), starts.tolist(), counts.tolist(), strict=True):
         kept = float((np.bincount(bins[start : start + count], weights[start : start + count]) >= share).sum())
         if kept >= seconds:
-            cpu, pid = key >> _PID_BITS, key & ((1 << _PID_BITS) - 1)
-            found.append((kept, cpu, pid))
-    longest = sorted(found, reverse=True)[:_MOST]
-    return [
-        _core_hog(case, chosen & (samples.cpu == cpu) & (samples.pid == pid), pid, cpu, kept)
-        for kept, cpu, pid in longest
+            found.append((kept, *divmod(key, 1 << _PID_BITS)))
+    longest = sorted(found, reverse=True)[:_MOST_HOGS]
+    return [_core_hog(case, chosen, pid, cpu, kept) for kept, cpu, pid in longest]
+
+
+def _core_hog(case: Case, chosen: Mask, pid: int, cpu: int, kept: float) -> CoreHog:
+    samples = case.samples
+    own, here = samples.pid == pid, samples.cpu == cpu
+    mask = chosen & here & own
+    load = case.load_of(mask | (samples.within(case.baseline) & own))
+    computing = samples.time(mask & ~samples.in_kernel) / max(1.0, samples.time(mask))
+    # Its share of the core in one second, all that it did there.
+    share = round(min(1.0, samples.time(samples.within(Window(*load.second)) & here & own) / 1e6), 3)
+    quote = Evidence("samples", "weight_us", "share", share, *load.second, cpu, match=(("pid", str(pid)),))
+    return CoreHog(pid, load.owner.comm if load.owner is not None else "", cpu, load, kept, computing, quote)
+
+
+@dataclass(frozen=True, slots=True)
+class CoRunner:
+    """A process next to the hog of a core, in cores' worth: on all cores now and before, and on that core now."""
+
+    pid: int
+    comm: str
+    cores: float
+    before: float
+    there: float
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def entity(self) -> Entity:
+        return process_entity(self.comm, self.pid)
+
+    @property
+    def lost(self) -> float:
+        return self.before - self.cores
+
+
+def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: float) -> CoRunner | None:
+    """The process that lost most since before: it ran on this core second after second, still runs there and nowhere
+    else, and has less than a part of what it had. One that ended is not slowed; nor is one that may run elsewhere."""
+    if case.baseline.empty:
+        return None
+    before = case.samples.within(case.baseline) & (case.samples.cpu == cpu)
+    found = [
+        each
+        for pid in _pids(case, before, hog)
+        if (each := _co_runner(case, pid, cpu)).lost >= least
+        and 0 < each.cores < part * each.before
+        and each.there >= _BOUND * each.cores
+        and _is_steady(case, before & (case.samples.pid == pid), case.baseline, each.before / 2)
     ]
+    return max(found, key=lambda each: each.lost, default=None)
 
 
-def _core_hog(case: Case, mask: Mask, pid: int, cpu: int, kept: float) -> CoreHog:
+def competing_co_runner(case: Case, cpu: int, hog: int, *, least: float) -> CoRunner | None:
+    """The other process that has most of this core, second after second, next to the hog: both have at least a share
+    in most of them."""
     samples = case.samples
-    earlier = samples.within(case.baseline) & (samples.pid == pid)
-    load = case.load_of(mask | earlier)
-    computing = float(samples.weight[mask & ~samples.in_kernel].sum()) / max(1.0, float(samples.weight[mask].sum()))
-    owner = load.owner
-    comm = owner.comm if owner is not None else ""
-    return CoreHog(pid, comm, cpu, load, kept, computing, _share(case, pid, cpu, load.at))
+    there = samples.within(case.focus) & (samples.cpu == cpu)
+    if not _is_steady(case, there & (samples.pid == hog), case.focus, least):
+        return None
+    steady = (
+        pid for pid in _pids(case, there, hog) if _is_steady(case, there & (samples.pid == pid), case.focus, least)
+    )
+    return max((_co_runner(case, pid, cpu) for pid in steady), key=lambda each: each.there, default=None)
 
 
-def _share(case: Case, pid: int, cpu: int, at: int) -> Evidence:
-    """A process's share of a core in one second, all that it did there."""
+def _is_steady(case: Case, mask: Mask, window: Window, least: float) -> bool:
+    """Whether the masked samples make up a share of most seconds."""
+    seconds = max(1, round(window.seconds))
+    bins = np.minimum((case.samples.wall[mask] - window.since) // NANOS, seconds - 1)
+    shares = np.bincount(bins, case.samples.weight[mask], seconds) / 1e6
+    return float((shares >= least).mean()) >= _MOST_SECONDS
+
+
+def _pids(case: Case, mask: Mask, hog: int) -> list[int]:
+    # Process 0 is the idle task, whatever interrupted it.
+    return [pid for pid in np.unique(case.samples.pid[mask]).tolist() if pid not in (0, hog)]
+
+
+def _co_runner(case: Case, pid: int, cpu: int) -> CoRunner:
     samples = case.samples
-    own = samples.within(Window(at, at + NANOS)) & (samples.cpu == cpu) & (samples.pid == pid)
-    share = round(min(1.0, float(samples.weight[own].sum()) / 1e6), 3)
-    return Evidence("samples", "weight_us", "share", share, at, at + NANOS, cpu, (("pid", str(pid)),))
+    own = samples.pid == pid
+    comm = samples.comms[int(samples.comm[np.flatnonzero(own)[0]])]
+    spent = {window: samples.time(own & samples.within(window)) for window in (case.focus, case.baseline)}
+    there = samples.time(own & samples.within(case.focus) & (samples.cpu == cpu))
+    quotes = tuple(
+        Evidence(
+            "samples", "weight_us", "sum", micros, window.since, window.until, match=(("pid", str(pid)),), unit="us"
+        )
+        # No rows at all can't be quoted.
+        for window, micros in spent.items()
+        if micros or window == case.focus
+    )
+    cores, before = (
+        spent[each] / 1e6 / each.seconds if not each.empty else 0.0 for each in (case.focus, case.baseline)
+    )
+    return CoRunner(pid, comm, cores, before, there / 1e6 / case.focus.seconds, quotes)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreWaits:
+    """Seconds that threads waited for one core in each second: now, before (0 without a baseline), and the middle of
+    the other cores now (None where there is no other)."""
+
+    cpu: int
+    now: float
+    before: float
+    elsewhere: float | None
+    evidence: Evidence
+
+
+def waits_of_cores(rows: Rows) -> dict[int, float]:
+    """Seconds that threads waited for each core, in each second; without the cores of which it isn't known."""
+    waits = rows.numbers("wait_ns")
+    known = ~np.isnan(waits)
+    cpus = rows.cpu[known]
+    seconds = np.bincount(cpus, rows.numbers("span_ms")[known]) / 1000
+    waited = np.bincount(cpus, waits[known]) / NANOS
+    return {cpu: float(waited[cpu] / seconds[cpu]) for cpu in np.flatnonzero(seconds).tolist()}
+
+
+def core_waits(case: Case, cpu: int) -> CoreWaits | None:
+    """The waits for a core; None where the kernel doesn't report them."""
+    now, quote = waits_of_cores(case.now("cpu")), quote_column(case.now("cpu").on(cpu), "wait_ns", "sum", "ns", cpu)
+    if cpu not in now or quote is None:
+        return None
+    others = [waited for core, waited in now.items() if core != cpu]
+    elsewhere = float(np.median(others)) if others else None
+    return CoreWaits(cpu, now[cpu], waits_of_cores(case.before("cpu")).get(cpu, 0.0), elsewhere, quote)
+
+
+def softirq_wait(case: Case, cpu: int) -> Evidence | None:
+    """The longest time (ns) that the ksoftirqd of a core waited to run; None where it didn't."""
+    waits = [
+        (waited, -wall, comm)
+        for wall, comm, core, waited in case.now("threads").listed("wall", "comm", "cpu", "wait_ns")
+        if comm.startswith("ksoftirqd/") and core == cpu and waited > 0
+    ]
+    if not waits:
+        return None
+    waited, wall, comm = max(waits)
+    return Evidence("threads", "wait_ns", "max", waited, -wall, 1 - wall, cpu, (("comm", comm),), unit="ns")

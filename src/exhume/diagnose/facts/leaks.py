@@ -1,11 +1,12 @@
-"""Leaks of cgroups: recorded mkdir, rmdir and release events, paired and grouped by path pattern, and their owner.
+"""Counts of cgroups, and leaks: recorded mkdir, rmdir and release events, paired by path pattern, and their owner.
 
 A cgroup that was removed two seconds ago and was not released is a zombie. Its path names its leaker.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from exhume.collect.containers.identity import identify
 from exhume.diagnose import messages
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Rows
-from exhume.diagnose.facts.cgroup_counts import CgroupCounts, heaviest_parent
 from exhume.diagnose.facts.lifetimes import path_pattern
 from exhume.diagnose.facts.owners import CgroupOwner, container_names, owner_of
+from exhume.diagnose.zombies import RECORDING, Growth, growth_between
 from exhume.model.clock import NANOS
 from exhume.model.finding import Entity, Evidence, process_entity
 
@@ -81,47 +82,29 @@ class LeakReport:
     made: int = 0
 
 
-def find_leakers(events: Mapping[str, Sequence[object]], now: int) -> LeakReport:
+def find_leakers(events: Mapping[str, Sequence[Any]], now: int) -> LeakReport:
     """Pair the events (columns of one hierarchy and one boot, in the order of time) as of a wall time."""
     alive: dict[int, Life] = {}
     leakers: dict[str, Leaker] = {}
     made = 0
-    for wall, op, number, path, pid, comm in _rows(events):
+    for wall, op, number, path, pid, comm in zip(*(events[name] for name in COLUMNS), strict=True):
+        # Rows that only count (op = churn) name no cgroup.
+        if number is None or path is None:
+            continue
         if op == "mkdir":
             made += 1
             alive[number] = Life(path, wall, pid, comm)
-            _leaker(leakers, path).made += 1
+            leakers.setdefault(path_pattern(path), Leaker(path_pattern(path))).made += 1
         elif op == "rmdir":
             alive.setdefault(number, Life(path)).removed = wall
         elif op == "release":
             alive.pop(number, None)
     zombies = [life for life in alive.values() if life.removed is not None and life.removed <= now - RELEASED_WITHIN_NS]
     for life in sorted(zombies, key=lambda life: life.removed or 0):
-        _leaker(leakers, life.path).lives.append(life)
+        leakers.setdefault(path_pattern(life.path), Leaker(path_pattern(life.path))).lives.append(life)
     guilty = [leaker for leaker in leakers.values() if leaker.lives]
     guilty.sort(key=lambda leaker: (-leaker.zombies, leaker.pattern))
     return LeakReport(guilty, len(zombies), made)
-
-
-def _leaker(leakers: dict[str, Leaker], path: str) -> Leaker:
-    pattern = path_pattern(path)
-    if pattern not in leakers:
-        leakers[pattern] = Leaker(pattern)
-    return leakers[pattern]
-
-
-def _rows(events: Mapping[str, Sequence[object]]) -> Iterable[tuple[int, str, int, str, int | None, str | None]]:
-    for wall, op, number, path, pid, comm in zip(*(events[name] for name in COLUMNS), strict=True):
-        # Rows that only count (op = churn) name no cgroup.
-        if isinstance(wall, int) and isinstance(number, int) and isinstance(path, str):
-            yield (
-                wall,
-                str(op),
-                number,
-                path,
-                pid if isinstance(pid, int) else None,
-                comm if isinstance(comm, str) else None,
-            )
 
 
 # Most leaks go on while it hurts; one that stopped is looked for as far back as a day.
@@ -161,42 +144,17 @@ def find_leak(case: Case) -> Leak | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class LeakingParent:
-    """The cgroup below which most zombies are, its owner, and the count behind it."""
-
-    path: str
-    dying: int
-    owner: CgroupOwner
-    evidence: Evidence
-
-
-def leaking_parent(case: Case, counts: CgroupCounts) -> LeakingParent | None:
-    """Where most of the zombies are, for when no process was recorded creating them."""
-    found = heaviest_parent(case, counts)
-    if found is None:
-        return None
-    parent, dying, evidence = found
-    return LeakingParent(parent, dying, owner_of(case, parent), evidence)
-
-
 def _worst(case: Case, rows: Rows) -> tuple[int, LeakReport] | None:
     """The hierarchy in which most were left: others let go of theirs, as only memory is charged for long."""
-    if not len(rows):
-        return None
-    # As of the end of what was recorded near the focus: what was removed just then may still be released.
-    now = case.focus.until
     reports = {}
     numbers = rows.numbers("hierarchy")
     for hierarchy in np.unique(numbers[~np.isnan(numbers)]).astype(int).tolist():
-        own = rows.where(numbers == hierarchy)
-        order = np.argsort(own.wall, kind="stable")
-        listed = own.listed(*COLUMNS)
-        ordered = [listed[i] for i in order.tolist()]
-        columns = dict(zip(COLUMNS, zip(*ordered, strict=True), strict=True))
-        reports[hierarchy] = find_leakers(columns, now)
-    worst = max(reports, key=lambda each: reports[each].zombies)
-    return (worst, reports[worst]) if reports[worst].leakers else None
+        listed = sorted(rows.where(numbers == hierarchy).listed(*COLUMNS), key=lambda row: row[0])
+        # As of the end of what was recorded near the focus: what was removed just then may still be released.
+        columns = dict(zip(COLUMNS, zip(*listed, strict=True), strict=True))
+        reports[hierarchy] = find_leakers(columns, case.focus.until)
+    worst = max(reports, key=lambda each: reports[each].zombies, default=None)
+    return (worst, reports[worst]) if worst is not None and reports[worst].leakers else None
 
 
 def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Leak:
@@ -258,3 +216,95 @@ def _evidence(rows: Rows, hierarchy: int, leaker: Leaker) -> tuple[Evidence, ...
         Evidence("cgroup_events", "path", "count", len(removed), since, until, match=match),
         Evidence("cgroup_events", "path", "last", last.path, leaker.last, leaker.last + 1, match=match),
     )
+
+
+# Counts come every ten seconds; growth is looked for over up to an hour.
+LOOKED_BACK_S = 3600.0
+# What the recorder calls the hierarchy of v1 that has the memory controller.
+MEMORY_V1 = "memory"
+# A parent stands out when so much of all the dying is below it.
+MOST_OF = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupCounts:
+    """The last counts of one hierarchy at or before the end of a focus. `dying` is unknown where the directories could
+    not be counted at the moment of the kernel's own count."""
+
+    hierarchy: str
+    at: int
+    growth: Growth | None
+    kernel: int | None
+    visible: int | None
+    dying: int | None
+
+    def evidence(self, column: str) -> Evidence:
+        """The last count, as it is in the store."""
+        value = {"kernel": self.kernel, "visible": self.visible, "dying": self.dying}[column] or 0
+        return Evidence("cgroups", column, "last", value, self.at, self.at + 1, match=self._match)
+
+    @property
+    def evidence_of_growth(self) -> Evidence | None:
+        """The count that growth is reckoned from."""
+        if self.growth is None:
+            return None
+        since = self.growth.since
+        return Evidence("cgroups", "dying", "first", self.growth.first, since, since + 1, match=self._match)
+
+    @property
+    def _match(self) -> tuple[tuple[str, str], ...]:
+        return (("hierarchy", self.hierarchy), ("parent", ""))
+
+
+def cgroup_counts(case: Case) -> list[CgroupCounts]:
+    """The counts of every hierarchy, the one with the most dying first; none where nothing was counted."""
+    whole = case.recorded("cgroups", LOOKED_BACK_S + case.focus.seconds).matching("parent", "")
+    found = [_of_hierarchy(whole.matching("hierarchy", name), name) for name in sorted(set(whole.texts("hierarchy")))]
+    return sorted(found, key=lambda each: (-(each.dying or 0), -(each.kernel or 0)))
+
+
+def memory_counts(case: Case) -> CgroupCounts | None:
+    """The counts of the hierarchy that has the memory controller: where v1 has it, v2 counts other cgroups, however
+    many of those are dying."""
+    found = cgroup_counts(case)
+    return next((each for each in found if each.hierarchy == MEMORY_V1), found[0] if found else None)
+
+
+@dataclass(frozen=True, slots=True)
+class LeakingParent:
+    """The cgroup below which most zombies are, its owner, and the count behind it."""
+
+    path: str
+    dying: int
+    owner: CgroupOwner
+    evidence: Evidence
+
+
+def leaking_parent(case: Case, counts: CgroupCounts) -> LeakingParent | None:
+    """The innermost cgroup with most of a hierarchy's dying below it, for when no process was recorded creating them.
+    Only v2 counts them apart; None where no parent stands out."""
+    rows = case.recorded("cgroups", LOOKED_BACK_S + case.focus.seconds).matching("hierarchy", counts.hierarchy)
+    found: list[tuple[str, int]] = [
+        (parent, dying)
+        for wall, parent, dying in rows.listed("wall", "parent", "dying")
+        if wall == counts.at and parent not in ("", "/") and (dying or 0) >= MOST_OF * (counts.dying or 0)
+    ]
+    if not found:
+        return None
+    parent, dying = max(found, key=lambda each: each[0].count("/"))
+    match = (("hierarchy", counts.hierarchy), ("parent", parent))
+    quote = Evidence("cgroups", "dying", "last", dying, counts.at, counts.at + 1, match=match)
+    return LeakingParent(parent, dying, owner_of(case, parent), quote)
+
+
+def _of_hierarchy(rows: Rows, name: str) -> CgroupCounts:
+    order = np.argsort(rows.wall, kind="stable")
+    walls = rows.wall[order]
+    columns = [rows.numbers(column)[order] for column in ("kernel", "visible", "dying")]
+    dying = columns[-1]
+    known = np.flatnonzero(~np.isnan(dying))
+    # A count that has all three says most; one of the kernel's alone is better than nothing.
+    last = int(known[-1]) if len(known) else len(walls) - 1
+    points = [(int(walls[i]), int(dying[i])) for i in known.tolist()]
+    newest = [None if np.isnan(column[last]) else int(column[last]) for column in columns]
+    return CgroupCounts(name, int(walls[last]), growth_between(points, RECORDING), *newest)

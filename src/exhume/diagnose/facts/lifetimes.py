@@ -1,17 +1,22 @@
-"""Lifetimes: cgroups that follow each other in one place, and processes that live for less than a second."""
+"""Lifetimes: cgroups that follow each other in one place, things that end again and again, short-lived processes."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.model.clock import NANOS
+from exhume.model.finding import Entity, EntityKind, Evidence
+from exhume.model.tables import RESTART
 
+DIED = "container-die"
+UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"
 # Transient units that systemd numbers, for a login or a command: each is a different thing.
 _TRANSIENT = re.compile(r"^(session-\d+|run-[ru]?[0-9a-f]+|user-runtime-dir@.*|user@.*)\.(scope|service)$")
 
@@ -31,7 +36,6 @@ class Series:
 
     pattern: str
     maker: str | None
-    hierarchy: int
     lives: list[Lifetime] = field(default_factory=list)
 
     @property
@@ -71,32 +75,22 @@ def series_of_cgroups(events: Rows) -> list[Series]:
     """The series in rows of cgroup_events, one for each place: of several hierarchies the one with most rows."""
     born: dict[tuple[int, int], tuple[int, str, str | None]] = {}
     found: dict[tuple[int, str], Series] = {}
-    columns = ("wall", "hierarchy", "op", "id", "path", "comm")
-    rows = events.matching("op", "mkdir", "rmdir").listed(*columns)
+    rows = events.matching("op", "mkdir", "rmdir").listed("wall", "hierarchy", "op", "id", "path", "comm")
     for wall, hierarchy, op, number, path, comm in sorted(rows, key=lambda row: row[0]):
         if number is None or path is None:
             continue
         if op == "mkdir":
             born[hierarchy, number] = (wall, path, comm)
-        elif op == "rmdir" and (hierarchy, number) in born:
+        elif (hierarchy, number) in born:
             began, name, maker = born.pop((hierarchy, number))
-            place = place_of(name)
-            if place is not None:
-                series = found.setdefault((hierarchy, place), Series(place, maker, hierarchy))
+            parent, _, leaf = name.rpartition("/")
+            if not _TRANSIENT.match(leaf):
+                # Its own id left out: a pod's containers are one place, another pod's are another.
+                place = f"{parent}/{path_pattern(leaf)}"
+                series = found.setdefault((hierarchy, place), Series(place, maker))
                 series.lives.append(Lifetime(name, began, wall))
-    return _fullest(found.values())
-
-
-def place_of(path: str) -> str | None:
-    """Where a thing is made, its own id left out: a pod's containers are one place, another pod's are another. None
-    for what is new each time by its nature."""
-    parent, _, leaf = path.rpartition("/")
-    return None if _TRANSIENT.match(leaf) else f"{parent}/{path_pattern(leaf)}"
-
-
-def _fullest(found: Iterable[Series]) -> list[Series]:
     best: dict[str, Series] = {}
-    for series in found:
+    for series in found.values():
         series.lives.sort(key=lambda life: life.born)
         if series.pattern not in best or len(series.lives) > len(best[series.pattern].lives):
             best[series.pattern] = series
@@ -110,17 +104,13 @@ _GENERATIONS = 4
 
 @dataclass(frozen=True)
 class ShortLived:
-    """The short-lived processes of a focus: the mask of their samples, their parents (pid and number of children, the
-    busiest first), and the samples of those parents. `started_by` maps each to its lasting ancestor."""
+    """The short-lived processes of a focus: the mask of their samples, that mask with the samples of their parents, and
+    the parents (pid and number of children, the busiest first). `started_by` maps each to its lasting ancestor."""
 
     mask: Mask
+    with_parents: Mask
     parents: tuple[tuple[int, int], ...]
-    of_parents: Mask
     started_by: Mapping[int, int]
-
-    @property
-    def with_parents(self) -> Mask:
-        return self.mask | self.of_parents
 
     def pids_of(self, parent: int) -> list[int]:
         """A parent and the processes that it started."""
@@ -131,20 +121,21 @@ def find_short_lived(case: Case) -> ShortLived:
     """The short-lived processes of the focus and their parents."""
     samples = case.samples
     now = samples.within(case.focus)
-    none = np.zeros(len(samples), np.bool_)
-    parent_of = {
-        pid: ppid for pid, ppid in case.now("processes").listed("pid", "ppid") if ppid is not None and ppid > 0
-    }
-    if not now.any():
-        return ShortLived(none, (), none, {})
+    rows = case.now("processes")
+    parent_of = {pid: ppid for pid, ppid in rows.listed("pid", "ppid") if ppid is not None and ppid > 0}
     pids, members = np.unique(samples.pid, return_inverse=True)
     first = np.full(len(pids), np.iinfo(np.int64).max)
     last = np.zeros(len(pids), np.int64)
     np.minimum.at(first, members, samples.wall)
     np.maximum.at(last, members, samples.wall)
-    born = _born(case)
+    # The wall time at which a process began, or was first seen. Both times are on CLOCK_MONOTONIC; one that was gone
+    # when it was read has no start, and was young.
+    born = {
+        pid: wall if start is None else wall - moment + start
+        for wall, moment, pid, start in rows.listed("wall", "time", "pid", "start")
+    }
     # A process that is sampled once may be as old as the node: it has to be known to have begun here.
-    young = np.array([born(int(pid)) >= case.focus.since - NANOS for pid in pids], np.bool_)
+    young = np.array([born.get(pid, 0) >= case.focus.since - NANOS for pid in pids.tolist()], np.bool_)
     brief_pids = young & (last - first < BRIEF_NS) & (pids > 0)
     brief = brief_pids[members] & now
     short = set(pids[brief_pids & (first < case.focus.until) & (last >= case.focus.since)].tolist())
@@ -152,18 +143,8 @@ def find_short_lived(case: Case) -> ShortLived:
     counts = Counter(started_by.values())
     counts.pop(0, None)
     ranked = tuple(counts.most_common())
-    of_parents = np.isin(samples.pid, [pid for pid, _ in ranked]) & now & ~brief
-    return ShortLived(brief, ranked, of_parents, started_by)
-
-
-def _born(case: Case) -> Callable[[int], int]:
-    """The wall time at which a process began, or was first seen; 0 for one that the recording says nothing of."""
-    rows = case.now("processes")
-    started: dict[int, int] = {}
-    for wall, moment, pid, start in rows.listed("wall", "time", "pid", "start"):
-        # Both are on CLOCK_MONOTONIC; one that was gone when it was read has no start, and was young.
-        started[pid] = wall if start is None else wall - moment + start
-    return lambda pid: started.get(pid, 0)
+    of_parents = np.isin(samples.pid, [pid for pid, _ in ranked]) & now
+    return ShortLived(brief, brief | of_parents, ranked, started_by)
 
 
 def _ancestor(pid: int, parent_of: Mapping[int, int], short: set[int]) -> int:
@@ -188,3 +169,87 @@ _REPEATED = re.compile(r"\*(?:[-_.:]?\*)+")
 def path_pattern(path: str) -> str:
     """The path with `*` for ids and numbers, so that 70,000 of `docker/<id>` are one line."""
     return _REPEATED.sub("*", _ID.sub("*", path))
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """A thing that ended again and again: its name, how often, and whether each end was a failure of a service (False
+    where that isn't known, or where it may have been a helper's answer). `interval_s` is None for a program that was
+    recorded once; `line` is the newest event about it. `runs` and `succeeded` are counted for units."""
+
+    name: str
+    times: float
+    failed: bool
+    interval_s: float | None
+    line: str
+    evidence: Evidence | None
+    rows: Rows
+    kind: EntityKind = EntityKind.PROCESS
+    runs: int | None = None
+    succeeded: int | None = None
+
+    @property
+    def is_container(self) -> bool:
+        return self.kind is EntityKind.CONTAINER
+
+    @property
+    def is_unit(self) -> bool:
+        return self.kind is EntityKind.UNIT
+
+    @property
+    def entity(self) -> Entity:
+        return Entity(self.kind, "" if self.kind is EntityKind.PROCESS else self.name, self.name)
+
+    @property
+    def containers(self) -> frozenset[str]:
+        """The container ids it had."""
+        return frozenset(each for each in self.rows.texts("container").tolist() if each)
+
+
+def find_restarts(events: Rows, least: float) -> list[Restarts]:
+    """The things that ended at least that many times, in rows of events."""
+    again = events.matching("kind", UNIT_RESTARTED)
+    restarted = {name for name, rows in _by(again, "comm") if len(rows) >= least - 1}
+    ended = _by(events.matching("kind", UNIT_ENDED), "comm")
+    units = [_ended(rows, name, EntityKind.UNIT) for name, rows in ended]
+    found = [
+        # A unit that succeeds and is not restarted by systemd is started when it is needed.
+        *(unit for unit in units if unit.failed or unit.name in restarted),
+        *(_program(rows, name) for name, rows in _by(events.matching("kind", RESTART), "comm")),
+        *(
+            _ended(rows, name, EntityKind.CONTAINER)
+            for name, rows in _by(events.matching("kind", DIED), "container_name")
+        ),
+    ]
+    return [each for each in found if each.times >= least]
+
+
+def _by(rows: Rows, column: str) -> list[tuple[str, Rows]]:
+    names = sorted({name for name in rows.texts(column).tolist() if name})
+    return [(name, rows.matching(column, name)) for name in names]
+
+
+def _program(rows: Rows, name: str) -> Restarts:
+    evidence = quote_column(rows, "value", "sum", match=(("kind", RESTART), ("comm", name)))
+    times, (since, until) = rows.total("value") or 0.0, rows.span
+    span = (until - 1 - since) / NANOS
+    # The first row counts ends before it: they don't belong to the time between the rows.
+    later = times - float(rows.numbers("value")[rows.wall.argmin()])
+    pace = span / later if later > 0 and span > 0 else None
+    failed = all(severity != "info" for severity in rows.texts("severity").tolist())
+    return Restarts(name, times, failed, pace, _newest(rows), evidence, rows)
+
+
+def _ended(rows: Rows, name: str, kind: EntityKind) -> Restarts:
+    """A unit or a container, whose ends are recorded with their exit codes."""
+    event, column = (UNIT_ENDED, "comm") if kind is EntityKind.UNIT else (DIED, "container_name")
+    pace = float(np.median(np.diff(np.sort(rows.wall)))) / NANOS if len(rows) > 1 else None
+    codes = rows.numbers("value")
+    failed = bool(np.all(~np.isnan(codes) & (codes != 0)))
+    evidence = quote_column(rows, "kind", "count", match=(("kind", event), (column, name)))
+    ended = Restarts(name, float(len(rows)), failed, pace, _newest(rows), evidence, rows, kind)
+    return ended if kind is not EntityKind.UNIT else replace(ended, runs=len(rows), succeeded=int(np.sum(codes == 0)))
+
+
+def _newest(rows: Rows) -> str:
+    return str(rows.texts("text")[rows.wall.argmax()])

@@ -3,8 +3,6 @@
 import re
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from exhume.collect.containers.identity import identify
 from exhume.diagnose import messages
 from exhume.diagnose.evidence.builder import aim
@@ -116,12 +114,8 @@ def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
 
 def container_names(case: Case) -> dict[str, ContainerName]:
     """Names of containers by id, as recorded up to the end of the focus."""
-    rows = case.recorded("events", _NAMES_S)
-    if not len(rows):
-        return {}
-    known = rows.where(np.array([name is not None for name in rows.texts("container_name")], np.bool_))
-    columns = ("wall", "kind", "container", "container_name", "image", "text")
-    return {row[2]: ContainerName(row[3], row[4], row[0], row[1], row[5]) for row in known.listed(*columns) if row[2]}
+    rows = case.recorded("events", _NAMES_S).listed("container", "container_name", "image", "wall", "kind", "text")
+    return {number: ContainerName(name, *rest) for number, name, *rest in rows if number and name is not None}
 
 
 # Remedies
@@ -170,7 +164,11 @@ def fit_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner, target: str) 
 def with_names(case: Case, finding: Finding) -> Finding:
     """The finding with the names of its culprit's container and pod; a link is added for the pod where no other names
     it yet."""
-    culprit = _named(case, finding.culprit)
+    culprit = finding.culprit
+    pod, container = culprit.pod or "", culprit.container or ""
+    docker = container_names(case).get(container)
+    name = case.names_in_pods.get(container, docker.name if docker is not None else None)
+    culprit = replace(culprit, container_name=name, pod_name=case.pod_names.get(pod))
     named = culprit.pod_name is not None and finding.names(culprit.pod_name, EntityKind.POD)
     chain = finding.chain
     if culprit.pod_name is not None and culprit.comm is not None and not named:
@@ -187,24 +185,11 @@ def with_names(case: Case, finding: Finding) -> Finding:
     return replace(finding, culprit=culprit, chain=chain, entities=(*culprit.entities, *rest))
 
 
-def _named(case: Case, culprit: Culprit) -> Culprit:
-    pod, container = culprit.pod, culprit.container
-    name = None
-    if container is not None:
-        name = case.names_in_pods.get(container)
-        if name is None and (docker := container_names(case).get(container)) is not None:
-            name = docker.name
-    return replace(culprit, container_name=name, pod_name=case.pod_names.get(pod) if pod is not None else None)
-
-
 def _quote_name(case: Case, culprit: Culprit) -> tuple[Evidence, ...]:
     """The row that has the name, where the recording still reaches back to it."""
     rows = case.now("processes").matching("pod_name", culprit.pod_name or "")
-    span = case.recording.span()
-    if not len(rows) or span is None:
-        return ()
-    at = int(np.max(rows.wall))
-    if not span.since <= at < span.until:
+    at, span = rows.span[1] - 1, case.recording.span()
+    if not len(rows) or span is None or not span.contains(at):
         return ()
     match = (("pod", culprit.pod or ""),)
     return (Evidence("processes", "pod_name", "last", culprit.pod_name or "", at, at + 1, match=match),)

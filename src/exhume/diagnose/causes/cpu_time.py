@@ -1,0 +1,176 @@
+"""CPU time that is withheld: by a cgroup's quota, period after period, or by the hypervisor."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.causes import examines
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case, KnownProcess
+from exhume.diagnose.evidence.quotes import quote_column
+from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.facts.owners import CgroupOwner, for_engine, owner_of
+from exhume.model.clock import NANOS, Window
+from exhume.model.finding import Culprit, Entity, EntityKind, Remedy, Role, RuledOut, Severity, process_entity
+
+QUOTA = catalogue()["cfs-throttling"]
+STEAL = catalogue()["cpu-steal"]
+# Niced programs leave their core to a throttled cgroup as well.
+_ROOM = ("idle", "iowait", "nice")
+
+
+# Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """A cgroup in the focus: the throttled part of its periods, the seconds in which most periods were, and what that
+    part was before."""
+
+    cgroup: str
+    share: float
+    seconds: float
+    before: float | None
+    rows: Rows
+
+
+@examines(QUOTA)
+def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    worst = _most_throttled(case)
+    if worst is None:
+        return builder.rule_out("none")
+    cgroup, match = Entity(EntityKind.CGROUP, worst.cgroup, worst.cgroup), (("cgroup", worst.cgroup),)
+    if worst.share < QUOTA.limit("reported_share"):
+        return builder.rule_out("usual", cgroup=cgroup, share=worst.share)
+    owner, known = owner_of(case, worst.cgroup), _member(case, worst.cgroup)
+    uid = owner.pod or (known.pod if known else None)
+    # The pod's name; its uid where the name was not recorded.
+    pod = None if uid is None else case.pod_names.get(uid, uid)
+    if not owner and pod:
+        owner = CgroupOwner(pod=uid, pod_name=pod)
+    values = {
+        "who": process_entity(known.comm, known.pid) if known is not None and known.comm is not None else None,
+        "where": owner or None,
+        "cgroup": cgroup,
+        "share": worst.share,
+        "quota": worst.rows.newest("quota"),
+    }
+    strength = "strong" if worst.seconds >= QUOTA.limit("seconds") else "weak"
+    quotes = [quote_column(worst.rows, column, "sum", match=match) for column in ("throttled", "periods")]
+    builder.add(Role.MECHANISM, "throttled", *quotes, strength=strength, before=worst.before, values=values)
+    stopped = (worst.rows.total("throttled_ns") or 0) / NANOS
+    quote = quote_column(worst.rows, "throttled_ns", "sum", "ns", match=match)
+    builder.add(Role.CULPRIT, "stopped", quote, strength="weak", stopped=stopped, seconds=case.focus.seconds)
+    cpu = case.now("cpu")
+    spans = cpu.numbers("span_ms")
+    seconds = float(spans.sum()) / 1000 / max(1, len(np.unique(cpu.cpu)))
+    idle = float((cpu.sums(_ROOM) * spans / 1e6).sum()) / max(seconds, 1e-9)
+    if idle >= QUOTA.limit("idle_cores"):
+        quotes = [quote_column(cpu, state, "mean", "permille") for state in _ROOM]
+        builder.add(Role.ROOT_CAUSE, "idle", *quotes, strength="weak", cores=idle)
+    culprit = Culprit(
+        pid=known.pid if known else None,
+        comm=known.comm if known else None,
+        cmdline=known.cmdline if known else None,
+        cgroup=worst.cgroup,
+        container=owner.container or (known.container if known else None),
+        pod=uid if known else owner.pod,
+    )
+    remedies = _quota_remedies(worst.cgroup, owner, pod)
+    return builder.found(
+        _quota_severity(worst, idle), "summary", culprit=culprit, weight=worst.seconds, remedies=remedies, values=values
+    )
+
+
+def _most_throttled(case: Case) -> Throttled | None:
+    rows, usual_time = case.now("throttling"), case.baseline
+    if usual_time.empty:
+        # A cgroup that is always throttled has no calm time: what was recorded before or after has to do.
+        span, focus = case.recording.span() or case.focus, case.focus
+        earlier, later = (
+            Window(min(span.since, focus.since), focus.since),
+            Window(focus.until, max(span.until, focus.until)),
+        )
+        longer = max(earlier, later, key=lambda window: window.nanos)
+        if longer.seconds >= QUOTA.limit("usual_seconds"):
+            usual_time = longer
+    before = case.read("throttling", usual_time)
+    found = []
+    for cgroup in sorted(set(rows.texts("cgroup"))):
+        own = rows.matching("cgroup", cgroup)
+        usual = None if usual_time.empty else _over(before.matching("cgroup", cgroup), usual_time.seconds)
+        shares = own.numbers("throttled") / np.maximum(own.numbers("periods"), 1)
+        seconds = float((shares >= QUOTA.limit("most_periods")).sum())
+        found.append(Throttled(cgroup, _over(own, case.focus.seconds), seconds, usual, own))
+    return max(found, key=lambda each: (each.seconds, each.share), default=None)
+
+
+def _over(rows: Rows, seconds: float) -> float:
+    """The throttled part of all periods of a time. Only ticks with throttling have rows; the others had periods too, as
+    many as these."""
+    if not len(rows):
+        return 0.0
+    periods = rows.numbers("periods")
+    all_periods = max(float(periods.sum()), float(np.median(periods)) * seconds)
+    return float(rows.numbers("throttled").sum()) / max(all_periods, 1.0)
+
+
+def _quota_severity(worst: Throttled, idle: float) -> Severity:
+    if worst.share < QUOTA.limit("slowed_share") or worst.seconds < QUOTA.limit("seconds"):
+        return Severity.INFO
+    # A cgroup that is always throttled runs as its owner chose the quota.
+    risen = worst.before is None or worst.share >= QUOTA.limit("rise") * worst.before
+    mostly = worst.share >= QUOTA.limit("most_periods") and worst.seconds >= QUOTA.limit("starved_seconds")
+    return Severity.CRITICAL if mostly and risen and idle >= QUOTA.limit("idle_cores") else Severity.WARNING
+
+
+def _member(case: Case, cgroup: str) -> KnownProcess | None:
+    """The process of that cgroup, or below it, that was sampled most."""
+    samples = case.samples
+    now = samples.within(case.focus)
+    pids = np.unique(samples.pid[now]).tolist()
+    known = [case.processes[pid] for pid in pids if pid in case.processes]
+    inside = [each for each in known if f"{each.cgroup}/".startswith(cgroup.rstrip("/") + "/")]
+    return max(inside, key=lambda each: samples.time(now & (samples.pid == each.pid)), default=None)
+
+
+def _quota_remedies(cgroup: str, owner: CgroupOwner, pod: str | None) -> tuple[Remedy, ...]:
+    fitting = {
+        "raise-container-quota": owner.target if owner.container is not None and pod is None else None,
+        "raise-unit-quota": owner.unit,
+        "raise-pod-limit": pod,
+    }
+    aimed = [(for_engine(each, owner), fitting.get(each.id, cgroup)) for each in QUOTA.remedies]
+    return tuple(aim((each,), target)[0] for each, target in aimed if target)
+
+
+# Steal
+
+
+@examines(STEAL)
+def cpu_steal(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    rows = case.now("cpu")
+    if not len(rows):
+        return builder.rule_out("uncounted")
+    shares = {cpu: (rows.on(cpu).mean("steal") or 0.0) / 1000 for cpu in np.unique(rows.cpu).tolist()}
+    cpu = max(shares, key=lambda each: shares[each])
+    share, own = shares[cpu], rows.on(cpu)
+    if share < STEAL.limit("reported"):
+        return builder.rule_out("share", share=share)
+    most = (own.highest("steal") or 0) / 1000
+    quotes = [quote_column(own, "steal", how, "permille", cpu) for how in ("mean", "max")]
+    # The kernel counts it as it is: there is little to doubt.
+    builder.add(Role.MECHANISM, "stolen", *quotes, strength="strong", cpu=cpu, share=share, worst=most)
+    before = quote_column(case.before("cpu").on(cpu), "steal", "mean", "permille", cpu)
+    if before is not None:
+        builder.add(Role.CULPRIT, "before", before, share=float(before.value) / 1000)
+    slowed = own.numbers("steal") >= 1000 * STEAL.limit("slowed")
+    seconds = float(own.numbers("span_ms")[slowed].sum()) / 1000
+    severity = Severity.WARNING if seconds >= STEAL.limit("seconds") else Severity.INFO
+    if seconds >= STEAL.limit("starved_seconds") and share >= STEAL.limit("starved"):
+        severity = Severity.CRITICAL
+    cores = len(np.unique(rows.cpu[rows.numbers("steal") >= 1000 * STEAL.limit("slowed")]))
+    values = {"cpu": cpu, "worst": most, "cores": cores if cores > 1 else None}
+    weight = share * case.focus.seconds
+    return builder.found(severity, "summary", culprit=Culprit(cpu=cpu), weight=weight, values=values)

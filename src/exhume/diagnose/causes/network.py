@@ -1,0 +1,240 @@
+"""The network stack: connection tracking under pressure, long or churning rules, IPVS estimation, and network
+namespaces that come and go by the dozen a second."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from exhume.diagnose.catalogue import Cause, catalogue
+from exhume.diagnose.causes import examines
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.quotes import log_lines, quote_column, quote_event
+from exhume.diagnose.evidence.stack_cause import HotPath, hot_path, on_hot_cores
+from exhume.diagnose.facts.owners import fit_remedies, owner_of, stop_remedies
+from exhume.diagnose.facts.packets import local_sender
+from exhume.diagnose.symptoms import severity_of, severity_on_core
+from exhume.model.clock import NANOS
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity, process_entity
+
+CONNTRACK = catalogue()["conntrack-pressure"]
+RULES = catalogue()["iptables-churn"]
+IPVS = catalogue()["ipvs-estimation"]
+NAMESPACES = catalogue()["netns-cleanup"]
+
+
+def _on_hot_cores(case: Case, cause: Cause, functions: tuple[str, ...], share: str) -> HotPath | None:
+    return hot_path(case, functions, on_hot_cores(case, functions, cause.limit(share)))
+
+
+def _strength(cause: Cause, share: float) -> float:
+    """The weight of a signature, by its share of a core."""
+    return min(cause.limit("most_strength"), share / cause.limit("whole_core") * cause.limit("share_strength"))
+
+
+def _add_actor(builder: EvidenceBuilder, key: str, path: HotPath, strength: str) -> Culprit:
+    """Name the process behind a path."""
+    values = {"who": path.process, "function": path.function}
+    builder.add(Role.CULPRIT, key, path.evidence, strength=strength, load=path.load, values=values)
+    return path.culprit
+
+
+# Connection tracking
+
+
+@examines(CONNTRACK)
+def conntrack_pressure(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    filled = _add_fill(builder, case)
+    # The kernel logs that it drops packets because the table is full.
+    lines = log_lines(case, CONNTRACK.log, after_ns=2 * NANOS)
+    for line in lines[:1]:
+        builder.add(Role.SYMPTOM, "log", quote_event(line), strength="logged", line=line.text)
+    path, dropped, filling = _add_tracking(builder, case), bool(lines), filled >= CONNTRACK.limit("filling")
+    if path is None and not dropped and not filling:
+        return builder.rule_out("idle", filled=filled or None)
+    severity = Severity.WARNING if filled >= CONNTRACK.limit("full") else Severity.INFO
+    severity = Severity.CRITICAL if dropped else severity
+    culprit, function, peak, cpu = Culprit(), None, None, None
+    if path is not None:
+        severity = max(severity, severity_on_core(case, path.load), key=lambda each: each.rank)
+        culprit, function, peak, cpu = (
+            _tracking_culprit(builder, case, path),
+            path.function,
+            path.load.peak,
+            path.load.cpu,
+        )
+    listing = function in CONNTRACK.group("listing")
+    return builder.found(
+        severity,
+        "summary",
+        culprit=culprit,
+        load=None if path is None else path.load,
+        remedies=stop_remedies(CONNTRACK.remedies, owner_of(case, culprit.cgroup)),
+        weight=CONNTRACK.limit("dropped_weight") if dropped and path is None else None,
+        dropped=dropped,
+        filled=filled if filling and not dropped else None,
+        both=path is not None and (dropped or filling),
+        listing=function if listing else None,
+        tracking=None if listing else function,
+        peak=peak,
+        cpu=cpu,
+    )
+
+
+def _add_fill(builder: EvidenceBuilder, case: Case) -> float:
+    """The highest fill of the table, as a part of its size."""
+    rows = case.recorded("node", case.focus.seconds + CONNTRACK.limit("lookback_s"))
+    limit, node = quote_column(rows, "conntrack_max", "last"), case.now("node")
+    counts = node.numbers("conntrack")
+    if limit is None or not limit.value or np.isnan(counts).all():
+        return 0.0
+    best, size = int(np.nanargmax(counts)), float(limit.value)
+    most, at = float(counts[best]), int(node.wall[best])
+    if most / size >= CONNTRACK.limit("filling"):
+        quote = Evidence("node", "conntrack", "max", most, at, at + 1, unit="connections")
+        strength = "table_full" if most / size >= CONNTRACK.limit("full") else "table_filling"
+        builder.add(Role.ROOT_CAUSE, "fill", quote, limit, strength=strength, most=most, size=size)
+    return most / size
+
+
+def _add_tracking(builder: EvidenceBuilder, case: Case) -> HotPath | None:
+    """The time in tracking. A table under pressure shows in functions that a healthy one hardly needs."""
+    pressed = _on_hot_cores(case, CONNTRACK, CONNTRACK.groups["pressure"], "pressure_share")
+    path = _on_hot_cores(case, CONNTRACK, CONNTRACK.functions, "pressure_share")
+    if path is None or not path.load.is_new:
+        return None
+    under_pressure = pressed is not None and pressed.load.peak >= CONNTRACK.limit("pressure_share")
+    if not under_pressure and path.load.peak < CONNTRACK.limit("core_share"):
+        return None
+    path.describe(builder, _strength(CONNTRACK, path.load.peak))
+    if pressed is not None and under_pressure:
+        key, load = "listed" if pressed.function in CONNTRACK.group("listing") else "searched", pressed.load
+        builder.add(Role.ROOT_CAUSE, key, pressed.evidence, strength="pressed", load=load, function=pressed.function)
+    return path
+
+
+def _tracking_culprit(builder: EvidenceBuilder, case: Case, path: HotPath) -> Culprit:
+    """The process that lists the table or opens the connections; one that packets only interrupt has no part in it."""
+    listing = hot_path(case, CONNTRACK.groups["listing"])
+    if listing is not None and listing.load.cores >= CONNTRACK.limit("listing_part") * path.load.cores:
+        return _add_actor(builder, "lister", listing, "lister")
+    sender = local_sender(case, CONNTRACK.groups["opening"], CONNTRACK.limit("sender_cores"))
+    if sender is None:
+        worker = path.process is not None and path.process.name.startswith("kworker/")
+        return path.culprit if worker else Culprit(cpu=path.load.cpu, function=path.function)
+    sender.describe(builder)
+    return replace(sender.culprit, cpu=path.load.cpu, function=path.function)
+
+
+# Rules
+
+
+@examines(RULES)
+def iptables_churn(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    if not case.has_stacks:
+        return builder.rule_out("no-stacks-sampled")
+    path = _on_hot_cores(case, RULES, RULES.functions, "core_share")
+    if path is None or path.load.peak < RULES.limit("core_share") or not path.load.is_new:
+        return builder.rule_out("share", peak=0.0 if path is None else path.load.peak)
+    load = path.load
+    path.describe(builder, _strength(RULES, load.peak))
+    cores = sorted(set(case.samples.cpu[load.mask].tolist()))
+    walk = hot_path(case, RULES.groups["walk"], case.load(RULES.groups["walk"], cpus=cores))
+    writer = hot_path(case, RULES.groups["replace"])
+    if writer is not None and writer.load.peak < RULES.limit("noted_share"):
+        writer = None
+    culprit = path.culprit if writer is None else _add_actor(builder, "writer", writer, "writer")
+    walked = walk is not None and walk.load.cores >= RULES.limit("main_part") * load.cores
+    if walk is not None and walked:
+        builder.add(Role.ROOT_CAUSE, "walked", walk.evidence, strength="walked", load=walk.load, function=walk.function)
+        if writer is None or writer.load.cores < RULES.limit("main_part") * walk.load.cores:
+            # The sender of the packets. A process that packets from elsewhere interrupt has no part in it.
+            sender = local_sender(case, RULES.groups["opening"], RULES.limit("noted_share"))
+            culprit = Culprit()
+            if sender is not None:
+                sender.describe(builder)
+                culprit = sender.culprit
+            culprit = replace(culprit, cpu=walk.load.cpu)
+    return builder.found(
+        severity_on_core(case, load),
+        "summary-walked" if walked else "summary-replaced",
+        culprit=replace(culprit, function=path.function),
+        load=load,
+        target=str(writer.process) if writer is not None and writer.process else "PROGRAM",
+        function=path.function,
+    )
+
+
+# IPVS
+
+
+@examines(IPVS)
+def ipvs_estimation(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    if not case.has_stacks:
+        return builder.rule_out("no-stacks-sampled")
+    path = _on_hot_cores(case, IPVS, IPVS.functions, "core_share")
+    if path is None or path.load.peak < IPVS.limit("core_share"):
+        return builder.rule_out("share", peak=0.0 if path is None else path.load.peak)
+    load = path.load
+    # Only IPVS has these functions: the confidence depends on their part of the trouble.
+    path.describe(builder, min(IPVS.limit("most"), IPVS.limit("least") + IPVS.limit("by_share") * load.peak))
+    builder.add(Role.ROOT_CAUSE, "visits", path.evidence, at=load.at, cores=case.cores)
+    severity = severity_of(case, load)
+    if severity is Severity.INFO and load.peak >= IPVS.limit("long_share"):
+        # It is idle between its turns, so its mean is low; but for so long nothing else ran on that core.
+        severity = Severity.WARNING
+    return builder.found(severity, "summary", culprit=path.culprit, load=load, function=path.function)
+
+
+# Network namespaces
+
+
+@examines(NAMESPACES)
+def netns_cleanup(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    path, cleaner = hot_path(case, NAMESPACES.functions), hot_path(case, NAMESPACES.groups["cleaner"])
+    grown, together = _add_count(builder, case), 0.0 if path is None else path.load.together
+    cleaning = cleaner is not None and cleaner.load.together >= NAMESPACES.limit("cleaner_share")
+    hot = path is not None and path.load.is_new and (cleaning or together >= NAMESPACES.limit("core_share"))
+    if path is None or not hot:
+        if not case.has_stacks and grown >= NAMESPACES.limit("backlog"):
+            # Without stacks a growing count is all there is: worth knowing, no more.
+            return builder.found(Severity.INFO, "grown", grown=grown)
+        return builder.rule_out("share", together=together)
+    most, whole = NAMESPACES.limit("most_strength"), NAMESPACES.limit("whole_core")
+    path.describe(builder, min(most, most * together / whole))
+    if cleaner is not None:
+        busy = cleaner.load.peak >= NAMESPACES.limit("cleaner_share")
+        # Without the job that the worker's name shows.
+        worker = None if cleaner.process is None else process_entity(re.split("[-+]", cleaner.process.name)[0])
+        strength = "cleaner_busy" if busy else "cleaner_seen"
+        builder.add(Role.MECHANISM, "cleaner", cleaner.evidence, strength=strength, at=cleaner.load.at, worker=worker)
+    maker = hot_path(case, NAMESPACES.groups["maker"])
+    if maker is not None:
+        culprit, who = _add_actor(builder, "maker", maker, "maker"), maker.process
+    else:
+        builder.doubt("no-maker")
+        culprit, who = Culprit(path.load.cpu, path.culprit.pid, path.culprit.comm, function=path.function), None
+    owner, target = owner_of(case, culprit.cgroup), str(who) if who else "an unknown process"
+    return builder.found(
+        severity_on_core(case, path.load),
+        "summary",
+        culprit=culprit,
+        load=path.load,
+        remedies=fit_remedies(NAMESPACES.remedies, owner, target),
+        who=who,
+        function=path.function,
+    )
+
+
+def _add_count(builder: EvidenceBuilder, case: Case) -> float:
+    """How many namespaces more there are than some time ago; many, or a growing number, support the cause."""
+    rows = case.recorded("node", NAMESPACES.limit("lookback_s"))
+    quote, least = quote_column(rows, "net_namespaces", "max", "namespaces"), rows.lowest("net_namespaces")
+    if quote is None or least is None:
+        builder.doubt("uncounted", "uncounted_factor")
+        return 0.0
+    most = float(quote.value)
+    if most >= NAMESPACES.limit("many") or most - least >= NAMESPACES.limit("backlog"):
+        builder.add(Role.ROOT_CAUSE, "count", quote, strength="counted", most=most, grown=most - least)
+    return most - least
