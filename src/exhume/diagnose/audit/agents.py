@@ -55,7 +55,10 @@ def recognise(service: Service) -> Entry | None:
     """The agent that a service is; None for one that is not in the table."""
     for entry in agents().values():
         if service.manager is Manager.SYSTEMD:
-            if _is_unit(service.id, entry.units) or program_of(service.command) in entry.programs:
+            # A template's instance is meant by its template.
+            names = {service.id, _INSTANCE.sub("@", service.id)}
+            known = any(fnmatchcase(each, pattern) for each in names for pattern in entry.units)
+            if known or program_of(service.command) in entry.programs:
                 return entry
         elif service.image and any(fnmatchcase(_repository(service.image), pattern) for pattern in entry.images):
             return entry
@@ -71,9 +74,9 @@ def describe(service: Service, entry: Entry, facts: NodeFacts) -> tuple[Agent, b
     """The agent as it stands on this node, and whether a decisive need of it is lacking."""
     lacks, decisive = [], False
     for need in entry.needs:
-        answers = [answer for check in need.checks if (answer := facts.answers.get((service.key, check))) is not None]
+        answers = _answers(service, need, facts)
         if answers and all(answer.held is False for answer in answers):
-            lacks.append(Lack(need.what, _together(answers)))
+            lacks.append(Lack(need.what, "; ".join(dict.fromkeys(answer.seen for answer in answers))))
             decisive = decisive or need.decisive
     needs = tuple(need.what for need in entry.needs)
     return Agent(entry.id, entry.title, entry.purpose, needs, tuple(lacks), entry.protected), decisive
@@ -81,27 +84,12 @@ def describe(service: Service, entry: Entry, facts: NodeFacts) -> tuple[Agent, b
 
 def met(service: Service, entry: Entry, facts: NodeFacts) -> tuple[str, ...]:
     """How it was seen that each need is met; empty unless all of them are."""
-    seen = []
-    for need in entry.needs:
-        held = [
-            answer.seen
-            for check in need.checks
-            if (answer := facts.answers.get((service.key, check))) is not None and answer.held
-        ]
-        if not held:
-            return ()
-        seen.append(held[0])
-    return tuple(seen)
+    held = [[each.seen for each in _answers(service, need, facts) if each.held] for need in entry.needs]
+    return tuple(seen[0] for seen in held) if all(held) else ()
 
 
-def _together(answers: list[Answer]) -> str:
-    return "; ".join(dict.fromkeys(answer.seen for answer in answers))
-
-
-def _is_unit(name: str, patterns: tuple[str, ...]) -> bool:
-    """A template's instance is meant by its template."""
-    names = {name, _INSTANCE.sub("@", name)}
-    return any(fnmatchcase(each, pattern) for each in names for pattern in patterns)
+def _answers(service: Service, need: AgentNeed, facts: NodeFacts) -> list[Answer]:
+    return [answer for check in need.checks if (answer := facts.answers.get((service.key, check))) is not None]
 
 
 def program_of(command: str | None) -> str:
@@ -118,22 +106,19 @@ def _repository(image: str) -> str:
 
 
 def _entry(name: str, content: Mapping[str, Any]) -> Entry:
-    known = dict(content)
-    needs = tuple(_need(each) for each in known.pop("needs", []))
-    lists: dict[str, Any] = {key: tuple(known.pop(key)) for key in ("units", "programs", "images") if key in known}
-    return Entry(id=name, needs=needs, **lists, **known)
+    needs = tuple(
+        AgentNeed(
+            each["what"],
+            tuple(Check(kind=CheckKind(check.pop("check")), **_frozen(check)) for check in each["any"]),
+            each.get("decisive", False),
+        )
+        for each in content.get("needs", [])
+    )
+    return Entry(**{**_frozen(content), "id": name, "needs": needs})
 
 
-def _need(content: Mapping[str, Any]) -> AgentNeed:
-    checks = tuple(_check(each) for each in content["any"])
-    return AgentNeed(content["what"], checks, content.get("decisive", False))
-
-
-def _check(content: Mapping[str, Any]) -> Check:
-    known = dict(content)
-    kind = CheckKind(known.pop("check"))
-    lists: dict[str, Any] = {key: tuple(known.pop(key)) for key in ("paths", "names") if key in known}
-    return Check(kind, **lists, **known)
+def _frozen(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
 
 
 def agents_table() -> str:

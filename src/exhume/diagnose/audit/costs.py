@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from exhume.diagnose.audit.agents import program_of
 from exhume.diagnose.facts.leaks import COLUMNS, find_leakers
@@ -97,16 +97,7 @@ class Bill:
 def costs_of(service: Service, use: Use, bill: Bill | None) -> Costs | None:
     """The recorded costs with the memory that its cgroup holds now; else what the cgroup alone has."""
     if bill is not None:
-        recorded = bill.of(service)
-        return Costs(
-            recorded.source,
-            recorded.seconds,
-            recorded.cpu_seconds,
-            use.memory_bytes,
-            recorded.cgroups_made,
-            recorded.cgroups_leaked,
-            recorded.forks,
-        )
+        return replace(bill.of(service), memory_bytes=use.memory_bytes)
     if use.cpu_seconds is None and use.memory_bytes is None:
         return service.costs
     return Costs("live", service.age_s or 0.0, use.cpu_seconds, use.memory_bytes)
@@ -118,10 +109,7 @@ def _owners(path: str) -> set[str]:
 
 
 def _by_owner(paths: Iterable[str]) -> Counter[str]:
-    counted: Counter[str] = Counter()
-    for path in paths:
-        counted.update(_owners(path))
-    return counted
+    return Counter(owner for path in paths for owner in _owners(path))
 
 
 def _sum(counted: Mapping[str, int], owners: set[str]) -> int:

@@ -42,21 +42,17 @@ def _judge(service: Service, others: dict[str, Service], facts: NodeFacts, bill:
     traits = traits_of(service, facts.taken_at)
     entry = recognise(service)
     agent, decisive = describe(service, entry, facts) if entry is not None else (None, False)
-    if not traits and provenance.origin is Origin.IMAGE and _is_switched_on(service):
-        traits = (Trait.DEFAULT_ON,)
-    elif provenance.origin is Origin.IMAGE and _is_switched_on(service):
+    # Whether it is started without being asked for: enabled by a link, or a container that comes back by itself.
+    if service.manager is Manager.SYSTEMD:
+        switched_on = service.enabled in _SWITCHED_ON
+    else:
+        switched_on = is_active(service) and service.restart_policy not in ("", "no")
+    if provenance.origin is Origin.IMAGE and switched_on:
         traits = (*traits, Trait.DEFAULT_ON)
     troubled = any(trait.troubled for trait in traits)
     matter = Matter(service, others, provenance, facts, troubled, entry, agent, decisive)
     priced = replace(service, costs=costs_of(service, facts.uses.get(service.key, Use()), bill))
     return Judged(priced, traits, explain(service, traits, others), provenance, need_of(matter), agent)
-
-
-def _is_switched_on(service: Service) -> bool:
-    """Whether it is started without being asked for: enabled by a link, or a container that comes back by itself."""
-    if service.manager is Manager.SYSTEMD:
-        return service.enabled in _SWITCHED_ON
-    return is_active(service) and service.restart_policy not in ("", "no")
 
 
 def _worst_first(judged: Judged, keeps: int) -> tuple[int, int, int, float, int, str, str]:

@@ -63,19 +63,12 @@ def is_between_starts(service: Service) -> bool:
     return service.detail.startswith("auto-restart") or service.state == "restarting"
 
 
-def _is_being_restarted(service: Service) -> bool:
-    """Whether systemd is at one more start of it: on a node that has no time to spare, what comes before the program
-    itself may take many times as long as it did before."""
-    return service.manager is Manager.SYSTEMD and service.state == "activating" and bool(service.restarts)
-
-
 def has_failed(service: Service) -> bool:
     """Whether it ended badly and stays down."""
     if service.manager is Manager.SYSTEMD:
         return service.state == "failed"
-    if service.state.lower() not in _ENDED:
-        return False
-    return _out_of_memory(service) or ended_badly(service)
+    out_of_memory = "oom" in service.result.lower() or "memory" in service.result.lower()
+    return service.state.lower() in _ENDED and (out_of_memory or ended_badly(service))
 
 
 def ended_badly(service: Service) -> bool:
@@ -166,7 +159,10 @@ def pace_per_hour(service: Service) -> float:
 
 def _is_recent(service: Service, history: History, now: int) -> bool:
     """Whether it still goes on: it failed just now, is being started again or about to be, or is young."""
-    if is_between_starts(service) or _is_being_restarted(service) or _is_young(service):
+    # Whether systemd is at one more start of it: on a node that has no time to spare, what comes before the program
+    # itself may take many times as long as it did before.
+    restarted = service.manager is Manager.SYSTEMD and service.state == "activating" and bool(service.restarts)
+    if is_between_starts(service) or restarted or _is_young(service):
         return True
     if has_given_up(service):
         return False
@@ -195,7 +191,3 @@ def has_given_up(service: Service) -> bool:
 
 def _is_young(service: Service) -> bool:
     return service.age_s is not None and service.age_s < YOUNG_S and is_active(service)
-
-
-def _out_of_memory(service: Service) -> bool:
-    return "oom" in service.result.lower() or "memory" in service.result.lower()
