@@ -77,10 +77,27 @@ class ZombieReport:
 class RecordedBoot:
     """The recording of this node's current boot, if there is one; else `note` is the reason."""
 
+    recording: "Recording | None" = None
+    note = ""
+
     def __init__(self, host: Host, directory: Path) -> None:
-        self.recording, self.note = _recording_of_this_boot(host, directory)
         self.now = SystemClock().wall_ns()
         self._booted = self.now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if not directory.is_dir():
+            self.note = f"there is no recording in {directory}"
+            return
+        from exhume.store.read.recording import Recording
+
+        try:
+            recording = Recording.open(directory)
+            boot = recording.facts.boot_id
+        except RecordingError as error:
+            self.note = str(error)
+            return
+        if boot == read_boot_id(host.proc):
+            self.recording = recording
+        else:
+            self.note = f"the recording in {directory} is of another boot or node; it is not used"
 
     def window(self, nanos: int) -> Window:
         """The last nanoseconds, clamped to this boot."""
@@ -100,22 +117,6 @@ class RecordedBoot:
             if found:
                 return found
         return {}
-
-
-def _recording_of_this_boot(host: Host, directory: Path) -> "tuple[Recording | None, str]":
-    """The recording, or the reason why there is none."""
-    if not directory.is_dir():
-        return None, f"there is no recording in {directory}"
-    from exhume.store.read.recording import Recording
-
-    try:
-        recording = Recording.open(directory)
-        boot = recording.facts.boot_id
-    except RecordingError as error:
-        return None, str(error)
-    if boot != read_boot_id(host.proc):
-        return None, f"the recording in {directory} is of another boot or node; it is not used"
-    return recording, ""
 
 
 def zombie_report(host: Host, boot: RecordedBoot) -> ZombieReport:
@@ -224,24 +225,21 @@ def _gaps(recording: "Recording", window: Window, events: int) -> list[str]:
 
 
 def _creators(recording: "Recording", leakers: list[Leaker]) -> Mapping[str, Creator]:
-    """A process that made one of the last zombies of each leaker: the last of which most is known."""
+    """A process that made one of the last zombies of each leaker, as recorded: the last of which most is known. A
+    short-lived one may exit before its command line is read."""
     found = {}
     for leaker in leakers:
-        made = [(life.pid, life.comm, life.born) for life in reversed(leaker.lives)]
-        known = [(pid, comm, born) for pid, comm, born in made if pid and born][:LIVES_LOOKED_UP]
-        creators = [_creator(recording, pid, comm, born) for pid, comm, born in known]
+        creators = []
+        for life in [life for life in reversed(leaker.lives) if life.pid and life.born][:LIVES_LOOKED_UP]:
+            pid, born = life.pid or 0, life.born or 0
+            around = Window(born - 60 * NANOS, born + 2 * NANOS)
+            rows = recording.read("processes", around, ["wall", "pid", "ppid", "comm", "cmdline"]).to_pylist()
+            process = last_seen(rows, pid, around.until) or {"cmdline": None, "ppid": None}
+            parent = last_seen(rows, process["ppid"], around.until) if process["ppid"] else None
+            creators.append(Creator(pid, life.comm, process["cmdline"], parent["comm"] if parent else None))
         if creators:
             found[leaker.pattern] = max(creators, key=lambda each: (bool(each.cmdline), bool(each.parent_comm)))
     return found
-
-
-def _creator(recording: "Recording", pid: int, comm: str | None, born: int) -> Creator:
-    """The recorded process that made a cgroup. A short-lived one may exit before its command line is read."""
-    around = Window(born - 60 * NANOS, born + 2 * NANOS)
-    rows = recording.read("processes", around, ["wall", "pid", "ppid", "comm", "cmdline"]).to_pylist()
-    process = last_seen(rows, pid, around.until)
-    parent = last_seen(rows, process["ppid"], around.until) if process and process["ppid"] else None
-    return Creator(pid, comm, process["cmdline"] if process else None, parent["comm"] if parent else None)
 
 
 def last_seen(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any] | None:

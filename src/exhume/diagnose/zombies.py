@@ -78,22 +78,31 @@ def judge(census: Census, growth: Mapping[tuple[str, str], Growth], thresholds: 
     if not any(each.controller == "memory" and each.dying is not None for each in census.hierarchies):
         notes = [*dict.fromkeys(each.note for each in census.hierarchies if each.note), *census.blind_spots]
         return Verdict(UNKNOWN, "memory cgroups can't be counted here", notes[:1], thresholds)
+    limit = f"{thresholds.many:,}"
     many = [each for each in census.hierarchies if (each.dying or 0) >= thresholds.many]
-    growing = [
-        (each, change)
-        for each in census.hierarchies
-        if (change := growth.get((each.name, each.controller))) is not None and _matters(each, change, thresholds)
-    ]
-    reasons = [_many(each, thresholds) for each in many] + [_growing(*each, thresholds) for each in growing]
-    if many:
-        worst = max(many, key=lambda each: each.dying or 0)
-        pace = next((f", and {_pace(change.per_hour)}" for each, change in growing if each is worst), "")
-        return Verdict(MANY, f"{_zombies(worst)}{pace}", reasons, thresholds)
-    if growing:
-        each, change = max(growing, key=lambda pair: pair[1].per_hour)
-        return Verdict(GROWING, f"{_zombies(each)}, {_pace(change.per_hour)}", reasons, thresholds)
+    reasons = [f"{_zombies(each)}: {limit} is where a cloud vendor advises to act" for each in many]
+    growing = []
+    for each in census.hierarchies:
+        change = growth.get((each.name, each.controller))
+        if change is None or change.last - change.first < thresholds.least_growth:
+            continue
+        hours = hours_until(each.dying or 0, change, thresholds)
+        if hours is None or hours <= thresholds.horizon_hours:
+            growing.append((change.per_hour, each))
+            ahead = "" if hours is None else f"; {limit} would be reached in {_hours(hours)}"
+            gained = count(change.last - change.first, "more zombie")
+            reasons.append(f"{gained} in {_hours(change.seconds / 3600)}{ahead}")
     most = max(census.hierarchies, key=lambda each: each.dying or 0)
-    return Verdict(WELL, _well(most, thresholds), [], thresholds)
+    if many:
+        also = next((f", and growing by {pace:,.0f} an hour" for pace, each in growing if each is most), "")
+        return Verdict(MANY, f"{_zombies(most)}{also}", reasons, thresholds)
+    if growing:
+        pace, each = max(growing, key=lambda pair: pair[0])
+        return Verdict(GROWING, f"{_zombies(each)}, growing by {pace:,.0f} an hour", reasons, thresholds)
+    well = f"{_zombies(most) if most.dying else 'no zombies'}: nothing unusual"
+    if (most.dying or 0) > thresholds.normal:
+        well = f"{_zombies(most)}: more than usual, fewer than {limit}, and not growing by much"
+    return Verdict(WELL, well, [], thresholds)
 
 
 def hours_until(dying: int, growth: Growth, thresholds: Thresholds) -> float | None:
@@ -103,38 +112,9 @@ def hours_until(dying: int, growth: Growth, thresholds: Thresholds) -> float | N
     return (thresholds.many - dying) / growth.per_hour
 
 
-def _matters(each: HierarchyCensus, growth: Growth, thresholds: Thresholds) -> bool:
-    if growth.last - growth.first < thresholds.least_growth:
-        return False
-    hours = hours_until(each.dying or 0, growth, thresholds)
-    return hours is None or hours <= thresholds.horizon_hours
-
-
-def _many(each: HierarchyCensus, thresholds: Thresholds) -> str:
-    return f"{_zombies(each)}: {thresholds.many:,} is where a cloud vendor advises to act"
-
-
-def _growing(each: HierarchyCensus, growth: Growth, thresholds: Thresholds) -> str:
-    hours = hours_until(each.dying or 0, growth, thresholds)
-    ahead = "" if hours is None else f"; {thresholds.many:,} would be reached in {_hours(hours)}"
-    return f"{count(growth.last - growth.first, 'more zombie')} in {_hours(growth.seconds / 3600)}{ahead}"
-
-
-def _well(each: HierarchyCensus, thresholds: Thresholds) -> str:
-    dying = each.dying or 0
-    if dying <= thresholds.normal:
-        return f"{_zombies(each) if dying else 'no zombies'}: nothing unusual"
-    return f"{_zombies(each)}: more than usual, fewer than {thresholds.many:,}, and not growing by much"
-
-
 def _zombies(each: HierarchyCensus) -> str:
-    what = "zombie memory cgroup" if each.controller == "memory" else f"zombie cgroup of {each.controller}"
-    many = "zombie memory cgroups" if each.controller == "memory" else f"zombie cgroups of {each.controller}"
-    return count(each.dying or 0, what, many)
-
-
-def _pace(per_hour: float) -> str:
-    return f"growing by {per_hour:,.0f} an hour"
+    what = ("zombie memory cgroup", "") if each.controller == "memory" else ("zombie cgroup", f" of {each.controller}")
+    return count(each.dying or 0, f"{what[0]}{what[1]}", f"{what[0]}s{what[1]}")
 
 
 def _hours(hours: float) -> str:
