@@ -1,13 +1,15 @@
 """What a node's counters mean: each is compared with where it begins to matter."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
 from exhume.diagnose.zombies import Verdict as ZombieVerdict
 from exhume.model.clock import NANOS
-from exhume.model.finding import Check, Level, QuotaCount, Restarted, Vitals
+from exhume.model.finding import Check, Level, Restarted, Vitals
 from exhume.model.text import size
 from exhume.model.zombies import Census
 from exhume.store.read.events import EventView
@@ -46,8 +48,12 @@ def _unseen(name: str, title: str, why: str) -> Check:
     return Check(name, title, Level.UNSEEN, "–", text=why)
 
 
-def _graded(value: float, look: float, bad: float) -> Level:
-    return Level.BAD if value >= bad else Level.LOOK if value >= look else Level.WELL
+def _graded(name: str, title: str, number: float, look: float, bad: float, **shown: str) -> Check:
+    """A number that is worth a look or bad from somewhere on; `text`, what to do, is only for those."""
+    level = Level.BAD if number >= bad else Level.LOOK if number >= look else Level.WELL
+    if level is Level.WELL:
+        shown.pop("text", None)
+    return Check(name, title, level, number=number, **shown)
 
 
 def _zombies(census: Census, verdict: ZombieVerdict) -> Check:
@@ -67,62 +73,56 @@ def _cgroups(census: Census) -> Check:
         why = next((each.note for each in census.hierarchies if each.note), "no hierarchy can be walked")
         return _unseen("cgroups", title, why)
     most, name = max(counted)
-    level = _graded(most, many, many * FAR)
-    text = "whatever walks them pays for each" if level is not Level.WELL else ""
-    return Check("cgroups", title, level, f"{most:,} in {name}", f"under {many:,.0f}", text, most)
+    value, text = f"{most:,} in {name}", "whatever walks them pays for each"
+    return _graded("cgroups", title, most, many, many * FAR, value=value, limit=f"under {many:,.0f}", text=text)
 
 
 def _dentries(vitals: Vitals) -> Check:
-    cause, title = catalogue()["negative-dentries"], "negative dentries"
-    if vitals.dentries_negative is None:
+    cause, title, number = catalogue()["negative-dentries"], "negative dentries", vitals.dentries_negative
+    if number is None:
         return _unseen("dentries", title, vitals.unseen.get("dentries_negative", "this kernel doesn't count them"))
-    held = vitals.dentries_negative * cause.limit("bytes")
     part = cause.limit("memory_part") * (vitals.memory_bytes or 1 << 62)
-    limit = min(cause.limit("many"), part / cause.limit("bytes"))
-    level = _graded(vitals.dentries_negative, limit, limit * FAR)
-    text = "names that don't exist are looked up all the time: find who does" if level is not Level.WELL else ""
-    value = f"{vitals.dentries_negative:,} ({size(round(held))})"
-    return Check("dentries", title, level, value, f"under {limit / 1e6:.0f} million", text, vitals.dentries_negative)
+    many = min(cause.limit("many"), part / cause.limit("bytes"))
+    text = "names that don't exist are looked up all the time: find who does"
+    value, limit = f"{number:,} ({size(round(number * cause.limit('bytes')))})", f"under {many / 1e6:.0f} million"
+    return _graded("dentries", title, number, many, many * FAR, value=value, limit=limit, text=text)
 
 
 def _mounts(vitals: Vitals) -> Check:
     title, many = "mounts", catalogue()["mount-storm"].limit("many")
     if vitals.mounts is None:
         return _unseen("mounts", title, vitals.unseen.get("mounts", "they can't be read"))
-    level = _graded(vitals.mounts, many, many * FAR)
-    text = "every change makes all readers of the table read it again" if level is not Level.WELL else ""
-    return Check("mounts", title, level, f"{vitals.mounts:,}", f"under {many:,.0f}", text, vitals.mounts)
+    value, text = f"{vitals.mounts:,}", "every change makes all readers of the table read it again"
+    return _graded("mounts", title, vitals.mounts, many, many * FAR, value=value, limit=f"under {many:,.0f}", text=text)
 
 
 def _conntrack(vitals: Vitals) -> Check:
     cause, title = catalogue()["conntrack-pressure"], "tracked connections"
     if vitals.conntrack is None or not vitals.conntrack_max:
         return _unseen("conntrack", title, "connections are not tracked here, or it can't be read")
-    fill = vitals.conntrack / vitals.conntrack_max
-    level = _graded(fill, cause.limit("filling"), cause.limit("full"))
-    text = "new connections are dropped when it is full" if level is not Level.WELL else ""
-    value = f"{vitals.conntrack:,} of {vitals.conntrack_max:,}"
-    return Check("conntrack", title, level, value, f"under {cause.limit('filling'):.0%}", text, round(fill, 4))
+    filling, full = cause.limit("filling"), cause.limit("full")
+    value, limit = f"{vitals.conntrack:,} of {vitals.conntrack_max:,}", f"under {filling:.0%}"
+    text = "new connections are dropped when it is full"
+    check = _graded(
+        "conntrack", title, vitals.conntrack / vitals.conntrack_max, filling, full, value=value, limit=limit, text=text
+    )
+    return replace(check, number=round(check.number or 0.0, 4))
 
 
 def _throttled(vitals: Vitals) -> Check:
-    title = "throttled cgroups"
+    title, note = "throttled cgroups", vitals.unseen.get("quotas", "")
     if vitals.quotas is None:
-        return _unseen("throttling", title, vitals.unseen.get("quotas", "they can't be read"))
-    ran = [quota for quota in vitals.quotas if quota.periods >= LEAST_PERIODS]
-    note = vitals.unseen.get("quotas", "")
+        return _unseen("throttling", title, note or "they can't be read")
+    ran = {quota.cgroup: quota.throttled / quota.periods for quota in vitals.quotas if quota.periods >= LEAST_PERIODS}
     if not ran:
         return Check("throttling", title, Level.WELL, "none with a quota that ran", text=note, number=0.0)
-    worst = max(ran, key=_held_back)
-    share = _held_back(worst)
-    level = _graded(share, *THROTTLED)
-    value = f"{share:.0%} of the periods of {worst.cgroup}" if share >= 0.005 else f"none of {len(ran):,}"
-    text = "raise its quota, or use fewer threads" if level is not Level.WELL else note
-    return Check("throttling", title, level, value, f"under {THROTTLED[0]:.0%}", text, round(share, 4))
-
-
-def _held_back(quota: QuotaCount) -> float:
-    return quota.throttled / max(1, quota.periods)
+    worst = max(ran, key=lambda cgroup: ran[cgroup])
+    value = f"{ran[worst]:.0%} of the periods of {worst}" if ran[worst] >= 0.005 else f"none of {len(ran):,}"
+    text = "raise its quota, or use fewer threads"
+    check = _graded(
+        "throttling", title, ran[worst], *THROTTLED, value=value, limit=f"under {THROTTLED[0]:.0%}", text=text
+    )
+    return replace(check, text=check.text or note, number=round(ran[worst], 4))
 
 
 def _pressure(vitals: Vitals, resource: str) -> Check:
@@ -134,26 +134,25 @@ def _pressure(vitals: Vitals, resource: str) -> Check:
     value = f"{five:.0%} (5 min), {minute:.0%} (1 min)"
     if resource not in PRESSURE:
         return Check(f"pressure-{resource}", title, Level.WELL, value, number=five)
-    level = _graded(five, *PRESSURE[resource])
-    return Check(f"pressure-{resource}", title, level, value, f"under {PRESSURE[resource][0]:.0%}", number=five)
+    limit = f"under {PRESSURE[resource][0]:.0%}"
+    return _graded(f"pressure-{resource}", title, five, *PRESSURE[resource], value=value, limit=limit)
 
 
 def _oom(vitals: Vitals) -> Check:
-    if vitals.oom_kills is None:
-        return _unseen("oom", "killed for memory", vitals.unseen.get("oom_kills", "this kernel doesn't count them"))
-    days = max(vitals.uptime_s / 86_400, 1 / 24)
-    level = Level.LOOK if vitals.oom_kills / days >= OOM_A_DAY else Level.WELL
-    value = f"{vitals.oom_kills:,} since boot"
-    return Check("oom", "killed for memory", level, value, f"under {OOM_A_DAY:.0f} a day", number=vitals.oom_kills)
+    title, kills = "killed for memory", vitals.oom_kills
+    if kills is None:
+        return _unseen("oom", title, vitals.unseen.get("oom_kills", "this kernel doesn't count them"))
+    level = Level.LOOK if kills / max(vitals.uptime_s / 86_400, 1 / 24) >= OOM_A_DAY else Level.WELL
+    return Check("oom", title, level, f"{kills:,} since boot", f"under {OOM_A_DAY:.0f} a day", number=kills)
 
 
 def _steal(vitals: Vitals) -> Check:
+    title = "stolen by the hypervisor"
     if vitals.steal is None:
-        return _unseen("steal", "stolen by the hypervisor", vitals.unseen.get("steal", "it can't be read"))
-    level = _graded(vitals.steal, *STEAL)
-    text = "the host gives this machine's time to others: move it, or ask for dedicated cores" if level.rank else ""
-    value = f"{vitals.steal:.1%} since boot"
-    return Check("steal", "stolen by the hypervisor", level, value, f"under {STEAL[0]:.0%}", text, vitals.steal)
+        return _unseen("steal", title, vitals.unseen.get("steal", "it can't be read"))
+    text = "the host gives this machine's time to others: move it, or ask for dedicated cores"
+    value, limit = f"{vitals.steal:.1%} since boot", f"under {STEAL[0]:.0%}"
+    return _graded("steal", title, vitals.steal, *STEAL, value=value, limit=limit, text=text)
 
 
 def _timeouts(vitals: Vitals) -> Check:
@@ -162,23 +161,20 @@ def _timeouts(vitals: Vitals) -> Check:
         return _unseen("nic-timeouts", title, vitals.unseen.get("tx_timeouts", "they can't be read"))
     if not vitals.tx_timeouts:
         return Check("nic-timeouts", title, Level.WELL, "no device with a watchdog", number=0.0)
-    total = sum(vitals.tx_timeouts.values())
     bad = ", ".join(f"{device} {number:,}" for device, number in vitals.tx_timeouts.items() if number)
-    level = Level.LOOK if total else Level.WELL
-    text = "a starved core or a broken driver: record, and diagnose the next one" if total else ""
-    return Check("nic-timeouts", title, level, f"{bad or 'none'} since boot", "", text, total)
+    text = "a starved core or a broken driver: record, and diagnose the next one"
+    total = sum(vitals.tx_timeouts.values())
+    return _graded("nic-timeouts", title, total, 1, math.inf, value=f"{bad or 'none'} since boot", text=text)
 
 
 def _failed_units(vitals: Vitals) -> Check:
-    title = "failed units"
-    if vitals.failed_units is None:
+    title, failed = "failed units", vitals.failed_units
+    if failed is None:
         return _unseen("failed-units", title, vitals.unseen.get("failed_units", "they can't be listed"))
-    failed = vitals.failed_units
-    named = ", ".join(failed[:MOST_NAMED]) + (
-        f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
-    )
-    text = "what depends on them did not start either: see systemctl status" if failed else ""
-    return Check("failed-units", title, Level.LOOK if failed else Level.WELL, named or "none", "", text, len(failed))
+    more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+    named = ", ".join(failed[:MOST_NAMED]) + more
+    text = "what depends on them did not start either: see systemctl status"
+    return _graded("failed-units", title, len(failed), 1, math.inf, value=named or "none", text=text)
 
 
 def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
