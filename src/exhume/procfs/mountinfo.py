@@ -53,7 +53,8 @@ def _parse(line: bytes) -> Mount | None:
 
 
 def _unescape(text: bytes) -> str:
-    """Blanks, tabs, newlines and backslashes are in octal (fs/proc_namespace.c, mangle)."""
+    """Blanks, tabs, newlines and backslashes are in octal, in types and sources also # (fs/proc_namespace.c,
+    show_mountinfo and mangle)."""
     if b"\\" in text:
         text = _OCTAL.sub(lambda match: bytes((int(match[1], 8) & 0xFF,)), text)
     return os.fsdecode(text)
