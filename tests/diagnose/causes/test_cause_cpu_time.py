@@ -1,7 +1,8 @@
-"""A cgroup that its quota stops in most periods is told, with its container; one that is stopped now and then isn't."""
+"""Quotas and stolen time: who is stopped in most periods, and which core the host keeps."""
 
 from pathlib import Path
 
+import pytest
 from tests.diagnose.judged import judged_recording
 from tests.diagnose.nodes import healthy
 from tests.diagnose.scenes import Scene
@@ -26,7 +27,7 @@ def throttle(scene: Scene, since: int, until: int, throttled: int, cgroup: str =
     return scene
 
 
-def finding(found: Diagnosis) -> Finding | None:
+def throttling_finding(found: Diagnosis) -> Finding | None:
     return next((each for each in found.findings if each.cause == "cfs-throttling"), None)
 
 
@@ -56,34 +57,75 @@ def test_one_of_many_groups_on_a_large_node(tmp_path: Path) -> None:
 
 def test_without_idle_cores_it_is_not_the_quota_alone(tmp_path: Path) -> None:
     scene = throttle(healthy(), 20, 30, 9)
-    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
     assert told is not None and told.severity == "warning"
 
 
 def test_one_that_is_always_stopped_lives_with_it(tmp_path: Path) -> None:
     scene = throttle(Scene(cores=4, seconds=100), 0, 100, 8)
     scene.core(1, 70, 80, system=900)
-    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
     assert told is not None and told.severity == "warning"
 
 
 def test_now_and_then_is_worth_knowing_at_most(tmp_path: Path) -> None:
     scene = throttle(Scene(cores=4, seconds=40), 20, 30, 2)
-    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
     assert told is not None and told.severity == "info"
     rare = throttle(Scene(cores=4, seconds=40), 20, 21, 1)
-    assert finding(judged_recording(rare.write(tmp_path / "rare"), rare.window)) is None
+    assert throttling_finding(judged_recording(rare.write(tmp_path / "rare"), rare.window)) is None
 
 
 def test_a_healthy_node_has_none(tmp_path: Path) -> None:
     scene = healthy()
     found = judged_recording(scene.write(tmp_path), scene.window)
-    assert finding(found) is None
+    assert throttling_finding(found) is None
     assert "cfs-throttling" in {each.cause for each in found.ruled_out}
 
 
 def test_without_stacks_the_cgroup_is_still_named(tmp_path: Path) -> None:
     scene = throttle(Scene(cores=8, seconds=40).without("samples", "processes"), 20, 30, 9)
-    told = finding(judged_recording(scene.write(tmp_path), scene.window))
+    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
     assert told is not None
     assert (told.culprit.cgroup, told.culprit.pid) == (GROUP, None)
+
+
+def steal_finding(found: Diagnosis) -> Finding | None:
+    return next((each for each in found.findings if each.cause == "cpu-steal"), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steal", "severity"), [(450, "critical"), (250, "warning"), (80, "info")])
+def test_one_core_of_96(tmp_path: Path, steal: int, severity: str) -> None:
+    scene = healthy(cores=96).core(11, 20, 30, user=500, system=0, steal=steal)
+    # Something else makes the focus where so little would not.
+    scene.core(12, 20, 30, user=0, system=800)
+    recording = scene.write(tmp_path)
+    found = judged_recording(recording, scene.window)
+    told = steal_finding(found)
+    assert told is not None
+    assert (told.culprit.cpu, told.severity) == (11, severity)
+    assert told.confidence >= 0.85
+
+
+def test_all_the_time_on_all_cores(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=90)
+    for cpu in range(4):
+        scene.core(cpu, 0, 90, user=500, steal=400 + cpu)
+    told = steal_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert told is not None
+    assert told.severity == "critical"
+    assert "4 cores" in told.summary
+
+
+def test_a_trifle_is_not_told(tmp_path: Path) -> None:
+    scene = healthy().core(1, 20, 30, user=700, steal=20)
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    assert steal_finding(found) is None
+    assert found.verdict == "healthy"
+
+
+def test_it_needs_no_stacks(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=40).core(1, 20, 30, user=500, steal=450).without("samples")
+    told = steal_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert told is not None and told.confidence >= 0.85

@@ -1,4 +1,4 @@
-"""A core taken by softirqs: which kind, whose packets, and what only looks like it."""
+"""Softirqs that take a core, devices whose interrupts all go to one, and what only looks like it."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from tests.diagnose.codes import doubts
 from tests.diagnose.judged import judged
 from tests.diagnose.scenes import Scene
 
+from exhume.diagnose.facts.packets import device_name
 from exhume.model.finding import Diagnosis, Finding
 
 KSOFTIRQD = ["ret_from_fork", "kthread", "smpboot_thread_fn", "run_ksoftirqd", "handle_softirqs"]
@@ -16,7 +17,7 @@ SENDING = ["do_syscall_64", "__sys_sendmmsg", "___sys_sendmsg", "udp_sendmsg", "
 IDLE = ["secondary_startup_64", "do_idle", "asm_common_interrupt", "irq_exit_rcu", "__do_softirq"]
 
 
-def find(found: Diagnosis, cause: str = "softirq-storm") -> Finding | None:
+def softirq_find(found: Diagnosis, cause: str = "softirq-storm") -> Finding | None:
     return next((each for each in found.findings if each.cause == cause), None)
 
 
@@ -72,7 +73,7 @@ def test_who_is_interrupted_is_not_blamed(tmp_path: Path) -> None:
                 "interrupts", second, irq=str(40 + cpu), name=f"eth0-Tx-Rx-{cpu}", cpu=cpu, device="eth0", queue=cpu,
                 count=600 if cpu == 5 else 500,
             )  # fmt: skip
-    found = find(judged(scene, tmp_path))
+    found = softirq_find(judged(scene, tmp_path))
     assert found is not None
     assert found.culprit.comm is None and found.culprit.cpu == 5
 
@@ -88,12 +89,12 @@ def test_who_is_interrupted_is_not_blamed(tmp_path: Path) -> None:
 )
 def test_the_kind_of_softirq_is_named(tmp_path: Path, frames: list[str], kind: str) -> None:
     scene = storm(Scene(cores=2), 1, [*KSOFTIRQD[:-1], "__do_softirq", *frames])
-    found = find(judged(scene, tmp_path))
+    found = softirq_find(judged(scene, tmp_path))
     assert found is not None and kind in found.summary
     assert found.culprit.function == frames[-1]
 
 
-def test_one_core_of_96(tmp_path: Path) -> None:
+def test_softirq_one_core_of_96(tmp_path: Path) -> None:
     scene = storm(Scene(cores=96), 61, [*KSOFTIRQD, *FORWARD])
     for cpu in range(96):
         if cpu != 61:
@@ -123,27 +124,27 @@ def test_softirqs_spread_over_a_large_node_are_no_storm(tmp_path: Path) -> None:
         scene.core(cpu, 0, 40, user=500, softirq=60)
         scene.core(cpu, 20, 30, user=600, softirq=120)
         scene.stack(cpu, 20, 30, 0.12, "server", 100 + cpu, [*IDLE, "net_rx_action", "mlx5e_napi_poll"])
-    assert find(judged(scene, tmp_path)) is None
+    assert softirq_find(judged(scene, tmp_path)) is None
 
 
 def test_a_core_that_always_has_its_packets_is_no_news(tmp_path: Path) -> None:
     scene = Scene(cores=4).core(2, 0, 40, softirq=650).stack(2, 0, 40, 0.65, "swapper/2", 0, [*IDLE, *FORWARD])
     scene.core(1, 20, 24, system=900)
-    assert find(judged(scene, tmp_path)) is None
+    assert softirq_find(judged(scene, tmp_path)) is None
 
 
 def test_a_system_call_storm_is_another_thing(tmp_path: Path) -> None:
     scene = (
         Scene(cores=4).core(2, 20, 30, system=990).stack(2, 20, 30, 0.98, "zorpd", 5, ["do_syscall_64", "zorp_scan"])
     )
-    assert find(judged(scene, tmp_path)) is None
+    assert softirq_find(judged(scene, tmp_path)) is None
 
 
 def test_without_stacks_the_counters_tell_with_less_confidence(tmp_path: Path) -> None:
     whole = storm(Scene(), 1, [*KSOFTIRQD, *FORWARD])
-    sure = find(judged(whole, tmp_path / "whole"))
+    sure = softirq_find(judged(whole, tmp_path / "whole"))
     scene = storm(Scene(), 1, [*KSOFTIRQD, *FORWARD]).without("samples")
-    found = find(judged(scene, tmp_path / "less"))
+    found = softirq_find(judged(scene, tmp_path / "less"))
     assert found is not None and sure is not None
     assert found.culprit.cpu == 1
     assert found.confidence < sure.confidence
@@ -171,3 +172,92 @@ def test_two_troubles_on_two_cores_are_two_findings(tmp_path: Path) -> None:
     found = judged(scene, tmp_path)
     told = {each.cause: (each.culprit.cpu, str(each.severity)) for each in found.findings}
     assert told == {"softirq-storm": (1, "critical"), "iptables-churn": (6, "critical")}
+
+
+INTERRUPT = ["asm_common_interrupt", "common_interrupt", "irq_exit_rcu", "handle_softirqs", "net_rx_action"]
+POLLING = [*INTERRUPT, "__napi_poll", "ena_io_poll", "napi_gro_receive"]
+BACKLOG = [*INTERRUPT, "__napi_poll", "process_backlog", "ip_rcv"]
+
+
+def irq_find(found: Diagnosis, cause: str = "irq-imbalance") -> Finding | None:
+    return next((each for each in found.findings if each.cause == cause), None)
+
+
+def interrupts(scene: Scene, cores: dict[int, int], rate: int = 8_000) -> Scene:
+    """Queues of eth0 (number to core), each with so many interrupts a second from second 20 to 30."""
+    for second in range(20, 30):
+        for queue, cpu in cores.items():
+            name, irq = f"eth0-Tx-Rx-{queue}", str(30 + queue)
+            scene.row("interrupts", second, irq=irq, name=name, cpu=cpu, count=rate, device="eth0", queue=queue)
+    return scene
+
+
+def busy(scene: Scene, cpu: int, frames: list[str]) -> Scene:
+    return scene.core(cpu, 20, 30, softirq=900, irq=80).stack(cpu, 20, 30, 0.97, "swapper", 0, frames)
+
+
+def test_all_queues_on_one_core(tmp_path: Path) -> None:
+    scene = busy(interrupts(Scene(cores=8), {0: 3, 1: 3, 2: 3, 3: 3}), 3, POLLING)
+    found = judged(scene, tmp_path)
+    top = found.findings[0]
+    assert (top.cause, top.severity, top.culprit.cpu) == ("irq-imbalance", "critical", 3)
+    assert top.confidence >= 0.85
+    assert "4 of its 4 lines" in " ".join(link.text for link in top.chain)
+    assert any("/proc/irq/" in each.command and "eth0" in each.command for each in top.remedies)
+    assert irq_find(found, "softirq-storm") is None
+
+
+def test_irq_one_core_of_96(tmp_path: Path) -> None:
+    scene = busy(interrupts(Scene(cores=96), dict.fromkeys(range(8), 95)), 95, POLLING)
+    for cpu in range(95):
+        scene.core(cpu, 0, 40, user=300, softirq=10)
+    top = judged(scene, tmp_path).findings[0]
+    assert (top.cause, top.culprit.cpu) == ("irq-imbalance", 95)
+
+
+def test_one_queue_alone_leaves_doubt(tmp_path: Path) -> None:
+    scene = busy(interrupts(Scene(cores=8), {0: 3}), 3, POLLING)
+    interrupts(scene, {1: 4}, rate=20)
+    found = irq_find(judged(scene, tmp_path))
+    assert found is not None
+    assert "irq-imbalance.one-queue" in doubts(found)
+
+
+def test_spread_interrupts_are_fine(tmp_path: Path) -> None:
+    scene = busy(interrupts(Scene(cores=8), {0: 0, 1: 1, 2: 2, 3: 3}), 3, POLLING)
+    assert irq_find(judged(scene, tmp_path)) is None
+
+
+def test_busy_all_over_is_not_a_matter_of_placement(tmp_path: Path) -> None:
+    scene = busy(interrupts(Scene(cores=4), {0: 3, 1: 3}), 3, POLLING)
+    for cpu in range(3):
+        scene.core(cpu, 20, 30, user=950)
+    assert irq_find(judged(scene, tmp_path)) is None
+
+
+def test_packets_from_this_node_are_not_the_devices(tmp_path: Path) -> None:
+    scene = busy(interrupts(Scene(cores=8), {0: 3, 1: 3}), 3, BACKLOG)
+    found = judged(scene, tmp_path)
+    assert irq_find(found) is None
+    assert irq_find(found, "softirq-storm") is not None
+
+
+def test_many_interrupts_that_cost_little_are_fine(tmp_path: Path) -> None:
+    scene = interrupts(Scene(cores=8), {0: 3, 1: 3}).core(3, 20, 30, softirq=150, user=500)
+    scene.stack(3, 20, 30, 0.15, "swapper", 0, POLLING)
+    assert irq_find(judged(scene, tmp_path)) is None
+
+
+def test_without_stacks(tmp_path: Path) -> None:
+    scene = busy(interrupts(Scene(cores=8), {0: 3, 1: 3}), 3, POLLING).without("samples")
+    found = irq_find(judged(scene, tmp_path))
+    assert found is not None and found.culprit.cpu == 3
+    assert 0.4 <= found.confidence < 0.7
+
+
+def test_names_of_interrupts_become_devices() -> None:
+    assert device_name("eth0-Tx-Rx-3", None) == "eth0"
+    assert device_name("nvme0q7", None) == "nvme0"
+    assert device_name("virtio1-input.0", None) == "virtio1"
+    assert device_name("mlx5_comp3@pci:0000:00:05.0", "eth1") == "eth1"
+    assert device_name("i8042", None) == "i8042"
