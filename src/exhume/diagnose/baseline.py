@@ -68,16 +68,11 @@ def compare(case: Case, function: str, cpu: int) -> Comparison:
     now = _share(samples, holding & here, case.focus, 1)
     before = None if case.baseline.empty else _share(samples, holding & here, case.baseline, 1)
     others = _share(samples, holding & ~here, case.focus, case.cores - 1) if case.cores > 1 else None
-    return Comparison(function, cpu, now, before, others, _hour_earlier(case, function, cpu))
-
-
-def _hour_earlier(case: Case, function: str, cpu: int) -> Share | None:
-    earlier = Window(case.focus.since - HOUR_NS, case.focus.until - HOUR_NS)
-    span = case.recording.span()
-    if span is None or earlier.since < span.since or case.recording.gaps(earlier):
-        return None
-    samples = Samples.read(case.recording, earlier, cpus={cpu})
-    return _share(samples, samples.holding(Names.of([function])), earlier, 1)
+    earlier, span, hour = Window(case.focus.since - HOUR_NS, case.focus.until - HOUR_NS), case.recording.span(), None
+    if span is not None and earlier.since >= span.since and not case.recording.gaps(earlier):
+        then = Samples.read(case.recording, earlier, cpus={cpu})
+        hour = _share(then, then.holding(Names.of([function])), earlier, 1)
+    return Comparison(function, cpu, now, before, others, hour)
 
 
 def _share(samples: Samples, mask: Mask, window: Window, cores: int) -> Share:

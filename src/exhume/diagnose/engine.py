@@ -54,8 +54,9 @@ def diagnose(
         found, ruled_out = examine(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
         for each in found:
             finding = with_symptoms(with_comparison(case, with_names(case, each.finding)), own)
-            if finding.cause not in findings or _better(finding, findings[finding.cause]):
-                findings[finding.cause] = finding
+            other = findings.get(finding.cause, finding)
+            better = (finding.severity.rank, finding.confidence) > (other.severity.rank, other.confidence)
+            findings[finding.cause] = finding if better else other
         for reason in ruled_out:
             against.setdefault(reason.cause, reason)
     # Each focus is ranked by itself; among them, the most severe come first.
@@ -150,10 +151,6 @@ def _rank(each: Found) -> tuple[float, ...]:
     finding = each.finding
     weight = min(1.0, _limit("least_weight") + each.weight / _limit("full_weight"))
     return (-finding.severity.rank, -finding.confidence * weight, -finding.confidence)
-
-
-def _better(one: Finding, other: Finding) -> bool:
-    return (one.severity.rank, one.confidence) > (other.severity.rank, other.confidence)
 
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:

@@ -10,6 +10,7 @@ throttled cgroup, stolen time, ksoftirqds that wait) for seconds, and lies in no
 its own.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from exhume.diagnose.catalogue import thresholds
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import NANOS, Window
 from exhume.model.tables import RESTART
+from exhume.store.read.events import EventView
 from exhume.store.read.recording import Recording
 
 _PID_BITS = 32
@@ -75,8 +77,12 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
         return [_flat(window, context, scores)]
     if at is not None:
         # The requested moment is near, but a trifle at the very second is not the reason for the request.
-        near = _limit("near_s")
-        return sorted((*foci, *more), key=lambda focus: -focus.score / (1 + _distance(focus.window, at) / near))[:1]
+        # A symptom comes after what made it: what begins later is further away.
+        def weight(focus: Focus) -> float:
+            distance = max(_limit("later") * (focus.window.since - at), 0.0, at - focus.window.until) / NANOS
+            return -focus.score / float(1 + distance / _limit("near_s"))
+
+        return sorted((*foci, *more), key=weight)[:1]
     foci.sort(key=lambda focus: -focus.score * min(10, focus.window.seconds))
     if max(focus.score for focus in (*foci, *more)) < _limit("trifle"):
         # Where trifles alone stand out, what was there all the time may matter more.
@@ -144,11 +150,6 @@ def _reach(scores: Floats, peak: int, step: int, limit: float) -> int:
     return edge
 
 
-def _distance(window: Window, moment: int) -> float:
-    """Seconds between a stretch and a moment. A symptom comes after what made it: what begins later is further away."""
-    return float(max(_limit("later") * (window.since - moment), 0.0, moment - window.until)) / NANOS
-
-
 def _wall(context: Window, begin: int, end: int) -> Window:
     return Window(context.since + begin * NANOS, min(context.since + end * NANOS, context.until))
 
@@ -164,29 +165,21 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
     # Of a core that is always full, more than before may go to one process.
     processes = _largest_process_shares(recording, context, seconds)
     one_process = np.zeros(seconds) if processes is None else _above_own_calm(processes) * weights["one process"]
+    lines = (event for event in recording.events(context) if event.kind in STARVATION_KINDS)
+    restarts = (event for event in recording.events(context, [RESTART]) if event.severity != "info")
     excesses = {
         **cores,
         **_of_node(recording, context, seconds),
         "ksoftirqd wait": _above_calm(waits),
         "throttling": _above_calm(throttled) * weights["throttling"],
-        "kernel log": _of_log(recording, context, seconds),
+        "kernel log": _before(lines, context, seconds, _limit("before_line_s")),
         "one process": one_process,
-        "restarts": _of_restarts(recording, context, seconds),
+        "restarts": _before(restarts, context, seconds, _limit("restart_reported_s")) * _limit("restart_score"),
     }
     names = list(excesses)
     stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
     graves = hot | (throttled >= severe["throttling"]) | (waits >= 1)
     return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], graves
-
-
-def _of_restarts(recording: Recording, context: Window, seconds: int) -> Floats:
-    """Restarts are recorded every few seconds, for the seconds before."""
-    curve = np.zeros(seconds)
-    for event in recording.events(context, [RESTART]):
-        second = min(seconds - 1, (event.wall - context.since) // NANOS)
-        if event.severity != "info":
-            curve[max(0, second - _limit("restart_reported_s")) : second + 1] = _limit("restart_score")
-    return curve
 
 
 def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:
@@ -234,8 +227,7 @@ def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, F
 
 
 def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Floats:
-    """How long ksoftirqds waited, in half seconds. A wait is recorded when it is over: it counts in all the seconds
-    that it took."""
+    """How long ksoftirqds waited, in half seconds, in all the seconds of a wait: it is recorded when it is over."""
     rows = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
     rows = rows.where(rows.numbers("wait_ns") >= _limit("least_wait_s") * NANOS)
     curve, bins = np.zeros(seconds), _bins(rows, context, seconds).tolist()
@@ -268,12 +260,12 @@ def _largest_process_shares(recording: Recording, context: Window, seconds: int)
     return np.minimum(largest, 1.0).reshape(-1, seconds)
 
 
-def _of_log(recording: Recording, context: Window, seconds: int) -> Floats:
+def _before(events: Iterable[EventView], context: Window, seconds: int, before_s: int) -> Floats:
+    """1 in the seconds up to each event: they are reported some seconds late."""
     curve = np.zeros(seconds)
-    for event in recording.events(context):
-        if event.kind in STARVATION_KINDS:
-            second = int(np.clip((event.wall - context.since) // NANOS, 0, seconds - 1))
-            curve[max(0, second - _limit("before_line_s")) : second + 1] = 1.0
+    for event in events:
+        second = int(np.clip((event.wall - context.since) // NANOS, 0, seconds - 1))
+        curve[max(0, second - before_s) : second + 1] = 1.0
     return curve
 
 

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Protocol, runtime_checkable
 
 from exhume.model.finding import Entity
 
@@ -20,14 +19,6 @@ _SECTION = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]]*))?\]")
 _VALUE = re.compile(r"\{(\??)(\w+)(?::([^}]*))?\}")
 
 Values = Mapping[str, object]
-
-
-@runtime_checkable
-class Names(Protocol):
-    """A value of a message that stands for entities, such as the owner of a cgroup."""
-
-    @property
-    def entities(self) -> tuple[Entity, ...]: ...
 
 
 @cache
@@ -66,8 +57,6 @@ def entities_in(values: Iterable[object]) -> tuple[Entity, ...]:
     """The entities that values of a message stand for."""
     found: list[Entity] = []
     for each in values:
-        if isinstance(each, Entity):
-            found.append(each)
-        elif isinstance(each, Names):
-            found += each.entities
+        # An owner or a leak stands for several.
+        found += [each] if isinstance(each, Entity) else getattr(each, "entities", ())
     return tuple(dict.fromkeys(found))

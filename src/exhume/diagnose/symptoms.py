@@ -164,12 +164,8 @@ def _waiting(case: Case) -> list[Symptom]:
     return [_symptom("waiting", Severity.WARNING, at, [waits.evidence], cpu, **values)]
 
 
-# Kernel time of ordinary requests: cached files, pipes, sockets. A core full of that is busy, not lost.
-
-
 def is_by_design(case: Case, mask: Mask) -> bool:
-    """Whether most of the masked kernel time went to work that is meant to fill a core: checking disks, polling them,
-    tearing down a large process."""
+    """Whether most of the masked kernel time went to work that is meant to fill a core, such as checking disks."""
     unknown = catalogue()["unknown-kernel-path"]
     return _is_mostly(case, mask, case.samples.holding(unknown.group("by_design")))
 
@@ -196,25 +192,22 @@ def _outweighing() -> Names:
     return Names.of(name for cause in catalogue().values() if cause.outweighs_ordinary for name in cause.functions)
 
 
-# Impact
+def _pointing_to(case: Case, cpu: int | None) -> list[Symptom]:
+    """The symptoms that point to a core, or to none in particular; without a core all of them."""
+    return [each for each in find_symptoms(case) if cpu is None or each.cpu in (None, cpu)]
 
 
 def has_symptom(case: Case, cpu: int | None) -> bool:
-    """Whether a critical symptom (a log line, a core lost to the kernel, a ksoftirqd that waited) points to this core,
-    or to none in particular. Without a core any of them counts."""
-    return any(
-        each.severity is Severity.CRITICAL and (cpu is None or each.cpu in (None, cpu)) for each in find_symptoms(case)
-    )
+    """Whether a critical symptom points to this core: a log line, a core lost to the kernel, a starved ksoftirqd."""
+    return any(each.severity is Severity.CRITICAL for each in _pointing_to(case, cpu))
 
 
 def hurts_others(case: Case, cpu: int | None) -> bool:
     """Whether other work is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or a
     critical line in the log points there. A busy core is not enough, nor is a line that only warns."""
-    return any(
-        (each.kind in ("ksoftirqd", "waiting") or (each.kind == "log" and each.severity is Severity.CRITICAL))
-        and (cpu is None or each.cpu in (None, cpu))
-        for each in find_symptoms(case)
-    )
+    waits = ("ksoftirqd", "waiting")
+    near = _pointing_to(case, cpu)
+    return any(each.kind in waits or (each.kind, each.severity) == ("log", Severity.CRITICAL) for each in near)
 
 
 def severity_of(case: Case, load: Load) -> Severity:

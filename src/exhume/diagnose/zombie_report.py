@@ -49,8 +49,7 @@ class Creator:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why the zombies exist. `leaks` is None without a recording of this boot; `recorded` is the window of it that was
-    read."""
+    """Why the zombies exist. `leaks` and `recorded`, the window that was read, need a recording of this boot."""
 
     parents: list[ParentResidual]
     pins: PinReport

@@ -15,18 +15,12 @@ HOUR_NS = 3600 * NANOS
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The levels that a verdict goes by.
+    """The levels that a verdict goes by."""
 
-    `many`: a level at which a cloud vendor advises to act; from here on reads and reclaim take noticeable time.
-    `normal`: a freshly booted machine with systemd has some twenty.
-    `horizon_hours`: growth counts when it would reach `many` within that time.
-    `least_growth`: fewer new ones than this may be the ordinary coming and going.
-    """
-
-    many: int = 1000
-    normal: int = 100
-    horizon_hours: int = 24
-    least_growth: int = 5
+    many: int = 1000  # where a cloud vendor advises to act; from here on reads and reclaim take noticeable time
+    normal: int = 100  # a freshly booted machine with systemd has some twenty
+    horizon_hours: int = 24  # growth counts when it would reach `many` within that time
+    least_growth: int = 5  # fewer new ones than this may be the ordinary coming and going
 
 
 THRESHOLDS = Thresholds()

@@ -19,8 +19,7 @@ _INSTANCE = re.compile(r"@.+(?=\.\w+$)")
 
 @dataclass(frozen=True, slots=True)
 class AgentNeed:
-    """Something that an agent needs: any one of the checks will do. Without a `decisive` one it is of no use here; the
-    others are only signs of that."""
+    """Something that an agent needs: any check will do. Without a `decisive` one the agent is of no use here."""
 
     what: str
     checks: tuple[Check, ...]

@@ -38,9 +38,22 @@ class Bill:
             return None
         window = Window(max(span.since, span.until - WINDOW_NS), span.until)
         bill = cls(window.seconds)
-        bill._add_samples(recording, window)
+        sampled = recording.read("samples", window, columns=["pid", "weight_us"])
+        if len(sampled):
+            known = recording.read("processes", window, columns=["pid", "cgroup"]).to_pydict()
+            home = {pid: path for pid, path in zip(known["pid"], known["cgroup"], strict=True) if path}
+            sums = sampled.group_by("pid").aggregate([("weight_us", "sum")]).to_pydict()
+            bill.cpu_us = Counter()
+            for pid, weight in zip(sums["pid"], sums["weight_us_sum"], strict=True):
+                bill.cpu_us.update(dict.fromkeys(_owners(home.get(pid, "")), weight))
         bill._add_births(recording, window)
-        bill._add_events(recording, window)
+        wanted = ["kind", "comm", "value", "container", "container_name"]
+        rows = recording.read("events", window, columns=wanted).to_pydict()
+        for kind, comm, value, number, name in zip(*(rows[column] for column in wanted), strict=True):
+            if number and name:
+                bill.ids[name].add(number)
+            if kind == RESTART and comm and value:
+                bill.lives[comm] += round(value)
         return bill
 
     def of(self, service: Service) -> Costs:
@@ -58,18 +71,6 @@ class Bill:
             forks=self.lives.get(program),
         )
 
-    def _add_samples(self, recording: Recording, window: Window) -> None:
-        sampled = recording.read("samples", window, columns=["pid", "weight_us"])
-        if not len(sampled):
-            return
-        self.cpu_us = Counter()
-        known = recording.read("processes", window, columns=["pid", "cgroup"]).to_pydict()
-        home = {pid: path for pid, path in zip(known["pid"], known["cgroup"], strict=True) if path}
-        sums = sampled.group_by("pid").aggregate([("weight_us", "sum")]).to_pydict()
-        for pid, weight in zip(sums["pid"], sums["weight_us_sum"], strict=True):
-            for owner in _owners(home.get(pid, "")):
-                self.cpu_us[owner] += weight
-
     def _add_births(self, recording: Recording, window: Window) -> None:
         events = recording.read("cgroup_events", window, columns=["hierarchy", *COLUMNS]).to_pydict()
         rows: dict[int, list[int]] = defaultdict(list)
@@ -83,15 +84,6 @@ class Bill:
             # A cgroup is made in each hierarchy alike, and leaks in one: of each the highest count.
             self.made = made | (self.made or Counter())
             self.leaked |= _by_owner(lives)
-
-    def _add_events(self, recording: Recording, window: Window) -> None:
-        wanted = ["kind", "comm", "value", "container", "container_name"]
-        rows = recording.read("events", window, columns=wanted).to_pydict()
-        for kind, comm, value, number, name in zip(*(rows[column] for column in wanted), strict=True):
-            if number and name:
-                self.ids[name].add(number)
-            if kind == RESTART and comm and value:
-                self.lives[comm] += round(value)
 
 
 def costs_of(service: Service, use: Use, bill: Bill | None) -> Costs | None:

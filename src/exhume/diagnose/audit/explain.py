@@ -68,36 +68,26 @@ _RESULTS = {
 }
 _MISSES_A_FILE = "misses a file"
 # What a log says when the reason is outside of the program.
-_REASONS = (
-    (r"nocredential|no credential|unable to locate credentials|invalidclienttoken|expiredtoken", "has no credentials"),
-    (
-        r"access ?denied|not authorized|unauthorized|forbidden|\b401\b|\b403\b|invalid api key|api key is invalid",
-        "is refused access",
-    ),
-    (r"no such file or directory|file not found|cannot find|can't find|could not find|enoent", _MISSES_A_FILE),
-    (r"permission denied|operation not permitted|eacces|eperm", "lacks a permission"),
-    (
-        r"no such host|name or service not known|could not resolve|temporary failure in name resolution",
-        "looks for a host that has no address",
-    ),
-    (
-        r"connection refused|no route to host|network is unreachable|connect: .*timed? ?out|i/o timeout",
-        "can't reach its peer",
-    ),
-    (r"address already in use|eaddrinuse", "wants a port that is taken"),
-    (
-        r"not (yet )?registered|cluster not found|unable to register|failed to register|not joined",
-        "is not registered anywhere",
-    ),
-    (
-        r"(invalid|bad|missing|no|empty) config|config(uration)? (error|is missing|not found|invalid)"
-        r"|failed to (load|parse|read) .*config",
-        "has no usable configuration",
-    ),
-    (r"out of memory|cannot allocate memory|oomkilled", "runs out of memory"),
-)
+_REASONS = {
+    "has no credentials": "nocredential|no credential|unable to locate credentials|invalidclienttoken|expiredtoken",
+    "is refused access": r"access ?denied|not authorized|unauthorized|forbidden|\b401\b|\b403\b|invalid api key"
+    "|api key is invalid",
+    _MISSES_A_FILE: "no such file or directory|file not found|cannot find|can't find|could not find|enoent",
+    "lacks a permission": "permission denied|operation not permitted|eacces|eperm",
+    "looks for a host that has no address": "no such host|name or service not known|could not resolve"
+    "|temporary failure in name resolution",
+    "can't reach its peer": "connection refused|no route to host|network is unreachable|connect: .*timed? ?out"
+    "|i/o timeout",
+    "wants a port that is taken": "address already in use|eaddrinuse",
+    "is not registered anywhere": "not (yet )?registered|cluster not found|unable to register|failed to register"
+    "|not joined",
+    "has no usable configuration": "(invalid|bad|missing|no|empty) config"
+    "|config(uration)? (error|is missing|not found|invalid)|failed to (load|parse|read) .*config",
+    "runs out of memory": "out of memory|cannot allocate memory|oomkilled",
+}
+_MANAGERS = {Manager.SYSTEMD: "systemd", Manager.DOCKER: "Docker", Manager.PODMAN: "Podman", Manager.CRI: "the kubelet"}
 _SHOWN = 3
-_COMPILED = tuple((re.compile(pattern, re.IGNORECASE), said) for pattern, said in _REASONS)
+_COMPILED = tuple((re.compile(pattern, re.IGNORECASE), said) for said, pattern in _REASONS.items())
 
 
 def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Service]) -> tuple[str, ...]:
@@ -190,7 +180,8 @@ def _looping(service: Service) -> str:
     elif service.wants.restarted_by and service.restart_policy == "no":
         parts.append(_others_start_it(service))
     elif service.restart_policy:
-        parts.append(_policy(service))
+        kept = "Restart=" if service.manager is Manager.SYSTEMD else "restart policy "
+        parts.append(f"{kept}{service.restart_policy}")
     return "; ".join(parts)
 
 
@@ -207,7 +198,7 @@ def _failed(service: Service, others: Mapping[str, Service]) -> str:
     elif "oom" in service.result.lower():
         parts.append("memory ran out, and the kernel killed it")
     elif not parts and service.result not in ("", "success"):
-        parts.append(f"{_manager(service)} says {service.result}")
+        parts.append(f"{_MANAGERS[service.manager]} says {service.result}")
     if not parts:
         parts.append("it failed")
     restarts = service.restarts or 0
@@ -216,7 +207,7 @@ def _failed(service: Service, others: Mapping[str, Service]) -> str:
     elif restarts and "start-limit-hit" not in service.result:
         parts.append(f"after {count(restarts, 'new start')}")
     if service.manager is not Manager.SYSTEMD and has_given_up(service):
-        parts.append(f"{_manager(service)} gave up on it: its restart policy is {service.restart_policy}")
+        parts.append(f"{_MANAGERS[service.manager]} gave up on it: its restart policy is {service.restart_policy}")
     return "; ".join(parts) + _and_now(service, others)
 
 
@@ -272,21 +263,6 @@ def _dependency(name: str, others: Mapping[str, Service]) -> str:
     return f"it was not started, because {name}, which it requires, failed{why}"
 
 
-def _policy(service: Service) -> str:
-    if service.manager is Manager.SYSTEMD:
-        return f"Restart={service.restart_policy}"
-    return f"restart policy {service.restart_policy}"
-
-
-def _manager(service: Service) -> str:
-    return {
-        Manager.SYSTEMD: "systemd",
-        Manager.DOCKER: "Docker",
-        Manager.PODMAN: "Podman",
-        Manager.CRI: "the kubelet",
-    }[service.manager]
-
-
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -295,6 +271,4 @@ def _signal_name(number: int) -> str:
 
 
 def hours_text(hours: float) -> str:
-    if hours >= 1:
-        return f"{hours:.0f} h"
-    return f"{max(1.0, hours * 60):.0f} min"
+    return f"{hours:.0f} h" if hours >= 1 else f"{max(1.0, hours * 60):.0f} min"

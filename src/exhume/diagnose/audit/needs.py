@@ -80,8 +80,7 @@ def need_of(matter: Matter) -> Need:
 
 
 def _never_worked(matter: Matter, lacks: str) -> Need:
-    """It did not work once in a good while, as far as can be seen, nothing hangs on it, and no request for it is
-    known."""
+    """It never worked as far as can be seen, nothing hangs on it, and no request for it is known."""
     service, origin, history = matter.service, matter.provenance.origin, matter.service.history
     if history is not None and history.starts:
         unused = f"none of {count(history.starts, 'start')} in {hours_text(history.hours)} went well"

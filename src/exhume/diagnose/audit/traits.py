@@ -41,7 +41,9 @@ def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
         found.append(Trait.DEPENDENCY_FAILED)
     elif _flaps(service, now):
         found.append(Trait.FLAPPING)
-    if is_unhealthy(service) and not found:
+    # It is up, and the check that came with it says that it does not work.
+    unhealthy = service.state == "running" and service.detail == "unhealthy"
+    if service.manager is not Manager.SYSTEMD and unhealthy and not found:
         found.append(Trait.UNHEALTHY)
     if broken_conditions(service) and not is_active(service) and not found:
         found.append(Trait.CONDITION_FAILED)
@@ -51,11 +53,6 @@ def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
 def is_active(service: Service) -> bool:
     """Whether its manager has it running, or is about to."""
     return service.state in _ACTIVE
-
-
-def is_unhealthy(service: Service) -> bool:
-    """Whether it is up, and the check that came with it says that it does not work."""
-    return service.manager is not Manager.SYSTEMD and service.state == "running" and service.detail == "unhealthy"
 
 
 def is_between_starts(service: Service) -> bool:

@@ -8,7 +8,7 @@ from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_share
 from exhume.diagnose.evidence.samples import Names
 from exhume.diagnose.facts.leaks import CgroupCounts, Leak, cgroup_counts, find_leak, leaking_parent, memory_counts
-from exhume.diagnose.facts.owners import CgroupOwner, stop_remedies
+from exhume.diagnose.facts.owners import CgroupOwner, owner_of, stop_remedies
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity
@@ -27,9 +27,6 @@ def _add_walk(builder: EvidenceBuilder, cause: Cause, walk: Load, names: Names, 
     quote, values = quote_share(case, walk, cause.functions), {"who": culprit.process, "function": culprit.function}
     builder.add(Role.MECHANISM, "walk", quote, strength="strong" if clear else weak, load=walk, values=values)
     return culprit
-
-
-# Zombies
 
 
 @examines(ZOMBIES)
@@ -118,10 +115,10 @@ def _add_leak(builder: EvidenceBuilder, case: Case, counts: CgroupCounts | None,
         place = None if counts is None or counts.dying is None else leaking_parent(case, counts)
         if place is None:
             return CgroupOwner()
-        parent = Entity(EntityKind.CGROUP, place.path, place.path)
-        values = {"dying": place.dying, "parent": parent, "owner": place.owner or None}
-        builder.add(Role.ROOT_CAUSE, "parent", place.evidence, values=values)
-        return place.owner
+        path, dying, quote = place
+        owner, parent = owner_of(case, path), Entity(EntityKind.CGROUP, path, path)
+        builder.add(Role.ROOT_CAUSE, "parent", quote, dying=dying, parent=parent, owner=owner or None)
+        return owner
     leaker = leak.leaker
     values = {"zombies": leaker.zombies, "pattern": leaker.pattern, "rate": leaker.per_hour or None, "leak": leak}
     builder.add(Role.ROOT_CAUSE, "leaked", *leak.evidence, strength="weak", at=leaker.last, values=values)
@@ -130,9 +127,6 @@ def _add_leak(builder: EvidenceBuilder, case: Case, counts: CgroupCounts | None,
 
 def _quote_system(case: Case, cpu: int | None, at: int) -> Evidence | None:
     return quote_column(case.now("cpu").on(cpu).within(Window(at, at + 1)), "system", "max", "permille", cpu)
-
-
-# Live cgroups
 
 
 @examines(EXCESS)

@@ -4,7 +4,7 @@ A busy program is no fault by itself. It matters where another process loses: on
 now, one that has to share it though other cores idle, or the threads that wait for this core and for no other.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -57,15 +57,6 @@ def _add_waits(builder: EvidenceBuilder, cpu: int, strength: str, *, apart: bool
 # Real-time threads
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A real-time policy as recorded."""
-
-    number: int
-    priority: int
-    at: int
-
-
 @examines(REAL_TIME)
 def rt_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     policies, recorded = _policies(case)
@@ -75,7 +66,10 @@ def rt_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if urgent:
         return _real_time(builder, case, urgent[0], policies[urgent[0].pid], line)
     hogs = [] if recorded else find_core_hogs(case, seconds=seconds)
-    suspect = next((each for each in hogs if _keeps_all_out(case, each, line)), None)
+    # Only a real-time thread can be so: it computes, which any thread may interrupt, and none does.
+    user, whole = REAL_TIME.limit("user_part"), REAL_TIME.limit("whole")
+    full = [each for each in hogs if each.user >= user and each.load.peak >= whole]
+    suspect = next((each for each in full if line is not None or _long_wait(case, each) is not None), None)
     if suspect is not None:
         return _real_time(builder, case, suspect, None, line)
     if line is not None and not case.has_stacks:
@@ -84,16 +78,14 @@ def rt_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _real_time(
-    builder: EvidenceBuilder, case: Case, hog: CoreHog, policy: Policy | None, line: Evidence | None
+    builder: EvidenceBuilder, case: Case, hog: CoreHog, policy: tuple[Evidence, int] | None, line: Evidence | None
 ) -> Found:
     values = {"who": hog.entity, "cpu": hog.cpu, "seconds": hog.seconds}
     builder.add(Role.MECHANISM, "held", hog.evidence, strength="weak", load=hog.load, values=values)
     named: dict[str, object] = {"policy": None, "priority": None}
     if policy is not None:
-        named = {"policy": _POLICIES[policy.number], "priority": policy.priority or None}
-        match = (("pid", str(hog.pid)),)
-        quote = Evidence("processes", "policy", "last", policy.number, policy.at, policy.at + 1, match=match)
-        builder.add(Role.ROOT_CAUSE, "policy", quote, strength="strong", values=named)
+        named = {"policy": _POLICIES[int(policy[0].value)], "priority": policy[1] or None}
+        builder.add(Role.ROOT_CAUSE, "policy", policy[0], strength="strong", values=named)
     else:
         builder.doubt("no-policy", "no_policy_factor")
     if line is not None:
@@ -104,16 +96,9 @@ def _real_time(
         builder.add(Role.SYMPTOM, "ksoftirqd", waited, strength="waited", cpu=hog.cpu, waited=seconds)
     slowed, waits = _add_slowed(builder, hog, "weak"), _add_waits(builder, hog.cpu, "weak")
     hurts = line is not None or waited is not None or slowed or waits
-    return builder.found(
-        _real_time_severity(case, hog, hurts=hurts),
-        "summary",
-        culprit=replace(case.culprit(hog.load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm),
-        load=hog.load,
-        target=str(hog.pid),
-        who=hog.entity,
-        cpu=hog.cpu,
-        values=named,
-    )
+    severity, named = _real_time_severity(case, hog, hurts=hurts), {"who": hog.entity, "cpu": hog.cpu, **named}
+    culprit = replace(case.culprit(hog.load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm)
+    return builder.found(severity, "summary", culprit=culprit, load=hog.load, target=str(hog.pid), values=named)
 
 
 def _long_wait(case: Case, hog: CoreHog) -> Evidence | None:
@@ -135,13 +120,6 @@ def _real_time_severity(case: Case, hog: CoreHog, *, hurts: bool) -> Severity:
     return Severity.CRITICAL if hog.load.is_new and whole else Severity.INFO
 
 
-def _keeps_all_out(case: Case, hog: CoreHog, line: Evidence | None) -> bool:
-    """Whether only a real-time thread can be so: it computes, which any thread may interrupt, and none does."""
-    if hog.user < REAL_TIME.limit("user_part") or hog.load.peak < REAL_TIME.limit("whole"):
-        return False
-    return line is not None or _long_wait(case, hog) is not None
-
-
 def _only_logged(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
     builder.add(Role.MECHANISM, "throttled-unseen", line, strength="line")
     share, cpu, at = case.core_share(("user", "nice", "system"))
@@ -154,43 +132,34 @@ def _only_logged(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
     return builder.found(Severity.WARNING, "summary-logged", culprit=Culprit(cpu=full), weight=weight)
 
 
-def _policies(case: Case) -> tuple[dict[int, Policy], bool]:
-    """The real-time processes up to the end of the focus; whether policies were recorded at all."""
+def _policies(case: Case) -> tuple[dict[int, tuple[Evidence, int]], bool]:
+    """The real-time processes up to the end of the focus: the policy and its priority; whether any was recorded."""
     rows = case.now("processes")
-    if np.isnan(rows.numbers("policy")).all():
-        return {}, False
     found = {}
     for wall, pid, policy, priority in rows.listed("wall", "pid", "policy", "rt_priority"):
         if policy in _POLICIES and wall < case.focus.until + NANOS:
-            found[pid] = Policy(int(policy), int(priority or 0), wall)
-    return found, True
-
-
-# Ordinary programs
+            quote = Evidence("processes", "policy", "last", int(policy), wall, wall + 1, match=(("pid", str(pid)),))
+            found[pid] = (quote, int(priority or 0))
+    return found, not np.isnan(rows.numbers("policy")).all()
 
 
 @examines(USER)
 def user_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return _user_by_counters(builder, case)
-    whole, shared = _user_hogs(case)
+    # The program that computes most of a core's time, and those that do so, or for a part of it, on cores that others
+    # use as well. Of two that share a core, the one that came is the one that takes: it comes first.
+    computing, seconds = ~case.samples.in_kernel & ~case.explained, USER.limit("seconds")
+    found = find_core_hogs(case, seconds=seconds, among=computing, share=USER.limit("part"))
+    full = sorted((each for each in found if _is_full(case, each.cpu)), key=lambda each: -each.load.risen)
+    whole = [each for each in full if each.load.core_s >= seconds][:1]
+    shared = [each for each in full if _others(case, each) >= USER.limit("shared")][: int(USER.limit("most"))]
     # One that has only a part of its core matters where another process loses.
     judged = [_judged(case, each) for each in whole]
-    judged += [found for each in shared if (found := _judged(case, each)).finding.severity is not Severity.INFO]
+    judged += [each for each in (_judged(case, hog) for hog in shared) if each.finding.severity is not Severity.INFO]
     if not judged:
         return builder.rule_out("none")
     return max(judged, key=lambda each: (each.finding.severity.rank, each.finding.confidence))
-
-
-def _user_hogs(case: Case) -> tuple[list[CoreHog], list[CoreHog]]:
-    """The program that computes most of a core's time, and those that do so, or for a part of it, on cores that others
-    use as well. Of two that share a core, the one that came is the one that takes: it comes first."""
-    computing = ~case.samples.in_kernel & ~case.explained
-    found = find_core_hogs(case, seconds=USER.limit("seconds"), among=computing, share=USER.limit("part"))
-    full = sorted((each for each in found if _is_full(case, each.cpu)), key=lambda each: -each.load.risen)
-    whole = [each for each in full if each.load.core_s >= USER.limit("seconds")]
-    shared = [each for each in full if _others(case, each) >= USER.limit("shared")]
-    return whole[:1], shared[: int(USER.limit("most"))]
 
 
 def _others(case: Case, hog: CoreHog) -> float:
@@ -224,17 +193,12 @@ def _judged(case: Case, hog: CoreHog) -> Found:
     hurts = slowed or shares or waits
     if not hurts:
         builder.doubt("harmless", "harmless_factor")
-    return builder.found(
-        Severity.WARNING if hurts else Severity.INFO,
-        "summary" if hurts else "summary-harmless",
-        culprit=replace(case.culprit(load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm),
-        load=load,
-        # What hurts no other process, and was like that before, comes after everything else.
-        weight=None if hurts or load.is_new else 0.0,
-        target=str(hog.pid),
-        who=hog.entity,
-        cpu=hog.cpu,
-    )
+    severity, key = (Severity.WARNING, "summary") if hurts else (Severity.INFO, "summary-harmless")
+    culprit = replace(case.culprit(load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm)
+    # What hurts no other process, and was like that before, comes after everything else.
+    weight, target = None if hurts or load.is_new else 0.0, str(hog.pid)
+    values = {"who": hog.entity, "cpu": hog.cpu}
+    return builder.found(severity, key, culprit=culprit, load=load, weight=weight, target=target, values=values)
 
 
 def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:

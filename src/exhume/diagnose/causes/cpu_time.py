@@ -1,6 +1,6 @@
 """CPU time that is withheld: by a cgroup's quota, period after period, or by the hypervisor."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,13 +20,9 @@ STEAL = catalogue()["cpu-steal"]
 _ROOM = ("idle", "iowait", "nice")
 
 
-# Quotas
-
-
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """A cgroup in the focus: the throttled part of its periods, the seconds in which most periods were, and what that
-    part was before."""
+    """A cgroup: the throttled part of its periods (and before), and the seconds in which most periods were."""
 
     cgroup: str
     share: float
@@ -69,18 +65,18 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if idle >= QUOTA.limit("idle_cores"):
         quotes = [quote_column(cpu, state, "mean", "permille") for state in _ROOM]
         builder.add(Role.ROOT_CAUSE, "idle", *quotes, strength="weak", cores=idle)
-    culprit = Culprit(
-        pid=known.pid if known else None,
-        comm=known.comm if known else None,
-        cmdline=known.cmdline if known else None,
-        cgroup=worst.cgroup,
-        container=owner.container or (known.container if known else None),
-        pod=uid if known else owner.pod,
-    )
+    culprit = Culprit() if known is None else case.culprit_of(known.pid, known.comm, None)
+    container, pod_id = owner.container or culprit.container, owner.pod or culprit.pod
+    culprit = replace(culprit, cgroup=worst.cgroup, container=container, pod=pod_id)
+    severity, mostly = Severity.INFO, QUOTA.limit("most_periods")
+    if worst.share >= QUOTA.limit("slowed_share") and worst.seconds >= QUOTA.limit("seconds"):
+        # A cgroup that is always throttled runs as its owner chose the quota.
+        risen = worst.before is None or worst.share >= QUOTA.limit("rise") * worst.before
+        stands = worst.share >= mostly and worst.seconds >= QUOTA.limit("starved_seconds")
+        room = idle >= QUOTA.limit("idle_cores")
+        severity = Severity.CRITICAL if stands and risen and room else Severity.WARNING
     remedies = _quota_remedies(worst.cgroup, owner, pod)
-    return builder.found(
-        _quota_severity(worst, idle), "summary", culprit=culprit, weight=worst.seconds, remedies=remedies, values=values
-    )
+    return builder.found(severity, "summary", culprit=culprit, weight=worst.seconds, remedies=remedies, values=values)
 
 
 def _most_throttled(case: Case) -> Throttled | None:
@@ -116,15 +112,6 @@ def _over(rows: Rows, seconds: float) -> float:
     return float(rows.numbers("throttled").sum()) / max(all_periods, 1.0)
 
 
-def _quota_severity(worst: Throttled, idle: float) -> Severity:
-    if worst.share < QUOTA.limit("slowed_share") or worst.seconds < QUOTA.limit("seconds"):
-        return Severity.INFO
-    # A cgroup that is always throttled runs as its owner chose the quota.
-    risen = worst.before is None or worst.share >= QUOTA.limit("rise") * worst.before
-    mostly = worst.share >= QUOTA.limit("most_periods") and worst.seconds >= QUOTA.limit("starved_seconds")
-    return Severity.CRITICAL if mostly and risen and idle >= QUOTA.limit("idle_cores") else Severity.WARNING
-
-
 def _member(case: Case, cgroup: str) -> KnownProcess | None:
     """The process of that cgroup, or below it, that was sampled most."""
     samples = case.samples
@@ -143,9 +130,6 @@ def _quota_remedies(cgroup: str, owner: CgroupOwner, pod: str | None) -> tuple[R
     }
     aimed = [(for_engine(each, owner), fitting.get(each.id, cgroup)) for each in QUOTA.remedies]
     return tuple(aim((each,), target)[0] for each, target in aimed if target)
-
-
-# Steal
 
 
 @examines(STEAL)

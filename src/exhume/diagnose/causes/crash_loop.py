@@ -82,16 +82,11 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     )
     _describe(builder, loop, load)
     culprit = _culprit(loop)
+    weight, severity = max(1.0, load.cores * case.focus.seconds), _severity(loop, load)
+    remedies = fit_remedies(CAUSE.remedies, *_aim_at(case, loop, culprit))
+    values = {"what": loop.entity, "interval": loop.interval_s, "failed": loop.failed}
     return builder.found(
-        _severity(loop, load),
-        "summary",
-        culprit=culprit,
-        load=load,
-        weight=max(1.0, load.cores * case.focus.seconds),
-        remedies=fit_remedies(CAUSE.remedies, *_aim_at(case, loop, culprit)),
-        what=loop.entity,
-        interval=loop.interval_s,
-        failed=loop.failed,
+        severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, values=values
     )
 
 

@@ -1,38 +1,18 @@
 """Processes start and end by the thousand: the kernel is busy with fork, exec and exit instead of their work."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.load import CORE_TAKEN, Load
+from exhume.diagnose.evidence.load import CORE_TAKEN, Load, Owner
 from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_share
 from exhume.diagnose.facts.lifetimes import ShortLived, find_short_lived
 from exhume.diagnose.symptoms import severity_of
-from exhume.model.finding import Culprit, Entity, Role, RuledOut, Severity, process_entity
+from exhume.model.finding import Culprit, Role, RuledOut, Severity
 
 CAUSE = catalogue()["fork-storm"]
-_COMMAND_WIDTH = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Forker:
-    """The process that starts most of the short-lived ones, and its part of them."""
-
-    pid: int
-    comm: str
-    part: float
-
-    @property
-    def entity(self) -> Entity:
-        return process_entity(self.comm, self.pid)
-
-    @property
-    def is_main(self) -> bool:
-        return self.part >= CAUSE.limit("forker_part")
 
 
 @examines(CAUSE)
@@ -64,7 +44,11 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     # a node does.
     least = CAUSE.limit("core_share")
     concentrated = load.peak >= least or load.together >= max(least, CAUSE.limit("node_part") * case.cores)
-    of_one = forker is not None and forker.is_main and _own(case, load, brief, forker).together >= least
+    of_one = (
+        forker is not None
+        and forker.part >= CAUSE.limit("forker_part")
+        and _own(case, load, brief, forker).together >= least
+    )
     if not concentrated and not of_one:
         return builder.rule_out("spread", together=load.together)
     if load.cores < CAUSE.limit("lasting_share") and load.taken_s < CAUSE.limit("seconds"):
@@ -82,7 +66,7 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if forker is not None:
         rows = case.now("processes").within(case.focus)
         rows, match = rows.where(rows.numbers("ppid") == forker.pid), (("ppid", str(forker.pid)),)
-        values = {"who": forker.entity, "part": forker.part, "command": case.command(forker.pid, _COMMAND_WIDTH)}
+        values = {"who": forker.entity, "part": forker.part, "command": case.command(forker.pid)}
         strength = CAUSE.limit("weak_strength") * forker.part
         quoted = quote_column(rows, "pid", "count", match=match)
         builder.add(Role.CULPRIT, "parent", quoted, strength=strength, values=values)
@@ -92,11 +76,11 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _found(  # noqa: PLR0917
-    builder: EvidenceBuilder, case: Case, load: Load, brief: ShortLived, forker: Forker | None, rate: float | None
+    builder: EvidenceBuilder, case: Case, load: Load, brief: ShortLived, forker: Owner | None, rate: float | None
 ) -> Found:
-    samples, main = case.samples, forker if forker is not None and forker.is_main else None
+    main = forker if forker is not None and forker.part >= CAUSE.limit("forker_part") else None
     # All that goes with it: what the short-lived processes did as programs, and a parent that does nothing else.
-    storm = case.load_of(load.mask | brief.mask | np.isin(samples.pid, [main.pid] if main else []))
+    storm = case.load_of(load.mask | brief.mask | np.isin(case.samples.pid, [main.pid] if main else []))
     severity = severity_of(case, storm)
     if severity is Severity.INFO and forker is not None and _own(case, storm, brief, forker).cores >= CORE_TAKEN:
         # One parent's doing, though it moves over many cores.
@@ -104,22 +88,15 @@ def _found(  # noqa: PLR0917
     if load.before is not None and not load.is_new:
         builder.doubt("not-new")
         severity = Severity.WARNING if severity is Severity.CRITICAL else severity
-    function = samples.nearest(load.mask & samples.holding(CAUSE.names), CAUSE.names)
+    function = case.samples.nearest(load.mask & case.samples.holding(CAUSE.names), CAUSE.names)
     culprit = case.culprit_of(main.pid, main.comm, load.cpu, function) if main else case.culprit(load, function)
     costly = rate is not None and rate < CAUSE.limit("many_forks")
-    return builder.found(
-        severity,
-        "summary-costly" if costly else "summary",
-        culprit=culprit,
-        load=storm,
-        target=str(culprit.pid) if culprit.pid is not None else "PID",
-        who=main.entity if main is not None else None,
-        rate=rate,
-        together=load.together,
-    )
+    key, target = "summary-costly" if costly else "summary", "PID" if culprit.pid is None else str(culprit.pid)
+    values = {"who": main.entity if main is not None else None, "rate": rate, "together": load.together}
+    return builder.found(severity, key, culprit=culprit, load=storm, target=target, values=values)
 
 
-def _own(case: Case, load: Load, brief: ShortLived, forker: Forker) -> Load:
+def _own(case: Case, load: Load, brief: ShortLived, forker: Owner) -> Load:
     """The part of a load that is one parent's and its children's."""
     return case.load_of(load.mask & np.isin(case.samples.pid, brief.pids_of(forker.pid)))
 
@@ -136,14 +113,14 @@ def _add_rate(builder: EvidenceBuilder, case: Case, rate: float | None) -> None:
     builder.add(Role.MECHANISM, "rate", quote, strength=strength, rate=rate, before=usual)
 
 
-def _forker(case: Case, brief: ShortLived) -> Forker | None:
-    """The parent of most short-lived processes."""
+def _forker(case: Case, brief: ShortLived) -> Owner | None:
+    """The parent of most short-lived processes, and its part of them."""
     if not brief.parents:
         return None
     pid, children = brief.parents[0]
     known = case.processes.get(pid)
     comm = (known.comm if known is not None else None) or f"process {pid}"
-    return Forker(pid, comm, children / sum(count for _, count in brief.parents))
+    return Owner(pid, comm, children / sum(count for _, count in brief.parents))
 
 
 def _by_counter(builder: EvidenceBuilder, case: Case, rate: float | None) -> Found | RuledOut:

@@ -36,9 +36,6 @@ VIRTUAL = ("veth", "bridge", "tunnel", "tap", "loopback")
 INTERRUPTED = ("irq", "softirq")
 
 
-# Softirqs
-
-
 @examines(SOFTIRQ)
 def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
@@ -50,7 +47,12 @@ def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("usual", peak=load.peak, cpu=load.cpu)
     parts = {name: case.part_in(load, SOFTIRQ.group(name)) for name in VECTORS}
     vector = max(parts, key=lambda name: parts[name])
-    function = _deepest(case, load) or SOFTIRQ.groups[vector][0]
+    # The function nearest to the leaf that at least half of the load goes through, without the dispatchers. Frames
+    # above the softirq belong to the interrupted task.
+    path, through = case.samples.main_path(load.mask, SOFTIRQ.limit("main_part"))
+    entered, plumbing = next((i for i, name in enumerate(path) if name in SOFTIRQ.names), 0), SOFTIRQ.group("plumbing")
+    below = [name for name in through if name in path[entered:] and name not in plumbing]
+    function = below[-1] if below else SOFTIRQ.groups[vector][0]
     most, whole = SOFTIRQ.limit("most_strength"), SOFTIRQ.limit("whole_core")
     values: dict[str, object] = {"vector": vector.replace("-", " "), "function": function}
     strength = min(most, most * load.peak / whole)
@@ -64,24 +66,9 @@ def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         culprit, target, source = _packet_source(builder, case, load)
     values |= {"sender": None, "device": None, "local": False, "virtual": None, **source}
     remedies = SOFTIRQ.remedies if vector in NETWORK else SOFTIRQ.remedies[-1:]
-    return builder.found(
-        severity_on_core(case, load),
-        "summary",
-        culprit=replace(culprit, cpu=load.cpu, function=function),
-        load=load,
-        remedies=fit_remedies(remedies, owner_of(case, culprit.cgroup), target),
-        values=values,
-    )
-
-
-def _deepest(case: Case, load: Load) -> str | None:
-    """The function nearest to the leaf that at least half of the load goes through, without the dispatchers."""
-    path, through = case.samples.main_path(load.mask, SOFTIRQ.limit("main_part"))
-    # Frames above the softirq belong to the interrupted task.
-    entered = next((i for i, name in enumerate(path) if name in SOFTIRQ.names), 0)
-    plumbing = SOFTIRQ.group("plumbing")
-    below = [name for name in through if name in path[entered:] and name not in plumbing]
-    return below[-1] if below else None
+    remedies = fit_remedies(remedies, owner_of(case, culprit.cgroup), target)
+    severity, culprit = severity_on_core(case, load), replace(culprit, cpu=load.cpu, function=function)
+    return builder.found(severity, "summary", culprit=culprit, load=load, remedies=remedies, values=values)
 
 
 def _add_softirq_counters(builder: EvidenceBuilder, case: Case, cpu: int | None) -> None:
@@ -134,17 +121,9 @@ def _softirqs_by_counters(builder: EvidenceBuilder, case: Case) -> Found | Ruled
     builder.add(Role.MECHANISM, "counted", quote, strength="counted_alone", share=share, cpu=cpu)
     _add_softirq_counters(builder, case, cpu)
     severe = seconds >= SOFTIRQ.limit("seconds") and has_symptom(case, cpu)
-    return builder.found(
-        Severity.CRITICAL if severe else Severity.WARNING,
-        "summary-counted",
-        culprit=Culprit(cpu=cpu),
-        weight=seconds,
-        remedies=fit_remedies(SOFTIRQ.remedies, CgroupOwner(), NO_DEVICE),
-        cpu=cpu,
-    )
-
-
-# Interrupts of a device
+    severity, culprit = Severity.CRITICAL if severe else Severity.WARNING, Culprit(cpu=cpu)
+    remedies = fit_remedies(SOFTIRQ.remedies, CgroupOwner(), NO_DEVICE)
+    return builder.found(severity, "summary-counted", culprit=culprit, weight=seconds, remedies=remedies, cpu=cpu)
 
 
 @examines(IRQ)
@@ -185,19 +164,14 @@ def irq_imbalance(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     highest, focus = idlest.highest("idle") or 0.0, case.focus
     quote = Evidence("cpu", "idle", "max", highest, focus.since, focus.until, int(idlest.cpu[0]), unit="permille")
     builder.add(Role.MECHANISM, "others", quote, strength="others", interrupted=interrupted, idle=idle)
+    culprit = Culprit(cpu=cpu, function=case.samples.nearest(load.mask, IRQ.names))
+    values, target = {"device": named, "cpu": cpu, "share": share}, device.device
+    if case.has_stacks:
+        severity = severity_of(case, load)
+        return builder.found(severity, "summary", culprit=culprit, load=load, target=target, values=values)
     severe = share >= IRQ.limit("lost") and has_symptom(case, cpu)
-    severity = Severity.CRITICAL if severe else Severity.WARNING
-    return builder.found(
-        severity_of(case, load) if case.has_stacks else severity,
-        "summary",
-        culprit=Culprit(cpu=cpu, function=case.samples.nearest(load.mask, IRQ.names)),
-        load=load if case.has_stacks else None,
-        weight=None if case.has_stacks else share * case.focus.seconds,
-        target=device.device,
-        device=named,
-        cpu=cpu,
-        share=share,
-    )
+    severity, weight = Severity.CRITICAL if severe else Severity.WARNING, share * case.focus.seconds
+    return builder.found(severity, "summary", culprit=culprit, weight=weight, target=target, values=values)
 
 
 def _add_interrupt_time(builder: EvidenceBuilder, case: Case, cpu: int, load: Load, at: int) -> None:

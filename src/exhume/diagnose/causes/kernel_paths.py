@@ -28,9 +28,6 @@ UNKNOWN = catalogue()["unknown-kernel-path"]
 _CALLERS = 4
 
 
-# Work items
-
-
 @examines(WORK)
 def workqueue_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     lines, samples = log_lines(case, WORK.log), case.samples
@@ -71,9 +68,6 @@ def _logged(builder: EvidenceBuilder, case: Case, line: EventView, work: str | N
     return builder.found(severity, "summary-logged", culprit=culprit, weight=1.0, target=target, function=function)
 
 
-# Locks
-
-
 @examines(SPIN)
 def spinlock_contention(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
@@ -109,9 +103,6 @@ def spinlock_contention(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
         severity = Severity.CRITICAL if long and hurts_others(case, spinning.cpu) else Severity.WARNING
     values, target = {"who": culprit.process, **named}, top or function
     return builder.found(severity, "summary", culprit=culprit, load=spinning, target=target, values=values)
-
-
-# Unknown paths
 
 
 @examines(UNKNOWN)

@@ -14,6 +14,7 @@ from exhume.diagnose.facts.owners import fit_remedies, owner_of
 from exhume.diagnose.symptoms import hurts_others, severity_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
+from exhume.store.read.events import EventView
 
 RECLAIM = catalogue()["memory-reclaim"]
 OOM = catalogue()["oom-thrash"]
@@ -22,9 +23,6 @@ LIMIT, NODE, BACKGROUND = "limit", "node", "background"
 
 def _cgroup(path: str | None) -> Entity | None:
     return None if path is None else Entity(EntityKind.CGROUP, path, path)
-
-
-# Reclaim
 
 
 @examines(RECLAIM)
@@ -46,8 +44,7 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     quotes = [each for each in quotes if each is not None and each.value]
     if quotes:
         strength = "fair" if stalled >= RECLAIM.limit("stalled_much") or risen else "weak" if short else 0.0
-        values = {"stalled": stalled, "scanned": scanned or None}
-        builder.add(Role.MECHANISM, "pressure", *quotes, strength=strength, values=values)
+        builder.add(Role.MECHANISM, "pressure", *quotes, strength=strength, stalled=stalled, scanned=scanned or None)
     whole = _with_page_ins(case, load) if short else load
     available = _add_shortage(builder, case, kind, loads[LIMIT], culprit)
     owner = owner_of(case, culprit.cgroup)
@@ -64,15 +61,9 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = min(severity, most, key=lambda each: each.rank)
     elif severity is Severity.INFO and much:
         severity = Severity.WARNING
-    return builder.found(
-        severity,
-        f"summary-{kind}",
-        culprit=culprit,
-        load=whole,
-        remedies=aim(fitting, owner.target or culprit.cgroup or "it"),
-        who=culprit.process,
-        where=owner or _cgroup(culprit.cgroup),
-    )
+    remedies = aim(fitting, owner.target or culprit.cgroup or "it")
+    values = {"who": culprit.process, "where": owner or _cgroup(culprit.cgroup)}
+    return builder.found(severity, f"summary-{kind}", culprit=culprit, load=whole, remedies=remedies, values=values)
 
 
 def _add_reclaim(
@@ -120,8 +111,6 @@ def _add_shortage(builder: EvidenceBuilder, case: Case, kind: str, limit: Load, 
     return share
 
 
-# OOM kills
-
 # mm/oom_kill.c, dump_oom_summary (since 5.0): a cgroup's limit is named before the victim's cgroup.
 _SUMMARY = re.compile(
     r"oom-kill:constraint=(?P<constraint>\w+),.*?(?:oom_memcg=(?P<limit>[^,]+),)?"
@@ -134,41 +123,17 @@ _KILL = "oom-kill"
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
-    """One kill in the log. Times are wall nanoseconds."""
-
-    at: int
-    comm: str | None
-    pid: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Kills:
-    """All kills of a window: those in the log, the cgroup whose limit was hit most, the node's own count, and the
-    seconds in which that rose."""
+    """All kills of a window: those in the log, the name that was killed most often, the cgroup whose limit was hit
+    most, how many, and in how many bouts: one may take all processes of a cgroup."""
 
-    logged: list[Kill]
+    logged: list[EventView]
+    victim: str | None
     cgroup: str | None
     constraint: str | None
-    counted: int
-    seconds: int
+    number: int
+    bouts: int
     evidence: tuple[Evidence, ...]
-
-    @property
-    def number(self) -> int:
-        # The log is rate-limited, the count is not; without one source the other has to do.
-        return max(len(self.logged), self.counted)
-
-    @property
-    def bouts(self) -> int:
-        """How often the kernel had to kill: one time may take all processes of a cgroup."""
-        return max(len({kill.at // NANOS for kill in self.logged}), self.seconds)
-
-    @property
-    def victim(self) -> str | None:
-        """The process name that was killed most often."""
-        names = Counter(kill.comm for kill in self.logged if kill.comm)
-        return names.most_common(1)[0][0] if names else None
 
 
 @examines(OOM)
@@ -186,9 +151,10 @@ def oom_thrash(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     # The one that is killed now; others may have been killed more often before.
     comm = now.victim or lately.victim
     # Processes that died together count once.
-    times = len({kill.at // NANOS for kill in lately.logged if kill.comm is not None and kill.comm == comm})
+    times = len({kill.wall // NANOS for kill in lately.logged if kill.comm is not None and kill.comm == comm})
     cgroup = now.cgroup or lately.cgroup
-    counts = {"now": now.number, "seconds": case.focus.seconds, "kills": lately.number, "minutes": lately_s / 60}
+    counts: dict[str, object] = {"now": now.number, "seconds": case.focus.seconds}
+    counts |= {"kills": lately.number, "minutes": lately_s / 60}
     often = lately.bouts >= repeated
     quotes = lately.evidence or now.evidence
     builder.add(Role.SYMPTOM, "kills", *quotes, strength="strong" if often else "fair", values=counts)
@@ -207,28 +173,24 @@ def oom_thrash(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         key = "repeated-node" if node else "repeated-limit"
         builder.add(Role.ROOT_CAUSE, key, *lately.evidence[-1:], strength="fair", values=values)
     severity = Severity.WARNING if often else Severity.INFO
+    severity = Severity.CRITICAL if now.bouts >= repeated else severity
+    pid, inside = victim.pid if victim else None, {"cgroup": cgroup, "container": owner.container, "pod": owner.pod}
+    weight, culprit = max(load.cores * case.focus.seconds, float(now.number)), Culprit(load.cpu, pid, comm, **inside)
+    remedies = fit_remedies(OOM.remedies, owner, owner.target or cgroup or comm or "it")
     return builder.found(
-        Severity.CRITICAL if now.bouts >= repeated else severity,
-        "summary",
-        culprit=Culprit(
-            load.cpu, victim.pid if victim else None, comm, cgroup=cgroup, container=owner.container, pod=owner.pod
-        ),
-        load=load,
-        weight=max(load.cores * case.focus.seconds, float(now.number)),
-        remedies=fit_remedies(OOM.remedies, owner, owner.target or cgroup or comm or "it"),
-        values={**counts, **values},
+        severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, values=counts | values
     )
 
 
 def _find_kills(case: Case, window: Window) -> Kills:
     """The kills of a window (it may reach back before the focus), from the log and from the node's count."""
-    logged: list[Kill] = []
+    logged: list[EventView] = []
     limits: Counter[str] = Counter()
     constraints: Counter[str] = Counter()
     evidence: list[Evidence] = []
     for event in case.recording.events(window):
         if event.kind == _KILL:
-            logged.append(Kill(event.wall, event.comm, event.pid))
+            logged.append(event)
             if not evidence or evidence[0].since != event.wall:
                 # Of several at one moment the first is quoted, as that is what the quote finds again.
                 evidence = [quote_event(event)]
@@ -242,11 +204,11 @@ def _find_kills(case: Case, window: Window) -> Kills:
     counted = quote_column(rows, "oom_kill", "sum")
     if counted is not None and counted.value:
         evidence.insert(0, counted)
-    return Kills(
-        logged,
-        limits.most_common(1)[0][0] if limits else None,
-        constraints.most_common(1)[0][0] if constraints else None,
-        int(counted.value) if counted is not None else 0,
-        int((rows.numbers("oom_kill") > 0).sum()),
-        tuple(evidence),
+    victims = Counter(kill.comm for kill in logged if kill.comm)
+    victim, cgroup, constraint = (
+        each.most_common(1)[0][0] if each else None for each in (victims, limits, constraints)
     )
+    # The log is rate-limited, the count is not; without one source the other has to do.
+    number = max(len(logged), int(counted.value) if counted is not None else 0)
+    bouts = max(len({kill.wall // NANOS for kill in logged}), int((rows.numbers("oom_kill") > 0).sum()))
+    return Kills(logged, victim, cgroup, constraint, number, bouts, tuple(evidence))

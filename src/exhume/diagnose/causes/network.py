@@ -11,7 +11,7 @@ from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.quotes import log_lines, quote_column, quote_event
-from exhume.diagnose.evidence.stack_cause import HotPath, hot_path, on_hot_cores
+from exhume.diagnose.evidence.stack_cause import HotPath, hot_path
 from exhume.diagnose.facts.owners import fit_remedies, owner_of, stop_remedies
 from exhume.diagnose.facts.packets import local_sender
 from exhume.diagnose.symptoms import severity_of, severity_on_core
@@ -22,10 +22,6 @@ CONNTRACK = catalogue()["conntrack-pressure"]
 RULES = catalogue()["iptables-churn"]
 IPVS = catalogue()["ipvs-estimation"]
 NAMESPACES = catalogue()["netns-cleanup"]
-
-
-def _on_hot_cores(case: Case, cause: Cause, functions: tuple[str, ...], share: str) -> HotPath | None:
-    return hot_path(case, functions, on_hot_cores(case, functions, cause.limit(share)))
 
 
 def _strength(cause: Cause, share: float) -> float:
@@ -40,9 +36,6 @@ def _add_actor(builder: EvidenceBuilder, key: str, path: HotPath, strength: str)
     return path.culprit
 
 
-# Connection tracking
-
-
 @examines(CONNTRACK)
 def conntrack_pressure(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     filled = _add_fill(builder, case)
@@ -55,30 +48,20 @@ def conntrack_pressure(builder: EvidenceBuilder, case: Case) -> Found | RuledOut
         return builder.rule_out("idle", filled=filled or None)
     severity = Severity.WARNING if filled >= CONNTRACK.limit("full") else Severity.INFO
     severity = Severity.CRITICAL if dropped else severity
-    culprit, function, peak, cpu = Culprit(), None, None, None
+    culprit, function, load = Culprit(), None, None
     if path is not None:
-        severity = max(severity, severity_on_core(case, path.load), key=lambda each: each.rank)
-        culprit, function, peak, cpu = (
-            _tracking_culprit(builder, case, path),
-            path.function,
-            path.load.peak,
-            path.load.cpu,
-        )
+        function, load = path.function, path.load
+        severity = max(severity, severity_on_core(case, load), key=lambda each: each.rank)
+        culprit = _tracking_culprit(builder, case, path)
     listing = function in CONNTRACK.group("listing")
+    values: dict[str, object] = {"dropped": dropped, "filled": filled if filling and not dropped else None}
+    values |= {"both": path is not None and (dropped or filling), "peak": None, "cpu": None}
+    values |= {"listing": function if listing else None, "tracking": None if listing else function}
+    values |= load.values if load is not None else {}
+    remedies = stop_remedies(CONNTRACK.remedies, owner_of(case, culprit.cgroup))
+    weight = CONNTRACK.limit("dropped_weight") if dropped and path is None else None
     return builder.found(
-        severity,
-        "summary",
-        culprit=culprit,
-        load=None if path is None else path.load,
-        remedies=stop_remedies(CONNTRACK.remedies, owner_of(case, culprit.cgroup)),
-        weight=CONNTRACK.limit("dropped_weight") if dropped and path is None else None,
-        dropped=dropped,
-        filled=filled if filling and not dropped else None,
-        both=path is not None and (dropped or filling),
-        listing=function if listing else None,
-        tracking=None if listing else function,
-        peak=peak,
-        cpu=cpu,
+        severity, "summary", culprit=culprit, load=load, remedies=remedies, weight=weight, values=values
     )
 
 
@@ -100,11 +83,12 @@ def _add_fill(builder: EvidenceBuilder, case: Case) -> float:
 
 def _add_tracking(builder: EvidenceBuilder, case: Case) -> HotPath | None:
     """The time in tracking. A table under pressure shows in functions that a healthy one hardly needs."""
-    pressed = _on_hot_cores(case, CONNTRACK, CONNTRACK.groups["pressure"], "pressure_share")
-    path = _on_hot_cores(case, CONNTRACK, CONNTRACK.functions, "pressure_share")
+    share = CONNTRACK.limit("pressure_share")
+    pressed = hot_path(case, CONNTRACK.groups["pressure"], share=share)
+    path = hot_path(case, CONNTRACK.functions, share=share)
     if path is None or not path.load.is_new:
         return None
-    under_pressure = pressed is not None and pressed.load.peak >= CONNTRACK.limit("pressure_share")
+    under_pressure = pressed is not None and pressed.load.peak >= share
     if not under_pressure and path.load.peak < CONNTRACK.limit("core_share"):
         return None
     path.describe(builder, _strength(CONNTRACK, path.load.peak))
@@ -127,20 +111,17 @@ def _tracking_culprit(builder: EvidenceBuilder, case: Case, path: HotPath) -> Cu
     return replace(sender.culprit, cpu=path.load.cpu, function=path.function)
 
 
-# Rules
-
-
 @examines(RULES)
 def iptables_churn(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return builder.rule_out("no-stacks-sampled")
-    path = _on_hot_cores(case, RULES, RULES.functions, "core_share")
+    path = hot_path(case, RULES.functions, share=RULES.limit("core_share"))
     if path is None or path.load.peak < RULES.limit("core_share") or not path.load.is_new:
         return builder.rule_out("share", peak=0.0 if path is None else path.load.peak)
     load = path.load
     path.describe(builder, _strength(RULES, load.peak))
     cores = sorted(set(case.samples.cpu[load.mask].tolist()))
-    walk = hot_path(case, RULES.groups["walk"], case.load(RULES.groups["walk"], cpus=cores))
+    walk = hot_path(case, RULES.groups["walk"], cpus=cores)
     writer = hot_path(case, RULES.groups["replace"])
     if writer is not None and writer.load.peak < RULES.limit("noted_share"):
         writer = None
@@ -156,24 +137,17 @@ def iptables_churn(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
                 sender.describe(builder)
                 culprit = sender.culprit
             culprit = replace(culprit, cpu=walk.load.cpu)
-    return builder.found(
-        severity_on_core(case, load),
-        "summary-walked" if walked else "summary-replaced",
-        culprit=replace(culprit, function=path.function),
-        load=load,
-        target=str(writer.process) if writer is not None and writer.process else "PROGRAM",
-        function=path.function,
-    )
-
-
-# IPVS
+    severity, key = severity_on_core(case, load), "summary-walked" if walked else "summary-replaced"
+    culprit, function = replace(culprit, function=path.function), path.function
+    target = str(writer.process) if writer is not None and writer.process else "PROGRAM"
+    return builder.found(severity, key, culprit=culprit, load=load, target=target, function=function)
 
 
 @examines(IPVS)
 def ipvs_estimation(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return builder.rule_out("no-stacks-sampled")
-    path = _on_hot_cores(case, IPVS, IPVS.functions, "core_share")
+    path = hot_path(case, IPVS.functions, share=IPVS.limit("core_share"))
     if path is None or path.load.peak < IPVS.limit("core_share"):
         return builder.rule_out("share", peak=0.0 if path is None else path.load.peak)
     load = path.load
@@ -185,9 +159,6 @@ def ipvs_estimation(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         # It is idle between its turns, so its mean is low; but for so long nothing else ran on that core.
         severity = Severity.WARNING
     return builder.found(severity, "summary", culprit=path.culprit, load=load, function=path.function)
-
-
-# Network namespaces
 
 
 @examines(NAMESPACES)
@@ -216,15 +187,9 @@ def netns_cleanup(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         builder.doubt("no-maker")
         culprit, who = Culprit(path.load.cpu, path.culprit.pid, path.culprit.comm, function=path.function), None
     owner, target = owner_of(case, culprit.cgroup), str(who) if who else "an unknown process"
-    return builder.found(
-        severity_on_core(case, path.load),
-        "summary",
-        culprit=culprit,
-        load=path.load,
-        remedies=fit_remedies(NAMESPACES.remedies, owner, target),
-        who=who,
-        function=path.function,
-    )
+    remedies, values = fit_remedies(NAMESPACES.remedies, owner, target), {"who": who, "function": path.function}
+    severity = severity_on_core(case, path.load)
+    return builder.found(severity, "summary", culprit=culprit, load=path.load, remedies=remedies, values=values)
 
 
 def _add_count(builder: EvidenceBuilder, case: Case) -> float:

@@ -90,7 +90,7 @@ class PageFaultStorm(StackCause):
         if part >= FAULTS.limit("freeing"):
             quote = quote_share(case, load, present_functions(case, FAULTS.group("freeing")))
             builder.add(Role.ROOT_CAUSE, "freeing", quote, strength="freed", at=load.at, part=part)
-        filling = self._is_filling(case, load)
+        filling = part < FAULTS.limit("freeing") and _is_filling(case)
         if filling:
             builder.doubt("filling", "filling_factor")
         return {"who": load.main_owner.entity if load.main_owner is not None else None, "filling": filling}
@@ -102,10 +102,8 @@ class PageFaultStorm(StackCause):
         return load.taken_s
 
     def severity(self, case: Case, load: Load, hold: CoreHold) -> Severity:
-        return Severity.INFO if self._is_filling(case, load) else super().severity(case, load, hold)
-
-    def _is_filling(self, case: Case, load: Load) -> bool:
-        return case.part_in(load, FAULTS.group("freeing")) < FAULTS.limit("freeing") and _is_filling(case)
+        filling = case.part_in(load, FAULTS.group("freeing")) < FAULTS.limit("freeing") and _is_filling(case)
+        return Severity.INFO if filling else super().severity(case, load, hold)
 
 
 def _is_filling(case: Case) -> bool:

@@ -18,12 +18,8 @@ from exhume.model.finding import Entity, Role, RuledOut, Severity
 DENTRIES = catalogue()["negative-dentries"]
 MOUNTS = catalogue()["mount-storm"]
 _MIB = 1 << 20
-_COMMAND_WIDTH = 120
 # Mounts are counted every ten seconds: a focus may lie between two counts.
 _COUNTED_WITHIN_S = 60
-
-
-# Negative dentries
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +61,9 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if walked:
         _add_lookups(builder, walking, walking, "walking")
     if not made and not walked:
-        values = {"level": state.level, "mib": state.level * DENTRIES.limit("bytes") / _MIB}
+        kept = {"level": state.level, "mib": state.level * DENTRIES.limit("bytes") / _MIB}
         severity = Severity.WARNING if state.heavy else Severity.INFO
-        return builder.found(severity, "summary-kept", target="PID", values=values)
+        return builder.found(severity, "summary-kept", target="PID", values=kept)
     actor = lookups if made else walking
     culprit = case.culprit(actor, samples.nearest(actor.mask, DENTRIES.names))
     load = case.load_of(walking.mask | lookups.mask) if made and walked else actor
@@ -76,17 +72,9 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     lasting = made and state.rise * case.focus.seconds >= DENTRIES.limit("lasting_rise")
     if severity is Severity.INFO and (lasting or state.heavy):
         severity = Severity.WARNING
-    return builder.found(
-        severity,
-        "summary-made" if made else "summary-walked",
-        culprit=culprit,
-        load=load,
-        target=str(culprit.pid or "PID"),
-        who=culprit.process,
-        level=state.level,
-        rise=state.rise,
-        cpu=walking.cpu,
-    )
+    key, target = "summary-made" if made else "summary-walked", str(culprit.pid or "PID")
+    values = {"who": culprit.process, "level": state.level, "rise": state.rise, "cpu": walking.cpu}
+    return builder.found(severity, key, culprit=culprit, load=load, target=target, values=values)
 
 
 def _dentries(case: Case) -> Dentries | None:
@@ -134,11 +122,8 @@ def _add_lookups(builder: EvidenceBuilder, load: Load, spent: Load, group: str) 
         return
     own = case.load_of(load.mask & (case.samples.pid == owner.pid))
     quote = quote_share(case, own, functions, owner.pid)
-    values = {"who": owner.entity, "part": owner.part, "command": case.command(owner.pid, _COMMAND_WIDTH)}
+    values = {"who": owner.entity, "part": owner.part, "command": case.command(owner.pid)}
     builder.add(Role.CULPRIT, "owner", quote, at=own.at, values=values)
-
-
-# Mounts
 
 
 @examines(MOUNTS)
@@ -171,17 +156,9 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         # Its readers have other work to do: process 1 its children, a runtime its containers.
         severity = Severity.WARNING
     culprit = case.culprit(main, case.samples.nearest(main.mask, MOUNTS.names))
-    return builder.found(
-        severity,
-        "summary",
-        culprit=culprit,
-        load=load,
-        target=str(culprit.pid or "PID"),
-        reader=reader,
-        maker=maker,
-        both=reader is not None and maker is not None,
-        neither=reader is None and maker is None,
-    )
+    values = {"reader": reader, "maker": maker, "both": bool(reader and maker), "neither": not reader and not maker}
+    target = str(culprit.pid or "PID")
+    return builder.found(severity, "summary", culprit=culprit, load=load, target=target, values=values)
 
 
 def _add_mounts(builder: EvidenceBuilder, counts: Rows, level: float, least: float) -> None:
@@ -201,7 +178,7 @@ def _add_owner(builder: EvidenceBuilder, load: Load, group: str) -> Entity | Non
         return None
     own = case.load_of(load.mask & case.samples.of_comms([owner.comm]))
     quote = quote_named_share(own, owner.comm, MOUNTS.groups[group])
-    values = {"who": owner.entity, "command": case.command(owner.pid, _COMMAND_WIDTH)}
+    values = {"who": owner.entity, "command": case.command(owner.pid)}
     builder.add(Role.CULPRIT, group, quote, load=own, values=values)
     return owner.entity
 

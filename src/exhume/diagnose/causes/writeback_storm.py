@@ -44,7 +44,11 @@ def writeback_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     out, into = node_rate(case, "pgpgout", "KiB"), rise_of(case, "pgpgin")
     if out is None:
         return builder.rule_out("uncounted")
-    samples, stalls = case.samples, _stalls(case)
+    some, samples = node_rate(case, "psi_io_some", "us"), case.samples
+    share = case.core_share(("iowait",))[0] if some is None else min(1.0, some.now / 1e6)
+    share_before = 0.0 if some is None or some.before is None else some.before / 1e6
+    blocked, blocked_before = case.now("node").mean("blocked") or 0.0, case.before("node").mean("blocked")
+    stalls = Stalls(some, share, share_before, blocked, blocked_before)
     # Files in memory (tmpfs) never reach a disk.
     load = case.load_of(samples.holding(CAUSE.names) & ~samples.holding(CAUSE.group("in_memory")))
     share, long = CAUSE.limit("core_share"), CAUSE.limit("seconds")
@@ -74,25 +78,10 @@ def writeback_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     severity = Severity.WARNING if stalled or (pressed and load.is_new) or symptom else Severity.INFO
     if (pressed and symptom and load.is_new) or (stalled and hung):
         severity = Severity.CRITICAL
-    return builder.found(
-        severity,
-        "summary-stalled" if stalled else "summary-pressed" if pressed else "summary",
-        culprit=culprit,
-        load=load,
-        weight=max(load.cores, stalls.share if stalled else 0.0) * case.focus.seconds,
-        target=target_of(culprit),
-        who=who,
-        blocked=stalls.blocked,
-    )
-
-
-def _stalls(case: Case) -> Stalls:
-    some = node_rate(case, "psi_io_some", "us")
-    share = case.core_share(("iowait",))[0] if some is None else min(1.0, some.now / 1e6)
-    share_before = 0.0 if some is None or some.before is None else some.before / 1e6
-    return Stalls(
-        some, share, share_before, case.now("node").mean("blocked") or 0.0, case.before("node").mean("blocked")
-    )
+    key = "summary-stalled" if stalled else "summary-pressed" if pressed else "summary"
+    weight = max(load.cores, stalls.share if stalled else 0.0) * case.focus.seconds
+    values, target = {"who": who, "blocked": stalls.blocked}, target_of(culprit)
+    return builder.found(severity, key, culprit=culprit, load=load, weight=weight, target=target, values=values)
 
 
 def _add_writing(builder: EvidenceBuilder, case: Case, load: Load, *, pressed: bool) -> None:

@@ -11,16 +11,12 @@ from types import MappingProxyType
 import numpy as np
 
 from exhume.diagnose import messages
-from exhume.diagnose.catalogue import Cause
+from exhume.diagnose.catalogue import Cause, thresholds
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.rows import Mask
 from exhume.model.finding import Culprit, Doubt, Entity, Evidence, Finding, Link, Remedy, Role, RuledOut, Severity
 
-MAX_CONFIDENCE = 0.97
-WITHOUT_STACKS = 0.7
-WITHOUT_BASELINE = 0.9
-DEFAULT_DOUBT = 0.9
 UNKNOWN_TARGET = "TARGET"
 _NO_CULPRIT = Culprit()
 _NO_VALUES: messages.Values = MappingProxyType({})
@@ -75,9 +71,10 @@ class EvidenceBuilder:
         """Add a weight without a link of its own."""
         self._doubt *= 1.0 - min(max(self._limit(strength), 0.0), 1.0)
 
-    def doubt(self, key: str, factor: float | str = DEFAULT_DOUBT, **values: object) -> None:
+    def doubt(self, key: str, factor: float | str | None = None, **values: object) -> None:
         """Lower the confidence by a factor (a number, or the name of a threshold), and report why."""
-        self._doubt = 1.0 - (1.0 - self._doubt) * self._limit(factor)
+        kept = thresholds("evidence")["doubt_factor"] if factor is None else self._limit(factor)
+        self._doubt = 1.0 - (1.0 - self._doubt) * kept
         code = messages.code_of(self.cause.id, key)
         self._doubts.append(Doubt(code, messages.render(code, values)))
 
@@ -86,7 +83,7 @@ class EvidenceBuilder:
 
     @property
     def confidence(self) -> float:
-        return round(min(MAX_CONFIDENCE, 1.0 - self._doubt), 2)
+        return round(min(float(thresholds("evidence")["most_confidence"]), 1.0 - self._doubt), 2)
 
     def rule_out(self, key: str, **values: object) -> RuledOut:
         return rule_out(self.cause.id, key, **values)
@@ -109,9 +106,9 @@ class EvidenceBuilder:
         `target`, unless `remedies` replaces them."""
         values = {**(load.values if load is not None else {}), **values, **more}
         if not self.case.has_stacks and self.cause.functions:
-            self.doubt("no-stacks", WITHOUT_STACKS)
+            self.doubt("no-stacks", thresholds("evidence")["no_stacks_factor"])
         if self.case.baseline.empty and self._used_stacks:
-            self.doubt("no-baseline", WITHOUT_BASELINE)
+            self.doubt("no-baseline")
         if remedies is None:
             remedies = untargeted(self.cause.remedies) if target is None else aim(self.cause.remedies, target)
         named: list[Entity] = list(messages.entities_in(values.values()))

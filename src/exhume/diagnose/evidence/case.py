@@ -21,8 +21,7 @@ KERNEL_STATES = ("system", "irq", "softirq")
 # A process is in a load's hold when so much of its own time goes there.
 _HELD = 0.5
 # It does nothing else when it is so much: then its turn on a core without idle time counts for twice as much.
-_NOTHING_ELSE, _TURN, _IDLE = 0.7, 0.5, 0.1
-_SHORTEST_S = 0.2
+_NOTHING_ELSE, _TURN, _IDLE, _SHORTEST_S = 0.7, 0.5, 0.1, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,7 @@ class CoreHold:
 
 @dataclass
 class Case:
-    """One focus of a recording. `explained` are the samples that the causes `found` so far account for: the last
-    causes examine what is left."""
+    """One focus. `explained` are the samples that the causes `found` so far account for; the last ones see the rest."""
 
     recording: Recording
     focus: Window
@@ -66,8 +64,6 @@ class Case:
         self.facts = self.recording.facts
         self.cores = max(1, self.facts.cores)
         self._tables: dict[tuple[str, Window], Rows] = {}
-
-    # Rows
 
     def now(self, table: str) -> Rows:
         """The rows of a table in the focus."""
@@ -86,8 +82,6 @@ class Case:
         if key not in self._tables:
             self._tables[key] = Rows(table, self.recording.read(table, window))
         return self._tables[key]
-
-    # Stacks
 
     @cached_property
     def samples(self) -> Samples:
@@ -149,8 +143,6 @@ class Case:
         full = (idle >= 0) & (idle <= _IDLE)
         return float(lengths[(cells / lengths >= np.where(full, share * turn, share)).any(axis=0)].sum())
 
-    # Processes
-
     @cached_property
     def processes(self) -> dict[int, KnownProcess]:
         """Every process that was recorded near the focus, by pid."""
@@ -172,7 +164,7 @@ class Case:
         listed = self.now("processes").listed(kind, f"{kind}_name")
         return {number: name for number, name in listed if number is not None and name is not None}
 
-    def command(self, pid: int, width: int) -> str | None:
+    def command(self, pid: int, width: int = 120) -> str | None:
         """The command line of a process, cut to a width."""
         known = self.processes.get(pid)
         return known.cmdline[:width] if known is not None and known.cmdline else None
@@ -190,14 +182,12 @@ class Case:
         shared = comm is not None and parts[comm] >= OWNED
         return Culprit(cpu=load.cpu, comm=comm if shared else None, function=function)
 
-    def culprit_of(self, pid: int, comm: str, cpu: int | None, function: str | None = None) -> Culprit:
+    def culprit_of(self, pid: int, comm: str | None, cpu: int | None, function: str | None = None) -> Culprit:
         """A process as the culprit, with what is known of it."""
         known = self.processes.get(pid)
         if known is None:
             return Culprit(cpu, pid, comm, function=function)
         return Culprit(cpu, pid, comm, known.cmdline, known.cgroup, known.container, known.pod, function)
-
-    # Cores
 
     def core_share(self, states: Collection[str], cpu: int | None = None) -> tuple[float, int | None, int]:
         """The largest share (0 to 1) of one core-second in these states, its core and its wall time."""

@@ -19,16 +19,22 @@ OWNED = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """A process and its part of a load (0 to 1)."""
+class NamedProcess:
+    """A process that samples name."""
 
     pid: int
     comm: str
-    part: float
 
     @property
     def entity(self) -> Entity:
         return process_entity(self.comm, self.pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner(NamedProcess):
+    """A process and its part of a load (0 to 1)."""
+
+    part: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +142,7 @@ def significance(now: int, seconds: float, before: int, earlier: float) -> float
 def _new_there(  # noqa: PLR0917
     samples: Samples, now: Mask, earlier: Mask, cpu: int, focus: Window, baseline: Window
 ) -> bool:
-    """Whether a core got a load that it did not have, from a process that had none: a steady program that moved to
-    another core brings nothing new."""
+    """Whether a core got a load that it did not have, from a process that had none: one that moved is not new."""
     there = samples.cpu == cpu
     distinct, counts = np.unique(samples.pid[now & there], return_counts=True)
     owner = samples.pid == distinct[int(np.argmax(counts))]

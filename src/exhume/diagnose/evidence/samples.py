@@ -79,10 +79,6 @@ class Samples:
         """The name of every frame that stacks are made of."""
         return self._stacks.frames.names
 
-    def frames_of(self, stack: int) -> list[str]:
-        """The functions of a stack, root first."""
-        return [self.functions[i] for i in self._frame_indexes(stack).tolist()]
-
     def time(self, mask: Mask) -> float:
         """The CPU time (us) of the masked samples."""
         return float(self.weight[mask].sum())
@@ -111,8 +107,7 @@ class Samples:
         return (self._kernel_frames[leaves] & (lengths > 0))[self.stack]
 
     def nearest(self, mask: Mask, names: Names) -> str | None:
-        """Of these functions the one that took most of the masked time, counting in each stack the one nearest to
-        where it was taken."""
+        """Of these functions the one that took most of the masked time; in each stack the one nearest to the leaf."""
         hits = self._kernel_frames & self._named(names)
         weights: dict[str, float] = {}
         for stack, weight in self._weight_of_stacks(mask):
@@ -135,7 +130,7 @@ class Samples:
         """The path of the stack that took most of the masked time, root first, and its functions in which at least
         this part of all the masked time was spent."""
         stacks = np.bincount(self.stack[mask], self.weight[mask])
-        path = [plain_name(name) for name in self.frames_of(int(np.argmax(stacks)))]
+        path = [plain_name(self.functions[i]) for i in self._frame_indexes(int(np.argmax(stacks))).tolist()]
         held, total = dict(self.inclusive(mask)), self.time(mask)
         return path, [name for name in path if held.get(name, 0.0) >= least * total]
 

@@ -5,6 +5,7 @@ its catalogue entry, which has the thresholds: `core_share` of a core counts as 
 cause in, and `seconds` make it more than worth knowing; the weights are `held` and `brief`.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,10 +110,12 @@ class HotPath:
         builder.add(Role.MECHANISM, "hot-path", self.evidence, strength=strength, load=load, cpu=cpu, values=values)
 
 
-def hot_path(case: Case, functions: tuple[str, ...], load: Load | None = None) -> HotPath | None:
-    """The signature in the focus; None where no stack holds it."""
+def hot_path(
+    case: Case, functions: tuple[str, ...], *, cpus: Collection[int] | None = None, share: float | None = None
+) -> HotPath | None:
+    """The signature in the focus, on some cores or on its hot ones by `share`; None where no stack holds it."""
     names, samples = Names.of(functions), case.samples
-    load = case.load(names) if load is None else load
+    load = case.load(names, cpus=cpus) if share is None else on_hot_cores(case, functions, share)
     if not load.samples:
         return None
     function = samples.nearest(load.mask, names) or functions[0]

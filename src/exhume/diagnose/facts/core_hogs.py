@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.load import CORE_TAKEN, Load
+from exhume.diagnose.evidence.load import CORE_TAKEN, Load, NamedProcess
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.model.clock import NANOS, Window
-from exhume.model.finding import Entity, Evidence, process_entity
+from exhume.model.finding import Evidence
 
 # On a large node that only computes, each core has one.
 _MOST_HOGS = 256
@@ -22,21 +22,15 @@ _MOST_SECONDS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class CoreHog:
+class CoreHog(NamedProcess):
     """A process and the core that it holds, for how many seconds; `user` is the part of its time there that it computed
     (0 to 1). The load is its time there, compared with what it had before on any core."""
 
-    pid: int
-    comm: str
     cpu: int
     load: Load
     seconds: float
     user: float
     evidence: Evidence
-
-    @property
-    def entity(self) -> Entity:
-        return process_entity(self.comm, self.pid)
 
 
 def find_core_hogs(
@@ -47,8 +41,7 @@ def find_core_hogs(
     among: Mask | None = None,
     pids: Collection[int] | None = None,
 ) -> list[CoreHog]:
-    """The processes that had a share of one core for at least that many seconds, by the masked samples; the longest
-    first. Of all processes, or of some."""
+    """The processes that had a share of one core for that many seconds, by the masked samples; the longest first."""
     samples = case.samples
     # Process 0 is the idle task; a negative number is one that was already gone.
     chosen = samples.within(case.focus) & (samples.pid > 0)
@@ -83,19 +76,13 @@ def _core_hog(case: Case, chosen: Mask, pid: int, cpu: int, kept: float) -> Core
 
 
 @dataclass(frozen=True, slots=True)
-class CoRunner:
+class CoRunner(NamedProcess):
     """A process next to the hog of a core, in cores' worth: on all cores now and before, and on that core now."""
 
-    pid: int
-    comm: str
     cores: float
     before: float
     there: float
     evidence: tuple[Evidence, ...]
-
-    @property
-    def entity(self) -> Entity:
-        return process_entity(self.comm, self.pid)
 
     @property
     def lost(self) -> float:
@@ -120,8 +107,7 @@ def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: floa
 
 
 def competing_co_runner(case: Case, cpu: int, hog: int, *, least: float) -> CoRunner | None:
-    """The other process that has most of this core, second after second, next to the hog: both have at least a share
-    in most of them."""
+    """The other process with most of this core, next to the hog: both have at least a share of most seconds."""
     samples = case.samples
     there = samples.within(case.focus) & (samples.cpu == cpu)
     if not _is_steady(case, there & (samples.pid == hog), case.focus, least):

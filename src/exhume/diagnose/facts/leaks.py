@@ -17,7 +17,7 @@ from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.lifetimes import path_pattern
 from exhume.diagnose.facts.owners import CgroupOwner, container_names, owner_of
 from exhume.diagnose.zombies import RECORDING, Growth, growth_between
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
 
 # A clean removal is released within some 40 ms (measured on 6.18).
@@ -30,8 +30,7 @@ COLUMNS = ("wall", "op", "id", "path", "pid", "comm")
 
 @dataclass(slots=True)
 class Life:
-    """What is known of one cgroup. Times are wall nanoseconds; `born` and its maker are unknown for one that was made
-    before the recording began."""
+    """One cgroup. Times are wall nanoseconds; `born` is unknown for one that was made before the recording began."""
 
     path: str
     born: int | None = None
@@ -113,14 +112,12 @@ NEAR_S, FAR_S = 3600.0, 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """The worst leaker: how many of its cgroups became zombies, who made them, what that belongs to, and of how many
-    containers they were."""
+    """The worst leaker: its zombies, who made them, what that belongs to, and of how many containers they were."""
 
     leaker: Leaker
     owner: CgroupOwner
     maker: str | None
     maker_pid: int | None
-    hierarchy: int
     containers: int
     evidence: tuple[Evidence, ...]
 
@@ -168,9 +165,15 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
             # What starts containers runs in the one that it starts: that is one of those that leak, not who leaks them.
             owner = owner.without_container()
     found = {identity.container for life in leaker.lives if (identity := identify(life.path)) and identity.container}
-    return Leak(
-        leaker, owner, maker, pid, hierarchy, len(found), (*_evidence(rows, hierarchy, leaker), *owner.evidence)
+    # The removals of that time, and the last one of the pattern.
+    removed = rows.where(rows.numbers("hierarchy") == hierarchy).matching("op", "rmdir")
+    removed = removed.within(Window(leaker.first, leaker.last + 1))
+    match = (("op", "rmdir"), ("hierarchy", str(hierarchy)))
+    quotes = (
+        Evidence("cgroup_events", "path", "count", len(removed), leaker.first, leaker.last + 1, match=match),
+        Evidence("cgroup_events", "path", "last", leaker.lives[-1].path, leaker.last, leaker.last + 1, match=match),
     )
+    return Leak(leaker, owner, maker, pid, len(found), (*quotes, *owner.evidence))
 
 
 def _owner(case: Case, leaker: Leaker) -> CgroupOwner:
@@ -202,20 +205,6 @@ def _cgroup_of(case: Case, pid: int | None, comm: str | None) -> str | None:
     rows = rows.where(rows.numbers("pid") == pid)
     known = [cgroup for name, cgroup in rows.listed("comm", "cgroup") if name == comm and cgroup]
     return known[-1] if known else None
-
-
-def _evidence(rows: Rows, hierarchy: int, leaker: Leaker) -> tuple[Evidence, ...]:
-    """The removals of that time, and the last one of the pattern."""
-    since, until = leaker.first, leaker.last + 1
-    removed = rows.matching("op", "rmdir")
-    removed = removed.where((removed.wall >= since) & (removed.wall < until))
-    removed = removed.where(removed.numbers("hierarchy") == hierarchy)
-    match = (("op", "rmdir"), ("hierarchy", str(hierarchy)))
-    last = leaker.lives[-1]
-    return (
-        Evidence("cgroup_events", "path", "count", len(removed), since, until, match=match),
-        Evidence("cgroup_events", "path", "last", last.path, leaker.last, leaker.last + 1, match=match),
-    )
 
 
 # Counts come every ten seconds; growth is looked for over up to an hour.
@@ -264,25 +253,14 @@ def cgroup_counts(case: Case) -> list[CgroupCounts]:
 
 
 def memory_counts(case: Case) -> CgroupCounts | None:
-    """The counts of the hierarchy that has the memory controller: where v1 has it, v2 counts other cgroups, however
-    many of those are dying."""
+    """The counts of the hierarchy with the memory controller: where v1 has it, v2 counts other cgroups."""
     found = cgroup_counts(case)
     return next((each for each in found if each.hierarchy == MEMORY_V1), found[0] if found else None)
 
 
-@dataclass(frozen=True, slots=True)
-class LeakingParent:
-    """The cgroup below which most zombies are, its owner, and the count behind it."""
-
-    path: str
-    dying: int
-    owner: CgroupOwner
-    evidence: Evidence
-
-
-def leaking_parent(case: Case, counts: CgroupCounts) -> LeakingParent | None:
-    """The innermost cgroup with most of a hierarchy's dying below it, for when no process was recorded creating them.
-    Only v2 counts them apart; None where no parent stands out."""
+def leaking_parent(case: Case, counts: CgroupCounts) -> tuple[str, int, Evidence] | None:
+    """The innermost cgroup with most of a hierarchy's dying below it, how many, and where that is recorded. Only v2
+    counts them apart; None where no parent stands out."""
     rows = case.recorded("cgroups", LOOKED_BACK_S + case.focus.seconds).matching("hierarchy", counts.hierarchy)
     found: list[tuple[str, int]] = [
         (parent, dying)
@@ -294,7 +272,7 @@ def leaking_parent(case: Case, counts: CgroupCounts) -> LeakingParent | None:
     parent, dying = max(found, key=lambda each: each[0].count("/"))
     match = (("hierarchy", counts.hierarchy), ("parent", parent))
     quote = Evidence("cgroups", "dying", "last", dying, counts.at, counts.at + 1, match=match)
-    return LeakingParent(parent, dying, owner_of(case, parent), quote)
+    return parent, dying, quote
 
 
 def _of_hierarchy(rows: Rows, name: str) -> CgroupCounts:

@@ -28,10 +28,6 @@ class ContainerName:
     kind: str
     text: str
 
-    @property
-    def evidence(self) -> Evidence:
-        return Evidence("events", "text", "last", self.text, self.at, self.at + 1, match=(("kind", self.kind),))
-
 
 @dataclass(frozen=True, slots=True)
 class CgroupOwner:
@@ -106,7 +102,9 @@ def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
         )
         if named is None:
             return owner
-        return replace(owner, name=named.name, image=named.image, evidence=(named.evidence,))
+        match = (("kind", named.kind),)
+        quote = Evidence("events", "text", "last", named.text, named.at, named.at + 1, match=match)
+        return replace(owner, name=named.name, image=named.image, evidence=(quote,))
     units = [match["unit"] for match in _UNIT.finditer(cgroup) if not _SHARED_UNITS.fullmatch(match["unit"])]
     pod = identity.pod if identity else None
     return CgroupOwner(pod=pod, unit=units[-1] if units else None, pod_name=case.pod_names.get(pod or ""))
@@ -116,9 +114,6 @@ def container_names(case: Case) -> dict[str, ContainerName]:
     """Names of containers by id, as recorded up to the end of the focus."""
     rows = case.recorded("events", _NAMES_S).listed("container", "container_name", "image", "wall", "kind", "text")
     return {number: ContainerName(name, *rest) for number, name, *rest in rows if number and name is not None}
-
-
-# Remedies
 
 
 def stop_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner) -> tuple[Remedy, ...]:
@@ -158,12 +153,8 @@ def fit_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner, target: str) 
     return tuple(each if each.target else aim((each,), target)[0] for each in stop_remedies(remedies, owner))
 
 
-# Names of a culprit
-
-
 def with_names(case: Case, finding: Finding) -> Finding:
-    """The finding with the names of its culprit's container and pod; a link is added for the pod where no other names
-    it yet."""
+    """The finding with the names of its culprit's container and pod, and a link for a pod that none names yet."""
     culprit = finding.culprit
     pod, container = culprit.pod or "", culprit.container or ""
     docker = container_names(case).get(container)

@@ -19,8 +19,7 @@ _QUEUE = re.compile(rf"(?:(?:[-_.:@ ]?(?:{_KINDS}))+[-_.:@]?\d*|[-_.:@]\d+)$", r
 
 @dataclass(frozen=True, slots=True)
 class DeviceInterrupts:
-    """A device's interrupts in the focus: how many, by core, and how many lines carried them. `part` of them went to
-    its busiest core, `cpu`."""
+    """A device's interrupts in the focus, by core, and the lines that carried them. `part` of all went to `cpu`."""
 
     device: str
     cpu: int
