@@ -87,6 +87,19 @@ def test_growth_over_counts() -> None:
     assert growth.per_hour == pytest.approx(100, rel=0.01)
 
 
+def test_growth_starts_again_once_most_were_freed() -> None:
+    points = [
+        (0, 500),
+        (HOUR, 32_917),
+        (HOUR + NANOS, 6),
+        (HOUR + 2 * NANOS, 6),
+        (2 * HOUR, 106),
+        (2 * HOUR + NANOS, 106),
+    ]
+    growth = growth_between(points, RECORDING)
+    assert growth is not None and (growth.first, growth.last) == (6, 106)
+
+
 def test_a_zombie_of_an_instant_is_no_growth() -> None:
     points = [(0, 7), (10 * NANOS, 5), (HOUR - 10 * NANOS, 5), (HOUR, 9)]
     growth = growth_between(points, RECORDING)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exhume.collect.cgroup.census import take_census
-from exhume.collect.cgroup.pins import likely_pins, with_metadata
+from exhume.collect.cgroup.pins import classify, likely_pins
 from exhume.collect.cgroup.residuals import find_residuals
 from exhume.collect.containers.docker import docker_socket
 from exhume.collect.containers.names import ContainerName, container_names
@@ -158,7 +158,7 @@ def explain(
     pins = likely_pins(
         host, residuals.parents, progress=lambda share: progress("looking for pins", share), seconds=PINS_S
     )
-    explanation = Explanation(with_metadata(residuals.parents, pins), pins, blind_spots=list(residuals.blind_spots))
+    explanation = Explanation(classify(residuals.parents, pins), pins, blind_spots=list(residuals.blind_spots))
     if boot.recording is not None:
         progress("reading the recording", 0.0)
         explanation = _with_leakers(explanation, report.census, boot.recording, since, socket)

@@ -55,8 +55,12 @@ class Verdict:
 def growth_between(points: Sequence[tuple[int, int]], source: str, shortest_s: float = 30.0) -> Growth | None:
     """Growth over counts at wall times, in their order; None where they cover too short a time.
 
-    A cgroup that was just removed is counted for an instant, so each end goes by the lower of its two counts.
+    A cgroup that was just removed is counted for an instant, so each end goes by the lower of its two counts. Once most
+    were freed, growth counts from there on.
     """
+    counts = [dying for _, dying in points]
+    freed = (at for at in range(1, len(counts)) if THRESHOLDS.normal < counts[at - 1] > 2 * counts[at])
+    points = points[max(freed, default=0) :]
     if len(points) < 2 or points[-1][0] - points[0][0] < shortest_s * NANOS:
         return None
     begin, end = points[:2] if len(points) > 3 else points[:1], points[-2:] if len(points) > 3 else points[-1:]

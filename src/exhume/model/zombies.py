@@ -71,8 +71,9 @@ class Census:
 class ParentResidual:
     """What is charged to removed children of a live cgroup. `path` is its directory, `name` its path in the hierarchy;
     `dying` is None where the kernel doesn't count them for each cgroup (v1). `file_bytes` includes what is dirty and
-    mapped, and filesystem metadata. Where `exact` is False (v2), pages of the cgroup itself may be among them;
-    else those are `own_bytes`, apart from the others."""
+    mapped, and filesystem metadata. `unclassified_bytes` are in the page counters, but missing from memory.stat, so
+    their kind is not known. Where `exact` is False (v2, or unclassified pages), pages of the cgroup itself may be
+    among them; else those are `own_bytes`, apart from the others."""
 
     path: str
     version: int
@@ -89,11 +90,12 @@ class ParentResidual:
     exact: bool = True
     populated: bool = False
     own_bytes: int = 0
+    unclassified_bytes: int = 0
 
     @property
     def bytes(self) -> int:
         """All of it, in memory and in swap."""
-        return self.file_bytes + self.shmem_bytes + self.anon_bytes + self.swap_bytes
+        return self.file_bytes + self.shmem_bytes + self.anon_bytes + self.swap_bytes + self.unclassified_bytes
 
 
 @dataclass(frozen=True, slots=True)

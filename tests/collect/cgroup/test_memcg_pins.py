@@ -16,10 +16,10 @@ from tests.parts import missing
 from exhume.collect.cgroup import pins
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.pages import PAGE, PageReader, cached_pages, cached_runs
-from exhume.collect.cgroup.pins import likely_pins, with_metadata
+from exhume.collect.cgroup.pins import classify, likely_pins
 from exhume.collect.cgroup.residuals import residuals
 from exhume.lab.zombies import ZombieLab, make_zombies
-from exhume.model.zombies import ParentResidual, PinKind, PinReport
+from exhume.model.zombies import ParentResidual, PinKind, PinnedFile, PinReport
 from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import read_mounts
 
@@ -84,7 +84,7 @@ def assert_named(pin: str, work: Path) -> None:
         assert census.dying is not None and census.dying >= lab.made - removed.by_kernel - LEFT_FOR_A_MOMENT
         parent = parent_of(lab, removals)
         report = likely_pins(HOST, [parent], seconds=SEARCH_S)
-        (parent,) = with_metadata([parent], report)
+        (parent,) = classify([parent], report)
         pinned, looked = lab.pinned(), removals.of(lab)
         # What the kernel reclaimed by itself meanwhile, and nothing else, may be missing.
         least = COUNT - looked.by_kernel
@@ -225,3 +225,17 @@ def test_the_mount_table_is_read_with_its_blanks(node: FakeNode) -> None:
     assert (first.device, first.root, first.point, first.source) == ((98, 0), "/mnt1", "/mnt 2", "/dev/root\\x")
     assert second.option("upperdir") == "/u/diff"
     assert second.option("nothing") is None
+
+
+def test_unclassified_pages_are_of_the_kind_of_the_files_that_were_found() -> None:
+    parent = ParentResidual("/cg/docker", 1, None, shmem_bytes=PAGE, unclassified_bytes=10 * PAGE, exact=False)
+    files = [
+        PinnedFile("/dev/shm/a", PinKind.SHMEM, 5, 5 * PAGE, parent="/cg/docker"),
+        PinnedFile("/var/log/b", PinKind.FILE, 2, 2 * PAGE, parent="/cg/docker"),
+        PinnedFile("/usr/lib/c", PinKind.MAPPED, 1, PAGE, parent="/cg/docker"),
+        PinnedFile("/var/log/d", PinKind.FILE, 9, 9 * PAGE, parent="/cg/other"),
+    ]
+    (known,) = classify([parent], PinReport(files))
+    assert (known.shmem_bytes, known.file_bytes, known.mapped_bytes) == (5 * PAGE, 3 * PAGE, PAGE)
+    assert known.unclassified_bytes == 3 * PAGE
+    assert known.bytes == parent.bytes

@@ -6,7 +6,7 @@ from tests.collect.fake_node import FakeNode
 
 from exhume.collect.cgroup import residuals as module
 from exhume.collect.cgroup.residuals import find_residuals, residuals
-from exhume.model.zombies import ParentResidual
+from exhume.model.zombies import PAGE, ParentResidual
 
 V1 = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
 V2 = "41 31 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"
@@ -154,3 +154,48 @@ def test_no_hierarchy_no_parents(node: FakeNode) -> None:
     report = find_residuals(node.host)
     assert report.parents == []
     assert "memory controller" in report.blind_spots[0]
+
+
+def counters(node: FakeNode, path: str, pages: int, *, kernel: int = 0, swap: int = 0, procs: str = "") -> None:
+    """The page counters of a cgroup of v1, which has nothing in the totals of its memory.stat."""
+    v1_cgroup(node, path, {}, {})
+    directory = f"fs/cgroup/memory/{path}"
+    node.sys(f"{directory}/memory.usage_in_bytes", f"{(pages + kernel) * PAGE}\n")
+    node.sys(f"{directory}/memory.kmem.usage_in_bytes", f"{kernel * PAGE}\n")
+    node.sys(f"{directory}/memory.memsw.usage_in_bytes", f"{(pages + kernel + swap) * PAGE}\n")
+    node.sys(f"{directory}/cgroup.procs", procs)
+
+
+def old_node(node: FakeNode, zombies: int, visible: int) -> None:
+    """v1 of a kernel that leaves the pages of zombies out of its totals."""
+    v1_node(node)
+    v1_cgroup(node, "", {}, {})
+    node.proc("cgroups", f"#subsys_name hierarchy num_cgroups enabled\nmemory 5 {zombies + visible} 1\n")
+
+
+def test_pages_that_totals_lack_are_found_by_the_page_counters(node: FakeNode) -> None:
+    old_node(node, 300, 4)
+    counters(node, "docker", 320, kernel=40, swap=7)
+    counters(node, "docker/live", 20, kernel=10)
+    v1_cgroup(node, "docker/live", {"cache": 15 * PAGE, "rss": 5 * PAGE}, {})
+    # What CPUs have in stock for a cgroup with processes is not a zombie's.
+    counters(node, "service", 60, procs="1\n")
+    (parent,) = find_residuals(node.host).parents
+    assert (parent.name, parent.unclassified_bytes, parent.swap_bytes) == ("/docker", 300 * PAGE, 7 * PAGE)
+    assert not parent.exact
+
+
+def test_page_counters_are_not_asked_where_totals_account_for_all_zombies(node: FakeNode) -> None:
+    old_node(node, 3, 2)
+    counters(node, "docker", 50)
+    v1_cgroup(node, "docker", {}, {"cache": 3 * PAGE})
+    (parent,) = find_residuals(node.host).parents
+    assert (parent.file_bytes, parent.unclassified_bytes, parent.exact) == (3 * PAGE, 0, True)
+
+
+def test_zombies_that_no_counter_accounts_for_are_a_blind_spot(node: FakeNode) -> None:
+    old_node(node, 300, 2)
+    counters(node, "docker", 0)
+    report = find_residuals(node.host)
+    assert report.parents == []
+    assert "0 of 300 zombies" in report.blind_spots[0]

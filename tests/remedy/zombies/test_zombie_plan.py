@@ -134,10 +134,18 @@ def test_locked_pages_without_a_known_holder_leave_a_reboot():
     assert ids(make_plan(situation(500, parent(file=500, unevictable=500)))) == ["holders", "reboot"]
 
 
-def test_many_zombies_without_any_page_leave_a_reboot():
+def test_zombies_whose_pages_do_not_show_are_tried_by_dropping_caches_before_a_reboot():
     plan = make_plan(situation(68_680))
-    assert ids(plan) == ["reboot"]
-    assert not plan.steps[0].automatic
+    assert [(step.id, step.automatic) for step in plan.steps] == [("drop-caches", True), ("reboot", False)]
+    assert still_held([], plan.steps[0]), "it is taken although no page is seen that it would free"
+
+
+def test_pages_of_unknown_kind_are_reclaimed_then_caches_dropped():
+    plan = make_plan(situation(500, parent(unclassified=500)))
+    assert ids(plan) == ["reclaim", "drop-caches"]
+    assert [step.frees_at_most for step in plan.steps] == [500, 500]
+    assert still_held([parent(unclassified=1)], plan.steps[0])
+    assert not still_held([parent(shmem=1)], plan.steps[0])
 
 
 def test_files_that_were_written_last_by_zombies_of_v2_are_reclaimed():

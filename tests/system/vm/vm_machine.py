@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tests.parts import need
 from tests.system.vm.vm_disks import PYTHON, boot_archive, python_disk, work_disk
-from tests.system.vm.vm_kernel import cache_directory, guest_kernel
+from tests.system.vm.vm_kernel import KernelChoice, cache_directory, guest_kernel
 
 BOOT_S = 300.0
 STOP_S = 15.0
@@ -38,6 +38,9 @@ class Answer:
 
 class Machine:
     """One boot of the virtual machine, from entering to leaving the context."""
+
+    def __init__(self, kernel: KernelChoice) -> None:
+        self.kernel = kernel
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
@@ -88,7 +91,7 @@ class Machine:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         cache = cache_directory()
-        kernel = guest_kernel(cache)
+        kernel = guest_kernel(cache, self.kernel)
         disks = ((python_disk(cache), "readonly=on"), (work_disk(self._directory), "cache=unsafe"))
         # Should this process be killed, the machine goes with it.
         words = [need("setpriv"), "--pdeathsig", "KILL", need("qemu-system-x86_64")]
@@ -96,7 +99,7 @@ class Machine:
         words += ["-accel", "tcg,thread=multi", "-cpu", "Nehalem"]
         words += ["-smp", str(CORES), "-m", str(MEMORY_MIB), "-nic", "none", "-display", "none", "-no-reboot"]
         words += ["-kernel", str(kernel.image), "-initrd", str(boot_archive(kernel, self._directory))]
-        words += ["-append", "console=ttyS0 quiet panic=-1"]
+        words += ["-append", f"console=ttyS0 quiet panic=-1 cgroup_version={self.kernel.cgroup_version}"]
         for path, options in disks:
             words += ["-drive", f"file={path},format=raw,if=virtio,{options}"]
         words += ["-serial", f"file:{self._console}", "-serial", f"unix:{self._socket},server=on,wait=off"]

@@ -116,6 +116,7 @@ class _Search:
             PinKind.SHMEM: sum(parent.shmem_bytes for parent in parents),
             PinKind.FILE: sum(parent.file_bytes for parent in parents),
         }
+        self._unclassified = sum(parent.unclassified_bytes for parent in parents)
         self._swap = sum(parent.swap_bytes for parent in parents)
         self._hidden = sum(parent.anon_bytes for parent in parents)
         self._seen: set[FileKey] = set()
@@ -130,11 +131,14 @@ class _Search:
 
     @property
     def expected_bytes(self) -> int:
-        return sum(self._expected.values())
+        return sum(self._expected.values()) + self._unclassified
 
     def missing_bytes(self) -> int:
         """What the parents miss and no file was found for."""
-        return sum(max(0, self._expected[kind] - self._pieces_found[kind] * PAGE) for kind in self._expected)
+        missing = [size - self._pieces_found[kind] * PAGE for kind, size in self._expected.items()]
+        # What is found beyond the known kinds is some of what is unclassified.
+        beyond = -sum(min(0, size) for size in missing)
+        return sum(max(0, size) for size in missing) + max(0, self._unclassified - beyond)
 
     def through(self, files: Iterable[Candidate]) -> bool:
         """Look at all of these; False when there is no need, or no time, to look at more."""
@@ -263,13 +267,30 @@ class _Search:
         return self._by_inode[found.parents.most_common(1)[0][0]]
 
 
-def with_metadata(parents: Sequence[ParentResidual], report: PinReport) -> list[ParentResidual]:
-    """The parents with filesystem metadata apart from the other cached pages, as far as the search found it."""
-    found: Counter[str] = Counter()
+def classify(parents: Sequence[ParentResidual], report: PinReport) -> list[ParentResidual]:
+    """The parents with filesystem metadata apart from other cached pages, and unclassified pages by the kind of file
+    that they belong to, as far as the search found them."""
+    found: Counter[tuple[str, PinKind]] = Counter()
     for file in report.files:
-        if file.kind is PinKind.METADATA:
-            found[file.parent] += file.bytes
-    return [replace(parent, metadata_bytes=min(parent.file_bytes, found[parent.path])) for parent in parents]
+        found[file.parent, file.kind] += file.bytes
+    return [_classified(parent, {kind: found[parent.path, kind] for kind in PinKind}) for parent in parents]
+
+
+def _classified(parent: ParentResidual, found: dict[PinKind, int]) -> ParentResidual:
+    if parent.unclassified_bytes:
+        locked = found[PinKind.MLOCKED]
+        cached = found[PinKind.FILE] + found[PinKind.MAPPED] + found[PinKind.METADATA] + locked
+        shmem = min(parent.unclassified_bytes, max(0, found[PinKind.SHMEM] - parent.shmem_bytes))
+        cached = min(parent.unclassified_bytes - shmem, max(0, cached - parent.file_bytes))
+        parent = replace(
+            parent,
+            shmem_bytes=parent.shmem_bytes + shmem,
+            file_bytes=parent.file_bytes + cached,
+            mapped_bytes=max(parent.mapped_bytes, found[PinKind.MAPPED]),
+            unevictable_bytes=max(parent.unevictable_bytes, locked),
+            unclassified_bytes=parent.unclassified_bytes - shmem - cached,
+        )
+    return replace(parent, metadata_bytes=min(parent.file_bytes, found[PinKind.METADATA]))
 
 
 def _pinned(host: Host, found: _Found, parent: ParentResidual, processes: ProcessFiles) -> PinnedFile:

@@ -4,23 +4,32 @@ itself and its visible children.
 v1 has a cgroup's own pages and its totals, so the rest is exact to the page. v2 has totals only, so pages of the
 cgroup itself are among the rest; there the kernel's count of the dying says where to look. Cgroups are alive while they
 are read, so a rest counts only as far as three looks agree on it.
+
+Before 5.13 the totals of v1 lack up to 32 pages for each CPU and zombie (mm/memcontrol.c, __mod_memcg_state: a CPU's
+changes reach the parents in batches of MEMCG_CHARGE_BATCH, and what is left only when the cgroup is freed; since commit
+2d146aa3aa84 they are flushed with rstat). Every zombie of v1 is held by a page at least, so totals that account for
+fewer pages than there are zombies are incomplete; then the page counters are read as well (memory.usage_in_bytes, which
+is always up to date), and what they have beyond the totals is of unknown kind.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from exhume.collect.cgroup.dying import count_below
+from exhume.collect.cgroup.dying import MEMORY, LegacyCounter, count_below
 from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
 from exhume.collect.cgroup.tree import CgroupTree
-from exhume.model.zombies import ParentResidual
+from exhume.model.zombies import PAGE, ParentResidual
+from exhume.procfs.cpulist import possible_cpus
 from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
 Progress = Callable[[float], None]
 SECONDS = 5.0
 _LOOKS = 3
+# A CPU keeps so many pages charged to a cgroup in stock (mm/memcontrol.c, MEMCG_CHARGE_BATCH; 32 before 5.19).
+_STOCK_PAGES = 64
 
 # Our name -> the name in memory.stat (mm/memcontrol.c, memcg_stat_show and memory_stat_format as of 5.10). Cached pages
 # include those of tmpfs in both versions.
@@ -68,15 +77,48 @@ def find_residuals(host: Host, progress: Progress | None = None, seconds: float 
         return ResidualReport(blind_spots=["no hierarchy with the memory controller is mounted here"])
     tree = CgroupTree(hierarchy.path)
     tree.walk()
-    survey = _Survey(_Reader(hierarchy), list(tree.cgroups()), time.monotonic() + seconds)
+    cgroups, deadline = list(tree.cgroups()), time.monotonic() + seconds
+    survey = _Survey(_Reader(hierarchy), cgroups, deadline)
     found = survey.parents(progress or (lambda _: None))
-    found.sort(key=lambda parent: (parent.bytes, parent.dying or 0), reverse=True)
     blind_spots = survey.blind_spots()
+    if legacy and (dying := LegacyCounter(host, hierarchy, [MEMORY]).count()[MEMORY].dying):
+        if _pages(found) < dying:
+            found = _with_page_counters(found, _Survey(_CounterReader(hierarchy), cgroups, deadline), host)
+        if (shown := _pages(found)) < dying:
+            blind_spots.append(
+                f"pages are seen for at most {shown:,} of {dying:,} zombies: what holds the others does not show in "
+                "memory.stat or in the page counters (right below the root, neither is complete on older kernels)"
+            )
+    found.sort(key=lambda parent: (parent.bytes, parent.dying or 0), reverse=True)
     if tree.unreadable:
         blind_spots.append(f"{min(tree.unreadable)} may not be listed, nor what is below it: run as root")
     if not hierarchy.whole:
         blind_spots.append(f"{hierarchy.path} shows only a part of the hierarchy: zombies elsewhere can't be seen")
     return ResidualReport(found, blind_spots)
+
+
+def _pages(parents: list[ParentResidual]) -> int:
+    return sum(parent.bytes for parent in parents) // PAGE
+
+
+def _with_page_counters(parents: list[ParentResidual], counters: "_Survey", host: Host) -> list[ParentResidual]:
+    """The parents with what the page counters have beyond memory.stat, and those that only the counters show."""
+    known = {parent.path: parent for parent in parents}
+    stock = _STOCK_PAGES * PAGE * len(possible_cpus(host) or (0,))
+    for charged in counters.parents(lambda _: None):
+        parent = known.get(charged.path, ParentResidual(charged.path, 1, None, name=charged.name))
+        unclassified = charged.unclassified_bytes - parent.file_bytes - parent.shmem_bytes - parent.anon_bytes
+        # What CPUs have in stock for the processes of the cgroup itself is not a zombie's.
+        if unclassified < PAGE or (charged.populated and unclassified <= stock):
+            continue
+        known[parent.path] = replace(
+            parent,
+            unclassified_bytes=unclassified,
+            swap_bytes=max(parent.swap_bytes, charged.swap_bytes),
+            exact=False,
+            populated=charged.populated,
+        )
+    return list(known.values())
 
 
 class _Reader:
@@ -100,9 +142,13 @@ class _Reader:
             own = {key: stat.get(kernel_name, 0) for key, kernel_name in _V1.items()}
             return own, {key: stat.get(b"total_" + kernel_name, own[key]) for key, kernel_name in _V1.items()}
         total = {key: stat.get(kernel_name, 0) for key, kernel_name in _V2.items()}
-        swap = ProcFile(self.directory(name) / "memory.swap.current").read_or_none() or b""
-        total["swap"] = int(swap) if swap.strip().isdigit() else 0
+        total["swap"] = self.number(name, "memory.swap.current")
         return dict.fromkeys(total, 0), total
+
+    def number(self, name: str, file: str) -> int:
+        """A file with a single number; 0 where the kernel has none."""
+        content = ProcFile(self.directory(name) / file).read_or_none() or b""
+        return int(content) if content.strip().isdigit() else 0
 
     def dying_below(self, name: str, children: list[str]) -> int | None:
         """Removed cgroups whose closest live ancestor this is; None where the kernel has no count."""
@@ -121,6 +167,23 @@ class _Reader:
         """Old kernels let a cgroup stand alone: then its totals lack those below."""
         content = ProcFile(self.directory(name) / "memory.use_hierarchy").read_or_none()
         return content is None or content.strip() != b"0"
+
+
+class _CounterReader(_Reader):
+    """The page counters of v1 instead of the totals of memory.stat. numa_stat would say it by kind, but walks the whole
+    subtree before 5.8: it is the incident itself."""
+
+    def amounts(self, name: str) -> tuple[Amounts, Amounts] | None:
+        # The root's usage is made from the same incomplete statistics (mm/memcontrol.c, mem_cgroup_usage).
+        read = super().amounts(name) if name else None
+        if read is None:
+            return None
+        usage = self.number(name, "memory.usage_in_bytes")
+        charged = usage - self.number(name, "memory.kmem.usage_in_bytes")
+        swap = self.number(name, "memory.memsw.usage_in_bytes") - usage
+        nothing = dict.fromkeys(read[0], 0)
+        own = nothing | {"swap": read[0]["swap"], "unclassified": read[0]["cached"] + read[0]["anon"]}
+        return own, nothing | {"swap": max(0, swap), "unclassified": max(0, charged)}
 
 
 class _Survey:
@@ -235,4 +298,5 @@ class _Survey:
             exact=self._reader.version == 1,
             populated=self._reader.populated(name),
             own_bytes=own[0]["cached"] if (own := self._amounts(name)) else 0,
+            unclassified_bytes=rest.get("unclassified", 0),
         )

@@ -139,17 +139,19 @@ def _findings(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
 def _parents(explanation: Explanation) -> Iterator[Text]:
     yield from _heading("held below", "what removed cgroups still hold, by their closest live parent")
     if not explanation.parents:
-        yield Text("  no cgroup has anything charged to removed children", _PLAIN)
+        yield Text("  no cgroup is seen to have anything charged to removed children", _PLAIN)
         return
     below = recorded_below(explanation)
     rows = [_parent_row(parent, below[parent.name]) for parent in explanation.parents[:PARENTS_SHOWN]]
-    header = ("parent", "zombies", "file", "metadata", "tmpfs", "anon", "swap", "mapped", "locked")
+    header = ("parent", "zombies", "file", "metadata", "tmpfs", "anon", "swap", "unknown", "mapped", "locked")
     # Columns without a value are left out, except the parent.
     used = [0, *(i for i in range(1, len(header)) if any(row[i] != _NOTHING for row in rows))]
     yield from _table([header[i] for i in used], [tuple(row[i] for i in used) for row in rows], range(1, len(used)))
     if len(explanation.parents) > PARENTS_SHOWN:
         yield Text(f"  and {count(len(explanation.parents) - PARENTS_SHOWN, 'more parent')}", _DIM)
-    if not all(parent.exact for parent in explanation.parents):
+    if any(parent.unclassified_bytes for parent in explanation.parents):
+        yield Text("  unknown: in the page counters, but missing from this kernel's memory.stat", _DIM)
+    if any(parent.version == 2 for parent in explanation.parents):
         yield Text("  on v2 pages of the parent itself are among these: they are at most so much", _DIM)
 
 
@@ -160,6 +162,7 @@ def _parent_row(parent: ParentResidual, recorded: int) -> Row:
         parent.shmem_bytes,
         parent.anon_bytes,
         parent.swap_bytes,
+        parent.unclassified_bytes,
         parent.mapped_bytes,
         parent.unevictable_bytes,
     )

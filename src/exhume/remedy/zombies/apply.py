@@ -23,7 +23,7 @@ from exhume.model.text import count
 from exhume.model.zombies import PAGE, ParentResidual, PinKind
 from exhume.procfs.host import Host
 from exhume.remedy.services.actions import Before
-from exhume.remedy.zombies.plan import CLEAN_UP, SWAPFILE, make_plan
+from exhume.remedy.zombies.plan import CLEAN_UP, DROP_UNSEEN, SWAPFILE, make_plan
 from exhume.remedy.zombies.situation import PIN_SECONDS, Scope, Situation, Watch, memory_root
 
 # A core is held for so long at a time.
@@ -110,6 +110,7 @@ ACTIONS: dict[str, Callable[[Step, Bench], Batches]] = {
     "fadvise": fadvise,
     "reclaim": reclaim,
     "drop-caches": drop_caches,
+    DROP_UNSEEN: drop_caches,
     "swap-through": swap_through,
     "swapoff": swap_off,
     "clean-up": clean_up,
@@ -155,17 +156,15 @@ def _checked(done: JobResult) -> JobResult:
 def _files_or_inodes(parent: ParentResidual) -> int:
     """On v2 a file remembers the cgroup that wrote it last, and keeps it, also once its pages are gone. Reclaim takes
     such files out of memory as well; where no page is left, they are what holds the dying."""
-    if parent.file_bytes or parent.shmem_bytes or parent.anon_bytes or parent.swap_bytes:
-        return parent.file_bytes
-    return (parent.dying or 0) * PAGE
+    return parent.file_bytes + parent.unclassified_bytes if parent.bytes else (parent.dying or 0) * PAGE
 
 
 # What a step frees, by its action.
 _FREES: dict[str, Callable[[ParentResidual], int]] = {
-    "fadvise": lambda parent: parent.file_bytes,
+    "fadvise": lambda parent: parent.file_bytes + parent.unclassified_bytes,
     "reclaim": _files_or_inodes,
-    "drop-caches": lambda parent: parent.file_bytes,
-    "swap-through": lambda parent: parent.shmem_bytes + parent.anon_bytes,
+    "drop-caches": lambda parent: parent.file_bytes + parent.unclassified_bytes,
+    "swap-through": lambda parent: parent.shmem_bytes + parent.anon_bytes + parent.unclassified_bytes,
     "swapoff": lambda parent: parent.swap_bytes,
 }
 _LEFT_UNDONE = {Status.REFUSED, Status.TIMED_OUT, Status.INTERRUPTED, Status.FAILED, Status.MANUAL}

@@ -57,6 +57,8 @@ def is_spike(seconds: float) -> bool:
 
 SWAPFILE = "zombies.swap"
 CLEAN_UP = "clean-up"
+# Drops caches although no page is seen that it would free.
+DROP_UNSEEN = "drop-caches-unseen"
 DROP_CACHES = "/proc/sys/vm/drop_caches"
 MIB = 1 << 20
 # Memory that stays free when a swap is taken off.
@@ -97,7 +99,7 @@ def reclaim_step(situation: Situation, parents: Sequence[ParentResidual]) -> Ste
         return None
     seconds = sum(reclaim_seconds(_zombies_below(situation, parent)) for parent in able)
     spike = is_spike(seconds)
-    mostly_stuck = sum(parent.shmem_bytes + parent.anon_bytes for parent in able) > sum(p.file_bytes for p in able)
+    mostly_stuck = sum(_swappable(parent) for parent in able) > sum(_maybe_cached(parent) for parent in able)
     return Step(
         id="reclaim",
         title=f"reclaim cached pages below {count(len(able), 'parent cgroup')}",
@@ -106,10 +108,10 @@ def reclaim_step(situation: Situation, parents: Sequence[ParentResidual]) -> Ste
         action="reclaim",
         targets=tuple(parent.path for parent in able),
         commands=tuple(_reclaim_command(parent) for parent in able),
-        frees_at_most=_at_most(situation, sum(parent.file_bytes for parent in able)),
+        frees_at_most=_at_most(situation, sum(_maybe_cached(parent) for parent in able)),
         cpu_seconds=seconds,
         spike=spike,
-        bytes=sum(parent.file_bytes for parent in able),
+        bytes=sum(_maybe_cached(parent) for parent in able),
         risk=Risk.MEDIUM if spike else Risk.LOW,
         harm="live cgroups below the same parents lose cached pages too"
         + ("; one core is busy in the kernel meanwhile" if spike else ""),
@@ -142,22 +144,29 @@ def reclaim_inodes_step(situation: Situation) -> Step | None:
 
 def drop_caches_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
     """The whole node's page cache: the one thing that reaches filesystem metadata for certain."""
-    droppable = sum(max(0, p.file_bytes - max(p.mapped_bytes, _locked(p))) for p in parents)
+    droppable = sum(max(0, _maybe_cached(p) - max(p.mapped_bytes, _locked(p))) for p in parents)
     if droppable < PAGE:
         return None
+    metadata = sum(parent.metadata_bytes for parent in parents) or _pages(_pins(situation, PinKind.METADATA))
+    why = (
+        "blocks of filesystems (directories, inode tables) are charged to zombies; only this reaches all of them"
+        if metadata
+        else "it reaches cached pages that no file could be named for"
+    )
+    return _drop_caches(situation, "drop-caches", why, _at_most(situation, droppable))
+
+
+def _drop_caches(situation: Situation, action: str, why: str, frees_at_most: int) -> Step:
     seconds = drop_caches_seconds(situation.page_cache)
     spike = is_spike(seconds)
-    metadata = sum(parent.metadata_bytes for parent in parents) or _pages(_pins(situation, PinKind.METADATA))
     return Step(
         id="drop-caches",
         title="drop the page cache of the node",
-        why="blocks of filesystems (directories, inode tables) are charged to zombies; only this reaches all of them"
-        if metadata
-        else "it reaches cached pages that no file could be named for",
-        action="drop-caches",
+        why=why,
+        action=action,
         targets=(DROP_CACHES,),
         commands=("sync", f"echo 1 > {DROP_CACHES}"),
-        frees_at_most=_at_most(situation, droppable),
+        frees_at_most=frees_at_most,
         cpu_seconds=seconds,
         spike=spike,
         bytes=situation.page_cache,
@@ -326,7 +335,12 @@ def _pages(files: Iterable[PinnedFile]) -> int:
 def _reclaimable(parent: ParentResidual) -> bool:
     """Whether a parent has cached data that reclaim is the mildest way to free: not where all of it is metadata, which
     dropping caches frees for certain, or locked."""
-    return parent.file_bytes - parent.metadata_bytes - _locked(parent) >= PAGE
+    return _maybe_cached(parent) - parent.metadata_bytes - _locked(parent) >= PAGE
+
+
+def _maybe_cached(parent: ParentResidual) -> int:
+    """Cached files, and pages of unknown kind: those are cached files more often than not."""
+    return parent.file_bytes + parent.unclassified_bytes
 
 
 def _locked(parent: ParentResidual) -> int:
@@ -371,7 +385,7 @@ def _reclaim_command(parent: ParentResidual, *, swap: bool = False) -> str:
     file = shlex.quote(str(reclaim_file(parent)))
     if parent.version == 1:
         return f"echo 0 > {file}"
-    amount = _swappable(parent) if swap else parent.file_bytes
+    amount = _swappable(parent) if swap else _maybe_cached(parent)
     return f"echo {amount} > {file}"
 
 
@@ -411,11 +425,11 @@ def _fitting(situation: Situation, parents: Sequence[ParentResidual]) -> list[St
 
 
 def _nothing_holds_them(situation: Situation, dying: int | None) -> tuple[str, list[Step]]:
-    """No page is charged to a removed cgroup, so no step could free one."""
+    """No page is seen to be charged to a removed cgroup."""
     where = f" below {situation.below}" if situation.below else ""
     if dying is None:
-        return f"No page is charged to removed cgroups{where}, and zombies can't be counted here.", []
-    counted = f"{dying:,} removed cgroups are still in the kernel, but no page is charged to any{where}"
+        return f"No page is seen charged to removed cgroups{where}, and zombies can't be counted here.", []
+    counted = f"{dying:,} removed cgroups are still in the kernel, but no page is seen charged to any{where}"
     if situation.fell > 0:
         return (
             f"{counted}, and {situation.fell:,} went by themselves in {situation.after_s:.1f} s: this kernel lets "
@@ -431,8 +445,10 @@ def _nothing_holds_them(situation: Situation, dying: int | None) -> tuple[str, l
         return f"{counted}: files that they wrote last, still in memory without their pages, are what keeps them.", [
             written
         ]
+    drop = _drop_caches(situation, DROP_UNSEEN, "cached pages that don't show on this kernel may hold them", dying)
     return f"{counted}: something that can't be seen from here holds them.", [
-        reboot_step("no pages are charged to them, so neither reclaim nor dropping caches can free them")
+        drop,
+        reboot_step("if dropping caches does not free them, nothing else that can be done from here does"),
     ]
 
 
@@ -443,6 +459,7 @@ def _summary(situation: Situation, parents: Sequence[ParentResidual]) -> str:
         "shared memory": sum(p.shmem_bytes for p in parents),
         "anonymous memory": sum(p.anon_bytes for p in parents),
         "swap": sum(p.swap_bytes for p in parents),
+        "pages of unknown kind": sum(p.unclassified_bytes for p in parents),
     }
     held = ", ".join(f"{format_size(size)} of {name}" for name, size in parts.items() if size >= PAGE)
     worst = max(parents, key=lambda parent: parent.bytes)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
-from exhume.collect.cgroup.pins import likely_pins, with_metadata
+from exhume.collect.cgroup.pins import classify, likely_pins
 from exhume.collect.cgroup.residuals import find_residuals
 from exhume.control.changes import read_journal
 from exhume.control.swap import Swap, swaps
@@ -120,10 +120,10 @@ class Watch:
         report = find_residuals(self.host)
         parents = [parent for parent in report.parents if self._inside(parent)]
         pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds) if parents else PinReport()
-        parents = with_metadata(parents, pins)
-        if any(_is_partly_metadata(parent) for parent in parents):
+        if any(_is_partly_metadata(parent) for parent in classify(parents, pins)):
             time.sleep(_STATISTICS_LATE_S)
-            parents = with_metadata(_lower(parents, self.residuals()), pins)
+            parents = _lower(parents, self.residuals())
+        parents = classify(parents, pins)
         if not parents:
             time.sleep(_WAIT_S)
         again = take_census(self.host)
