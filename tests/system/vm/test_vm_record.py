@@ -1,4 +1,4 @@
-"""The recorder on a kernel with cgroup v2: it runs, and cgroup events come in with who made them."""
+"""The recorder on kernels with cgroup v1 and v2: it runs, and cgroup events come in with who made them."""
 
 import json
 
@@ -13,7 +13,7 @@ RECORD = """
 {python} -m exhume.cli.main record --dir /var/recording --for 5s &
 until ls /var/recording/*/ >/dev/null 2>&1; do sleep 0.2; done
 sleep 2
-for name in {names}; do mkdir /sys/fs/cgroup/$name; rmdir /sys/fs/cgroup/$name; done
+for name in {names}; do mkdir {root}/$name; rmdir {root}/$name; done
 wait $!
 """
 READ = """
@@ -27,7 +27,7 @@ print(json.dumps([[row["path"], row["op"], row["comm"], row["level"]] for row in
 
 @pytest.fixture(scope="module")
 def recorded(machine: Machine):
-    machine.shell(RECORD.format(python=PYTHON, names=" ".join(NAMES)), seconds=300)
+    machine.shell(RECORD.format(python=PYTHON, names=" ".join(NAMES), root=machine.kernel.memory_root), seconds=300)
     yield machine
     machine.shell("rm -r /var/recording")
 
