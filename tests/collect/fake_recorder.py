@@ -93,6 +93,8 @@ class FakeSampler(FakeSource):
         self.segments = 0
         self.released = 0
         self.refuses: OSError | None = None
+        self.parser_cost = (0.0, 0)
+        self.ended = False
 
     def set_rate(self, rate_hz: int) -> None:
         if self.refuses:
@@ -105,6 +107,9 @@ class FakeSampler(FakeSource):
 
     def release_memory(self) -> None:
         self.released += 1
+
+    def end(self) -> None:
+        self.ended = True
 
 
 class KeepingSink:

@@ -70,16 +70,19 @@ class OwnCost:
         self._status = ProcFile("/proc/self/status")
         self._page_kb = resource.getpagesize() // 1024
         self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        # Of the process that reads symbols: part of what recording costs.
+        self._parser_s = 0.0
         self.written = 0
         self._peak_rss_kb = 0
 
     def close_tick(self, tick: Tick, written: int, samples: int, sampler: PerfSource | None) -> Self:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        rss = int(self._statm.read().split()[1]) * self._page_kb
+        parser_s, parser_kb = sampler.parser_cost if sampler else (0.0, 0)
+        rss = int(self._statm.read().split()[1]) * self._page_kb + parser_kb
         row = Self(
             time=tick.start,
             span_ms=tick.nanos // MILLIS,
-            user_us=int((usage.ru_utime - self._usage.ru_utime) * 1e6),
+            user_us=int((usage.ru_utime - self._usage.ru_utime + max(0.0, parser_s - self._parser_s)) * 1e6),
             system_us=int((usage.ru_stime - self._usage.ru_stime) * 1e6),
             rss_kb=rss,
             rate_hz=sampler.rate_hz if sampler else 0,
@@ -88,7 +91,7 @@ class OwnCost:
             written_bytes=written - self.written,
             ring_fill=sampler.ring_fill if sampler else 0,
         )
-        self._usage, self.written = usage, written
+        self._usage, self.written, self._parser_s = usage, written, max(parser_s, self._parser_s)
         self._peak_rss_kb = max(self._peak_rss_kb, rss)
         return row
 
@@ -101,4 +104,5 @@ class OwnCost:
     @property
     def cpu_seconds(self) -> float:
         """What recording took; loading the program is not part of it."""
-        return self._usage.ru_utime + self._usage.ru_stime - self._began.ru_utime - self._began.ru_stime
+        own = self._usage.ru_utime + self._usage.ru_stime - self._began.ru_utime - self._began.ru_stime
+        return own + self._parser_s

@@ -92,6 +92,9 @@ class Recorder:
             # A stop during a turn takes effect after one more: what came meanwhile is still to be read.
             stopped = stop.is_set()
             now, wall = both_ns(self._clock)
+            stopped |= until is not None and now >= until
+            if stopped and self._sources.sampler:
+                self._sources.sampler.end()
             tick = Tick(index, start, now, wall)
             summary = self._turn(tick, sink)
             samples += summary.samples
@@ -100,8 +103,6 @@ class Recorder:
             if on_tick:
                 on_tick(summary)
             start, index = now, index + 1
-            if until is not None and now >= until:
-                break
         # Not the wall clock again: it may have been set meanwhile.
         ended_wall = began_wall + self._clock.monotonic_ns() - began
         return RecordingSummary(

@@ -229,6 +229,7 @@ def test_a_core_that_cannot_be_opened_leaks_none_that_went(opened) -> None:
 
 def drained(sampler_: PerfSource, tick: int, samples: bytes = b"", tasks: bytes = b""):
     """One tick of a sampler with these records in the rings of core 0."""
+    sampler_.end()  # each tick waits for names, as the last does
     ring = sampler_._rings.rings[0]
     ring.samples.content, ring.tasks.content = samples, tasks
     return sampler_.read(Tick(tick, tick * 10**9, (tick + 1) * 10**9, 0))
@@ -250,7 +251,8 @@ def fake_sampler(opened):
     opened.host.proc.mkdir()
     made = PerfSource(opened.host, 97)
     drained(made, -1)
-    return made
+    yield made
+    made._sampler.close()
 
 
 @pytest.mark.parametrize(

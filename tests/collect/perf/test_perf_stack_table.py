@@ -52,6 +52,20 @@ def user_chain(*addresses: int, space: AddressSpace | None = None) -> Chain:
     return Chain([CONTEXT_USER, *addresses], space or AddressSpace(1))
 
 
+def resolve(book: StackTable, chains: dict[int, Chain], idle_keys: set[int]) -> dict[int, Stack]:
+    """What new callchains are, each sampled in the current segment."""
+    resolved = book.resolve(chains, idle_keys)
+    book.write(stack for stack in resolved.values() if not stack.idle)
+    return resolved
+
+
+def find(book: StackTable, key: int) -> Stack | None:
+    """The stack of a callchain that is sampled again."""
+    stack = book.find(key)
+    book.write([stack] if stack and not stack.idle else [])
+    return stack
+
+
 def reported(book: StackTable) -> tuple[list[int], list[str]]:
     rows = book.take_rows()
     return list(rows.get("stacks", {}).get("stack", ())), list(rows.get("frames", {}).get("name", ()))
@@ -59,31 +73,31 @@ def reported(book: StackTable) -> tuple[list[int], list[str]]:
 
 def test_a_stack_and_its_frames_are_reported_once_a_segment(book) -> None:
     chain = kernel_chain(5, 1)
-    stack = book.resolve({7: chain}, set())[7]
+    stack = resolve(book, {7: chain}, set())[7]
     assert [frame.name for frame in stack.frames] == ["entry", "copy_page"], "root first"
     assert reported(book) == ([stack.id], ["entry", "copy_page"])
-    assert book.find(7) is stack
+    assert find(book, 7) is stack
     assert reported(book) == ([], [])
     book.begin_segment()
     assert reported(book) == ([], []), "what is not sampled any more is not reported"
-    assert book.find(7) is stack
+    assert find(book, 7) is stack
     assert reported(book) == ([stack.id], ["entry", "copy_page"])
 
 
 def test_what_was_found_but_not_yet_taken_is_reported_in_the_segment_that_it_was_found_in(book) -> None:
-    first = book.resolve({7: kernel_chain(5, 1)}, set())[7]
+    first = resolve(book, {7: kernel_chain(5, 1)}, set())[7]
     reported(book)
-    second = book.resolve({8: kernel_chain(4, 1)}, set())[8]
+    second = resolve(book, {8: kernel_chain(4, 1)}, set())[8]
     assert reported(book) == ([second.id], ["net_rx_action"])
     book.begin_segment()
-    assert book.find(8) and book.find(7)
+    assert find(book, 8) and find(book, 7)
     stacks, frames = reported(book)
     assert set(stacks) == {first.id, second.id}
     assert sorted(frames) == ["copy_page", "entry", "net_rx_action"]
 
 
 def test_two_callchains_of_one_stack_are_one(book) -> None:
-    resolved = book.resolve({7: user_chain(10), 8: user_chain(10), 9: user_chain(11)}, set())
+    resolved = resolve(book, {7: user_chain(10), 8: user_chain(10), 9: user_chain(11)}, set())
     assert resolved[7] is resolved[8]
     assert resolved[7].id != resolved[9].id
     assert len(reported(book)[0]) == 2
@@ -91,7 +105,7 @@ def test_two_callchains_of_one_stack_are_one(book) -> None:
 
 def test_every_frame_row_is_complete(book) -> None:
     space = AddressSpace(1)
-    book.resolve({7: Chain([CONTEXT_KERNEL, 5, CONTEXT_USER, 10], space)}, set())
+    resolve(book, {7: Chain([CONTEXT_KERNEL, 5, CONTEXT_USER, 10], space)}, set())
     rows = book.take_rows()
     assert rows["frames"]["kind"] == ["user", "kernel"]
     assert rows["frames"]["module"] == ["/bin/app", "[kernel]"]
@@ -104,20 +118,20 @@ def test_idle_is_the_idle_task_with_an_idle_leaf(book) -> None:
         2: kernel_chain(4, 3, 2, 1),  # the idle task, interrupted
         3: kernel_chain(3, 2, 1),  # another task in a function of that name
     }
-    resolved = book.resolve(chains, {1, 2})
+    resolved = resolve(book, chains, {1, 2})
     assert [resolved[key].idle for key in (1, 2, 3)] == [True, False, False]
     assert set(reported(book)[0]) == {resolved[2].id, resolved[3].id}
 
 
 def test_idle_is_remembered_and_never_reported(book) -> None:
-    book.resolve({1: kernel_chain(3, 2)}, {1})
+    resolve(book, {1: kernel_chain(3, 2)}, {1})
     book.begin_segment()
-    assert book.find(1).idle
+    assert find(book, 1).idle
     assert reported(book) == ([], [])
 
 
 def test_the_idle_task_without_a_kernel_part_is_not_idle(book) -> None:
-    assert not book.resolve({1: Chain([CONTEXT_KERNEL], None)}, {1})[1].idle
+    assert not resolve(book, {1: Chain([CONTEXT_KERNEL], None)}, {1})[1].idle
 
 
 @pytest.mark.parametrize(
@@ -125,42 +139,42 @@ def test_the_idle_task_without_a_kernel_part_is_not_idle(book) -> None:
 )
 def test_compiled_code_is_named_anew_each_time(book, names, frame) -> None:
     names.user_frame = lambda address: frame
-    before = book.resolve({1: user_chain(10)}, set())[1]
-    assert book.find(1) is None
+    before = resolve(book, {1: user_chain(10)}, set())[1]
+    assert find(book, 1) is None
     names.user_frame = lambda address: make_frame(JIT, "perf-map", "recompiled")
-    after = book.resolve({1: user_chain(10)}, set())[1]
+    after = resolve(book, {1: user_chain(10)}, set())[1]
     assert [frame.name for frame in after.frames] == ["recompiled"]
     assert set(reported(book)[0]) == {before.id, after.id}
 
 
 def test_an_unknown_program_has_the_kernel_part_alone(book) -> None:
     chain = Chain([CONTEXT_KERNEL, 5, CONTEXT_USER, 10, 20], None)
-    assert [frame.name for frame in book.resolve({1: chain}, set())[1].frames] == ["copy_page"]
+    assert [frame.name for frame in resolve(book, {1: chain}, set())[1].frames] == ["copy_page"]
 
 
 def test_what_is_in_use_outlives_generations_and_the_rest_goes(book, monkeypatch) -> None:
     monkeypatch.setattr(stackbook, "GENERATION", 100)
-    kept = book.resolve({1: kernel_chain(5, 1)}, set())[1]
+    kept = resolve(book, {1: kernel_chain(5, 1)}, set())[1]
     for generation in range(1, 6):
         base = generation * 1000
-        book.resolve({base + n: user_chain(base + n) for n in range(101)}, set())
-        assert book.find(1) is kept
+        resolve(book, {base + n: user_chain(base + n) for n in range(101)}, set())
+        assert find(book, 1) is kept
         assert len(book._young) + len(book._old) <= 2 * 102
-    assert book.find(1000) is None, "not used for two generations"
+    assert find(book, 1000) is None, "not used for two generations"
 
 
 def test_forgetting_names_everything_again(book, names) -> None:
-    book.resolve({1: kernel_chain(5, 1)}, set())
+    resolve(book, {1: kernel_chain(5, 1)}, set())
     book.forget()
-    assert book.find(1) is None
+    assert find(book, 1) is None
     assert len(names.asked) == 2
-    book.resolve({1: kernel_chain(5, 1)}, set())
+    resolve(book, {1: kernel_chain(5, 1)}, set())
     assert len(names.asked) == 4
 
 
 def test_known_kernel_addresses_are_not_asked_about_again(book, names) -> None:
-    book.resolve({1: kernel_chain(5, 1)}, set())
-    book.resolve({2: kernel_chain(4, 1)}, set())
+    resolve(book, {1: kernel_chain(5, 1)}, set())
+    resolve(book, {2: kernel_chain(4, 1)}, set())
     assert names.asked == [1, 5, 4]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.collect.symbols.settled import user_frames
 from tests.collect.symbols.symbol_programs import Compile, Running, map_file, running
 from tests.parts import missing, need
 
@@ -100,7 +101,9 @@ def test_a_library_is_resolved_inside_its_container(container: Container, tmp_pa
     with container.run(kind, options) as run:
         space = AddressSpace.from_proc(Host(), run.pid)
         assert space is not None
-        (frame,) = Symbolizer(Host()).user(space, np.array([run.addresses["base"] + container.offset], np.uint64))
+        (frame,) = user_frames(
+            Symbolizer(Host()), space, np.array([run.addresses["base"] + container.offset], np.uint64)
+        )
         assert (frame.module, frame.name) == (str(container.library), "inside_name")
 
 
@@ -111,7 +114,8 @@ def test_a_container_that_is_gone_is_not_named_by_the_host(container: Container,
     with container.run(kind, options) as run:
         space = AddressSpace.from_proc(Host(), run.pid)
     assert space is not None
-    (frame,) = Symbolizer(Host()).user(space, np.array([run.addresses["base"] + container.offset], np.uint64))
+    address = np.array([run.addresses["base"] + container.offset], np.uint64)
+    (frame,) = user_frames(Symbolizer(Host()), space, address)
     assert frame.name == f"libsame.so+0x{container.offset:x}"
 
 
@@ -121,7 +125,9 @@ def test_a_child_that_is_gone_is_named_through_its_parent(container: Container) 
         parent = AddressSpace.from_proc(Host(), run.pid)
         assert parent is not None
         child = parent.fork(2**22 + 1)
-        (frame,) = Symbolizer(Host()).user(child, np.array([run.addresses["base"] + container.offset], np.uint64))
+        (frame,) = user_frames(
+            Symbolizer(Host()), child, np.array([run.addresses["base"] + container.offset], np.uint64)
+        )
         assert frame.name == "inside_name"
 
 
@@ -134,5 +140,5 @@ def test_the_kernels_own_record_of_the_mapping_is_enough(container: Container) -
         space = AddressSpace(run.pid)
         major, minor = os.major(status.st_dev), os.minor(status.st_dev)
         map_file(space, base, base + (1 << 16), 0, major, minor, status.st_ino, 0, str(container.library))
-        (frame,) = Symbolizer(Host()).user(space, np.array([base + container.offset], np.uint64))
+        (frame,) = user_frames(Symbolizer(Host()), space, np.array([base + container.offset], np.uint64))
         assert frame.name == "inside_name"

@@ -1,12 +1,9 @@
 """Files that were made to cost their reader time or memory: refused in time, with the reason, and nothing else."""
 
 import errno
-import json
 import os
 import random
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,14 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests import crafted_elf
+from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
 
-from exhume.collect.symbols.file_budget import FAILED, OVER_BUDGET, UNREADABLE, FileBudget, FileRefused
-from exhume.collect.symbols.file_worker import FileWorker, RefusalLog
 from exhume.collect.symbols.files import FileSymbols
 from exhume.collect.symbols.locate import open_regular
-from exhume.collect.symbols.program import load_names, load_outlines, load_program
-from exhume.collect.symbols.table import _MAX_ALIASES
+from exhume.collect.symbols.owners import Owner, RefusalLog, owner_of
+from exhume.collect.symbols.parse_queue import ParseQueue
+from exhume.collect.symbols.parser.open_file import FAILED, OVER_BUDGET, UNREADABLE, FileBudget, FileRefused
+from exhume.collect.symbols.parser.program import load_names, load_outlines, load_program, pack_program, unpack_program
+from exhume.collect.symbols.parser.table import _MAX_ALIASES
 from exhume.procfs.host import Host
 
 pytestmark = pytest.mark.slow
@@ -31,48 +30,32 @@ pytestmark = pytest.mark.slow
 MOST_CPU_S = 1.5
 MOST_BYTES = 110 << 20
 
-# Looks one file up in a process of its own, whose memory is limited to what it had before and twice the bound.
-CHILD = """
-import json, resource, sys, time
-from exhume.procfs.host import Host
-from exhume.collect.symbols.file_worker import FileWorker
-from exhume.collect.symbols.files import FileSymbols
-from exhume.collect.symbols.file_worker import RefusalLog
-from tests.collect.symbols.symbol_programs import mapped
-from pathlib import Path
-
-def status(name):
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name + ":")) << 10
-
-log = RefusalLog()
-symbols = FileSymbols(Host(), worker=FileWorker(60.0), refusals=log)
-views = mapped(Path(sys.argv[1]))
-limit = status("VmSize") + 2 * int(sys.argv[2])
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-before, began = status("VmHWM"), time.process_time()
-frames = symbols.frames(views, [0x1000, 0x1040])
-cost = time.process_time() - began, status("VmHWM") - before
-print(json.dumps([[frame.name for frame in frames], [row.kind for row in log.take()], *cost]))
-"""
-
 
 @pytest.mark.parametrize("kind", crafted_elf.KINDS)
 def test_a_crafted_file_is_refused_within_bounds(compile_c: Compile, tmp_path: Path, kind: str) -> None:
     path = crafted_elf.write(kind, compile_c(SOURCE, "-s"), tmp_path / kind)
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[3])])
-    answer = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path), str(MOST_BYTES)],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    names, kinds, cpu_s, grown = json.loads(answer.stdout)
-    assert names == [f"{kind}+0x1000", f"{kind}+0x1040"]
+    log = RefusalLog()
+    symbols = FileSymbols(Host(), refusals=log)
+    file_frames(symbols, mapped(compile_c(SOURCE, name="sound")), [0x1000])
+    parser = symbols.queue.parser
+    assert parser is not None
+    before, most_before = parser.cpu_s, most_memory(parser.pid)
+    ours, began = most_memory(os.getpid()), time.process_time()
+    frames = file_frames(symbols, mapped(path), [0x1000, 0x1040])
+    assert time.process_time() - began < 0.5
+    assert most_memory(os.getpid()) - ours < 8 << 20  # nothing of it reached the recorder
+    kinds = [row.kind for row in log.take()]
+    assert [frame.name for frame in frames] == [f"{kind}+0x1000", f"{kind}+0x1040"]
     assert len(kinds) == 1 and kinds[0] in ("symbols-over-budget", "symbols-malformed")
-    assert cpu_s < MOST_CPU_S
-    assert grown < MOST_BYTES
+    assert symbols.queue.parser is parser  # it refused by itself
+    assert parser.cpu_s - before < MOST_CPU_S
+    assert most_memory(parser.pid) - most_before < MOST_BYTES
+
+
+def most_memory(pid: int) -> int:
+    """The high-water mark of a process in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
 
 
 def test_a_segment_that_reaches_beyond_64_bits_is_refused(compile_c: Compile) -> None:
@@ -85,7 +68,7 @@ def test_a_segment_that_reaches_beyond_64_bits_is_refused(compile_c: Compile) ->
             struct.pack_into("<Q", content, header + 8, 2**64 - 16)
     program.write_bytes(content)
     log = RefusalLog()
-    frames = FileSymbols(Host(), refusals=log).frames(mapped(program), [0x1000])
+    frames = file_frames(FileSymbols(Host(), refusals=log), mapped(program), [0x1000])
     assert [frame.name for frame in frames] == ["program+0x1000"]
     assert [row.kind for row in log.take()] == ["symbols-malformed"]
 
@@ -95,12 +78,12 @@ def test_a_refusal_names_the_file_and_its_owner_and_is_not_repeated_soon(compile
     path = crafted_elf.write("endless_sections", compile_c(SOURCE), tmp_path / "crafted")
     log = RefusalLog()
     symbols = FileSymbols(Host(), clock=lambda: now, refusals=log)
-    symbols.frames(mapped(path), [0x1000])
+    file_frames(symbols, mapped(path), [0x1000])
     (row,) = log.take()
     assert str(path) in row.text and f"uid {os.getuid()}" in row.text and row.count == 1
     for later, rows in ((30, 0), (61, 1)):
         now = 1000.0 + later
-        symbols.frames(mapped(path), [0x1000])
+        file_frames(symbols, mapped(path), [0x1000])
         assert len(log.take()) == rows
 
 
@@ -119,11 +102,10 @@ def test_a_function_with_countless_names_is_named_in_time(compile_c: Compile, tm
     path = tmp_path / "aliases"
     path.write_bytes(made)
     with opened(path) as file:
-        program = load_program(file, ())
-        assert program is not None
+        program, _ = load_program(file)
         began = time.thread_time()
         (index,) = program.find(np.array([0x1010], np.uint64)).tolist()
-        assert load_names(file, program, [index]) == {index: b"name_of_it"}
+        assert load_names(file, [program.lookup(index)]) == [b"name_of_it"]
         assert time.thread_time() - began < 0.1
     assert _MAX_ALIASES <= 64
 
@@ -154,49 +136,58 @@ def test_a_budget_counts_bytes_entries_and_time() -> None:
 
 
 def test_no_owner_takes_all_the_time_and_what_is_deferred_is_named_later(compile_c: Compile, tmp_path: Path) -> None:
-    """A second's work for many files of one user: the rest waits, another user's file does not."""
+    """A second's work for many files of one owner: the rest waits, another owner's file does not."""
     now = [1000.0]
-    worker = FileWorker(60.0, clock=lambda: now[0])
     log = RefusalLog()
-    symbols = FileSymbols(Host(), clock=lambda: now[0], worker=worker, refusals=log)
+    queue = ParseQueue(log, deadline_s=60.0, clock=lambda: now[0])
+    symbols = FileSymbols(Host(), clock=lambda: now[0], queue=queue, refusals=log)
     program = compile_c(SOURCE)
+    owner = owner_of(Host(), os.getpid())
+    others = owner._replace(cgroup="/another"), owner._replace(uid=owner.uid + 1)
 
-    def busy() -> None:
+    def busy(_: object) -> None:
         began = time.thread_time()
         while time.thread_time() - began < 0.3:
             pass
 
-    while worker.affords(os.getuid()):
-        worker.run("device", os.getuid(), busy)
-    assert worker.affords(os.getuid() + 1)
+    while queue.affords(owner):
+        queue.submit(owner, "device", busy, lambda _: None)
+        queue.wait(60.0)
+    assert all(queue.affords(other) for other in others)
     offset = 0x1100
-    (frame,) = symbols.frames(mapped(program), [offset])
-    assert frame.deferred and frame.name == f"program+0x{offset:x}"
+    (frame,) = file_frames(symbols, mapped(program), [offset])
+    assert frame.deferred and not frame.patience and frame.name == f"program+0x{offset:x}"
     (row,) = log.take()
-    assert (row.kind, row.count) == ("symbols-deferred", 1) and f"uid {os.getuid()}" in row.text
+    assert (row.kind, row.count) == ("symbols-deferred", 1)
+    assert f"uid {owner.uid}" in row.text and owner.cgroup in row.text
     now[0] += 60.0
-    assert not symbols.frames(mapped(program), [offset])[0].deferred
+    assert not file_frames(symbols, mapped(program), [offset])[0].deferred
     assert log.take() == []
+    queue.close()
 
 
-def test_many_costly_files_of_one_user_take_no_more_than_its_share(compile_c: Compile, tmp_path: Path) -> None:
+def test_many_costly_files_of_one_owner_take_no_more_than_its_share(compile_c: Compile, tmp_path: Path) -> None:
     program = compile_c(SOURCE, "-s")
     paths = [crafted_elf.write("endless_symtab", program, tmp_path / f"costly{i}") for i in range(40)]
     log = RefusalLog()
     symbols = FileSymbols(Host(), refusals=log)
-    began = time.process_time()
-    frames = [symbols.frames(mapped(path), [0x1000])[0] for path in paths]
-    # A second of CPU, and what the last file takes beyond it.
-    assert time.process_time() - began < 2.5
-    deferred = sum(frame.deferred for frame in frames)
+    for path in paths:
+        symbols.frames(mapped(path), [0x1000])
+    symbols.queue.wait(60.0)
+    # A second of CPU, what the last file takes beyond it, and the start of the parser.
+    assert symbols.queue.cost[0] < 3.0
+    deferred = sum(symbols.frames(mapped(path), [0x1000])[0].deferred for path in paths)
     assert 10 <= deferred < 40
-    assert [row.count for row in log.take() if row.kind == "symbols-deferred"] == [deferred]
+    rows = [row for row in log.take() if row.kind == "symbols-deferred"]
+    assert [row.count for row in rows] == [2 * deferred]  # and again just now
 
 
-def refused_with(worker: FileWorker, job: Callable[[], object]) -> str:
-    with pytest.raises(FileRefused) as refused:
-        worker.run("device", 0, job)
-    return refused.value.code
+def refused_with(queue: ParseQueue, job: Callable[[], object]) -> object:
+    results: list[object] = []
+    queue.submit(Owner(0, "/"), "device", lambda _: job(), results.append)
+    queue.wait(60.0)
+    (result,) = results
+    return result.code if isinstance(result, FileRefused) else result
 
 
 def test_an_error_of_the_disk_and_a_fault_of_the_reader_cost_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,11 +199,12 @@ def test_an_error_of_the_disk_and_a_fault_of_the_reader_cost_one_file(monkeypatc
 
     printed: list[object] = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
-    worker = FileWorker(60.0)
-    assert refused_with(worker, broken_disk) == UNREADABLE
-    assert refused_with(worker, fault) == FAILED
-    assert worker.run("device", 0, lambda: "fine") == "fine"
+    queue = ParseQueue(deadline_s=60.0)
+    assert refused_with(queue, broken_disk) == UNREADABLE
+    assert refused_with(queue, fault) == FAILED
+    assert refused_with(queue, lambda: "fine") == "fine"
     assert len(printed) == 1
+    queue.close()
 
 
 def mutate(random_: random.Random, content: bytearray) -> None:
@@ -250,13 +242,12 @@ def test_mutated_files_are_read_or_refused_in_time(compile_c: Compile, tmp_path:
         began = time.thread_time()
         try:
             with opened(path) as file:
-                program = load_program(file, ())
-                if program is not None:
-                    program.find(offsets)
-                    program.outline(*load_outlines(file))
-                    found = {index for index in program.find(offsets).tolist() if index >= 0}
-                    load_names(file, program, {index for index in found if program.has_name(index)})
-                    assert all(program.start(index) >= 0 for index in found)
+                program, _ = load_program(file)
+                program.outline(*load_outlines(file))
+                found = {index for index in program.find(offsets).tolist() if index >= 0}
+                load_names(file, [program.lookup(index) for index in found if program.has_name(index)])
+                assert all(program.start(index) >= 0 for index in found)
+                unpack_program(pack_program(program, 0))
         except FileRefused:
             pass
         except Exception as error:

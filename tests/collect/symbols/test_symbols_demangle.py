@@ -2,7 +2,7 @@
 
 import pytest
 
-from exhume.collect.symbols.demangle import demangle
+from exhume.collect.symbols.parser.demangle import demangle
 
 
 @pytest.mark.parametrize(

@@ -29,15 +29,16 @@ from tests.collect.symbols.go_programs import (
     module_text_address,
     relocation,
 )
+from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
 from tests.parts import missing, need
 
-from exhume.collect.symbols.elf import ElfFile
-from exhume.collect.symbols.file_budget import FileRefused
 from exhume.collect.symbols.files import DEFAULT_BUDGET, FileSymbols
-from exhume.collect.symbols.gopclntab import read_go_functions
 from exhume.collect.symbols.locate import open_regular
-from exhume.collect.symbols.program import load_program
+from exhume.collect.symbols.parser.elf import ElfFile
+from exhume.collect.symbols.parser.gopclntab import read_go_functions
+from exhume.collect.symbols.parser.open_file import FileRefused
+from exhume.collect.symbols.parser.program import load_program
 from exhume.procfs.host import Host
 
 GO_CODE = sum(FUNCTIONS.values())
@@ -46,7 +47,7 @@ RELA = 4
 
 
 def names_at(path: Path, offsets: list[int]) -> list[str]:
-    return [frame.name for frame in FileSymbols(Host()).frames(mapped(path), offsets)]
+    return [frame.name for frame in file_frames(FileSymbols(Host()), mapped(path), offsets)]
 
 
 def write(tmp_path: Path, elf: Elf) -> Path:
@@ -137,11 +138,11 @@ def test_a_hundred_thousand_functions_take_eight_bytes_each(tmp_path: Path) -> N
     with file:
         tracemalloc.start()
         try:
-            program = load_program(file, ())
+            program, _ = load_program(file)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert program is not None and program.needs_file
+        assert program.needs_file
         assert program.nbytes < 8 * len(functions) + 1000 < DEFAULT_BUDGET / 10
         assert peak < 4 * program.nbytes
         wanted = np.array([CODE_OFFSET + 64 * 77_777 + 63], np.uint64)
@@ -152,15 +153,17 @@ def test_a_function_whose_name_is_out_of_reach_still_has_one_frame(tmp_path: Pat
     elf = Elf(GO_CODE)
     elf.add(".gopclntab", function_table(FUNCTIONS))
     path = write(tmp_path, elf)
-    symbols, views = FileSymbols(Host()), mapped(path)
+    now = 0.0
+    symbols, views = FileSymbols(Host(), clock=lambda: now), mapped(path)
     offsets = [CODE_OFFSET + 96, CODE_OFFSET + 111]
-    assert [frame.name for frame in symbols.frames(views, [CODE_OFFSET])] == ["internal/cpu.Initialize"]
+    assert [frame.name for frame in file_frames(symbols, views, [CODE_OFFSET])] == ["internal/cpu.Initialize"]
     path.rename(tmp_path / "elsewhere")
-    assert [frame.name for frame in symbols.frames(views, offsets)] == [f"program+0x{offsets[0]:x}"] * 2
+    assert [frame.name for frame in file_frames(symbols, views, offsets)] == [f"program+0x{offsets[0]:x}"] * 2
     _, numbers = symbols.functions(views[0][1].file, np.array(offsets, np.uint64))
     assert numbers[0] == numbers[1] >= 0
     (tmp_path / "elsewhere").rename(path)
-    assert [frame.name for frame in symbols.frames(views, offsets)] == ["runtime.goexit.abi0"] * 2
+    now = 10.0
+    assert [frame.name for frame in file_frames(symbols, views, offsets)] == ["runtime.goexit.abi0"] * 2
 
 
 @pytest.mark.needs("objcopy")

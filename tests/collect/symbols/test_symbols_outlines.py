@@ -10,14 +10,15 @@ from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
 from tests.parts import missing, need
 
 from exhume.collect.symbols import files
-from exhume.collect.symbols.elf import ElfFile
-from exhume.collect.symbols.file_budget import FileRefused
 from exhume.collect.symbols.files import FileSymbols
-from exhume.collect.symbols.outlines import read_outlines
+from exhume.collect.symbols.parser.elf import ElfFile
+from exhume.collect.symbols.parser.open_file import FileRefused
+from exhume.collect.symbols.parser.outlines import read_outlines
 from exhume.procfs.host import Host
 
 STRIPPED = [
@@ -73,7 +74,7 @@ def test_every_byte_of_a_stripped_program_is_named_or_outlined_as_another_reader
         offsets = list(code_offsets(elf))[:60_000]
         starts, names = expected_starts(elf), named_bytes(elf)
     assert len(set(starts.values())) > 4
-    frames = FileSymbols(Host()).frames(mapped(program), offsets)
+    frames = file_frames(FileSymbols(Host()), mapped(program), offsets)
     for offset, frame in zip(offsets, frames, strict=True):
         if offset in names:
             assert frame.name in names[offset]
@@ -90,7 +91,7 @@ def test_equal_numbers_mean_equal_frames(compile_c: Compile, flags: tuple[str, .
         offsets = list(code_offsets(elf))[:20_000]
         starts, names = expected_starts(elf), named_bytes(elf)
     symbols, views = FileSymbols(Host()), mapped(program)
-    frames = symbols.frames(views, offsets)
+    frames = file_frames(symbols, views, offsets)
     program_number, numbers = symbols.functions(views[0][1].file, np.array(offsets, np.uint64))
     assert program_number
     by_number, by_name = defaultdict(set), defaultdict(set)
@@ -109,9 +110,9 @@ def test_before_a_function_was_asked_for_it_has_no_number(compile_c: Compile) ->
     stripped(program)
     symbols, views = FileSymbols(Host()), mapped(program)
     hidden = np.array([at["hidden_beta"]], np.uint64)
-    symbols.frames(views, [at["alpha"]])
+    file_frames(symbols, views, [at["alpha"]])
     assert symbols.functions(views[0][1].file, hidden)[1].tolist() == [-1]
-    symbols.frames(views, [at["hidden_beta"]])
+    file_frames(symbols, views, [at["hidden_beta"]])
     assert symbols.functions(views[0][1].file, hidden)[1][0] >= 0
 
 
@@ -130,18 +131,18 @@ def test_outlines_are_read_once_and_only_when_something_has_no_name(
     at = offsets_of(program, "alpha", "gamma_last", "hidden_beta")
     stripped(program)
     asked = []
-    load = files.load_outlines
+    unpack = files.unpack_outlines
 
-    def counted(file: files.OpenFile) -> tuple[files.U64, files.U64]:
-        asked.append(file.path)
-        return load(file)
+    def counted(reply: files.Arrays) -> tuple[files.U64, files.U64]:
+        asked.append(reply)
+        return unpack(reply)
 
-    monkeypatch.setattr(files, "load_outlines", counted)
+    monkeypatch.setattr(files, "unpack_outlines", counted)
     symbols, views = FileSymbols(Host()), mapped(program)
-    symbols.frames(views, [at["alpha"], at["gamma_last"]])
+    file_frames(symbols, views, [at["alpha"], at["gamma_last"]])
     assert not asked
     for offset in (at["hidden_beta"], at["hidden_beta"] + 1, 1):
-        symbols.frames(views, [offset])
+        file_frames(symbols, views, [offset])
     assert len(asked) == 1
 
 
@@ -152,14 +153,14 @@ def test_a_file_out_of_reach_is_asked_again_later(compile_c: Compile, tmp_path: 
     stripped(program)
     now = 0.0
     symbols, views = FileSymbols(Host(), clock=lambda: now), mapped(program)
-    symbols.frames(views, [at["alpha"]])
+    file_frames(symbols, views, [at["alpha"]])
     inside, start = at["hidden_beta"] + 1, at["hidden_beta"]
     program.rename(tmp_path / "elsewhere")
-    assert symbols.frames(views, [inside])[0].name == f"program+0x{inside:x}"
+    assert file_frames(symbols, views, [inside])[0].name == f"program+0x{inside:x}"
     (tmp_path / "elsewhere").rename(program)
-    assert symbols.frames(views, [inside])[0].name == f"program+0x{inside:x}"
+    assert file_frames(symbols, views, [inside])[0].name == f"program+0x{inside:x}"
     now = 100.0
-    assert symbols.frames(views, [inside])[0].name == f"program+0x{start:x}"
+    assert file_frames(symbols, views, [inside])[0].name == f"program+0x{start:x}"
 
 
 @pytest.mark.needs("gcc", "strip")
@@ -167,9 +168,9 @@ def test_outlines_inside_named_functions_are_not_kept(compile_c: Compile) -> Non
     """A file with all its symbols has next to nothing without a name."""
     program = compile_c(SOURCE, "-static-pie", "-fPIE")
     symbols, views = FileSymbols(Host()), mapped(program)
-    symbols.frames(views, [offsets_of(program, "alpha")["alpha"]])
+    file_frames(symbols, views, [offsets_of(program, "alpha")["alpha"]])
     before = symbols.nbytes
-    symbols.frames(views, [1])  # the header of the file: no function
+    file_frames(symbols, views, [1])  # the header of the file: no function
     with program.open("rb") as file:
         functions = len(set(expected_starts(ELFFile(file)).values()))
     assert symbols.nbytes - before < functions * 8 / 4
@@ -203,10 +204,10 @@ def test_a_function_reaches_no_further_than_its_entry_says_nor_into_the_next(com
     beyond, following = start + size, start + 256  # functions of this program lie 256 bytes apart
     offsets = [start + size - 1, beyond, following]
     names = [f"program+0x{offset:x}" for offset in (start, beyond, following)]
-    assert [frame.name for frame in FileSymbols(Host()).frames(mapped(program), offsets)] == names
+    assert [frame.name for frame in file_frames(FileSymbols(Host()), mapped(program), offsets)] == names
     change(program, entry + 12, (1 << 20).to_bytes(4, "little"))
     names[1] = names[0]
-    assert [frame.name for frame in FileSymbols(Host()).frames(mapped(program), offsets)] == names
+    assert [frame.name for frame in file_frames(FileSymbols(Host()), mapped(program), offsets)] == names
 
 
 @pytest.mark.needs("gcc", "strip")
@@ -216,7 +217,7 @@ def test_a_function_reaches_no_further_than_its_entry_says_nor_into_the_next(com
 def test_an_entry_that_contradicts_the_list_counts_for_nothing(compile_c: Compile, field: int, content: bytes) -> None:
     program, start, _, entry = hidden_function(compile_c)
     change(program, entry + field, content)
-    (frame,) = FileSymbols(Host()).frames(mapped(program), [start + 1])
+    (frame,) = file_frames(FileSymbols(Host()), mapped(program), [start + 1])
     assert frame.name == f"program+0x{start + 1:x}"
 
 
@@ -226,7 +227,7 @@ def test_a_list_in_another_encoding_counts_for_nothing(compile_c: Compile) -> No
     with program.open("rb") as file:
         header = ELFFile(file).get_section_by_name(".eh_frame_hdr")["sh_offset"]
     change(program, header + 3, b"\x3c")
-    (frame,) = FileSymbols(Host()).frames(mapped(program), [start + 1])
+    (frame,) = file_frames(FileSymbols(Host()), mapped(program), [start + 1])
     assert frame.name == f"program+0x{start + 1:x}"
 
 

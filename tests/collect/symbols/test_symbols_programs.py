@@ -15,15 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from tests.collect.symbols.settled import user_frames, users_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, map_file, running
 from tests.parts import missing, need
 
 from exhume.collect.symbols import files
-from exhume.collect.symbols import program as program_module
-from exhume.collect.symbols.file_budget import TIMEOUT, FileRefused
-from exhume.collect.symbols.file_worker import FileWorker
 from exhume.collect.symbols.frame import Frame
 from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.owners import Owner
+from exhume.collect.symbols.parse_queue import ParseQueue
+from exhume.collect.symbols.parser.open_file import TIMEOUT, FileRefused
 from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.procfs.host import Host
 
@@ -33,7 +34,7 @@ NAMES = ("alpha", "hidden_beta", "gamma_last", "main")
 def resolve(pid: int, *addresses: int) -> list[Frame]:
     space = AddressSpace.from_proc(Host(), pid)
     assert space is not None
-    return Symbolizer(Host()).user(space, np.array(addresses, np.uint64))
+    return user_frames(Symbolizer(Host()), space, np.array(addresses, np.uint64))
 
 
 def sizes(program: Path) -> dict[str, int]:
@@ -83,10 +84,11 @@ def test_a_stripped_program_is_named_by_its_dynamic_symbols(compile_c: Compile) 
 
 @pytest.mark.needs("gcc")
 def test_a_debug_file_is_reached_also_when_the_process_by_which_it_was_found_is_gone(
-    compile_c: Compile, monkeypatch: pytest.MonkeyPatch
+    compile_c: Compile,
 ) -> None:
-    monkeypatch.setattr(program_module, "_STRINGS_KEPT", 0)  # names are read when they are first asked for
-    program = compile_c(SOURCE, "-Wl,--build-id=sha1")
+    # So many names that they are read when they are first asked for.
+    more = "\n".join(f"int {'a_rather_long_name_' * 8}{i}(int x) {{ return x + {i}; }}" for i in range(1000))
+    program = compile_c(SOURCE + more, "-Wl,--build-id=sha1")
     debug = program.parent / ".debug" / "program.debug"
     debug.parent.mkdir()
     subprocess.run([need("objcopy"), "--only-keep-debug", program, debug], check=True)
@@ -98,7 +100,7 @@ def test_a_debug_file_is_reached_also_when_the_process_by_which_it_was_found_is_
         with running(program) as run:
             space = AddressSpace.from_proc(Host(), run.pid)
             assert space is not None
-            reported += symbolizer.user(space, np.array([run.addresses[name]], np.uint64))
+            reported += user_frames(symbolizer, space, np.array([run.addresses[name]], np.uint64))
     assert [frame.name for frame in reported] == ["alpha", "hidden_beta"]
 
 
@@ -114,7 +116,7 @@ def test_a_process_that_can_not_be_looked_into_is_named_by_what_everybody_can_re
             try:
                 with pytest.raises(PermissionError):
                     Path(f"/proc/{process.pid}/root").is_dir()
-                frames = Symbolizer(Host()).user(space, np.array([library], np.uint64))
+                frames = user_frames(Symbolizer(Host()), space, np.array([library], np.uint64))
             finally:
                 os.seteuid(0)
         finally:
@@ -184,10 +186,12 @@ def test_a_program_rewritten_in_place_is_read_again(compile_c: Compile, monkeypa
     )
     symbolizer = Symbolizer(Host())
     address = np.array([0x7F0000000000 + offset], np.uint64)
-    assert symbolizer.user(space, address)[0].name == "before"
+    assert user_frames(symbolizer, space, address)[0].name == "before"
     shutil.copyfile(after, library)
     os.utime(library, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
-    assert symbolizer.user(space, address)[0].name == "behind"
+    user_frames(symbolizer, space, address)  # asks whether it was
+    symbolizer.wait(60.0)
+    assert user_frames(symbolizer, space, address)[0].name == "behind"
 
 
 def sizes_at(program: Path, name: str) -> int:
@@ -209,7 +213,7 @@ def test_a_process_that_is_gone_is_named_only_by_the_very_same_file(compile_c: C
     for (inode, minor_reported), name in expected.items():
         space = AddressSpace(gone)
         map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor_reported, inode, 0, str(library))
-        (frame,) = Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))
+        (frame,) = user_frames(Symbolizer(Host()), space, np.array([0x7F0000000000 + offset], np.uint64))
         assert frame.name == (name or f"libwork.so+0x{offset:x}")
 
 
@@ -229,7 +233,7 @@ def test_an_inode_number_given_out_again_is_another_file(compile_c: Compile) -> 
         space = AddressSpace(os.getpid())
         major, minor = os.major(status.st_dev), os.minor(status.st_dev)
         map_file(space, 0x7F0000000000, 0x7F0000010000, 0, major, minor, status.st_ino, reported, str(library))
-        assert Symbolizer(Host()).user(space, np.array([0x7F0000000000 + offset], np.uint64))[0].name == name
+        assert user_frames(Symbolizer(Host()), space, np.array([0x7F0000000000 + offset], np.uint64))[0].name == name
 
 
 @pytest.mark.needs("g++")
@@ -307,7 +311,7 @@ def test_the_vdso_is_named_in_every_process(compile_c: Compile) -> None:
         assert space is not None
         mapping = space.find(base)
         assert mapping is not None and mapping.file.path == "[vdso]"
-        frames = Symbolizer(Host()).user(space, np.arange(mapping.start, mapping.end, 16, dtype=np.uint64))
+        frames = user_frames(Symbolizer(Host()), space, np.arange(mapping.start, mapping.end, 16, dtype=np.uint64))
         names = {frame.name for frame in frames}
         assert {frame.module for frame in frames} == {"[vdso]"}
         assert any("clock_gettime" in name for name in names)
@@ -318,7 +322,7 @@ def test_memory_without_a_file_merges_under_one_name() -> None:
     space = AddressSpace(os.getpid())
     map_file(space, 0x10000, 0x20000, 0, 0, 0, 0, 0, "//anon")
     map_file(space, 0x30000, 0x40000, 0, 0, 0, 0, 0, "")
-    frames = Symbolizer(Host()).user(space, np.array([0x10008, 0x10010, 0x30000, 0x50000], np.uint64))
+    frames = user_frames(Symbolizer(Host()), space, np.array([0x10008, 0x10010, 0x30000, 0x50000], np.uint64))
     assert [frame.name for frame in frames] == ["[anon]", "[anon]", "[anon]", "[unknown]"]
     assert len({frame.id for frame in frames}) == 2
 
@@ -333,8 +337,8 @@ def test_many_processes_at_once_get_what_each_alone_gets(compile_c: Compile) -> 
             space = AddressSpace.from_proc(Host(), run.pid)
             assert space is not None
             batch.append((space, np.array([run.addresses[name] for name in NAMES] + [1], np.uint64)))
-        together = symbolizer.users(batch)
-        assert together == [Symbolizer(Host()).user(*item) for item in batch]
+        together = users_frames(symbolizer, batch)
+        assert together == [user_frames(Symbolizer(Host()), *item) for item in batch]
         assert [frame.name for frame in together[1]] == [*NAMES, "[unknown]"]
 
 
@@ -353,7 +357,7 @@ def test_numbers_of_another_kind_need_the_word_of_the_living_process(compile_c: 
             reported = AddressSpace(run.pid)
             start, end = mapping.start + shift, mapping.end + shift
             map_file(reported, start, end, mapping.offset, 0, 999, key.inode + 1, 0, key.path)
-            (frame,) = Symbolizer(Host()).user(reported, np.array([run.addresses["alpha"] + shift], np.uint64))
+            (frame,) = user_frames(Symbolizer(Host()), reported, np.array([run.addresses["alpha"] + shift], np.uint64))
             offset = run.addresses["alpha"] - mapping.start + mapping.offset
             assert frame.name == (name or f"program+0x{offset:x}")
 
@@ -367,8 +371,8 @@ def test_a_filesystem_that_does_not_answer_is_left_alone() -> None:
         released.wait(120)
         return "late"
 
-    worker = FileWorker(deadline_s=0.05)
-    answers = partial(answer, worker)
+    queue = ParseQueue(deadline_s=0.05)
+    answers = partial(answer, queue)
     try:
         assert answers(7, hangs) == TIMEOUT
         until("it was asked", lambda: asked)
@@ -376,18 +380,19 @@ def test_a_filesystem_that_does_not_answer_is_left_alone() -> None:
         assert asked == ["stuck"]  # the second time it was not even tried
         # Others may be slow to answer, but do.
         others = itertools.count(8)
-        until("another answers", lambda: answers(next(others), lambda: "fine", owner=next(others)) == "fine")
+        until("another answers", lambda: answers(next(others), lambda: "fine", user=next(others)) == "fine")
     finally:
         released.set()
-    until("it answers again", lambda: answers(7, lambda: "back") == "back")
+    until("it answers again", lambda: answers(7, lambda: "back", user=1) == "back")
 
 
-def answer(worker: FileWorker, device: int, job: Callable[[], str], owner: int = 0) -> str:
+def answer(queue: ParseQueue, device: int, job: Callable[[], str], user: int = 0) -> str:
     """What the job returns, or the code of the refusal."""
-    try:
-        return worker.run(device, owner, job)
-    except FileRefused as refusal:
-        return refusal.code
+    results: list[str | FileRefused] = []
+    queue.submit(Owner(user, "/"), device, lambda _: job(), results.append)
+    until("it is done", lambda: queue.poll() or results)
+    (result,) = results
+    return result.code if isinstance(result, FileRefused) else result
 
 
 def until(what: str, happened: Callable[[], object]) -> None:

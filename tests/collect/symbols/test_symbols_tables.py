@@ -13,33 +13,32 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile
 from tests.parts import missing, need
 
-from exhume.collect.symbols.elf import ElfFile
-from exhume.collect.symbols.file_budget import FileRefused
 from exhume.collect.symbols.files import FileSymbols
 from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, Mapping, mapped_file
-from exhume.collect.symbols.program import Program, load_program
-from exhume.collect.symbols.table import FunctionTable, RawSymbols
+from exhume.collect.symbols.parser.elf import ElfFile
+from exhume.collect.symbols.parser.open_file import FileRefused
+from exhume.collect.symbols.parser.program import Program, load_program
+from exhume.collect.symbols.parser.table import FunctionTable, RawSymbols
 from exhume.procfs.host import Host
 
 
-def load(path: Path, *roots: str) -> Program:
+def load(path: Path) -> Program:
     file = open_regular(str(path))
     assert file is not None
     with file:
-        program = load_program(file, roots)
-    assert program is not None
-    return program
+        return load_program(file)[0]
 
 
 def name_at(path: Path, program: Program, offset: int) -> str | None:
     index = int(program.find(np.array([offset], np.uint64))[0])
     if index < 0:
         return None
-    file = open_regular(program.source_path) if program.needs_file else None
+    file = open_regular(str(path)) if program.needs_file else None
     try:
         return program.name(index, file).decode()
     finally:
@@ -61,7 +60,7 @@ def real_files() -> list[Path]:
 def test_real_files_agree_with_pyelftools(path: Path) -> None:
     """Every function starts where the other reader says, and is not found a byte beyond its end unless another
     one is there."""
-    program = load(path)  # no debug roots: the file's own table
+    program = load(path)
     with path.open("rb") as file:
         elf = ELFFile(file)
         section = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
@@ -134,16 +133,32 @@ def stripped_with_debug_file(compile_c: Compile, tmp_path: Path) -> tuple[Path, 
     return program, debug, offset
 
 
+def name_below(root: Path, program: Path, offset: int) -> str:
+    """The name at an offset of a program, mapped by a process that has another root directory."""
+    proc = root.parent / "proc"
+    (proc / "7").mkdir(parents=True, exist_ok=True)
+    if not (proc / "7/root").is_symlink():
+        (proc / "7/root").symlink_to(root)
+    status = program.stat()
+    inside = f"/{program.relative_to(root)}"
+    key = FileKey(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino, 0, inside)
+    views = [(AddressSpace(7), Mapping(0, status.st_size, 0, mapped_file(key)))]
+    return file_frames(FileSymbols(Host(proc=proc)), views, [offset])[0].name
+
+
 @pytest.mark.needs("gcc")
 def test_a_debug_file_is_found_by_build_id(compile_c: Compile, tmp_path: Path) -> None:
     program, debug, offset = stripped_with_debug_file(compile_c, tmp_path)
-    assert name_at(program, load(program, str(tmp_path / "root")), offset) is None
+    home = tmp_path / "root"
+    home.mkdir()
+    moved = Path(shutil.copy(program, home / "program"))
+    assert name_below(home, moved, offset) == f"program+0x{offset:x}"
     with program.open("rb") as file:
         build_id = ELFFile(file).get_section_by_name(".note.gnu.build-id").data()[16:].hex()
-    home = tmp_path / "root/usr/lib/debug/.build-id" / build_id[:2]
-    home.mkdir(parents=True)
-    shutil.copy(debug, home / f"{build_id[2:]}.debug")
-    assert name_at(program, load(program, str(tmp_path / "root")), offset) == "hidden_beta"
+    installed = home / "usr/lib/debug/.build-id" / build_id[:2]
+    installed.mkdir(parents=True)
+    shutil.copy(debug, installed / f"{build_id[2:]}.debug")
+    assert name_below(home, moved, offset) == "hidden_beta"
 
 
 @pytest.mark.needs("gcc")
@@ -152,14 +167,14 @@ def test_a_debug_file_is_found_by_its_link_and_only_if_it_belongs(compile_c: Com
     subprocess.run([need("objcopy"), f"--add-gnu-debuglink={debug}", program], check=True)
     home = tmp_path / "root"
     (home / "bin").mkdir(parents=True)
-    moved = shutil.copy(program, home / "bin/program")
+    moved = Path(shutil.copy(program, home / "bin/program"))
     (home / "usr/lib/debug/bin").mkdir(parents=True)
     installed = home / "usr/lib/debug/bin/program.debug"
     shutil.copy(debug, installed)
-    assert name_at(moved, load(moved, str(home)), offset) == "hidden_beta"
+    assert name_below(home, moved, offset) == "hidden_beta"
     other = compile_c(SOURCE.replace("hidden_beta", "impostor"), "-Wl,--build-id=sha1", name="other")
     shutil.copy(other, installed)
-    assert name_at(moved, load(moved, str(home)), offset) is None
+    assert name_below(home, moved, offset) == f"program+0x{offset:x}"
 
 
 @pytest.mark.needs("gcc")
@@ -207,7 +222,7 @@ def test_an_address_gets_the_innermost_symbol_that_covers_it(rows: list[tuple[in
         np.array([8 + rank for _, _, rank in sized], np.uint8),
         np.arange(len(sized), dtype=np.uint32),
     )
-    table = FunctionTable(symbols)
+    table = FunctionTable.of(symbols)
     best = {start: max(rank for s, _, rank in sized if s == start) for start, _, _ in sized}
     found = table.find(np.arange(base, base + 100, dtype=np.uint64)).tolist()
     for address, index in enumerate(found):
@@ -225,7 +240,7 @@ def test_an_address_gets_the_innermost_symbol_that_covers_it(rows: list[tuple[in
 
 def test_unsized_code_reaches_to_the_next_symbol_and_labels_are_no_functions() -> None:
     starts, sizes, ranks = [100, 200, 250, 300, 5000], [0, 100, 0, 0, 10], [4, 12, 0, 4, 12]
-    table = FunctionTable(
+    table = FunctionTable.of(
         RawSymbols(
             np.array(starts, np.uint64),
             np.array(sizes, np.uint32),
@@ -267,5 +282,5 @@ def test_tables_are_held_within_their_budget(compile_c: Compile, tmp_path: Path)
         status = copy.stat()
         key = FileKey(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino, 0, str(copy))
         mapping = Mapping(0, 1 << 20, 0, mapped_file(key))
-        assert [frame.name for frame in symbols.frames([(space, mapping)], [offset])] == ["function_7"]
+        assert [frame.name for frame in file_frames(symbols, [(space, mapping)], [offset])] == ["function_7"]
         assert symbols.nbytes <= budget + 25_000

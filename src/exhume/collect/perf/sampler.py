@@ -1,7 +1,10 @@
 """Stack samples: the rows of samples, sampling, stacks and frames."""
 
 import platform
+import time
 from dataclasses import astuple, dataclass, replace
+from itertools import compress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,10 @@ from exhume.model.facts import MissingSource
 from exhume.model.tables import Columns, Losses
 from exhume.procfs.host import Host
 
+# Samples that wait for names at most; beyond it they are written without.
+_MAX_HELD = 20_000
+# How long the end of a recording waits for names.
+_LAST_NAMES_S = 4.0
 # With more changes than this, the range from the first to the last stands for all of them.
 _RANGES_KEPT = 4096
 
@@ -43,8 +50,22 @@ class Sampled:
     tids: npt.NDArray[np.int32]
 
 
+@dataclass(slots=True)
+class _Held:
+    """Samples of one tick that wait for names, and their callchains by key; `age` is in ticks."""
+
+    columns: dict[str, npt.NDArray[Any]]
+    keys: U64Array
+    chains: dict[int, Chain]
+    age: int = 0
+
+
 class Sampler:
-    """Turns callchains into stacks, with the names that the tasks had at the time."""
+    """Turns callchains into stacks, with the names that the tasks had at the time.
+
+    Files are read outside of the tick, so a sample whose functions have no names yet is held for a few ticks, and
+    written when they have: its row says when it was taken.
+    """
 
     def __init__(self, host: Host, rate_hz: int, tasks: Tasks) -> None:
         self.rate_hz = rate_hz
@@ -53,6 +74,9 @@ class Sampler:
         self._stack_table = StackTable(self._symbolizer)
         self._changes = KernelChanges()
         self._kernel_generation = 0
+        self._held: list[_Held] = []
+        # Set before the last tick of a recording, which waits for names.
+        self.ending = False
         # Only there do addresses come with something else in their upper bits.
         self._va_bits = user_va_bits(host) if platform.machine() == "aarch64" else None
 
@@ -70,33 +94,105 @@ class Sampler:
     def read(self, tick: Tick, drained: Drained, samples: RawSamples) -> Sampled:
         """The rows of a tick, whose task records the tasks must have."""
         self._changes.note(drained.tasks)
-        stacks = self._stacks(samples)
+        self._symbolizer.poll()
+        released = self._released()
+        keys, stacks, chains = self._stacks(samples)
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
         busy = ~idle
         rows: dict[str, Columns] = {}
         pids, tids = samples.pid[busy], samples.tid[busy]
         processes: list[tuple[int, int | None, str]] = []
         if len(pids):
-            names = self._names(samples)[busy]
-            rows["samples"] = {
+            columns: dict[str, npt.NDArray[Any]] = {
                 "time_ms": (samples.time[busy] // np.uint64(MILLIS)).astype(np.int64),
                 "cpu": samples.cpu[busy],
                 "pid": pids,
                 "tid": tids,
-                "comm": names,
-                "stack": np.fromiter((stack.id for stack in stacks if not stack.idle), np.uint64, count=len(pids)),
+                "comm": self._names(samples)[busy],
                 "weight_us": np.full(len(pids), 1_000_000 // self.rate_hz, dtype=np.uint32),
             }
-            first = {pid: place for place, pid in reversed(list(enumerate(pids.tolist())))}
-            processes = [(pid, self._tasks.parent(pid), str(names[place])) for pid, place in first.items() if pid > 0]
+            processes = self._processes(columns)
+            released.append(self._hold(columns, keys[busy], [stack for stack in stacks if not stack.idle], chains))
+        if self.ending:
+            released += self._last_released()
+        released = [part for part in released if len(part["pid"])]
+        if released:
+            rows["samples"] = {name: np.concatenate([part[name] for part in released]) for name in released[0]}
+            # A segment may have begun since the processes of those that were held were written.
+            seen = {pid for pid, _, _ in processes}
+            processes += [each for each in self._processes(rows["samples"]) if each[0] not in seen]
         rows["sampling"] = _sample_counts(tick, drained, samples, idle)
         rows.update(self._stack_table.take_rows())
         self._follow_kernel()
         return Sampled(rows, processes, pids, tids)
 
+    def _processes(self, columns: Columns) -> list[tuple[int, int | None, str]]:
+        pids = columns["pid"].tolist()
+        first = {pid: place for place, pid in reversed(list(enumerate(pids)))}
+        return [(pid, self._tasks.parent(pid), str(columns["comm"][place])) for pid, place in first.items() if pid > 0]
+
+    def _hold(
+        self, columns: dict[str, npt.NDArray[Any]], keys: U64Array, stacks: list[Stack], chains: dict[int, Chain]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The rows of samples that have all their names; the others are kept for the next tick."""
+        waits = np.fromiter((stack.patience > 0 for stack in stacks), np.bool_, count=len(stacks))
+        if waits.any() and sum(len(held.keys) for held in self._held) + waits.sum() <= _MAX_HELD:
+            chosen = keys[waits]
+            kept = {key: chains[key] for key in set(chosen.tolist())}
+            # What the process maps from now on must not be taken for what it had mapped then.
+            spaces = {id(chain.space): chain.space for chain in kept.values() if chain.space is not None}
+            copies = {key: space.fork(space.pid) for key, space in spaces.items()}
+            for chain in kept.values():
+                chain.space = copies.get(id(chain.space))
+            self._held.append(_Held({name: column[waits] for name, column in columns.items()}, chosen, kept))
+            stacks = [stack for stack in stacks if not stack.patience]
+            columns = {name: column[~waits] for name, column in columns.items()}
+        return self._written(columns, stacks)
+
+    def _written(self, columns: dict[str, npt.NDArray[Any]], stacks: list[Stack]) -> dict[str, npt.NDArray[Any]]:
+        self._stack_table.write(stacks)
+        ids = np.fromiter((stack.id for stack in stacks), np.uint64, count=len(stacks))
+        return {**columns, "stack": ids}
+
+    def _released(self, *, last: bool = False) -> list[dict[str, npt.NDArray[Any]]]:
+        """Rows of samples that have their names now, or waited for long enough."""
+        released: list[dict[str, npt.NDArray[Any]]] = []
+        waiting: list[_Held] = []
+        for held in self._held:
+            held.age += 1
+            resolved = self._stack_table.resolve(held.chains, set())
+            stacks = [resolved[key] for key in held.keys.tolist()]
+            ready = np.fromiter((last or stack.patience <= held.age for stack in stacks), np.bool_, count=len(stacks))
+            columns = {name: column[ready] for name, column in held.columns.items()}
+            released.append(self._written(columns, list(compress(stacks, ready))))
+            if not ready.all():
+                held.columns = {name: column[~ready] for name, column in held.columns.items()}
+                held.keys = held.keys[~ready]
+                held.chains = {key: held.chains[key] for key in set(held.keys.tolist())}
+                waiting.append(held)
+        self._held = waiting
+        return released
+
+    def _last_released(self) -> list[dict[str, npt.NDArray[Any]]]:
+        """All that is held, with the names that come in time."""
+        released: list[dict[str, npt.NDArray[Any]]] = []
+        until = time.monotonic() + _LAST_NAMES_S
+        while self._held:
+            self._symbolizer.wait(until - time.monotonic())
+            released += self._released(last=time.monotonic() >= until)
+        return released
+
     def losses(self, tick: Tick, source: str) -> list[Losses]:
         """Files that could not be read for their symbols since the last call."""
         return [Losses(tick.start, source, *astuple(row)) for row in self._symbolizer.take_refusals()]
+
+    @property
+    def parser_cost(self) -> tuple[float, int]:
+        """CPU seconds and KiB that reading files outside of this process took."""
+        return self._symbolizer.queue.cost
+
+    def close(self) -> None:
+        self._symbolizer.queue.close()
 
     def begin_segment(self) -> None:
         self._stack_table.begin_segment()
@@ -111,8 +207,8 @@ class Sampler:
             self._kernel_generation = self._symbolizer.kernel_generation
             self._stack_table.forget()
 
-    def _stacks(self, samples: RawSamples) -> list[Stack]:
-        """The stack of each sample."""
+    def _stacks(self, samples: RawSamples) -> tuple[U64Array, list[Stack], dict[int, Chain]]:
+        """The key and the stack of each sample, and the callchains that were new, by key."""
         user = has_user_part(samples)
         images, image_of = self._images(samples, user)
         if self._changes.touched(samples.addresses):
@@ -139,7 +235,7 @@ class Sampler:
         if new:
             resolved = self._stack_table.resolve(new, idle_keys)
             known = [stack or resolved[key] for stack, key in zip(known, distinct.tolist(), strict=True)]
-        return [stack for index in inverse.tolist() if (stack := known[index]) is not None]
+        return keys, [stack for index in inverse.tolist() if (stack := known[index]) is not None], new
 
     def _images(self, samples: RawSamples, user: npt.NDArray[np.bool_]) -> tuple[list[Image], npt.NDArray[np.int64]]:
         """The images that were sampled, and which of them each sample ran (-1: unknown, or in the kernel alone)."""

@@ -69,7 +69,17 @@ class PerfSource:
         self._sampler.forget()
         self._tasks.forget()
 
+    def end(self) -> None:
+        """The next read is the last: it waits for names that are outstanding."""
+        self._sampler.ending = True
+
+    @property
+    def parser_cost(self) -> tuple[float, int]:
+        """CPU time in seconds, and memory in KiB, of the process that reads symbols."""
+        return self._sampler.parser_cost
+
     def close(self) -> None:
+        self._sampler.close()
         self._rings.close()
         self._follower.close()
 

@@ -66,9 +66,10 @@ IDLE_LEAVES = frozenset(
 
 
 class Stack:
-    """A named stack, root first. `idle` marks the ones that are counted instead of stored."""
+    """A named stack, root first. `idle` marks the ones that are counted instead of stored; one with `patience` will
+    likely have more names within so many ticks."""
 
-    __slots__ = ("__weakref__", "frames", "id", "idle", "settled")
+    __slots__ = ("__weakref__", "frames", "id", "idle", "patience", "settled")
 
     def __init__(self, frames: tuple[Frame, ...], *, idle: bool) -> None:
         self.frames = frames
@@ -76,6 +77,7 @@ class Stack:
         self.idle = idle
         # Whether the same addresses will mean the same later: code made at run time may move, or be named later, and
         # so may what was deferred.
+        self.patience = max((frame.patience for frame in frames), default=0)
         self.settled = not any(frame.kind == JIT or frame.module == ANONYMOUS or frame.deferred for frame in frames)
 
 
@@ -129,8 +131,6 @@ class StackTable:
             if stack is None:
                 return None
             self._young[key] = stack
-        if stack.id not in self._written_stacks:
-            self._write(stack)
         return stack
 
     def resolve(self, chains: dict[int, Chain], idle_keys: set[int]) -> dict[int, Stack]:
@@ -150,15 +150,13 @@ class StackTable:
             resolved[key] = stack
             if named.settled:
                 self._young[key] = stack
-            if stack.id not in self._written_stacks and not idle:
-                self._write(stack)
         if len(self._young) > GENERATION:
             self._old, self._young = self._young, {}
         return resolved
 
     def _shared(self, stack: Stack) -> Stack:
         known = self._by_id.get(stack.id)
-        if known is not None and known.idle == stack.idle:
+        if known is not None and known.idle == stack.idle and known.patience == stack.patience:
             return known
         self._by_id[stack.id] = stack
         return stack
@@ -185,10 +183,12 @@ class StackTable:
             for key, (_, addresses), frames in zip(wanted, batch, named, strict=True)
         }
 
-    def _write(self, stack: Stack) -> None:
-        if not stack.idle:
-            self._written_stacks.add(stack.id)
-            self._new.append(stack)
+    def write(self, stacks: Iterable[Stack]) -> None:
+        """Stacks that rows of this segment refer to."""
+        for stack in stacks:
+            if stack.id not in self._written_stacks:
+                self._written_stacks.add(stack.id)
+                self._new.append(stack)
 
     def take_rows(self) -> dict[str, Columns]:
         """Stacks and frames that the current segment doesn't have yet."""

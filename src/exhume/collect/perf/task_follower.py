@@ -10,7 +10,7 @@ from exhume.collect.perf.sampler import Sampled
 from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import Tracepoint, TracepointRows
 from exhume.collect.processes import ProcessReader
-from exhume.collect.symbols.file_worker import owner_of
+from exhume.collect.symbols.owners import owner_of
 from exhume.model.clock import Tick
 from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
 from exhume.procfs.host import Host
@@ -57,7 +57,7 @@ class TaskFollower:
         losses: list[Losses] = []
         for pid, count in self._tasks.take_skipped().most_common(PROCESSES_NAMED):
             name, owner = self._tasks.known_name(pid) or "?", owner_of(self._host, pid)
-            text = f"process {pid} ({name}, uid {owner}) has too many executable mappings: code there has no names"
+            text = f"process {pid} ({name}, {owner}) has too many executable mappings: code there has no names"
             losses.append(Losses(tick.start, source, "lost-mappings", count, text))
         return losses
 

@@ -1,26 +1,41 @@
-"""Names for addresses in files: symbol tables are loaded when first hit and kept within a budget of bytes."""
+"""Names for addresses in files: symbol tables are asked for when first hit and kept within a budget of bytes.
+
+Nothing here waits: what is not known yet has a frame that says so, and is known some ticks later.
+"""
 
 import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.demangle import demangle
-from exhume.collect.symbols.file_budget import DEFERRED, MALFORMED, OVER_BUDGET, FileRefused
-from exhume.collect.symbols.file_worker import FileWorker, Owners, RefusalLog
 from exhume.collect.symbols.frame import USER, Frame, make_frame, readable
-from exhume.collect.symbols.locate import Identity, OpenFile, identity_of, open_mapped, open_regular
+from exhume.collect.symbols.locate import open_mapped, open_regular
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
-from exhume.collect.symbols.program import Program, load_names, load_outlines, load_program, open_debug_file
-from exhume.collect.symbols.table import U64
-from exhume.model.process import give_back
+from exhume.collect.symbols.owners import Owners, RefusalLog
+from exhume.collect.symbols.parse_queue import Ask, ParseQueue
+from exhume.collect.symbols.parser.demangle import is_mangled
+from exhume.collect.symbols.parser.open_file import (
+    DEFERRED,
+    FAILED,
+    MALFORMED,
+    NOT_ELF,
+    OVER_BUDGET,
+    TIMEOUT,
+    FileRefused,
+    Identity,
+    OpenFile,
+    identity_of,
+)
+from exhume.collect.symbols.parser.program import Program, unpack_outlines, unpack_program
+from exhume.collect.symbols.parser.table import U64
+from exhume.collect.symbols.parser.wire import Arrays, BadReply, column, pieces
 from exhume.procfs.host import Host
 
-_T = TypeVar("_T")
 # Processes that map a file, each with its mapping of it: never none.
 Views = Sequence[tuple[AddressSpace, Mapping]]
 
@@ -28,25 +43,42 @@ DEFAULT_BUDGET = 12 << 20
 _FRAME_BYTES = 400
 _MAX_FILES = 4096
 _NAMES_UNCHECKED = 256
+_MAX_BUILD_ID = 64
+_MAX_OFFSETS = 4096  # that are asked about at once
 _CHECK_EVERY_S = 10.0
 _RETRY_FIRST_S = 1.0
 _RETRY_AT_MOST_S = 60.0
-_TRIM_EVERY = 512 << 10
+_RETRY_NAMES_S = 5.0
+# How many ticks a sample waits for its names.
+_PATIENCE = 4
 
 
 class _FileState:
-    """What is known about one mapped file. A program of None means that it could not be read, `deferred` that this
-    was for want of time alone."""
+    """What is known about one mapped file. A program of None means that it could not be read, or not yet; `asked` that
+    an answer is on its way, and `deferred` that there is none for want of time alone."""
 
-    __slots__ = ("backoff", "checked", "deferred", "frames", "outline_from", "program")
+    __slots__ = ("asked", "backoff", "checked", "deferred", "frames", "names_from", "outline_from", "program")
 
     def __init__(self, now: float) -> None:
         self.program: Program | None = None
+        self.asked = False
         self.deferred = False
         self.frames: dict[int, Frame] = {}
         self.checked = now
         self.backoff = _RETRY_FIRST_S
         self.outline_from = now
+        self.names_from = now
+
+
+class _Loaded:
+    """What the parser knows about a file: its functions, and what it said at once about those that were hit."""
+
+    __slots__ = ("names", "outlines", "program")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.outlines: tuple[U64, U64] | None = None
+        self.names: dict[int, bytes] = {}
 
 
 class FileSymbols:
@@ -57,7 +89,7 @@ class FileSymbols:
         host: Host,
         budget: int = DEFAULT_BUDGET,
         clock: Callable[[], float] = time.monotonic,
-        worker: FileWorker | None = None,
+        queue: ParseQueue | None = None,
         refusals: RefusalLog | None = None,
     ) -> None:
         self._host = host
@@ -66,10 +98,9 @@ class FileSymbols:
         self._known: OrderedDict[MappedFile, _FileState] = OrderedDict()
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
-        self._loaded_bytes = 0
         self._named = 0
-        self._worker = worker or FileWorker()
         self._refusals = refusals or RefusalLog()
+        self.queue = queue or ParseQueue(self._refusals)
         self._owners = Owners(host, clock)
 
     @property
@@ -80,28 +111,28 @@ class FileSymbols:
     def frames(self, views: Views, offsets: list[int]) -> list[Frame]:
         """A frame for each offset in a file, which any of the processes that map it may let us reach."""
         file = views[0][1].file
-        known = self._known_file(views)
+        known = self._known_file(views, offsets)
         program = known.program
         if program is None:
-            return [_nameless(file, offset, deferred=known.deferred) for offset in offsets]
-        wanted = np.array(offsets, np.uint64)
-        at = program.find(wanted)
-        if not program.is_outlined and (at < 0).any() and self._outline(views, known, program):
-            at = program.find(wanted)
-        fresh = {index for index in at.tolist() if index >= 0 and index not in known.frames}
+            return [_nameless(file, offset, known) for offset in offsets]
+        at = program.find(np.array(offsets, np.uint64)).tolist()
+        fresh = {index for index in at if index >= 0 and index not in known.frames}
+        waits = not program.is_outlined and min(at, default=0) < 0
+        if waits and not known.asked and known.outline_from <= self._clock():
+            self._ask_outlines(views, known, program)
+        waits &= known.asked or known.outline_from <= self._clock()
         if fresh:
             self._name(views, known, program, fresh)
         # A function whose name can't be read now has one frame all the same, since it has one number.
-        waits = not program.is_outlined and known.outline_from <= self._clock()
-        frames = [
+        return [
             known.frames.get(index)
-            or _nameless(file, program.start(index) if index >= 0 else offset, deferred=index >= 0 or waits)
-            for index, offset in zip(at.tolist(), offsets, strict=True)
+            or (
+                _nameless(file, program.start(index), known, deferred=True)
+                if index >= 0
+                else _nameless(file, offset, known if waits else None, deferred=waits)
+            )
+            for index, offset in zip(at, offsets, strict=True)
         ]
-        if self._named > _NAMES_UNCHECKED:
-            self._named = 0
-            self._keep_budget()
-        return frames
 
     def functions(self, file: MappedFile, offsets: npt.NDArray[np.uint64]) -> tuple[int, npt.NDArray[np.intp]]:
         """The number of the program that was read from a file, and those of the functions at some of its offsets.
@@ -111,176 +142,206 @@ class FileSymbols:
             return 0, np.full(len(offsets), -1, np.intp)
         return known.program.number, known.program.find(offsets)
 
-    def _known_file(self, views: Views) -> _FileState:
+    def _known_file(self, views: Views, offsets: list[int]) -> _FileState:
         now = self._clock()
         file = views[0][1].file
         known = self._known.get(file)
         if known is None:
             known = self._known[file] = _FileState(now)
-            self._load(views, known)
+            self._ask_program(views, known, offsets)
+            if len(self._known) > _MAX_FILES:
+                self._keep_budget()
             return known
         self._known.move_to_end(file)
+        if known.asked:
+            return known
         if known.program is None:
             if known.deferred or now - known.checked >= known.backoff:
                 known.checked = now
                 if not known.deferred:
                     known.backoff = min(known.backoff * 2, _RETRY_AT_MOST_S)
-                self._load(views, known)
+                self._ask_program(views, known, offsets)
         elif now - known.checked >= _CHECK_EVERY_S:
             known.checked = now
-            if self._rewritten(views, known.program):
-                self._programs.pop(known.program.identity, None)
-                known.frames.clear()
-                self._load(views, known)
+            self._ask_rewritten(views, known, known.program)
         return known
 
-    def _rewritten(self, views: Views, program: Program) -> bool:
-        """Whether the file was written again in place (the same inode, another content)."""
+    def _ask_rewritten(self, views: Views, known: _FileState, program: Program) -> None:
+        """Ask whether the file was written again in place (the same inode, another content); if so it is forgotten."""
         space, mapping = views[0]
+        path = f"{self._host.proc}/{space.pid}/root{mapping.file.path}"
 
-        def check() -> bool:
+        def check(_: Ask) -> bool:
             try:
-                status = os.stat(f"{self._host.proc}/{space.pid}/root{mapping.file.path}")  # noqa: PTH116
+                now = identity_of(os.stat(path))  # noqa: PTH116
             except (OSError, ValueError):
                 return False
-            now = identity_of(status)
             return now[:2] == program.identity[:2] and now != program.identity
 
-        try:
-            return self._run(views, check)
-        except FileRefused:
-            return False
+        def done(rewritten: bool | FileRefused) -> None:
+            if rewritten is True and known.program is program:
+                self._programs.pop(program.identity, None)
+                known.program = None
+                known.frames.clear()
+                known.backoff = 0.0
 
-    def _load(self, views: Views, known: _FileState) -> None:
-        known.program, known.deferred = None, False
-        try:
-            program = self._run(views, lambda: self._read_program(views))
-        except FileRefused as refusal:
-            known.deferred = refusal.code == DEFERRED
-            if refusal.code in (MALFORMED, OVER_BUDGET):
-                # The content will be the same the next time: it is not worth the work soon.
-                known.backoff = _RETRY_AT_MOST_S
-                give_back()
-            self._note(refusal, views)
-            program = None
+        self._submit(views, check, done)
+
+    def _ask_program(self, views: Views, known: _FileState, offsets: list[int]) -> None:
+        known.program, known.asked, known.deferred = None, True, False
+        programs = self._programs
+        roots = self._debug_roots(views)
+
+        def load(ask: Ask) -> _Loaded | None:
+            with _opened(self._host, views) as file:
+                same = programs.get(file.identity)
+                return _Loaded(same) if same is not None else _load(ask, file, roots, offsets[:_MAX_OFFSETS])
+
+        def done(loaded: _Loaded | FileRefused | None) -> None:
+            known.asked = False
+            if isinstance(loaded, _Loaded):
+                self._take(views[0][1].file, known, loaded)
+            elif loaded is not None:
+                known.deferred = loaded.code == DEFERRED
+                if loaded.code in (MALFORMED, OVER_BUDGET, FAILED, TIMEOUT):
+                    # The content will be the same the next time: it is not worth the work soon.
+                    known.backoff = _RETRY_AT_MOST_S
+                if loaded.code != NOT_ELF:
+                    self._note(loaded, views)
+
+        self._submit(views, load, done)
+
+    def _take(self, file: MappedFile, known: _FileState, loaded: _Loaded) -> None:
+        program = self._programs.setdefault(loaded.program.identity, loaded.program)
         known.program = program
-        if program is not None and program.identity not in self._programs:
-            self._programs[program.identity] = program
-            self._trim_after(program.nbytes)
-        if program is not None or len(self._known) > _MAX_FILES:
+        if program is loaded.program:
+            if loaded.outlines is not None and not program.is_outlined:
+                program.outline(*loaded.outlines)
+            for index, name in loaded.names.items():
+                known.frames[index] = _named(file, program, index, name)
+        if self._known.get(file) is known:
             self._keep_budget()
+        elif not any(state.program is program for state in self._known.values()):
+            del self._programs[program.identity]  # forgotten meanwhile
 
-    def _trim_after(self, loaded: int) -> None:
-        """Loading takes several times the memory of what stays."""
-        self._loaded_bytes += loaded
-        if self._loaded_bytes > _TRIM_EVERY:
-            self._loaded_bytes = 0
-            give_back()
-
-    def _outline(self, views: Views, known: _FileState, program: Program) -> bool:
+    def _ask_outlines(self, views: Views, known: _FileState, program: Program) -> None:
         """Find out where a file's functions without a name are, now that one was hit."""
-        now = self._clock()
-        if now < known.outline_from:
-            return False
-        known.outline_from = now + _RETRY_AT_MOST_S
-        try:
-            outlines = self._run(views, lambda: self._read_outlines(views, program))
-        except FileRefused as refusal:
-            if refusal.code == DEFERRED:
-                known.outline_from = now
-            self._note(refusal, views)
-            return False
-        if outlines is None:
-            return False
-        program.outline(*outlines)
-        self._trim_after(outlines[0].nbytes)
-        self._keep_budget()
-        return True
+        known.asked = True
+        known.outline_from = self._clock() + _RETRY_AT_MOST_S
 
-    def _read_outlines(self, views: Views, program: Program) -> tuple[U64, U64] | None:
-        opened = self._open(views)
-        if opened is None:
-            return None
-        with opened:
-            return load_outlines(opened) if opened.identity == program.identity else None
+        def load(ask: Ask) -> tuple[U64, U64] | None:
+            with _opened(self._host, views) as file:
+                if file.identity != program.identity:
+                    return None
+                return unpack_outlines(ask({"kind": "outlines"}, [file.fd]))
 
-    def _read_program(self, views: Views) -> Program | None:
-        opened = self._open(views)
-        if opened is None:
-            return None
-        with opened:
-            known = self._programs.get(opened.identity)
-            return known or load_program(opened, self._debug_roots(views))
+        def done(outlines: tuple[U64, U64] | FileRefused | None) -> None:
+            known.asked = False
+            if isinstance(outlines, FileRefused):
+                if outlines.code == DEFERRED:
+                    known.outline_from = self._clock()
+                self._note(outlines, views)
+            elif outlines is not None and not program.is_outlined:
+                program.outline(*outlines)
+                self._keep_budget()
 
-    def _debug_roots(self, views: Views) -> tuple[str, ...]:
-        """Where debug files may be installed: next to the file, for the first process that lets us look, or here."""
-        roots = (f"{self._host.proc}/{space.pid}/root" for space, _ in views)
-        # A Path would raise where we may not look: without CAP_SYS_PTRACE, at most of them.
-        return (next((root for root in roots if os.path.isdir(root)), ""), "")  # noqa: PTH112
-
-    def _open(self, views: Views) -> OpenFile | None:
-        return next((file for view in views if (file := open_mapped(self._host, *view)) is not None), None)
+        self._submit(views, load, done)
 
     def _name(self, views: Views, known: _FileState, program: Program, indexes: set[int]) -> None:
-        """Make frames for functions that are hit for the first time."""
+        """Make frames for functions that are hit for the first time, where that takes neither the file nor the parser;
+        ask for the others."""
         file = views[0][1].file
-        named = {index for index in indexes if program.has_name(index)}
-        names: dict[int, bytes] = {}
-        if not program.needs_file:
-            names = {index: program.name(index, None) for index in named}
-        elif named:
-            try:
-                names = self._run(views, lambda: self._read_names(views, program, named))
-            except FileRefused as refusal:
-                self._note(refusal, views)
-        names.update(dict.fromkeys(indexes - named, b""))
-        for index, name in names.items():
-            known.frames[index] = (
-                make_frame(USER, file.module, demangle(readable(name)))
-                if name
-                else _nameless(file, program.start(index))
-            )
-        self._named += len(indexes)
+        lookups: dict[int, list[int]] = {}
+        mangled: dict[int, bytes] = {}
+        for index in indexes:
+            if program.needs_file and program.has_name(index):
+                lookups[index] = program.lookup(index)
+                continue
+            name = program.name(index, None)
+            if is_mangled(name):
+                mangled[index] = name
+            else:
+                known.frames[index] = _named(file, program, index, name)
+        self._count_named(len(indexes))
+        if not (lookups or mangled) or known.asked or self._clock() < known.names_from:
+            return
+        known.asked = True
+        wanted = [*lookups, *mangled]
+        request = {
+            "kind": "names",
+            "lookups": list(lookups.values()),
+            "mangled": [name.hex() for name in mangled.values()],
+        }
+        roots = self._debug_roots(views)
 
-    def _read_names(self, views: Views, program: Program, indexes: set[int]) -> dict[int, bytes]:
-        file = self._open_names(views, program)
-        if file is None:
-            return {}
-        with file:
-            return load_names(file, program, indexes)
+        def load(ask: Ask) -> dict[int, bytes]:
+            if not lookups:
+                names = pieces(ask(request, []), "lengths", "content")
+            else:
+                source = self._open_names(ask, views, program, roots)
+                if source is None:
+                    return {}
+                with source:
+                    names = pieces(ask(request, [source.fd]), "lengths", "content")
+            if len(names) != len(wanted):
+                raise BadReply("the number of names")
+            return dict(zip(wanted, names, strict=True))
 
-    def _open_names(self, views: Views, program: Program) -> OpenFile | None:
+        def done(names: dict[int, bytes] | FileRefused) -> None:
+            known.asked = False
+            if isinstance(names, FileRefused) or not names:
+                known.names_from = self._clock() + _RETRY_NAMES_S
+            if isinstance(names, FileRefused):
+                if names.code != NOT_ELF:
+                    self._note(names, views)
+            elif known.program is program:
+                for index, name in names.items():
+                    known.frames[index] = _named(file, program, index, name)
+
+        self._submit(views, load, done)
+
+    def _count_named(self, count: int) -> None:
+        self._named += count
+        if self._named > _NAMES_UNCHECKED:
+            self._named = 0
+            self._keep_budget()
+
+    def _debug_roots(self, views: Views) -> list[str]:
+        """Where debug files may be installed: next to the file, as the processes see it, or here."""
+        return [*(f"{self._host.proc}/{space.pid}/root" for space, _ in views), ""]
+
+    def _open_names(self, ask: Ask, views: Views, program: Program, roots: list[str]) -> OpenFile | None:
         """The file that the names are in: where it was, or wherever the mapped file can be reached now."""
-        file = open_regular(program.source_path)
-        if file is None or file.identity != program.source:
-            if file is not None:
-                file.close()
-            file = self._open(views)
-        if file is not None and file.identity != program.source:
-            # A stripped file's names lie in another one. That was reached through a process, which may be gone.
-            with file as mapped:
-                file = open_debug_file(mapped, self._debug_roots(views))
-        if file is not None and file.identity != program.source:
+        root, path = program.source_at
+        if (file := open_regular(path, root=root)) is not None:
+            if file.identity == program.source:
+                return file
             file.close()
-            return None
-        if file is not None:
-            program.source_path = file.path
-        return file
+        with _opened(self._host, views) as mapped:
+            # The names of a stripped file lie in another one, which was reached through a process that may be gone.
+            found = [mapped] if program.source == program.identity else _debug_files(ask, mapped, roots)
+            match = next((file for file in found if file.identity == program.source), None)
+            for file in found:
+                if file is not match and file is not mapped:
+                    file.close()
+            if match is mapped:
+                match = OpenFile(os.dup(mapped.fd), mapped.identity, mapped.path, mapped.root)
+        if match is not None:
+            program.source_at = match.root, match.path
+        return match
 
-    def _run(self, views: Views, job: Callable[[], _T]) -> _T:
-        """What a job returns that reads a file, at the cost of the first owner that has some of its share left."""
+    def _submit(self, views: Views, job: Callable[[Ask], Any], done: Callable[[Any], None]) -> None:
+        """Queue a job that reads a file, at the cost of the first owner that has some of its share left."""
         key = views[0][1].file.key
         # Disks answer as a whole; a filesystem without a device (network, FUSE, overlay) may stop to.
         device = (key.major, key.minor, key.inode if key.major else 0)
-        owners = (self._owners.of(space.pid) for space, _ in views)
-        owner = next((owner for owner in owners if self._worker.affords(owner)), None)
-        if owner is None:
-            raise FileRefused(DEFERRED)
-        return self._worker.run(device, owner, job)
+        owners = [self._owners.of(space.pid, space.lineage) for space, _ in views]
+        owner = next((owner for owner in owners if self.queue.affords(owner)), owners[0])
+        self.queue.submit(owner, device, job, done)
 
     def _note(self, refusal: FileRefused, views: Views) -> None:
         space, mapping = views[0]
-        self._refusals.note(refusal, mapping.file.path, space.pid, self._owners.of(space.pid))
+        self._refusals.note(refusal, mapping.file.path, space.pid, self._owners.of(space.pid, space.lineage))
 
     def _keep_budget(self) -> None:
         """Forget the files that were not hit for longest, until the rest fits."""
@@ -292,12 +353,78 @@ class FileSymbols:
             size -= len(oldest.frames) * _FRAME_BYTES
             program = oldest.program
             if program is not None and not any(known.program is program for known in self._known.values()):
-                del self._programs[program.identity]
+                self._programs.pop(program.identity, None)
                 size -= program.nbytes
         if size > self._budget:
             for known in self._known.values():
                 known.frames.clear()
 
 
-def _nameless(file: MappedFile, offset: int, *, deferred: bool = False) -> Frame:
-    return make_frame(USER, file.module, f"{file.base}+0x{offset:x}", deferred=deferred)
+# What follows runs in the queue's thread.
+
+
+def _opened(host: Host, views: Views) -> OpenFile:
+    """The mapped file. Raises FileRefused where no process lets us reach it."""
+    found = next((file for view in views if (file := open_mapped(host, *view)) is not None), None)
+    if found is None:
+        raise FileRefused(NOT_ELF)
+    return found
+
+
+def _load(ask: Ask, file: OpenFile, roots: list[str], offsets: list[int]) -> _Loaded:
+    with ExitStack() as stack:
+        debug = [stack.enter_context(each) for each in _debug_files(ask, file, roots)]
+        reply = ask({"kind": "program", "offsets": offsets}, [file.fd, *(each.fd for each in debug)])
+        program, number = unpack_program(reply)
+        if number > len(debug):
+            raise BadReply("the number of the source")
+        source = debug[number - 1] if number else file
+        program.identity, program.source = file.identity, source.identity
+        program.source_at = source.root, source.path
+    loaded = _Loaded(program)
+    if "outline" in reply:
+        loaded.outlines = unpack_outlines(reply)
+    loaded.names = _indexed_names(reply, program)
+    return loaded
+
+
+def _indexed_names(reply: Arrays, program: Program) -> dict[int, bytes]:
+    indexes = column(reply, "indexes", "uint64").tolist()
+    names = pieces(reply, "lengths", "content")
+    if len(indexes) != len(names) or not all(program.has_name(index) for index in indexes):
+        raise BadReply("the names of functions")
+    return dict(zip(indexes, names, strict=True))
+
+
+def _debug_files(ask: Ask, file: OpenFile, roots: list[str]) -> list[OpenFile]:
+    """The debug files of a stripped file that are installed; the parser decides which of them belongs to it."""
+    reply = ask({"kind": "debug"}, [file.fd])
+    build_id = column(reply, "build_id", "uint8").tobytes()
+    link = os.fsdecode(column(reply, "link", "uint8").tobytes())
+    if not 4 <= len(build_id) <= _MAX_BUILD_ID:
+        return []
+    places = [
+        (root, path)
+        for root in dict.fromkeys((file.root or roots[0], ""))
+        for path in _debug_paths(build_id.hex(), file.path if root == file.root else "", link)
+    ]
+    found = [open_regular(path, root=root) for root, path in places]
+    return [each for each in found if each is not None]
+
+
+def _debug_paths(build_id: str, path: str, link: str) -> list[str]:
+    paths = [f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"]
+    if link and "/" not in link and path:
+        inside = path.rpartition("/")[0]
+        paths += [f"/usr/lib/debug{inside}/{link}", f"{inside}/.debug/{link}"]
+    return paths
+
+
+def _named(file: MappedFile, program: Program, index: int, name: bytes) -> Frame:
+    return make_frame(USER, file.module, readable(name)) if name else _nameless(file, program.start(index))
+
+
+def _nameless(file: MappedFile, offset: int, known: _FileState | None = None, *, deferred: bool = False) -> Frame:
+    asked = known is not None and known.asked
+    deferred = deferred or (known is not None and (known.asked or known.deferred))
+    return make_frame(USER, file.module, f"{file.base}+0x{offset:x}", deferred=deferred, patience=_PATIENCE * asked)

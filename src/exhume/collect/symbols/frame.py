@@ -10,19 +10,21 @@ JIT = "jit"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One function as people read it. `kind` is kernel, user or jit; a `deferred` one may get another name later."""
+    """One function as people read it. `kind` is kernel, user or jit; a `deferred` one may get another name later, and
+    one with `patience` is likely to have it within so many ticks."""
 
     kind: str
     module: str
     name: str
     id: int
     deferred: bool = field(default=False, compare=False)
+    patience: int = field(default=0, compare=False)
 
 
-def make_frame(kind: str, module: str, name: str, *, deferred: bool = False) -> Frame:
+def make_frame(kind: str, module: str, name: str, *, deferred: bool = False, patience: int = 0) -> Frame:
     """A frame with its id: the 64-bit hash of kind, module and name."""
     digest = blake2b(f"{kind}\0{module}\0{name}".encode(), digest_size=8).digest()
-    return Frame(kind, module, name, int.from_bytes(digest, "little"), deferred)
+    return Frame(kind, module, name, int.from_bytes(digest, "little"), deferred, patience)
 
 
 def readable(raw: bytes) -> str:

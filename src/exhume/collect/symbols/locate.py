@@ -6,72 +6,37 @@ reported. Some filesystems (overlayfs, btrfs) report other numbers for mappings 
 itself has to vouch for it, by still mapping that path at that address.
 """
 
+import ctypes
+import errno
 import fcntl
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, Mapping, ProcMaps
+from exhume.collect.symbols.parser.open_file import OpenFile, identity_of
 from exhume.procfs.host import Host
 
-Identity = tuple[int, int, int, int]
-
-_MAX_OFFSET = 2**63 - 1  # what a damaged file says may be larger than the kernel takes
-_STRING_READ = 256  # enough for nearly every name
-_MAX_STRING = 4096
 _FS_IOC_GETVERSION = 0x80087601
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_SYS_OPENAT2 = 437  # on every architecture
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_IN_ROOT = 0x02, 0x10
+_HOW = struct.Struct("<QQQ")
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(slots=True)
-class OpenFile:
-    """A file open for reading; the caller closes it."""
-
-    fd: int
-    path: str
-    identity: Identity
-
-    @property
-    def size(self) -> int:
-        return self.identity[3]
-
-    def read(self, offset: int, size: int) -> bytes:
-        return os.pread(self.fd, size, offset) if size > 0 and offset <= _MAX_OFFSET else b""
-
-    def string(self, offset: int) -> bytes:
-        """The text at an offset, up to the first zero byte."""
-        content = self.read(offset, _STRING_READ)
-        if b"\0" not in content:
-            content = self.read(offset, _MAX_STRING)
-        return content.partition(b"\0")[0]
-
-    def close(self) -> None:
-        os.close(self.fd)
-
-    def __enter__(self) -> "OpenFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def identity_of(status: os.stat_result) -> Identity:
-    """What makes a file's content what it is: the same inode written again is another file."""
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def open_regular(path: str, key: FileKey | None = None, *, follow: bool = True) -> OpenFile | None:
-    """Open a regular file, and only the one with the device and inode of `key` where that is given.
+def open_regular(path: str, key: FileKey | None = None, *, root: str = "", follow: bool = True) -> OpenFile | None:
+    """Open a regular file, and only the one with the device and inode of `key` where that is given. Links on the way
+    stay below `root`, as they do for the processes that have it as theirs.
 
     Anything else (a pipe, a device) is left alone: opening it may block or act. O_PATH opens nothing but the name
     (fs/open.c, do_dentry_open); what was looked at by it is then opened itself, so that a link or a rename in between
     changes nothing.
     """
     try:
-        looked_at = os.open(path, _LOOK if follow else _LOOK | os.O_NOFOLLOW)
+        looked_at = _look(root, path, _LOOK if follow else _LOOK | os.O_NOFOLLOW)
     except (OSError, ValueError):
         return None
     try:
@@ -83,7 +48,24 @@ def open_regular(path: str, key: FileKey | None = None, *, follow: bool = True) 
         return None
     finally:
         os.close(looked_at)
-    return OpenFile(fd, path, identity_of(status))
+    return OpenFile(fd, identity_of(status), path, root)
+
+
+def _look(root: str, path: str, flags: int) -> int:
+    """A path below a root, looked up by openat2 where the kernel has it (Linux 5.6) and the container lets us."""
+    if root:
+        above = os.open(root, _LOOK | os.O_DIRECTORY)
+        try:
+            how = _HOW.pack(flags, 0, _RESOLVE_NO_MAGICLINKS | _RESOLVE_IN_ROOT)
+            found: int = _libc.syscall(_SYS_OPENAT2, above, os.fsencode(path), how, _HOW.size)
+            error = ctypes.get_errno()
+        finally:
+            os.close(above)
+        if found >= 0:
+            return found
+        if error not in (errno.ENOSYS, errno.EPERM):
+            raise OSError(error, os.strerror(error))
+    return os.open(root + path, flags)
 
 
 def _is_file_of(key: FileKey, status: os.stat_result) -> bool:
@@ -93,25 +75,18 @@ def _is_file_of(key: FileKey, status: os.stat_result) -> bool:
 def open_mapped(host: Host, space: AddressSpace, mapping: Mapping) -> OpenFile | None:
     """The file behind a mapping, or None when it can't be reached or can't be proven to be the right one."""
     key, path = mapping.file.key, mapping.file.path
-    for candidate in _views(host, (space.pid,), path):
-        if (file := _open_exact(candidate, key)) is not None:
-            return file
+    if (file := _open_exact(f"{host.proc}/{space.pid}/root", path, key)) is not None:
+        return file
     if (file := _open_vouched(host, space.pid, mapping)) is not None:
         return file
-    for candidate in (*_views(host, (*space.lineage, 1), path), path):
-        if (file := _open_exact(candidate, key)) is not None:
+    for root in (*(f"{host.proc}/{pid}/root" for pid in (*space.lineage, 1)), ""):
+        if (file := _open_exact(root, path, key)) is not None:
             return file
     return None
 
 
-def _views(host: Host, pids: tuple[int, ...], path: str) -> Iterator[str]:
-    """A path as processes see it, in their containers."""
-    for pid in pids:
-        yield f"{host.proc}/{pid}/root{path}"
-
-
-def _open_exact(path: str, key: FileKey) -> OpenFile | None:
-    file = open_regular(path, key)
+def _open_exact(root: str, path: str, key: FileKey) -> OpenFile | None:
+    file = open_regular(path, key, root=root)
     if file is None:
         return None
     if _same_generation(file.fd, key):
@@ -145,7 +120,7 @@ def _open_vouched(host: Host, pid: int, mapping: Mapping) -> OpenFile | None:
     # The kernel's own link to the mapped file: right even when it was deleted or replaced.
     file = open_regular(f"{host.proc}/{pid}/map_files/{now.start:x}-{now.end:x}")
     if file is None and now.file.path == shown.path:
-        file = open_regular(f"{host.proc}/{pid}/root{now.file.path}")
+        file = open_regular(now.file.path, root=f"{host.proc}/{pid}/root")
     if file is None:
         return None
     device, inode = file.identity[:2]

@@ -1,11 +1,10 @@
 """Names of code that runtimes compile into memory, from the perf maps that they write (/tmp/perf-PID.map).
 
-The maps are untrusted files: they are read in pieces, within an allowance for each user.
+The maps are untrusted files: the parser process reads them in pieces, within an allowance for each owner.
 """
 
 import os
 import time
-from bisect import bisect_left, bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.file_budget import MALFORMED, TIMEOUT, FileRefused
-from exhume.collect.symbols.file_worker import FileWorker, RefusalLog
 from exhume.collect.symbols.frame import JIT, Frame, make_frame, readable
 from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.owners import Owner, Owners, RefusalLog
+from exhume.collect.symbols.parse_queue import Ask, ParseQueue
+from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, MALFORMED, TIMEOUT, FileRefused
+from exhume.collect.symbols.parser.perf_map import MAX_LINE, MapPiece
 from exhume.procfs.host import Host
 from exhume.procfs.pid_stat import parse_pid_stat
 from exhume.procfs.pid_status import status_values
-
-_Entry = tuple[int, int, int]  # start, end, where its name is
 
 
 class CodeRanges:
@@ -43,33 +42,19 @@ class CodeRanges:
     def nbytes(self) -> int:
         return self._starts.nbytes + self._ends.nbytes + self._names.nbytes + len(self._blob)
 
-    def add(self, lines: list[bytes], max_name: int) -> int:
-        """Take in lines of `start size name`, hexadecimal, in the order they were written. Returns how many were."""
-        blob = bytearray(self._blob)
-        entries: list[_Entry] = []
-        for line in lines:
-            fields = line.split(None, 2)
-            if len(fields) != 3:
-                continue
-            try:
-                start, size = int(fields[0], 16), int(fields[1], 16)
-            except ValueError:
-                continue
-            if size <= 0 or not 0 < start < start + size < 1 << 63:
-                continue
-            entries.append((start, start + size, len(blob)))
-            blob += fields[2][:max_name] + b"\n"
-        if not entries:
-            return 0
-        kept = self._not_covered(np.array(entries, np.uint64))
-        new = np.array(_later_wins(entries), np.uint64)
-        starts = np.concatenate((self._starts[kept], new[:, 0]))
+    def add(self, piece: MapPiece) -> None:
+        """Take in functions that were written after those that are known."""
+        if not piece.names:
+            return
+        lengths = np.array([len(name) + 1 for name in piece.names], np.uint64)
+        offsets = (np.cumsum(lengths) - lengths + np.uint64(len(self._blob))).astype(np.uint32)
+        kept = self._not_covered(piece.written)
+        starts = np.concatenate((self._starts[kept], piece.starts))
         order = np.argsort(starts)
         self._starts = starts[order]
-        self._ends = np.concatenate((self._ends[kept], new[:, 1]))[order]
-        self._names = np.concatenate((self._names[kept], new[:, 2].astype(np.uint32)))[order]
-        self._blob = bytes(blob)
-        return len(entries)
+        self._ends = np.concatenate((self._ends[kept], piece.ends))[order]
+        self._names = np.concatenate((self._names[kept], offsets))[order]
+        self._blob += b"".join(name + b"\n" for name in piece.names)
 
     def _not_covered(self, new: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Which functions no new one lies over."""
@@ -92,37 +77,19 @@ class CodeRanges:
         return self._blob[start : self._blob.index(b"\n", start)]
 
 
-def _later_wins(entries: list[_Entry]) -> list[_Entry]:
-    """Entries without those that a later one overlaps."""
-    ordered = sorted(entries)
-    if all(ordered[i][1] <= ordered[i + 1][0] for i in range(len(ordered) - 1)):
-        return entries
-    starts: list[int] = []
-    kept: list[_Entry] = []
-    for entry in entries:
-        first = bisect_right(starts, entry[0])
-        if first and kept[first - 1][1] > entry[0]:
-            first -= 1
-        last = bisect_left(starts, entry[1], first)
-        starts[first:last] = [entry[0]]
-        kept[first:last] = [entry]
-    return kept
-
-
 PERF_MAP = "perf-map"
 DEFAULT_BUDGET = 4 << 20
 _READ_A_TURN = 512 << 10
-_READ_OF_USER = _READ_A_TURN // 2
+_READ_OF_OWNER = _READ_A_TURN // 2
 _READ_OF_PROCESS = _READ_A_TURN // 4
-_LINES_A_TURN = 8192
 _MAX_PROCESSES = 512
 _FRAME_BYTES = 400
-_MAX_NAME = 512
-_MAX_LINE = 16 << 10
 _TURN_S = 1.0
 _LOOK_AGAIN_S = 10.0
 _DROPPED_S = 60.0
 _CLOCK_SLACK_S = 2.0
+# How many ticks a sample waits for a piece of the map.
+_PATIENCE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +102,22 @@ class _Process:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Read:
     """What was read of a map on from an offset, or from its start when it is `another` map than before."""
 
     inode: int
     another: bool
-    content: bytes
+    piece: MapPiece
 
 
 class _PerfMap:
     """One process's map, as far as it was read."""
 
-    __slots__ = ("code", "due", "frames", "inode", "offset", "process")
+    __slots__ = ("asked", "code", "due", "frames", "inode", "offset", "process")
 
     def __init__(self, process: _Process | None) -> None:
         self.process = process
+        self.asked = False
         self.due = float("-inf")
         self.inode = 0
         self.forget()
@@ -172,7 +140,7 @@ class JitSymbols:
         host: Host,
         budget: int = DEFAULT_BUDGET,
         clock: Callable[[], float] = time.monotonic,
-        worker: FileWorker | None = None,
+        queue: ParseQueue | None = None,
         refusals: RefusalLog | None = None,
     ) -> None:
         self._host = host
@@ -181,19 +149,22 @@ class JitSymbols:
         self._maps: OrderedDict[int, _PerfMap] = OrderedDict()
         self._turn = float("-inf")
         self._allowance = _READ_A_TURN
-        self._read_of: Counter[int] = Counter()
-        self._worker = worker or FileWorker()
+        self._read_of: Counter[Owner] = Counter()
         self._refusals = refusals or RefusalLog()
+        self.queue = queue or ParseQueue(self._refusals)
+        self._owners = Owners(host, clock)
 
     @property
     def nbytes(self) -> int:
         return sum(perf_map.nbytes for perf_map in self._maps.values())
 
-    def frames(self, space: AddressSpace, addresses: list[int]) -> list[Frame | None]:
-        """A frame for each address that the process's perf map names; None for the others."""
+    def frames(self, space: AddressSpace, addresses: list[int]) -> tuple[list[Frame | None], int]:
+        """A frame for each address that the process's perf map names, None for the others; and how many ticks it may
+        take until more is known of the map."""
         perf_map = self._map_of(space.pid)
+        patience = _PATIENCE * perf_map.asked
         if not len(perf_map.code):
-            return [None] * len(addresses)
+            return [None] * len(addresses), patience
         wanted: npt.NDArray[np.uint64] = np.array(addresses, np.uint64)
         result: list[Frame | None] = []
         for index in perf_map.code.find(wanted).tolist():
@@ -205,7 +176,7 @@ class JitSymbols:
                 name = readable(perf_map.code.name(index))
                 frame = perf_map.frames[index] = make_frame(JIT, PERF_MAP, name)
             result.append(frame)
-        return result
+        return result, patience
 
     def _map_of(self, pid: int) -> _PerfMap:
         now = self._clock()
@@ -216,11 +187,10 @@ class JitSymbols:
         if perf_map is None:
             perf_map = self._maps[pid] = _PerfMap(None)
         self._maps.move_to_end(pid)
-        if now >= perf_map.due and self._allowance > 0:
+        if now >= perf_map.due and self._allowance > 0 and not perf_map.asked:
             perf_map = self._refresh(pid, perf_map)
             if perf_map.due <= now:
                 perf_map.due = now + (_TURN_S if perf_map.inode else _LOOK_AGAIN_S)
-            self._keep_budget()
         return perf_map
 
     def _refresh(self, pid: int, perf_map: _PerfMap) -> _PerfMap:
@@ -229,60 +199,61 @@ class JitSymbols:
             return perf_map  # gone: what it wrote so far still names its samples
         if process != perf_map.process:  # first seen, or the pid belongs to another process now
             perf_map = self._maps[pid] = _PerfMap(process)
-        allowed = min(self._allowance, _READ_OF_PROCESS, _READ_OF_USER - self._read_of[process.uid])
-        if allowed <= 0:
-            perf_map.due = self._turn + _TURN_S
-        if allowed <= 0 or perf_map.code.nbytes > self._budget // 2:
+        owner = self._owners.of(pid)
+        if perf_map.code.nbytes > self._budget // 2:
             return perf_map
-        path = f"{self._host.proc}/{pid}/root/tmp/perf-{process.inner_pid}.map"
-        inode, offset = perf_map.inode, perf_map.offset
-        try:
-            # What it lies on is not known before it is opened, so the process stands for it.
-            piece = self._worker.run(
-                ("perf-map", pid), process.uid, lambda: self._read_piece(path, process, inode, offset, allowed)
-            )
-        except FileRefused as refusal:
-            self._refusals.note(refusal, path, pid, process.uid)
-            perf_map.due = self._clock() + (_DROPPED_S if refusal.code == TIMEOUT else _TURN_S)
-            return perf_map
-        if piece is not None:
-            self._take(perf_map, piece, path, pid, process)
+        root, path = f"{self._host.proc}/{pid}/root", f"/tmp/perf-{process.inner_pid}.map"
+        asked_of = perf_map
+
+        def done(read: _Read | FileRefused | None) -> None:
+            asked_of.asked = False
+            if isinstance(read, FileRefused):
+                self._refusals.note(read, root + path, pid, owner)
+                dropped = read.code in (TIMEOUT, FAILED)
+                asked_of.due = self._clock() + (_DROPPED_S if dropped else _TURN_S)
+            elif read is not None:
+                self._take(asked_of, read, root + path, pid, owner)
+                self._keep_budget()
+
+        perf_map.asked = True
+        # What it lies on is not known before it is opened, so the process stands for it.
+        self.queue.submit(owner, ("perf-map", pid), lambda ask: self._read(ask, root, path, asked_of, owner), done)
         return perf_map
 
-    def _read_piece(self, path: str, process: _Process, inode: int, offset: int, allowed: int) -> _Piece | None:
-        """The next piece of a map; None when there is none that can be believed."""
-        file = open_regular(path, follow=False)
-        if file is None:
+    def _read(self, ask: Ask, root: str, path: str, perf_map: _PerfMap, owner: Owner) -> _Read | None:
+        """The next piece of a map; None when there is none that can be believed. Runs in the queue's thread, one after
+        the other, so that what each reads counts for the next."""
+        process = perf_map.process
+        file = open_regular(path, root=root, follow=False)
+        if file is None or process is None:
             return None
         with file:
-            try:
-                status = os.fstat(file.fd)
-                if status.st_uid != process.uid or self._is_stale(status, process):
-                    return None
-                another = status.st_ino != inode or status.st_size < offset
-                return _Piece(status.st_ino, another, file.read(0 if another else offset, allowed))
-            except OSError:
+            status = os.fstat(file.fd)
+            if status.st_uid != process.uid or self._is_stale(status, process):
                 return None
+            allowed = min(self._allowance, _READ_OF_PROCESS, _READ_OF_OWNER - self._read_of[owner])
+            if allowed <= 0:
+                raise FileRefused(DEFERRED)
+            another = status.st_ino != perf_map.inode or status.st_size < perf_map.offset
+            request = {"kind": "perf-map", "offset": 0 if another else perf_map.offset, "size": allowed}
+            piece = MapPiece(ask(request, [file.fd]), allowed)
+        self._allowance -= piece.read
+        self._read_of[owner] += piece.read
+        return _Read(status.st_ino, another, piece)
 
-    def _take(self, perf_map: _PerfMap, piece: _Piece, path: str, pid: int, process: _Process) -> None:
-        if piece.another:
+    def _take(self, perf_map: _PerfMap, read: _Read, path: str, pid: int, owner: Owner) -> None:
+        if read.another:
             perf_map.forget()
-            perf_map.inode = piece.inode
-        content = piece.content
-        self._allowance -= len(content)
-        self._read_of[process.uid] += len(content)
-        *lines, rest = content.split(b"\n", _LINES_A_TURN)
-        if not lines and len(content) > _MAX_LINE:
-            lines, rest = [content], b""  # no line of a perf map is this long: passed over
-        perf_map.offset += len(content) - len(rest)
-        if not lines:
-            return
-        if perf_map.code.add(lines, _MAX_NAME):
+            perf_map.inode = read.inode
+            perf_map.due = min(perf_map.due, self._turn + _TURN_S)
+        perf_map.offset += read.piece.used
+        if read.piece.names:
+            perf_map.code.add(read.piece)
             perf_map.frames.clear()
-        elif len(content) > _MAX_LINE:
+        elif read.piece.used and read.piece.read > MAX_LINE:
             # A sparse file, or anything else: others' maps are worth more than the rest of it.
             perf_map.due = self._clock() + _DROPPED_S
-            self._refusals.note(FileRefused(MALFORMED, "no line of a perf map in it"), path, pid, process.uid)
+            self._refusals.note(FileRefused(MALFORMED, "no line of a perf map in it"), path, pid, owner)
 
     def _is_stale(self, status: os.stat_result, process: _Process) -> bool:
         """Whether the map was left behind by an earlier process of the same pid."""

@@ -5,15 +5,17 @@ An address that can't be named stays module+offset (or a bare address in the ker
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.file_worker import FileWorker, Refusal, RefusalLog
 from exhume.collect.symbols.files import FileSymbols
 from exhume.collect.symbols.frame import USER, Frame, make_frame
 from exhume.collect.symbols.kernel import KernelSymbols
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
+from exhume.collect.symbols.owners import Refusal, RefusalLog
+from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.perf_map import JitSymbols
 from exhume.collect.symbols.vdso import VDSO, VdsoSymbols
 from exhume.model.facts import MissingSource
@@ -56,9 +58,10 @@ class Symbolizer:
 
     def __init__(self, host: Host) -> None:
         self._kernel = KernelSymbols(host)
-        worker, self._refusals = FileWorker(), RefusalLog()
-        self._files = FileSymbols(host, worker=worker, refusals=self._refusals)
-        self._jit = JitSymbols(host, worker=worker, refusals=self._refusals)
+        self._refusals = RefusalLog()
+        self.queue = ParseQueue(self._refusals)
+        self._files = FileSymbols(host, queue=self.queue, refusals=self._refusals)
+        self._jit = JitSymbols(host, queue=self.queue, refusals=self._refusals)
         self._vdso = VdsoSymbols(host)
         self._others_hidden = _look_at_others(host)
 
@@ -71,6 +74,14 @@ class Symbolizer:
     def nbytes(self) -> int:
         """The memory that symbol tables take."""
         return self._kernel.nbytes + self._files.nbytes + self._jit.nbytes
+
+    def poll(self) -> None:
+        """Take in what was read of files since the last call."""
+        self.queue.poll()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, for so long at most, until all files were read that were asked for."""
+        self.queue.wait(seconds)
 
     def take_refusals(self) -> list[Refusal]:
         """The files that were not read since this was last called."""
@@ -139,14 +150,15 @@ class Symbolizer:
                 frames[at] = self._in_memory(mapping, address)
         if not compiled:
             return
-        named = self._jit.frames(space, [addresses[at] for at, _ in compiled])
+        named, patience = self._jit.frames(space, [addresses[at] for at, _ in compiled])
         for (at, mapping), frame in zip(compiled, named, strict=True):
             if frame is not None:
                 frames[at] = frame
             elif mapping.file.on_disk:
                 groups[mapping.file].add(space, mapping, addresses[at], frames, at)
             else:
-                frames[at] = self._in_memory(mapping, addresses[at])
+                unnamed = self._in_memory(mapping, addresses[at])
+                frames[at] = replace(unnamed, patience=patience) if patience else unnamed
 
     def _in_memory(self, mapping: Mapping, address: int) -> Frame:
         file = mapping.file

@@ -4,13 +4,12 @@ import os
 
 import numpy as np
 
-from exhume.collect.symbols.elf import ElfFile
-from exhume.collect.symbols.elf_names import ElfNames
-from exhume.collect.symbols.file_budget import FileRefused
 from exhume.collect.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.symbols.mappings import Mapping, executable_mappings
-from exhume.collect.symbols.program import Program
-from exhume.collect.symbols.table import FunctionTable
+from exhume.collect.symbols.parser.elf import ElfFile
+from exhume.collect.symbols.parser.open_file import FileRefused
+from exhume.collect.symbols.parser.program import ElfNames, Program
+from exhume.collect.symbols.parser.table import FunctionTable
 from exhume.procfs.host import Host
 
 VDSO = "[vdso]"
@@ -67,4 +66,4 @@ class VdsoSymbols:
         except FileRefused:
             return
         self._size = len(image)
-        self._program = Program(elf.code, [ElfNames(FunctionTable(symbols), elf.strings(strings), strings)])
+        self._program = Program(elf.code, [ElfNames(FunctionTable.of(symbols), elf.strings(strings), strings)])

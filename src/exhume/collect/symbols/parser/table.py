@@ -94,6 +94,10 @@ class Spans:
         reach = 0 if self._reach is None else self._reach.nbytes
         return self._starts.nbytes + self._ends.nbytes + reach
 
+    @property
+    def arrays(self) -> tuple[Unsigned, Unsigned]:
+        return self._starts, self._ends
+
     def start(self, index: int) -> int:
         return self.base + int(self._starts[index])
 
@@ -149,11 +153,14 @@ class FunctionTable:
 
     __slots__ = ("names", "spans")
 
-    def __init__(self, symbols: RawSymbols) -> None:
-        symbols = _best_of_each_address(symbols)
-        symbols, ends = _bounded(symbols)
-        self.spans = Spans.of(symbols.start, ends)
-        self.names = symbols.name
+    def __init__(self, spans: Spans, names: npt.NDArray[np.uint32]) -> None:
+        self.spans = spans
+        self.names = names
+
+    @classmethod
+    def of(cls, symbols: RawSymbols) -> "FunctionTable":
+        symbols, ends = _bounded(_best_of_each_address(symbols))
+        return cls(Spans.of(symbols.start, ends), symbols.name)
 
     def __len__(self) -> int:
         return len(self.names)

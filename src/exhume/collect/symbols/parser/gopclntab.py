@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.elf import MAX_SYMBOLS, ElfFile, Section, StringTable
-from exhume.collect.symbols.file_budget import Read
-from exhume.collect.symbols.locate import OpenFile
-from exhume.collect.symbols.table import Spans
+from exhume.collect.symbols.parser.elf import MAX_SYMBOLS, ElfFile, Section, StringTable
+from exhume.collect.symbols.parser.open_file import OpenFile, Read
+from exhume.collect.symbols.parser.table import Spans
 
 _GO_1_16, _GO_1_18, _GO_1_20 = 0xFFFFFFFA, 0xFFFFFFF0, 0xFFFFFFF1
 _MAGICS = (_GO_1_20, _GO_1_18, _GO_1_16)
@@ -59,33 +58,49 @@ class _List:
     records: npt.NDArray[np.uint32]
 
 
-class GoFunctions:
-    """The functions of a Go program."""
+@dataclass(frozen=True, slots=True)
+class GoLayout:
+    """Where the records of functions and their names lie in the file, and how many bytes a start takes (`relative`: it
+    counts from the base)."""
 
-    __slots__ = ("_header", "_records", "_records_at", "nbytes", "spans")
+    records: int
+    entry: int
+    relative: int
+    names: int
+    names_size: int
+
+
+class GoFunctions:
+    """The functions of a Go program: each reaches to where the next one starts."""
+
+    __slots__ = ("bounds", "layout", "nbytes", "records", "spans")
     needs_file = True
 
-    def __init__(self, base: int, functions: _List, header: _Header, records_at: int) -> None:
-        # Each function reaches to where the next one starts.
-        self.spans = Spans(base, functions.bounds[:-1], functions.bounds[1:])
-        self.nbytes = functions.bounds.nbytes + functions.records.nbytes
-        self._header = header
-        self._records = functions.records
-        self._records_at = records_at
+    def __init__(
+        self, base: int, bounds: npt.NDArray[np.uint32], records: npt.NDArray[np.uint32], layout: GoLayout
+    ) -> None:
+        self.spans = Spans(base, bounds[:-1], bounds[1:])
+        self.nbytes = bounds.nbytes + records.nbytes
+        self.bounds, self.records, self.layout = bounds, records, layout
+
+    def lookup(self, index: int) -> list[int]:
+        """What `read_go_name` needs to know."""
+        layout = self.layout
+        start = self.spans.start(index) - (self.spans.base if layout.relative else 0)
+        return [layout.records + int(self.records[index]), start, layout.entry, layout.names, layout.names_size]
 
     def name(self, index: int, file: OpenFile | None) -> bytes:
-        """The name of a function; empty when its record is not that of a function that starts there."""
-        if file is None:
-            return b""
-        width = self._header.entry
-        record = file.read(self._records_at + int(self._records[index]), width + 4)
-        if len(record) != width + 4:
-            return b""
-        start = int.from_bytes(record[:width], "little") + (self.spans.base if self._header.relative else 0)
-        at = int.from_bytes(record[width:], "little")
-        if start != self.spans.start(index) or at >= self._header.names.size:
-            return b""
-        return file.string(self._header.names.offset + at)
+        return b"" if file is None else read_go_name(file, self.lookup(index))
+
+
+def read_go_name(file: OpenFile, lookup: list[int]) -> bytes:
+    """The name of a function; empty when its record is not that of a function that starts there."""
+    record_at, start, width, names, names_size = lookup
+    record = file.read(record_at, width + 4)
+    at = int.from_bytes(record[width:], "little")
+    if len(record) != width + 4 or int.from_bytes(record[:width], "little") != start or at >= names_size:
+        return b""
+    return file.string(names + at)
 
 
 def read_go_functions(elf: ElfFile, read: Read) -> GoFunctions | None:
@@ -117,7 +132,8 @@ def _searched(read: Read, data: Section) -> Iterator[int]:
         if not content:
             return
         words = np.frombuffer(content, "<u4", len(content) // _ALIGNMENT * _ALIGNMENT // 4)[:: _ALIGNMENT // 4]
-        for at in np.flatnonzero(np.isin(words, np.array(_MAGICS, np.uint32))).tolist():
+        # Not np.isin, which loads more of numpy when it is first called.
+        for at in np.flatnonzero((words == _GO_1_20) | (words == _GO_1_18) | (words == _GO_1_16)).tolist():
             yield first + at * _ALIGNMENT
 
 
@@ -149,7 +165,9 @@ def _functions(elf: ElfFile, read: Read, section: Section, header: _Header) -> G
     inside = any(code.vaddr <= start < end <= code.vaddr + code.size for code in elf.code)
     if not base or not inside or np.any(bounds[:-1] > bounds[1:]):
         return None
-    return GoFunctions(base, listed, header, section.offset + header.list)
+    names = header.names
+    layout = GoLayout(section.offset + header.list, header.entry, int(header.relative), names.offset, names.size)
+    return GoFunctions(base, bounds, listed.records, layout)
 
 
 def _listed(read: Read, offset: int, header: _Header) -> _List | None:

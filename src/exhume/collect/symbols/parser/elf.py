@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.file_budget import MALFORMED, NOT_ELF, OVER_BUDGET, FileBudget, FileRefused, Read
-from exhume.collect.symbols.table import UNSIZED_REACH, RawSymbols
+from exhume.collect.symbols.parser.open_file import MALFORMED, NOT_ELF, OVER_BUDGET, FileBudget, FileRefused, Read
+from exhume.collect.symbols.parser.table import UNSIZED_REACH, RawSymbols
 
 _CHUNK = 32768  # symbols read at a time
 MAX_SYMBOLS = 700_000

@@ -4,7 +4,7 @@ import ctypes
 import re
 from functools import cache
 
-from exhume.collect.symbols.rust_v0 import demangle_v0
+from exhume.collect.symbols.parser.rust_v0 import demangle_v0
 
 # Longer names are left as they are. So are C++ names with many references to their own parts: each may double
 # the length of the result, and a name that was made for it would fill the memory.
@@ -17,6 +17,11 @@ _RUST_LEGACY = re.compile(r"_ZN(?P<path>.+)17h[0-9a-f]{16}E(?P<suffix>(?:\.[\w.@
 _RUST_ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 _RUST_ESCAPE = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u([0-9a-f]{1,6}))\$|(\.\.)")
 _LLVM_SUFFIX = re.compile(r"\.llvm\.[0-9A-F@]+$")
+
+
+def is_mangled(name: bytes) -> bool:
+    """Whether `demangle` may change a name."""
+    return name.startswith((b"_R", b"_Z")) or b"@" in name
 
 
 def demangle(name: str) -> str:

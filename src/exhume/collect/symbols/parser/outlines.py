@@ -9,9 +9,9 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.elf import MAX_SYMBOLS, ElfFile, Section, Segment
-from exhume.collect.symbols.file_budget import Read
-from exhume.collect.symbols.table import U64
+from exhume.collect.symbols.parser.elf import MAX_SYMBOLS, ElfFile, Section, Segment
+from exhume.collect.symbols.parser.open_file import Read
+from exhume.collect.symbols.parser.table import U64
 
 # The version, and how numbers are written: the place of .eh_frame, the count, and the pairs (four bytes each,
 # signed, counted from the header). Linkers write nothing else.

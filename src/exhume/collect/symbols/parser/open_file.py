@@ -1,14 +1,16 @@
-"""Limits on the work that one untrusted file may cause, and the error that names why a file was refused."""
+"""An untrusted file that is open for reading, limits on the work that it may cause, and why it was refused."""
 
 import lzma
+import os
 import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 Read = Callable[[int, int], bytes]
 
-# Codes of a refusal.
+# Codes of a refusal: by the parser, and by the recorder.
 NOT_ELF = "not-elf"
 MALFORMED = "malformed"
 OVER_BUDGET = "over-budget"
@@ -21,7 +23,9 @@ DEFERRED = "deferred"
 _MAX_CPU_S = 0.4
 _MAX_BYTES = 192 << 20
 _MAX_ENTRIES = 8_000_000
-_MAX_OFFSET = 2**63 - 1
+_MAX_OFFSET = 2**63 - 1  # what a damaged file says may be larger than the kernel takes
+_STRING_READ = 256  # enough for nearly every name
+_MAX_STRING = 4096
 # What parsing code raises on content that makes no sense. UnicodeDecodeError and numpy's shape errors are ValueErrors.
 _PARSE_ERRORS = (struct.error, lzma.LZMAError, ValueError, ArithmeticError, LookupError, TypeError, MemoryError)
 
@@ -90,3 +94,44 @@ def refusing_malformed() -> Iterator[None]:
         yield
     except _PARSE_ERRORS as error:
         raise FileRefused(MALFORMED, f"{type(error).__name__}: {error}") from error
+
+
+Identity = tuple[int, int, int, int]
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """What makes a file's content what it is: the same inode written again is another file."""
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+@dataclass(slots=True)
+class OpenFile:
+    """A file open for reading; the caller closes it. `path` is below `root`, the root directory of a process."""
+
+    fd: int
+    identity: Identity
+    path: str = ""
+    root: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.identity[3]
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self.fd, size, offset) if size > 0 and offset <= _MAX_OFFSET else b""
+
+    def string(self, offset: int) -> bytes:
+        """The text at an offset, up to the first zero byte."""
+        content = self.read(offset, _STRING_READ)
+        if b"\0" not in content:
+            content = self.read(offset, _MAX_STRING)
+        return content.partition(b"\0")[0]
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def __enter__(self) -> "OpenFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

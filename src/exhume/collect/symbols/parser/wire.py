@@ -1,0 +1,130 @@
+"""The messages between the recorder and its parser process.
+
+A request is JSON, with the files to read as descriptors. A reply is a set of named arrays: it comes from a process that
+read what an attacker wrote, so each length, type and offset in it is checked before it is used.
+"""
+
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.symbols.parser.open_file import FAILED, MALFORMED, NOT_ELF, OVER_BUDGET, UNREADABLE, FileRefused
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+# The largest table that is kept of a file has 700,000 functions of 12 bytes.
+MAX_REPLY = 24 << 20
+MAX_REQUEST = 4 << 20
+MAX_FILES = 8
+_MAX_ARRAYS = 32
+_MAX_DETAIL = 200
+_REFUSALS = (NOT_ELF, MALFORMED, OVER_BUDGET, UNREADABLE, FAILED)
+
+_MAGIC = b"EXHP"
+_HEADER = struct.Struct("<4sIQ")  # magic, arrays, bytes behind this header
+_ENTRY = struct.Struct("<12s4sQ")  # name, type, elements
+_LENGTH = struct.Struct("<I")
+_TYPES: dict[bytes, np.dtype[Any]] = {b"<u1": np.dtype("u1"), b"<u4": np.dtype("<u4"), b"<u8": np.dtype("<u8")}
+_CODES = {np.dtype("u1"): b"<u1", np.dtype("<u4"): b"<u4", np.dtype("<u8"): b"<u8"}
+
+HEADER_SIZE = _HEADER.size
+
+
+class BadReply(Exception):
+    """A reply that no parser sends: the process is not what it was."""
+
+
+def text(content: bytes) -> npt.NDArray[np.uint8]:
+    """Bytes as an array."""
+    return np.frombuffer(content, np.uint8)
+
+
+def encode_reply(arrays: Arrays) -> bytes:
+    """Raises FileRefused where it is too large."""
+    entries = [_ENTRY.pack(name.encode(), _CODES[array.dtype], len(array)) for name, array in arrays.items()]
+    size = sum(map(len, entries)) + sum(array.nbytes for array in arrays.values())
+    if size > MAX_REPLY:
+        raise FileRefused(OVER_BUDGET, f"its tables take {size >> 20} MiB")
+    return b"".join([_HEADER.pack(_MAGIC, len(entries), size), *entries, *(a.tobytes() for a in arrays.values())])
+
+
+def encode_refusal(refusal: FileRefused) -> bytes:
+    return encode_reply({"refusal": text(refusal.code.encode()), "detail": text(refusal.detail.encode()[:_MAX_DETAIL])})
+
+
+def body_size(header: bytes | bytearray) -> int:
+    """How many bytes follow the header of a reply. Raises BadReply."""
+    magic, count, size = _HEADER.unpack(header)
+    if magic != _MAGIC or count > _MAX_ARRAYS or size > MAX_REPLY:
+        raise BadReply("its header")
+    return int(size)
+
+
+def decode_reply(header: bytes | bytearray, body: bytes | bytearray) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a reply, which share its memory. Raises BadReply, or the FileRefused that it holds."""
+    count = _HEADER.unpack(header)[1]
+    at = count * _ENTRY.size
+    if at > len(body):
+        raise BadReply("its list of arrays")
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for number in range(count):
+        raw, code, length = _ENTRY.unpack_from(body, number * _ENTRY.size)
+        dtype = _TYPES.get(code.rstrip(b"\0"))
+        if dtype is None or length > (len(body) - at) // dtype.itemsize:
+            raise BadReply("the type or length of an array")
+        arrays[raw.rstrip(b"\0").decode("ascii", "replace")] = np.frombuffer(body, dtype, length, at)
+        at += length * dtype.itemsize
+    if at != len(body):
+        raise BadReply("its length")
+    if "refusal" in arrays:
+        code = arrays["refusal"].tobytes()
+        known = next((each for each in _REFUSALS if each.encode() == code), None)
+        if known is None:
+            raise BadReply("the reason of a refusal")
+        detail = arrays["detail"].tobytes() if "detail" in arrays else b""
+        raise FileRefused(known, detail[:_MAX_DETAIL].decode("utf-8", "replace"))
+    return arrays
+
+
+def column(arrays: Arrays, name: str, *types: str) -> npt.NDArray[Any]:
+    """An array that has to be there, and of one of these types. Raises BadReply."""
+    array = arrays.get(name)
+    if array is None or array.dtype.name not in types:
+        raise BadReply(f"the array {name}")
+    return array
+
+
+def pieces(arrays: Arrays, lengths: str, content: str) -> list[bytes]:
+    """Texts that were written end to end. Raises BadReply."""
+    sizes = column(arrays, lengths, "uint32")
+    blob = column(arrays, content, "uint8").tobytes()
+    ends = np.cumsum(sizes, dtype=np.uint64)
+    if (int(ends[-1]) if len(ends) else 0) != len(blob):
+        raise BadReply(f"the lengths in {lengths}")
+    return [blob[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
+
+
+def joined(texts: list[bytes]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+    """Lengths and content, as `pieces` reads them."""
+    return np.array([len(each) for each in texts], np.uint32), text(b"".join(texts))
+
+
+def send_request(connection: socket.socket, request: dict[str, Any], files: list[int]) -> None:
+    content = json.dumps(request).encode()
+    socket.send_fds(connection, [_LENGTH.pack(len(content))], files)
+    connection.sendall(content)
+
+
+def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """A request and its files; None when the recorder is gone."""
+    head, files, _, _ = socket.recv_fds(connection, _LENGTH.size, MAX_FILES)
+    if len(head) != _LENGTH.size:
+        return None
+    content = connection.recv(_LENGTH.unpack(head)[0], socket.MSG_WAITALL)
+    request: dict[str, Any] = json.loads(content)
+    return request, files
