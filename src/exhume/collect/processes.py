@@ -31,7 +31,7 @@ class ProcessReader:
         alone: the rest of its row is unknown."""
         row: dict[str, Any] = {"pid": pid}
         directory = f"{self._proc}/{pid}"
-        stat = _content(f"{directory}/stat")
+        stat = read_start(f"{directory}/stat")
         if stat is None:
             return row
         if (identity := parse_pid_stat(stat)) is not None:
@@ -39,11 +39,11 @@ class ProcessReader:
             row |= {"comm": identity.comm, "ppid": identity.ppid, "start": start}
             if identity.policy is not None:
                 row |= {"rt_priority": identity.rt_priority, "policy": identity.policy}
-        command = _content(f"{directory}/cmdline", _LONGEST_COMMAND)
+        command = read_start(f"{directory}/cmdline", _LONGEST_COMMAND)
         if command:
             args = command.rstrip(b"\0").decode("utf-8", "replace").split("\0")
             row["cmdline"] = " ".join(args if self._keep_secrets else redact(args)) or None
-        groups = _content(f"{directory}/cgroup")
+        groups = read_start(f"{directory}/cgroup")
         if groups is not None:
             row.update(_membership(groups))
         return row
@@ -63,7 +63,7 @@ def _membership(groups: bytes) -> dict[str, str | None]:
 
 def cgroup_of(host: Host, pid: int | None) -> str | None:
     """The path of a process's cgroup; None where there is no such process, or it is closed to us."""
-    content = None if pid is None else _content(host.proc / str(pid) / "cgroup")
+    content = None if pid is None else read_start(host.proc / str(pid) / "cgroup")
     return None if content is None else cgroup_path(content)
 
 
@@ -74,7 +74,7 @@ def cgroup_path(content: bytes) -> str | None:
     return next((path for path in found if path != "/"), found[0] if found else None)
 
 
-def _content(path: str | Path, limit: int = 65536) -> bytes | None:
+def read_start(path: str | Path, limit: int = 65536) -> bytes | None:
     """The beginning of a small file of a process; None when the process is gone or closed to us."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

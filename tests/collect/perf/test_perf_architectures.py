@@ -23,6 +23,8 @@ from exhume.collect.perf.attr import (
 from exhume.collect.perf.source import PerfSource
 from exhume.collect.sources import kmsg as kernel_clock
 from exhume.collect.sources.kmsg import KernelLogClock
+from exhume.collect.symbols.files import FileSymbols
+from exhume.collect.symbols.frame import make_frame
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -351,3 +353,48 @@ def test_counts_are_by_core_whatever_the_samples_say(fake_sampler) -> None:
     assert rows["sampling"]["cpu"].tolist() == [0, 1]
     assert rows["sampling"]["busy"].tolist() == [1, 2]
     assert np.all(rows["samples"]["weight_us"] == 10309)
+
+
+def test_new_stacks_beyond_the_share_of_an_owner_lose_their_user_part_and_are_counted(
+    fake_sampler, opened, monkeypatch
+):
+    monkeypatch.setattr(sampler, "_MAX_NEW_STACKS", 10)
+    for pid, cgroup in ((50, "/attack.service"), (60, "/victim.service")):
+        (opened.host.proc / str(pid)).mkdir()
+        (opened.host.proc / str(pid) / "status").write_text("Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
+        (opened.host.proc / str(pid) / "cgroup").write_text(f"0::{cgroup}\n")
+    tasks = b"".join(comm(pid, "x", 10, execs=True) + mmap2(pid, 0x40_0000, 0x10000, "/bin/x", 20) for pid in (50, 60))
+    crowd = b"".join(sample(50, 40 + i, user=[0x40_1000 + 16 * i]) for i in range(50))
+    few = b"".join(sample(60, 100 + i, user=[0x40_8000 + 16 * i]) for i in range(4))
+    rows = drained(fake_sampler, 0, crowd + few, tasks)
+    assert len(rows["samples"]["stack"]) == 54, "no sample is lost"
+    names = frames(rows)
+    assert {f"x+0x{0x8000 + 16 * i:x}" for i in range(4)} <= names
+    assert len([name for name in names if name.startswith("x+0x1")]) == 6
+    (loss,) = [loss for loss in fake_sampler.take_losses() if loss.kind == "lost-stacks"]
+    assert loss.count == 44 and "uid 1000" in loss.text and "/attack.service" in loss.text
+
+
+def test_a_sample_waits_for_its_names_and_is_written_with_them(fake_sampler, opened, monkeypatch) -> None:
+    """Also into the next segment, with the process that it is of."""
+    frame_of = {"waits": True}
+
+    def answered(self, views, offsets):
+        name = f"x+0x{offsets[0]:x}" if frame_of["waits"] else "named"
+        return [make_frame("user", "/bin/x", name, patience=3 * frame_of["waits"]) for _ in offsets]
+
+    monkeypatch.setattr(FileSymbols, "frames", answered)
+    monkeypatch.setattr(PerfSource, "end", lambda self: None)
+    fake_sampler._sampler.ending = False
+    first = comm(50, "app", 10, execs=True) + PROGRAM
+    rows = drained(fake_sampler, 0, sample(50, 40, user=[0x40_1000]), first)
+    assert "samples" not in rows and next(iter(rows["sampling"]["busy"])) == 1
+    fake_sampler.begin_segment()
+    frame_of["waits"] = False
+    rows = drained(fake_sampler, 1)
+    assert commands(rows) == ["app"] and frames(rows) == {"named"}
+    assert list(rows["processes"]["pid"]) == [50]
+    frame_of["waits"] = True
+    drained(fake_sampler, 2, sample(50, 50, user=[0x40_2000]))
+    ticks = [drained(fake_sampler, 3 + tick) for tick in range(4)]
+    assert ["samples" in rows for rows in ticks] == [False, False, True, False], "as long as is reasonable"

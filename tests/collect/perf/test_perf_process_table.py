@@ -10,6 +10,7 @@ import pytest
 from exhume.collect.containers.names import PodNames
 from exhume.collect.perf import process_table as processbook
 from exhume.collect.perf.process_table import ProcessRows, Scheduling, keepers, scheduling_of
+from exhume.collect.symbols.owners import Owners
 from exhume.procfs.host import Host
 
 POD, CONTAINER = "0f1e2d3c-0000-4000-8000-0123456789ab", "c0" * 32
@@ -45,7 +46,30 @@ def logs(tmp_path) -> Path:
 
 @pytest.fixture
 def book(reader, logs, tmp_path) -> ProcessRows:
-    return ProcessRows(reader, PodNames(Host(proc=tmp_path / "proc", logs=logs)))
+    host = Host(proc=tmp_path / "proc", logs=logs)
+    return ProcessRows(reader, PodNames(host), Owners(host))
+
+
+def lives_in(proc: Path, pid: int, cgroup: str, uid: int = 1000) -> None:
+    """A process of a fake /proc, as far as its owner goes."""
+    (proc / str(pid)).mkdir(parents=True)
+    (proc / str(pid) / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    (proc / str(pid) / "cgroup").write_text(f"0::{cgroup}\n")
+
+
+def test_many_new_processes_of_one_cgroup_leave_room_for_those_of_another(book, reader, tmp_path) -> None:
+    lives_in(tmp_path / "proc", 1, "/attack.service")
+    lives_in(tmp_path / "proc", 2, "/victim.service")
+    crowd = [(pid, 1, "bomb") for pid in range(1000, 2000)]
+    few = [(pid, 2, "web") for pid in range(3000, 3010)]
+    for pid, _, comm in [*crowd, *few]:
+        reader.lives(pid, comm)
+    rows = reported(book, *crowd, *few)
+    assert sum(row["comm"] == "web" for row in rows) == len(few), "also those that come last"
+    assert len(rows) == processbook.DESCRIBED_PER_TICK
+    ((owner, count),) = book.take_deferred()
+    assert (owner.cgroup, owner.uid, count) == ("/attack.service", 1000, 1000 - len(rows) + len(few))
+    assert book.take_deferred() == []
 
 
 def reported(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.collect.perf.fake_processes import FakeProcesses, path_at
 from tests.collect.perf.record_builder import comm, exits, fork, mmap2
 
+from exhume.collect.perf import tasks as tasks_module
 from exhume.collect.perf.tasks import EXITING
 
 
@@ -356,8 +357,8 @@ def test_a_process_that_maps_too_much_is_bounded_and_counted(node) -> None:
     assert node.program(10, 1) == "/bin/mapper" and node.program(20, 1) == "/bin/other"
     made = b"".join(mmap2(10, 0x100000 + i * 0x2000, 0x1000, f"/lib/{i}", 100 + i) for i in range(2100))
     node.tick(made + mmap2(20, 0x9000, 0x1000, "/lib/extension.so", 5000), sampled=(10, 20))
-    assert node.tasks.take_skipped() == {10: 2100 - 2048}
-    assert node.tasks.take_skipped() == {}
+    assert node.tasks.take_skipped() == ({10: 2100 - 2048}, {})
+    assert node.tasks.take_skipped() == ({}, {})
     assert node.program(10, 9000, 0x100000) == "/lib/0"
     assert node.program(20, 9000, 0x9000) == "/lib/extension.so"
 
@@ -374,5 +375,35 @@ def test_a_process_that_is_full_is_read_from_proc_again(node) -> None:
         node.over()
         # The fifth is more than a process may have: what is mapped now is what /proc says.
         assert last == ("/memfd:code" if tick < 5 else None)
-    assert sum(node.tasks.take_skipped().values()) == 2000 * 5 + 1 - 8192
+    assert sum(node.tasks.take_skipped()[0].values()) == 2000 * 5 + 1 - 8192
     assert node.program(10, 90_000) == "/bin/jit"
+
+
+def test_mappings_of_many_processes_of_one_cgroup_leave_room_for_those_of_another(node, monkeypatch) -> None:
+    """They end at once: what they do counts for the one that started them."""
+    monkeypatch.setattr(tasks_module, "_MAX_OF_PROCESS", 10)
+    monkeypatch.setattr(tasks_module, "_MAX_OF_TICK", 50)
+    for pid, cgroup in ((1, "/attack.service"), (20, "/victim.service")):
+        node.lives(pid, "x", "/bin/x")
+        home = node.host.proc / str(pid)
+        (home / "status").write_text("Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
+        (home / "cgroup").write_text(f"0::{cgroup}\n")
+    made = b""
+    for pid in range(100, 140):
+        made += fork(pid, 1, pid)
+        made += b"".join(mmap2(pid, 0x1000 * i, 0x1000, f"/lib/{pid}", pid + 1) for i in range(1, 6))
+    made += b"".join(mmap2(20, 0x1000 * i, 0x1000, "/lib/victim", 500) for i in range(1, 9))
+    node.tick(made, sampled=(20, *range(100, 140)))
+    skipped, excess = node.tasks.take_skipped()
+    assert skipped == {}
+    assert {owner.cgroup: count for owner, count in excess.items()} == {"/attack.service": 200 + 8 - 50}
+
+
+def test_too_many_names_do_not_make_programs_be_read_again(node, monkeypatch) -> None:
+    monkeypatch.setattr(tasks_module, "NAMES_KEPT", 5)
+    node.lives(10, "app", "/bin/app")
+    node.program(10, 1)
+    image = node.tasks.image_at(10, 1)
+    node.tick(b"".join(comm(10, f"thread{tid}", tid, tid=tid) for tid in range(11, 31)), sampled=(10,))
+    node.over()
+    assert node.tasks.image_at(10, 100) is image

@@ -24,6 +24,7 @@ def patient_queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         made.append(ParseQueue(refusals, **{"deadline_s": 60.0, **options}))
         return made[-1]
 
+    monkeypatch.setattr(files, "_ASK_EVERY_S", 0.0)
     for module in (files, jit, symbolizer):
         monkeypatch.setattr(module, "ParseQueue", make)
     yield

@@ -204,7 +204,7 @@ def test_damaged_files_never_break_the_reader(data: st.DataObject) -> None:
         symbols, _ = elf.functions()
         elf.build_id()
         elf.debug_link()
-        FunctionTable(symbols).find(np.arange(0, 1 << 20, 4096, dtype=np.uint64))
+        FunctionTable.of(symbols).find(np.arange(0, 1 << 20, 4096, dtype=np.uint64))
     except FileRefused:
         pass
 

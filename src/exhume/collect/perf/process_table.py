@@ -2,6 +2,7 @@
 core, since a real-time one lets no other task in."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from exhume.collect.containers.names import PodNames
 from exhume.collect.processes import ProcessReader
+from exhume.collect.symbols.owners import UNKNOWN_OWNER, Owner, Owners, fair_level
 from exhume.model.tables import Columns, Processes, to_columns
 
 # A thread with half of a core or more in a tick keeps it.
@@ -57,15 +59,18 @@ def keepers(
 # Reading a process costs about 50 us; in a fork storm the rest waits for the next tick, if it lives that long.
 DESCRIBED_PER_TICK = 64
 KNOWN = 4096
+_MAX_RELATIVES = 512
 _NO_KEEPERS: Mapping[int, Scheduling] = MappingProxyType({})
 
 
 class ProcessRows:
     """Describes sampled processes from /proc; what is already gone inherits its parent's cgroup."""
 
-    def __init__(self, reader: ProcessReader, names: PodNames) -> None:
+    def __init__(self, reader: ProcessReader, names: PodNames, owners: Owners) -> None:
         self._reader = reader
         self._names = names
+        self._owners = owners
+        self._deferred: Counter[Owner] = Counter()
         self._known: dict[int, Processes] = {}
         self._written: set[int] = set()
 
@@ -95,7 +100,10 @@ class ProcessRows:
         if len(self._known) > KNOWN:
             self._known.clear()
         rows: list[Processes] = []
-        described = 0
+        seen = list(seen)
+        settled = self._known.keys() | self._written | gone
+        new = {pid: parent for pid, parent, _ in seen if pid not in settled}
+        deferred = self._beyond_share(new) if len(new) > DESCRIBED_PER_TICK else ()
         for pid, parent, name in seen:
             row = self._known.get(pid)
             scheduling = keepers.get(pid)
@@ -107,10 +115,9 @@ class ProcessRows:
             if row is None:
                 if pid in gone:
                     row = Processes(time, pid)
-                elif described >= DESCRIBED_PER_TICK:
+                elif pid in deferred:
                     continue
                 else:
-                    described += 1
                     row = Processes(time=time, **self._reader.describe(pid))
                 if row.start is None:
                     row = self._inherited(row, parent, name)
@@ -123,6 +130,27 @@ class ProcessRows:
             self._written.add(pid)
             rows.append(row)
         return to_columns("processes", rows) if rows else None
+
+    def _beyond_share(self, parents: dict[int, int | None]) -> set[int]:
+        """Of new processes those that have to wait: each owner has a share of what is described in a tick. Children
+        count for the owner of their parent, of which there are fewer to look up."""
+        relatives = list(dict.fromkeys(parent or pid for pid, parent in parents.items()))
+        owners = {pid: self._owners.of(pid) for pid in relatives[:_MAX_RELATIVES]}
+        owner_of = {pid: owners.get(parent or pid, UNKNOWN_OWNER) for pid, parent in parents.items()}
+        level = fair_level(Counter(owner_of.values()).values(), DESCRIBED_PER_TICK)
+        taken: Counter[Owner] = Counter()
+        deferred: set[int] = set()
+        for pid, owner in owner_of.items():
+            taken[owner] += 1
+            if taken[owner] > level:
+                deferred.add(pid)
+                self._deferred[owner] += 1
+        return deferred
+
+    def take_deferred(self) -> list[tuple[Owner, int]]:
+        """How many processes of each owner were left for a later tick since the last call."""
+        deferred, self._deferred = self._deferred, Counter()
+        return deferred.most_common()
 
     def _named(self, row: Processes, pod: str, time: int) -> Processes:
         """With what the node calls its pod and its container."""

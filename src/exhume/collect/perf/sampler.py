@@ -2,6 +2,7 @@
 
 import platform
 import time
+from collections import Counter
 from dataclasses import astuple, dataclass, replace
 from itertools import compress
 from typing import Any
@@ -25,6 +26,7 @@ from exhume.collect.perf.stack_table import Chain, Stack, StackTable
 from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.perf.unique import group_indices, unique
 from exhume.collect.symbols.mappings import strip_tags, user_va_bits
+from exhume.collect.symbols.owners import fair_level
 from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.facts import MissingSource
@@ -33,6 +35,8 @@ from exhume.procfs.host import Host
 
 # Samples that wait for names at most; beyond it they are written without.
 _MAX_HELD = 20_000
+# New callchains of a tick that are resolved: each takes a tenth of a millisecond.
+_MAX_NEW_STACKS = 4096
 # How long the end of a recording waits for names.
 _LAST_NAMES_S = 4.0
 # With more changes than this, the range from the first to the last stands for all of them.
@@ -52,11 +56,10 @@ class Sampled:
 
 @dataclass(slots=True)
 class _Held:
-    """Samples of one tick that wait for names, and their callchains by key; `age` is in ticks."""
+    """Samples of one tick that wait for names, with the keys of their callchains; `age` is in ticks."""
 
     columns: dict[str, npt.NDArray[Any]]
     keys: U64Array
-    chains: dict[int, Chain]
     age: int = 0
 
 
@@ -75,6 +78,7 @@ class Sampler:
         self._changes = KernelChanges()
         self._kernel_generation = 0
         self._held: list[_Held] = []
+        self._held_chains: dict[int, Chain] = {}
         # Set before the last tick of a recording, which waits for names.
         self.ending = False
         # Only there do addresses come with something else in their upper bits.
@@ -95,8 +99,8 @@ class Sampler:
         """The rows of a tick, whose task records the tasks must have."""
         self._changes.note(drained.tasks)
         self._symbolizer.poll()
-        released = self._released()
-        keys, stacks, chains = self._stacks(samples)
+        keys, stacks, resolved, chains = self._stacks(samples)
+        released = self._released(resolved)
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
         busy = ~idle
         rows: dict[str, Columns] = {}
@@ -138,13 +142,14 @@ class Sampler:
         waits = np.fromiter((stack.patience > 0 for stack in stacks), np.bool_, count=len(stacks))
         if waits.any() and sum(len(held.keys) for held in self._held) + waits.sum() <= _MAX_HELD:
             chosen = keys[waits]
-            kept = {key: chains[key] for key in set(chosen.tolist())}
+            kept = {key: chains[key] for key in set(chosen.tolist()) if key not in self._held_chains}
             # What the process maps from now on must not be taken for what it had mapped then.
             spaces = {id(chain.space): chain.space for chain in kept.values() if chain.space is not None}
             copies = {key: space.fork(space.pid) for key, space in spaces.items()}
             for chain in kept.values():
                 chain.space = copies.get(id(chain.space))
-            self._held.append(_Held({name: column[waits] for name, column in columns.items()}, chosen, kept))
+            self._held_chains |= kept
+            self._held.append(_Held({name: column[waits] for name, column in columns.items()}, chosen))
             stacks = [stack for stack in stacks if not stack.patience]
             columns = {name: column[~waits] for name, column in columns.items()}
         return self._written(columns, stacks)
@@ -154,13 +159,12 @@ class Sampler:
         ids = np.fromiter((stack.id for stack in stacks), np.uint64, count=len(stacks))
         return {**columns, "stack": ids}
 
-    def _released(self, *, last: bool = False) -> list[dict[str, npt.NDArray[Any]]]:
-        """Rows of samples that have their names now, or waited for long enough."""
+    def _released(self, resolved: dict[int, Stack], *, last: bool = False) -> list[dict[str, npt.NDArray[Any]]]:
+        """Rows of held samples that have their names now, or waited for long enough."""
         released: list[dict[str, npt.NDArray[Any]]] = []
         waiting: list[_Held] = []
         for held in self._held:
             held.age += 1
-            resolved = self._stack_table.resolve(held.chains, set())
             stacks = [resolved[key] for key in held.keys.tolist()]
             ready = np.fromiter((last or stack.patience <= held.age for stack in stacks), np.bool_, count=len(stacks))
             columns = {name: column[ready] for name, column in held.columns.items()}
@@ -168,9 +172,10 @@ class Sampler:
             if not ready.all():
                 held.columns = {name: column[~ready] for name, column in held.columns.items()}
                 held.keys = held.keys[~ready]
-                held.chains = {key: held.chains[key] for key in set(held.keys.tolist())}
                 waiting.append(held)
         self._held = waiting
+        keys = {key for held in waiting for key in held.keys.tolist()}
+        self._held_chains = {key: self._held_chains[key] for key in keys}
         return released
 
     def _last_released(self) -> list[dict[str, npt.NDArray[Any]]]:
@@ -179,7 +184,8 @@ class Sampler:
         until = time.monotonic() + _LAST_NAMES_S
         while self._held:
             self._symbolizer.wait(until - time.monotonic())
-            released += self._released(last=time.monotonic() >= until)
+            resolved = self._stack_table.resolve(self._held_chains, set())
+            released += self._released(resolved, last=time.monotonic() >= until)
         return released
 
     def losses(self, tick: Tick, source: str) -> list[Losses]:
@@ -207,8 +213,8 @@ class Sampler:
             self._kernel_generation = self._symbolizer.kernel_generation
             self._stack_table.forget()
 
-    def _stacks(self, samples: RawSamples) -> tuple[U64Array, list[Stack], dict[int, Chain]]:
-        """The key and the stack of each sample, and the callchains that were new, by key."""
+    def _stacks(self, samples: RawSamples) -> tuple[U64Array, list[Stack], dict[int, Stack], dict[int, Chain]]:
+        """The key and stack of each sample; stacks and callchains, by key, of those that were new or held."""
         user = has_user_part(samples)
         images, image_of = self._images(samples, user)
         if self._changes.touched(samples.addresses):
@@ -224,18 +230,39 @@ class Sampler:
         keys = chain_keys(samples, parts, (idle_task + 2 * unknown).astype(np.uint64))
         distinct, first, inverse = unique(keys)
         known = [self._stack_table.find(key) for key in distinct.tolist()]
-        new: dict[int, Chain] = {}
+        # Together, so that a file is asked for all names at once.
+        new = dict(self._held_chains)
         idle_keys: set[int] = set()
+        pids: dict[int, int] = {}
         for place in [place for place, stack in enumerate(known) if stack is None]:
             key, index = int(distinct[place]), int(first[place])
+            if key in new:
+                continue
             image = images[image_of[index]] if image_of[index] >= 0 else None
             new[key] = Chain(samples.chain(index).tolist(), image.space if image else None)
             if idle_task[index]:
                 idle_keys.add(key)
-        if new:
-            resolved = self._stack_table.resolve(new, idle_keys)
-            known = [stack or resolved[key] for stack, key in zip(known, distinct.tolist(), strict=True)]
-        return keys, [stack for index in inverse.tolist() if (stack := known[index]) is not None], new
+            else:
+                pids[key] = int(samples.pid[index])
+        if len(pids) > _MAX_NEW_STACKS:
+            self._leave_excess(new, pids)
+        resolved = self._stack_table.resolve(new, idle_keys) if new else {}
+        known = [stack or resolved[key] for stack, key in zip(known, distinct.tolist(), strict=True)]
+        return keys, [stack for index in inverse.tolist() if (stack := known[index]) is not None], resolved, new
+
+    def _leave_excess(self, chains: dict[int, Chain], pids: dict[int, int]) -> None:
+        """Of new callchains, by key, leave user parts out that are beyond the share of their owner."""
+        owners = {pid: self._symbolizer.owners.of(pid, self._tasks.lineage(pid)) for pid in set(pids.values())}
+        counts = Counter(owners[pid] for pid in pids.values())
+        level = fair_level(counts.values(), _MAX_NEW_STACKS)
+        left = dict.fromkeys(counts, level)
+        for key, pid in pids.items():
+            left[owners[pid]] -= 1
+            chains[key].excess = left[owners[pid]] < 0
+        for owner, count in counts.items():
+            if count > level:
+                text = "new stacks of {} in a tick are beyond its share: they have no functions of user code"
+                self._symbolizer.refusals.count("lost-stacks", owner, count - level, text)
 
     def _images(self, samples: RawSamples, user: npt.NDArray[np.bool_]) -> tuple[list[Image], npt.NDArray[np.int64]]:
         """The images that were sampled, and which of them each sample ran (-1: unknown, or in the kernel alone)."""

@@ -14,7 +14,7 @@ import numpy as np
 from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_KERNEL, CONTEXT_USER
 from exhume.collect.symbols.frame import JIT, Frame
 from exhume.collect.symbols.mappings import AddressSpace
-from exhume.collect.symbols.symbolizer import ANONYMOUS, Symbolizer
+from exhume.collect.symbols.symbolizer import ANONYMOUS, UNKNOWN_FRAME, Symbolizer
 from exhume.model.tables import Columns
 
 GENERATION = 12_000
@@ -69,16 +69,23 @@ class Stack:
     """A named stack, root first. `idle` marks the ones that are counted instead of stored; one with `patience` will
     likely have more names within so many ticks."""
 
-    __slots__ = ("__weakref__", "frames", "id", "idle", "patience", "settled")
+    __slots__ = ("__weakref__", "_id", "frames", "idle", "patience", "settled")
 
     def __init__(self, frames: tuple[Frame, ...], *, idle: bool) -> None:
         self.frames = frames
-        self.id = stack_id(frames)
         self.idle = idle
+        self.patience = max((frame.patience for frame in frames), default=0)
+        self._id: int | None = None
         # Whether the same addresses will mean the same later: code made at run time may move, or be named later, and
         # so may what was deferred.
-        self.patience = max((frame.patience for frame in frames), default=0)
         self.settled = not any(frame.kind == JIT or frame.module == ANONYMOUS or frame.deferred for frame in frames)
+
+    @property
+    def id(self) -> int:
+        """Made when it is first needed: most of those with patience are never written."""
+        if self._id is None:
+            self._id = stack_id(self.frames)
+        return self._id
 
 
 def stack_id(frames: tuple[Frame, ...]) -> int:
@@ -88,12 +95,15 @@ def stack_id(frames: tuple[Frame, ...]) -> int:
 
 
 class Chain:
-    """A raw callchain, cut into its kernel and user part, leaf first."""
+    """A raw callchain, cut into its kernel and user part, leaf first. `named` are the frames of user addresses, where
+    it was resolved before in part; of one in `excess` the user part is not resolved."""
 
-    __slots__ = ("kernel", "space", "user")
+    __slots__ = ("excess", "kernel", "named", "space", "user")
 
     def __init__(self, addresses: list[int], space: AddressSpace | None) -> None:
         self.space = space
+        self.named: dict[int, Frame] | None = None
+        self.excess = False
         self.kernel: list[int] = []
         self.user: list[int] = []
         part: list[int] | None = self.kernel
@@ -141,22 +151,29 @@ class StackTable:
         kernel = self._kernel
         for key, chain in chains.items():
             names = user.get(id(chain.space), {})
+            if chain.named is not None:
+                names = {**chain.named, **{each: names[each] for each in chain.user if each in names}}
             frames = [kernel[address] for address in chain.kernel]
             idle = bool(frames) and key in idle_keys and frames[0].name in IDLE_LEAVES
-            frames.extend(names[address] for address in chain.user if address in names)
+            if chain.excess and chain.user:
+                frames.append(UNKNOWN_FRAME)
+            else:
+                frames.extend(names[address] for address in chain.user if address in names)
             frames.reverse()
             named = Stack(tuple(frames), idle=idle)
-            stack = self._shared(named)
-            resolved[key] = stack
-            if named.settled:
+            resolved[key] = stack = named if named.patience else self._shared(named)
+            if named.settled and not chain.excess:
                 self._young[key] = stack
+            elif named.patience:
+                found = ((address, names[address]) for address in chain.user if address in names)
+                chain.named = {address: frame for address, frame in found if not frame.patience}
         if len(self._young) > GENERATION:
             self._old, self._young = self._young, {}
         return resolved
 
     def _shared(self, stack: Stack) -> Stack:
         known = self._by_id.get(stack.id)
-        if known is not None and known.idle == stack.idle and known.patience == stack.patience:
+        if known is not None and known.idle == stack.idle:
             return known
         self._by_id[stack.id] = stack
         return stack
@@ -174,8 +191,9 @@ class StackTable:
     def _resolve_user(self, chains: Iterable[Chain]) -> dict[int, dict[int, Frame]]:
         wanted: dict[int, tuple[AddressSpace, set[int]]] = {}
         for chain in chains:
-            if chain.user and chain.space is not None:
-                wanted.setdefault(id(chain.space), (chain.space, set()))[1].update(chain.user)
+            if chain.user and chain.space is not None and not chain.excess:
+                new = chain.user if chain.named is None else [each for each in chain.user if each not in chain.named]
+                wanted.setdefault(id(chain.space), (chain.space, set()))[1].update(new)
         batch = [(space, np.array(sorted(addresses), dtype=np.uint64)) for space, addresses in wanted.values()]
         named = self._symbolizer.users(batch)
         return {

@@ -10,7 +10,7 @@ from exhume.collect.perf.sampler import Sampled
 from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import Tracepoint, TracepointRows
 from exhume.collect.processes import ProcessReader
-from exhume.collect.symbols.owners import owner_of
+from exhume.collect.symbols.owners import Owners, owner_of
 from exhume.model.clock import Tick
 from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
 from exhume.procfs.host import Host
@@ -25,7 +25,8 @@ class TaskFollower:
     def __init__(self, host: Host, tasks: Tasks, tracepoints: list[Tracepoint], *, keep_secrets: bool = False) -> None:
         self._host = host
         self._tasks = tasks
-        self._processes = ProcessRows(ProcessReader(host, keep_secrets=keep_secrets), PodNames(host))
+        reader = ProcessReader(host, keep_secrets=keep_secrets)
+        self._processes = ProcessRows(reader, PodNames(host), Owners(host))
         self._restarts = Restarts()
         self._exit_codes = _open_exit_codes()
         self._tracepoints = TracepointRows(tracepoints)
@@ -55,10 +56,18 @@ class TaskFollower:
     def losses(self, tick: Tick, source: str) -> list[Losses]:
         """The processes that have more executable mappings than are kept."""
         losses: list[Losses] = []
-        for pid, count in self._tasks.take_skipped().most_common(PROCESSES_NAMED):
+        skipped, excess = self._tasks.take_skipped()
+        for pid, count in skipped.most_common(PROCESSES_NAMED):
             name, owner = self._tasks.known_name(pid) or "?", owner_of(self._host, pid)
             text = f"process {pid} ({name}, {owner}) has too many executable mappings: code there has no names"
             losses.append(Losses(tick.start, source, "lost-mappings", count, text))
+        beyond = [
+            *(("lost-mappings", "executable mappings", each) for each in excess.most_common(PROCESSES_NAMED)),
+            *(("processes-deferred", "processes", each) for each in self._processes.take_deferred()),
+        ]
+        for kind, what, (owner, count) in beyond:
+            text = f"{count} {what} of {owner} in a tick are beyond its share"
+            losses.append(Losses(tick.start, source, kind, count, text))
         return losses
 
     def begin_segment(self) -> None:

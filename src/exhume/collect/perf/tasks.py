@@ -20,6 +20,7 @@ import numpy.typing as npt
 from exhume.collect.perf.records import MISC_COMM_EXEC, TRAILER_BYTES, I64Array, Records, RecordType, U64Array, row_keys
 from exhume.collect.perf.unique import isin, unique
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
+from exhume.collect.symbols.owners import Owner, Owners, fair_level
 from exhume.model.clock import NANOS
 from exhume.procfs.host import Host
 
@@ -30,6 +31,9 @@ _FILES_KEPT = 4096
 _PATH_BYTES_KEPT = 1 << 20
 # What one process may map in a tick: the dynamic loader maps a few dozen files, the largest programs some hundred.
 _MAX_OF_PROCESS = 2048
+# And all together: each takes some microseconds.
+_MAX_OF_TICK = 16384
+_MAX_LINEAGE = 4
 # type, misc, size, pid, then tid or parent; the child's and the parent's thread.
 _HEAD = struct.Struct("<IHHII")
 _THREADS = struct.Struct("<II")
@@ -58,15 +62,18 @@ class MapRun:
 class MapRuns:
     """Decodes mapping records; remembers the files they name."""
 
-    def __init__(self) -> None:
+    def __init__(self, owners: Owners) -> None:
         self._files: dict[int, MappedFile] = {}
         self._path_bytes = 0
+        self._owners = owners
         self._skipped: Counter[int] = Counter()
+        self._excess: Counter[Owner] = Counter()
 
-    def take_skipped(self) -> Counter[int]:
-        """How many records were left out since the last call, by process."""
-        skipped, self._skipped = self._skipped, Counter()
-        return skipped
+    def take_skipped(self) -> tuple[Counter[int], Counter[Owner]]:
+        """How many records were left out since the last call: by process, and those beyond the share of an owner."""
+        taken = self._skipped, self._excess
+        self._skipped, self._excess = Counter(), Counter()
+        return taken
 
     def decode(self, parts: list[tuple[Records, I64Array]]) -> list[MapRun]:
         """The runs in some records (given as places in what was drained); FORK and COMM records end a run."""
@@ -104,8 +111,27 @@ class MapRuns:
             if seen > _MAX_OF_PROCESS:
                 kept[np.flatnonzero(pids == pid)[_MAX_OF_PROCESS:]] = False
                 self._skipped[pid] += seen - _MAX_OF_PROCESS
+        if np.count_nonzero(kept) > _MAX_OF_TICK:
+            self._leave_excess(parts, pids, kept)
         ends = np.cumsum([len(at) for at in maps])[:-1]
         return [at[keep] for at, keep in zip(maps, np.split(kept, ends), strict=True)]
+
+    def _leave_excess(self, parts: list[tuple[Records, I64Array]], pids: U64Array, kept: npt.NDArray[np.bool_]) -> None:
+        """Leave out what is beyond the share of an owner; a process that is gone counts for its parent."""
+        parents: dict[int, int] = {}
+        for records, at in parts:
+            forked = _of_kind(records, at, RecordType.FORK)
+            parents.update(zip(records.low(forked).tolist(), records.high(forked).tolist(), strict=True))
+        owner_of = {pid: self._owners.of(pid, _ancestors(parents, pid)) for pid in set(pids.tolist())}
+        numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owner_of.values()))}
+        owners = np.fromiter((numbers[owner_of[pid]] for pid in pids.tolist()), np.int64, count=len(pids))
+        counts = np.bincount(owners[kept], minlength=len(numbers))
+        level = fair_level(counts.tolist(), _MAX_OF_TICK)
+        for owner, number in numbers.items():
+            beyond = np.flatnonzero(kept & (owners == number))[level:]
+            if len(beyond):
+                kept[beyond] = False
+                self._excess[owner] += len(beyond)
 
     def _files_of(self, records: Records, at: I64Array) -> list[MappedFile]:
         """The file of each mapping record. Most records name one of a few files."""
@@ -136,6 +162,13 @@ class MapRuns:
         self._files[key] = file
         self._path_bytes += len(text)
         return file
+
+
+def _ancestors(parents: dict[int, int], pid: int) -> tuple[int, ...]:
+    found: list[int] = []
+    while len(found) < _MAX_LINEAGE and (parent := parents.get(found[-1] if found else pid)) is not None:
+        found.append(parent)
+    return tuple(found)
 
 
 def _of_kind(records: Records, at: I64Array, kind: RecordType) -> I64Array:
@@ -188,10 +221,10 @@ class LazyImage:
 class Tasks:
     """Names and images of threads, by time within the current tick."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, owners: Owners | None = None) -> None:
         self._host = host
         self._salts = count(1)
-        self._map_runs = MapRuns()
+        self._map_runs = MapRuns(owners or Owners(host))
         # With the time from which on, newest last; the first goes back for ever. More than one only within a tick.
         self._images: OrderedDict[int, list[tuple[int, Image | LazyImage]]] = OrderedDict()
         self._names: dict[int, list[tuple[int, str]]] = {}
@@ -298,10 +331,11 @@ class Tasks:
         # What the addresses mean has changed, so what was concluded from them before must not be reused.
         image.salt = next(self._salts)
 
-    def take_skipped(self) -> Counter[int]:
-        """How many mappings were left out since the last call, by process."""
-        skipped, self._skipped = self._skipped + self._map_runs.take_skipped(), Counter()
-        return skipped
+    def take_skipped(self) -> tuple[Counter[int], Counter[Owner]]:
+        """How many mappings were left out since the last call: by process, and those beyond the share of an owner."""
+        skipped, excess = self._map_runs.take_skipped()
+        skipped, self._skipped = self._skipped + skipped, Counter()
+        return skipped, excess
 
     def image_at(self, pid: int, time: int) -> Image | None:
         """The image that `pid` had at `time` (nanoseconds)."""
@@ -362,6 +396,10 @@ class Tasks:
     def parent(self, pid: int) -> int | None:
         return self._parents.get(pid)
 
+    def lineage(self, pid: int) -> tuple[int, ...]:
+        """The nearest ancestors of a process that are known."""
+        return _ancestors(self._parents, pid)
+
     def settle(self) -> None:
         """End of the tick: forget the threads that ended and keep the newest of what changed."""
         for tid in self._names.keys() & self._ended_threads:
@@ -379,7 +417,10 @@ class Tasks:
         for images in self._images.values():
             if len(images) > 1:
                 images[:] = [(0, images[-1][1])]
-        if len(self._images) > SAMPLED_KEPT + UNSAMPLED_KEPT or len(self._names) > NAMES_KEPT:
+        if len(self._names) > NAMES_KEPT:
+            # Names alone: who has many threads must not make others' programs be read again.
+            self._names.clear()
+        if len(self._images) > SAMPLED_KEPT + UNSAMPLED_KEPT:
             self.forget()
         elif len(self._images) - len(self._sampled) > UNSAMPLED_KEPT:
             self._drop_unsampled()

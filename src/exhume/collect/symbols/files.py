@@ -5,7 +5,7 @@ Nothing here waits: what is not known yet has a frame that says so, and is known
 
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from exhume.collect.symbols.frame import USER, Frame, make_frame, readable
 from exhume.collect.symbols.locate import open_mapped, open_regular
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
-from exhume.collect.symbols.owners import Owners, RefusalLog
+from exhume.collect.symbols.owners import Owner, Owners, RefusalLog
 from exhume.collect.symbols.parse_queue import Ask, ParseQueue
 from exhume.collect.symbols.parser.demangle import is_mangled
 from exhume.collect.symbols.parser.open_file import (
@@ -34,6 +34,7 @@ from exhume.collect.symbols.parser.open_file import (
 from exhume.collect.symbols.parser.program import Program, unpack_outlines, unpack_program
 from exhume.collect.symbols.parser.table import U64
 from exhume.collect.symbols.parser.wire import Arrays, BadReply, column, pieces
+from exhume.model.process import give_back
 from exhume.procfs.host import Host
 
 # Processes that map a file, each with its mapping of it: never none.
@@ -41,25 +42,42 @@ Views = Sequence[tuple[AddressSpace, Mapping]]
 
 DEFAULT_BUDGET = 12 << 20
 _FRAME_BYTES = 400
+_STATE_BYTES = 300
 _MAX_FILES = 4096
 _NAMES_UNCHECKED = 256
+_TRIM_EVERY = 512 << 10
 _MAX_BUILD_ID = 64
 _MAX_OFFSETS = 4096  # that are asked about at once
 _CHECK_EVERY_S = 10.0
 _RETRY_FIRST_S = 1.0
 _RETRY_AT_MOST_S = 60.0
 _RETRY_NAMES_S = 5.0
+# A file is asked for names every third tick: asking costs half a millisecond, whatever the number of names.
+_ASK_EVERY_S = 2.5
 # How many ticks a sample waits for its names.
-_PATIENCE = 4
+_PATIENCE = 5
 
 
 class _FileState:
     """What is known about one mapped file. A program of None means that it could not be read, or not yet; `asked` that
-    an answer is on its way, and `deferred` that there is none for want of time alone."""
+    an answer is on its way, and `deferred` that there is none for want of time alone. `names_soon` says that names come
+    when they are asked for."""
 
-    __slots__ = ("asked", "backoff", "checked", "deferred", "frames", "names_from", "outline_from", "program")
+    __slots__ = (
+        "asked",
+        "backoff",
+        "checked",
+        "deferred",
+        "frames",
+        "names_from",
+        "names_soon",
+        "outline_from",
+        "owner",
+        "program",
+    )
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, owner: Owner) -> None:
+        self.owner = owner
         self.program: Program | None = None
         self.asked = False
         self.deferred = False
@@ -68,6 +86,7 @@ class _FileState:
         self.backoff = _RETRY_FIRST_S
         self.outline_from = now
         self.names_from = now
+        self.names_soon = True
 
 
 class _Loaded:
@@ -98,7 +117,7 @@ class FileSymbols:
         self._known: OrderedDict[MappedFile, _FileState] = OrderedDict()
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
-        self._named = 0
+        self._named = self._loaded_bytes = 0
         self._refusals = refusals or RefusalLog()
         self.queue = queue or ParseQueue(self._refusals)
         self._owners = Owners(host, clock)
@@ -147,7 +166,8 @@ class FileSymbols:
         file = views[0][1].file
         known = self._known.get(file)
         if known is None:
-            known = self._known[file] = _FileState(now)
+            space = views[0][0]
+            known = self._known[file] = _FileState(now, self._owners.of(space.pid, space.lineage))
             self._ask_program(views, known, offsets)
             if len(self._known) > _MAX_FILES:
                 self._keep_budget()
@@ -219,6 +239,10 @@ class FileSymbols:
                 program.outline(*loaded.outlines)
             for index, name in loaded.names.items():
                 known.frames[index] = _named(file, program, index, name)
+            self._loaded_bytes += program.nbytes
+            if self._loaded_bytes > _TRIM_EVERY:
+                self._loaded_bytes = 0
+                give_back()
         if self._known.get(file) is known:
             self._keep_budget()
         elif not any(state.program is program for state in self._known.values()):
@@ -253,9 +277,11 @@ class FileSymbols:
         file = views[0][1].file
         lookups: dict[int, list[int]] = {}
         mangled: dict[int, bytes] = {}
+        may_ask = not known.asked and self._clock() >= known.names_from
         for index in indexes:
             if program.needs_file and program.has_name(index):
-                lookups[index] = program.lookup(index)
+                if may_ask:
+                    lookups[index] = program.lookup(index)
                 continue
             name = program.name(index, None)
             if is_mangled(name):
@@ -263,9 +289,10 @@ class FileSymbols:
             else:
                 known.frames[index] = _named(file, program, index, name)
         self._count_named(len(indexes))
-        if not (lookups or mangled) or known.asked or self._clock() < known.names_from:
+        if not (lookups or mangled) or not may_ask:
             return
         known.asked = True
+        known.names_from, known.names_soon = self._clock() + _ASK_EVERY_S, True
         wanted = [*lookups, *mangled]
         request = {
             "kind": "names",
@@ -290,7 +317,7 @@ class FileSymbols:
         def done(names: dict[int, bytes] | FileRefused) -> None:
             known.asked = False
             if isinstance(names, FileRefused) or not names:
-                known.names_from = self._clock() + _RETRY_NAMES_S
+                known.names_from, known.names_soon = self._clock() + _RETRY_NAMES_S, False
             if isinstance(names, FileRefused):
                 if names.code != NOT_ELF:
                     self._note(names, views)
@@ -319,7 +346,10 @@ class FileSymbols:
             file.close()
         with _opened(self._host, views) as mapped:
             # The names of a stripped file lie in another one, which was reached through a process that may be gone.
-            found = [mapped] if program.source == program.identity else _debug_files(ask, mapped, roots)
+            if program.source == program.identity:
+                found = [mapped]
+            else:
+                found = _debug_files(ask({"kind": "debug"}, [mapped.fd]), mapped, roots)
             match = next((file for file in found if file.identity == program.source), None)
             for file in found:
                 if file is not match and file is not mapped:
@@ -344,20 +374,42 @@ class FileSymbols:
         self._refusals.note(refusal, mapping.file.path, space.pid, self._owners.of(space.pid, space.lineage))
 
     def _keep_budget(self) -> None:
-        """Forget the files that were not hit for longest, until the rest fits."""
-        size = self.nbytes
+        """Forget files until the rest fits: of the owner that takes most, those that were not hit for longest."""
+        sizes: Counter[Owner] = Counter()
+        files: defaultdict[Owner, deque[MappedFile]] = defaultdict(deque)
+        users: Counter[int] = Counter()
+        for file, known in self._known.items():
+            files[known.owner].append(file)
+            # A table that several names share counts for the first.
+            new = known.program is not None and not users[known.program.number]
+            sizes[known.owner] += _state_bytes(known, with_program=new)
+            if known.program is not None:
+                users[known.program.number] += 1
+        size = sizes.total()
         # Many at once: what all take is added up each time.
         most = _MAX_FILES * 7 // 8 if len(self._known) > _MAX_FILES else _MAX_FILES
         while len(self._known) > 1 and (size > self._budget or len(self._known) > most):
-            _, oldest = self._known.popitem(last=False)
-            size -= len(oldest.frames) * _FRAME_BYTES
-            program = oldest.program
-            if program is not None and not any(known.program is program for known in self._known.values()):
+            owner = max(files, key=sizes.__getitem__)
+            known = self._known.pop(files[owner].popleft())
+            program = known.program
+            if program is not None:
+                users[program.number] -= 1
+            last = program is not None and not users[program.number]
+            if program is not None and last:
                 self._programs.pop(program.identity, None)
-                size -= program.nbytes
+            freed = _state_bytes(known, with_program=last)
+            size -= freed
+            sizes[owner] -= freed
+            if not files[owner]:
+                del files[owner]
         if size > self._budget:
             for known in self._known.values():
                 known.frames.clear()
+
+
+def _state_bytes(known: _FileState, *, with_program: bool) -> int:
+    table = known.program.nbytes if known.program is not None and with_program else 0
+    return len(known.frames) * _FRAME_BYTES + table + _STATE_BYTES
 
 
 # What follows runs in the queue's thread.
@@ -372,9 +424,12 @@ def _opened(host: Host, views: Views) -> OpenFile:
 
 
 def _load(ask: Ask, file: OpenFile, roots: list[str], offsets: list[int]) -> _Loaded:
+    request = {"kind": "program", "offsets": offsets}
+    reply = ask(request, [file.fd])
     with ExitStack() as stack:
-        debug = [stack.enter_context(each) for each in _debug_files(ask, file, roots)]
-        reply = ask({"kind": "program", "offsets": offsets}, [file.fd, *(each.fd for each in debug)])
+        debug = [stack.enter_context(each) for each in _debug_files(reply, file, roots)]
+        if debug:
+            reply = ask(request, [file.fd, *(each.fd for each in debug)])
         program, number = unpack_program(reply)
         if number > len(debug):
             raise BadReply("the number of the source")
@@ -396,9 +451,8 @@ def _indexed_names(reply: Arrays, program: Program) -> dict[int, bytes]:
     return dict(zip(indexes, names, strict=True))
 
 
-def _debug_files(ask: Ask, file: OpenFile, roots: list[str]) -> list[OpenFile]:
+def _debug_files(reply: Arrays, file: OpenFile, roots: list[str]) -> list[OpenFile]:
     """The debug files of a stripped file that are installed; the parser decides which of them belongs to it."""
-    reply = ask({"kind": "debug"}, [file.fd])
     build_id = column(reply, "build_id", "uint8").tobytes()
     link = os.fsdecode(column(reply, "link", "uint8").tobytes())
     if not 4 <= len(build_id) <= _MAX_BUILD_ID:
@@ -425,6 +479,6 @@ def _named(file: MappedFile, program: Program, index: int, name: bytes) -> Frame
 
 
 def _nameless(file: MappedFile, offset: int, known: _FileState | None = None, *, deferred: bool = False) -> Frame:
-    asked = known is not None and known.asked
+    asked = known is not None and (known.asked or (known.program is not None and known.names_soon))
     deferred = deferred or (known is not None and (known.asked or known.deferred))
     return make_frame(USER, file.module, f"{file.base}+0x{offset:x}", deferred=deferred, patience=_PATIENCE * asked)

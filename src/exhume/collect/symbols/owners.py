@@ -3,13 +3,13 @@ beyond a share is counted by owner, so that a loss names who caused it."""
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from exhume.collect.containers.identity import identify
-from exhume.collect.processes import cgroup_path
+from exhume.collect.processes import cgroup_path, read_start
 from exhume.collect.symbols.frame import readable
 from exhume.collect.symbols.parser.open_file import DEFERRED, FileRefused
 from exhume.procfs.host import Host
@@ -19,6 +19,7 @@ from exhume.procfs.pid_status import status_values
 _MAX_NAMED = 16
 _MAX_PATH = 400
 _MAX_KNOWN = 4096
+_KNOWN_S = 5.0
 
 
 class Owner(NamedTuple):
@@ -36,7 +37,6 @@ class Owner(NamedTuple):
 UNKNOWN_OWNER = Owner(-1, "")
 
 
-@lru_cache(maxsize=1024)
 def accounted_cgroup(path: str) -> str:
     """The container, service or scope that a cgroup belongs to. What lies below is made by its processes: a share for
     each would let them take any number of shares."""
@@ -52,21 +52,30 @@ def accounted_cgroup(path: str) -> str:
 def owner_of(host: Host, pid: int) -> Owner:
     """The real user: what a process runs as may be another's (setuid), and /proc/PID belongs to root when the process
     is not dumpable."""
-    try:
-        with open(f"{host.proc}/{pid}/status", "rb") as file:  # noqa: PTH123
-            uids = status_values(file.read(), b"Uid")
-    except OSError:
-        return UNKNOWN_OWNER
-    try:
-        with open(f"{host.proc}/{pid}/cgroup", "rb") as file:  # noqa: PTH123
-            path = cgroup_path(file.read())
-    except OSError:
-        path = None
-    return Owner(uids[0], accounted_cgroup(path or "/")) if uids else UNKNOWN_OWNER
+    uids = status_values(read_start(f"{host.proc}/{pid}/status") or b"", b"Uid")
+    groups = read_start(f"{host.proc}/{pid}/cgroup")
+    return Owner(uids[0], _cgroup(groups) if groups else "/") if uids else UNKNOWN_OWNER
+
+
+@lru_cache(maxsize=1024)
+def _cgroup(groups: bytes) -> str:
+    return accounted_cgroup(cgroup_path(groups) or "/")
+
+
+def fair_level(counts: Iterable[int], most: int) -> int:
+    """How many each of several owners may have at most, so that all together have no more than `most`: who has less
+    than that keeps all (max-min fairness)."""
+    ordered = sorted(counts)
+    for place, count in enumerate(ordered):
+        share = most // (len(ordered) - place)
+        if count > share:
+            return share
+        most -= count
+    return ordered[-1] if ordered else 0
 
 
 class Owners:
-    """The owners of processes, kept for a second: a tick asks about the same few again and again."""
+    """The owners of processes, kept for some seconds: ticks ask about the same few again and again."""
 
     def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = host
@@ -77,7 +86,7 @@ class Owners:
     def of(self, pid: int, lineage: tuple[int, ...] = ()) -> Owner:
         """The owner of a process, or of the nearest of its ancestors that lives."""
         now = self._clock()
-        if now - self._since >= 1.0 or len(self._known) > _MAX_KNOWN:
+        if now - self._since >= _KNOWN_S or len(self._known) > _MAX_KNOWN:
             self._known.clear()
             self._since = now
         for each in (pid, *lineage):

@@ -17,7 +17,6 @@ from exhume.collect.symbols.owners import Owner, RefusalLog
 from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, TIMEOUT, UNREADABLE, FileRefused
 from exhume.collect.symbols.parser.wire import BadReply
 from exhume.collect.symbols.parser_process import START_S, ParserFailed, ParserProcess, refusal_of
-from exhume.model.process import give_back
 
 T = TypeVar("T")
 
@@ -145,8 +144,6 @@ class ParseQueue:
             finished, self._finished = self._finished, []
         for task in finished:
             task.done(task.refusal if task.refusal is not None else task.result.pop())
-        if finished:
-            give_back()
 
     def wait(self, seconds: float) -> None:
         """Wait until everything is done that was queued, for so long at most, and `poll`."""

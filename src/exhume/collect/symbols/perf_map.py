@@ -15,7 +15,7 @@ import numpy.typing as npt
 from exhume.collect.symbols.frame import JIT, Frame, make_frame, readable
 from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import AddressSpace
-from exhume.collect.symbols.owners import Owner, Owners, RefusalLog
+from exhume.collect.symbols.owners import UNKNOWN_OWNER, Owner, Owners, RefusalLog
 from exhume.collect.symbols.parse_queue import Ask, ParseQueue
 from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, MALFORMED, TIMEOUT, FileRefused
 from exhume.collect.symbols.parser.perf_map import MAX_LINE, MapPiece
@@ -84,6 +84,7 @@ _READ_OF_OWNER = _READ_A_TURN // 2
 _READ_OF_PROCESS = _READ_A_TURN // 4
 _MAX_PROCESSES = 512
 _FRAME_BYTES = 400
+_MAP_BYTES = 500
 _TURN_S = 1.0
 _LOOK_AGAIN_S = 10.0
 _DROPPED_S = 60.0
@@ -113,10 +114,11 @@ class _Read:
 class _PerfMap:
     """One process's map, as far as it was read."""
 
-    __slots__ = ("asked", "code", "due", "frames", "inode", "offset", "process")
+    __slots__ = ("asked", "code", "due", "frames", "inode", "offset", "owner", "process")
 
-    def __init__(self, process: _Process | None) -> None:
+    def __init__(self, process: _Process | None, owner: Owner = UNKNOWN_OWNER) -> None:
         self.process = process
+        self.owner = owner
         self.asked = False
         self.due = float("-inf")
         self.inode = 0
@@ -186,6 +188,7 @@ class JitSymbols:
         perf_map = self._maps.get(pid)
         if perf_map is None:
             perf_map = self._maps[pid] = _PerfMap(None)
+            self._keep_budget()
         self._maps.move_to_end(pid)
         if now >= perf_map.due and self._allowance > 0 and not perf_map.asked:
             perf_map = self._refresh(pid, perf_map)
@@ -198,8 +201,8 @@ class JitSymbols:
         if process is None:
             return perf_map  # gone: what it wrote so far still names its samples
         if process != perf_map.process:  # first seen, or the pid belongs to another process now
-            perf_map = self._maps[pid] = _PerfMap(process)
-        owner = self._owners.of(pid)
+            perf_map = self._maps[pid] = _PerfMap(process, self._owners.of(pid))
+        owner = perf_map.owner
         if perf_map.code.nbytes > self._budget // 2:
             return perf_map
         root, path = f"{self._host.proc}/{pid}/root", f"/tmp/perf-{process.inner_pid}.map"
@@ -277,5 +280,11 @@ class JitSymbols:
         return _Process(users[1] if len(users) > 1 else 0, pids[-1] if pids else pid, stat.start)
 
     def _keep_budget(self) -> None:
-        while len(self._maps) > 1 and (len(self._maps) > _MAX_PROCESSES or self.nbytes > self._budget):
-            self._maps.popitem(last=False)
+        """Forget maps until the rest fits: of the owner that takes most, those that were not needed for longest."""
+        sizes: Counter[Owner] = Counter()
+        for perf_map in self._maps.values():
+            sizes[perf_map.owner] += perf_map.nbytes + _MAP_BYTES
+        while len(self._maps) > 1 and (len(self._maps) > _MAX_PROCESSES or sizes.total() > self._budget):
+            owner, _ = sizes.most_common(1)[0]
+            pid = next(pid for pid, perf_map in self._maps.items() if perf_map.owner == owner)
+            sizes[owner] -= self._maps.pop(pid).nbytes + _MAP_BYTES

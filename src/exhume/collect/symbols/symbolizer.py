@@ -14,7 +14,7 @@ from exhume.collect.symbols.files import FileSymbols
 from exhume.collect.symbols.frame import USER, Frame, make_frame
 from exhume.collect.symbols.kernel import KernelSymbols
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
-from exhume.collect.symbols.owners import Refusal, RefusalLog
+from exhume.collect.symbols.owners import Owners, Refusal, RefusalLog
 from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.perf_map import JitSymbols
 from exhume.collect.symbols.vdso import VDSO, VdsoSymbols
@@ -25,7 +25,7 @@ from exhume.procfs.pid_status import status_mask
 ANONYMOUS = "[anon]"
 UNKNOWN = "[unknown]"
 _ANONYMOUS = make_frame(USER, ANONYMOUS, ANONYMOUS)
-_UNKNOWN = make_frame(USER, UNKNOWN, UNKNOWN)
+UNKNOWN_FRAME = make_frame(USER, UNKNOWN, UNKNOWN)
 _MAX_VIEWS = 4
 
 Addresses = npt.NDArray[np.uint64]
@@ -58,10 +58,11 @@ class Symbolizer:
 
     def __init__(self, host: Host) -> None:
         self._kernel = KernelSymbols(host)
-        self._refusals = RefusalLog()
-        self.queue = ParseQueue(self._refusals)
-        self._files = FileSymbols(host, queue=self.queue, refusals=self._refusals)
-        self._jit = JitSymbols(host, queue=self.queue, refusals=self._refusals)
+        self.refusals = RefusalLog()
+        self.owners = Owners(host)
+        self.queue = ParseQueue(self.refusals)
+        self._files = FileSymbols(host, queue=self.queue, refusals=self.refusals)
+        self._jit = JitSymbols(host, queue=self.queue, refusals=self.refusals)
         self._vdso = VdsoSymbols(host)
         self._others_hidden = _look_at_others(host)
 
@@ -85,7 +86,7 @@ class Symbolizer:
 
     def take_refusals(self) -> list[Refusal]:
         """The files that were not read since this was last called."""
-        return self._refusals.take()
+        return self.refusals.take()
 
     def kernel_changed(self) -> None:
         """A module or BPF program came or went."""
@@ -119,7 +120,7 @@ class Symbolizer:
         results: list[list[Frame]] = []
         groups: defaultdict[MappedFile, _Group] = defaultdict(_Group)
         for space, addresses in batch:
-            frames = [_UNKNOWN] * len(addresses)
+            frames = [UNKNOWN_FRAME] * len(addresses)
             results.append(frames)
             self._place(space, addresses.tolist(), frames, groups)
         for group in groups.values():

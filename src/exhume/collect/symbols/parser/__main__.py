@@ -50,8 +50,7 @@ def answer(request: dict[str, Any], files: list[OpenFile]) -> _Arrays:
         case "program":
             return _program(files, request["offsets"])
         case "debug":
-            build_id, link = debug_link(files[0])
-            return {"build_id": text(build_id), "link": text(link)}
+            return _debug_link(files[0])
         case "outlines":
             return _outlines(files[0])
         case "names":
@@ -73,6 +72,8 @@ def _program(files: list[OpenFile], offsets: list[int]) -> _Arrays:
     indexes = sorted({index for index in found.tolist() if index >= 0 and _is_costly(program, index)})
     lookups = [program.lookup(index) for index in indexes if program.needs_file]
     names = load_names(source, lookups) if program.needs_file else [program.name(index, None) for index in indexes]
+    if len(files) == 1:
+        arrays |= _debug_link(files[0])
     unpack_program(arrays)  # what the recorder would refuse is refused here, as a fault of the file
     return arrays | _named(names) | {"indexes": np.array(indexes, np.uint64)}
 
@@ -80,6 +81,11 @@ def _program(files: list[OpenFile], offsets: list[int]) -> _Arrays:
 def _is_costly(program: Program, index: int) -> bool:
     """Whether the recorder can't name a function by itself."""
     return program.needs_file or demangling.is_mangled(program.name(index, None))
+
+
+def _debug_link(file: OpenFile) -> _Arrays:
+    build_id, link = debug_link(file)
+    return {"build_id": text(build_id), "link": text(link)}
 
 
 def _outlines(file: OpenFile) -> _Arrays:

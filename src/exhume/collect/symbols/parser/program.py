@@ -24,7 +24,7 @@ from exhume.collect.symbols.parser.table import U64, FunctionTable, RawSymbols, 
 from exhume.collect.symbols.parser.wire import Arrays, BadReply, column, text
 
 # Names of small files are kept; of larger ones they are read from the file when a function is first hit.
-_STRINGS_KEPT = 128 << 10
+_STRINGS_KEPT = 512 << 10
 _MAX_SEGMENTS = 64
 _FAR = 1 << 62
 _ELF, _GO = 0, 1

@@ -19,7 +19,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 # The largest table that is kept of a file has 700,000 functions of 12 bytes.
 MAX_REPLY = 24 << 20
-MAX_REQUEST = 4 << 20
+_AT_ONCE = 64 << 10
 MAX_FILES = 8
 _MAX_ARRAYS = 32
 _MAX_DETAIL = 200
@@ -116,15 +116,20 @@ def joined(texts: list[bytes]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.u
 
 def send_request(connection: socket.socket, request: dict[str, Any], files: list[int]) -> None:
     content = json.dumps(request).encode()
-    socket.send_fds(connection, [_LENGTH.pack(len(content))], files)
-    connection.sendall(content)
+    content = _LENGTH.pack(len(content)) + content
+    sent = socket.send_fds(connection, [content], files)
+    if sent < len(content):
+        connection.sendall(content[sent:])
 
 
 def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """A request and its files; None when the recorder is gone."""
-    head, files, _, _ = socket.recv_fds(connection, _LENGTH.size, MAX_FILES)
-    if len(head) != _LENGTH.size:
+    # The sender waits for the reply: nothing of another request follows.
+    content, files, _, _ = socket.recv_fds(connection, _AT_ONCE, MAX_FILES)
+    if len(content) < _LENGTH.size:
         return None
-    content = connection.recv(_LENGTH.unpack(head)[0], socket.MSG_WAITALL)
-    request: dict[str, Any] = json.loads(content)
+    rest = _LENGTH.size + _LENGTH.unpack_from(content)[0] - len(content)
+    if rest > 0:
+        content += connection.recv(rest, socket.MSG_WAITALL)
+    request: dict[str, Any] = json.loads(memoryview(content)[_LENGTH.size :].tobytes())
     return request, files
