@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_KERNEL, CONTEXT_USER
-from exhume.collect.symbols.frame import JIT, Frame
+from exhume.collect.symbols.frame import Frame
 from exhume.collect.symbols.mappings import AddressSpace
-from exhume.collect.symbols.symbolizer import ANONYMOUS, UNKNOWN_FRAME, Symbolizer
+from exhume.collect.symbols.symbolizer import UNKNOWN_FRAME, Symbolizer
 from exhume.model.tables import Columns
 
 GENERATION = 12_000
@@ -74,11 +74,9 @@ class Stack:
     def __init__(self, frames: tuple[Frame, ...], *, idle: bool) -> None:
         self.frames = frames
         self.idle = idle
-        self.patience = max((frame.patience for frame in frames), default=0)
+        self.settled = all(frame.settled for frame in frames)
+        self.patience = 0 if self.settled else max(frame.patience for frame in frames)
         self._id: int | None = None
-        # Whether the same addresses will mean the same later: code made at run time may move, or be named later, and
-        # so may what was deferred.
-        self.settled = not any(frame.kind == JIT or frame.module == ANONYMOUS or frame.deferred for frame in frames)
 
     @property
     def id(self) -> int:

@@ -44,7 +44,6 @@ DEFAULT_BUDGET = 12 << 20
 _FRAME_BYTES = 400
 _STATE_BYTES = 300
 _MAX_FILES = 4096
-_NAMES_UNCHECKED = 256
 _TRIM_EVERY = 512 << 10
 _MAX_BUILD_ID = 64
 _MAX_OFFSETS = 4096  # that are asked about at once
@@ -117,7 +116,7 @@ class FileSymbols:
         self._known: OrderedDict[MappedFile, _FileState] = OrderedDict()
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
-        self._named = self._loaded_bytes = 0
+        self._unchecked = self._loaded_bytes = 0
         self._refusals = refusals or RefusalLog()
         self.queue = queue or ParseQueue(self._refusals)
         self._owners = Owners(host, clock)
@@ -240,13 +239,12 @@ class FileSymbols:
             for index, name in loaded.names.items():
                 known.frames[index] = _named(file, program, index, name)
             self._loaded_bytes += program.nbytes
+            self._grow(program.nbytes + len(loaded.names) * _FRAME_BYTES)
             if self._loaded_bytes > _TRIM_EVERY:
                 self._loaded_bytes = 0
                 give_back()
-        if self._known.get(file) is known:
-            self._keep_budget()
-        elif not any(state.program is program for state in self._known.values()):
-            del self._programs[program.identity]  # forgotten meanwhile
+        if self._known.get(file) is not known and not any(state.program is program for state in self._known.values()):
+            self._programs.pop(program.identity, None)  # forgotten meanwhile
 
     def _ask_outlines(self, views: Views, known: _FileState, program: Program) -> None:
         """Find out where a file's functions without a name are, now that one was hit."""
@@ -267,7 +265,7 @@ class FileSymbols:
                 self._note(outlines, views)
             elif outlines is not None and not program.is_outlined:
                 program.outline(*outlines)
-                self._keep_budget()
+                self._grow(outlines[0].nbytes)
 
         self._submit(views, load, done)
 
@@ -288,7 +286,7 @@ class FileSymbols:
                 mangled[index] = name
             else:
                 known.frames[index] = _named(file, program, index, name)
-        self._count_named(len(indexes))
+        self._grow(len(indexes) * _FRAME_BYTES)
         if not (lookups or mangled) or not may_ask:
             return
         known.asked = True
@@ -327,10 +325,11 @@ class FileSymbols:
 
         self._submit(views, load, done)
 
-    def _count_named(self, count: int) -> None:
-        self._named += count
-        if self._named > _NAMES_UNCHECKED:
-            self._named = 0
+    def _grow(self, size: int) -> None:
+        """So many bytes more are held: what all take is added up from time to time."""
+        self._unchecked += size
+        if self._unchecked > self._budget // 16:
+            self._unchecked = 0
             self._keep_budget()
 
     def _debug_roots(self, views: Views) -> list[str]:

@@ -6,6 +6,8 @@ from hashlib import blake2b
 KERNEL = "kernel"
 USER = "user"
 JIT = "jit"
+# The module of code that is in no file and in no perf map.
+ANONYMOUS = "[anon]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +21,15 @@ class Frame:
     id: int
     deferred: bool = field(default=False, compare=False)
     patience: int = field(default=0, compare=False)
+    # Whether the same address will mean the same later: code made at run time may move, or be named later.
+    settled: bool = field(default=True, compare=False)
 
 
 def make_frame(kind: str, module: str, name: str, *, deferred: bool = False, patience: int = 0) -> Frame:
     """A frame with its id: the 64-bit hash of kind, module and name."""
+    settled = not (deferred or patience) and kind != JIT and module != ANONYMOUS
     digest = blake2b(f"{kind}\0{module}\0{name}".encode(), digest_size=8).digest()
-    return Frame(kind, module, name, int.from_bytes(digest, "little"), deferred, patience)
+    return Frame(kind, module, name, int.from_bytes(digest, "little"), deferred, patience, settled)
 
 
 def readable(raw: bytes) -> str:

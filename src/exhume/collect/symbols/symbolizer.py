@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.symbols.files import FileSymbols
-from exhume.collect.symbols.frame import USER, Frame, make_frame
+from exhume.collect.symbols.frame import ANONYMOUS, USER, Frame, make_frame
 from exhume.collect.symbols.kernel import KernelSymbols
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
 from exhume.collect.symbols.owners import Owners, Refusal, RefusalLog
@@ -22,7 +22,6 @@ from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
 from exhume.procfs.pid_status import status_mask
 
-ANONYMOUS = "[anon]"
 UNKNOWN = "[unknown]"
 _ANONYMOUS = make_frame(USER, ANONYMOUS, ANONYMOUS)
 UNKNOWN_FRAME = make_frame(USER, UNKNOWN, UNKNOWN)
