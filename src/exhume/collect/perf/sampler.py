@@ -155,7 +155,7 @@ class Sampler:
         return self._written(columns, stacks)
 
     def _written(self, columns: dict[str, npt.NDArray[Any]], stacks: list[Stack]) -> dict[str, npt.NDArray[Any]]:
-        self._stack_table.write(stacks)
+        self._stack_table.write(dict.fromkeys(stacks))
         ids = np.fromiter((stack.id for stack in stacks), np.uint64, count=len(stacks))
         return {**columns, "stack": ids}
 

@@ -69,21 +69,15 @@ class Stack:
     """A named stack, root first. `idle` marks the ones that are counted instead of stored; one with `patience` will
     likely have more names within so many ticks."""
 
-    __slots__ = ("__weakref__", "_id", "frames", "idle", "patience", "settled")
+    __slots__ = ("__weakref__", "frames", "id", "idle", "patience", "settled")
 
     def __init__(self, frames: tuple[Frame, ...], *, idle: bool) -> None:
         self.frames = frames
         self.idle = idle
         self.settled = all(frame.settled for frame in frames)
         self.patience = 0 if self.settled else max(frame.patience for frame in frames)
-        self._id: int | None = None
-
-    @property
-    def id(self) -> int:
-        """Made when it is first needed: most of those with patience are never written."""
-        if self._id is None:
-            self._id = stack_id(self.frames)
-        return self._id
+        # Most of those with patience are never written.
+        self.id = 0 if self.patience else stack_id(frames)
 
 
 def stack_id(frames: tuple[Frame, ...]) -> int:
@@ -202,6 +196,7 @@ class StackTable:
     def write(self, stacks: Iterable[Stack]) -> None:
         """Stacks that rows of this segment refer to."""
         for stack in stacks:
+            stack.id = stack.id or stack_id(stack.frames)
             if stack.id not in self._written_stacks:
                 self._written_stacks.add(stack.id)
                 self._new.append(stack)

@@ -4,6 +4,7 @@ It loads what it needs, takes everything else from itself (`confine`), and then 
 recorder ends it when a file takes too long.
 """
 
+import gc
 import os
 import signal
 import socket
@@ -130,6 +131,7 @@ def main() -> None:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _warm_up()
+    gc.freeze()  # what is loaded stays: it need not be looked through again
     send_request(connection, {"refused": confine()}, [])
     while (received := receive_request(connection)) is not None:
         request, descriptors = received
