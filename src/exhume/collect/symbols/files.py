@@ -201,7 +201,7 @@ class FileSymbols:
             if rewritten is True and known.program is program:
                 self._programs.pop(program.identity, None)
                 known.program = None
-                known.frames.clear()
+                known.frames = {}
                 known.backoff = 0.0
 
         self._submit(views, check, done)
@@ -233,6 +233,9 @@ class FileSymbols:
     def _take(self, file: MappedFile, known: _FileState, loaded: _Loaded) -> None:
         program = self._programs.setdefault(loaded.program.identity, loaded.program)
         known.program = program
+        # /proc and the kernel's records give one file two keys: what is named for one is named for the other.
+        same = (other for other in self._known.items() if other[1].program is program and other[1] is not known)
+        known.frames = next((state.frames for each, state in same if each.module == file.module), {})
         if program is loaded.program:
             if loaded.outlines is not None and not program.is_outlined:
                 program.outline(*loaded.outlines)
