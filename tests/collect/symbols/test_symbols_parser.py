@@ -425,3 +425,28 @@ def test_the_parser_ends_with_the_recorder() -> None:
     while Path(f"/proc/{pid}").exists() and status_of(pid)["State"][0] != "Z":
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_the_kernel_refuses_of_the_confinement_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ParserProcess.__init__
+
+    def unconfined(self) -> None:
+        start(self)
+        self.unconfined = ["seccomp"]
+
+    monkeypatch.setattr(ParserProcess, "__init__", unconfined)
+    monkeypatch.setattr(parse_queue, "_IDLE_S", 0.1)
+    log = RefusalLog()
+    queue = ParseQueue(log)
+    request = {"kind": "names", "lookups": [], "mangled": []}
+    answers: list[object] = []
+    try:
+        for _ in range(2):
+            queue.submit(Owner(0, "/"), "device", lambda ask: ask(request, []), answers.append)
+            queue.wait(30.0)
+            time.sleep(0.5)  # the next has another parser
+        assert not any(isinstance(answer, FileRefused) for answer in answers)
+        (row,) = log.take()
+        assert row.kind == "symbols-unconfined" and "seccomp" in row.text
+    finally:
+        queue.close()
