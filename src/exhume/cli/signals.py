@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
@@ -14,10 +14,21 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
+def _handled(handler: Callable[..., None]) -> Iterator[None]:
+    """Handle the signals in this way. What runs under nohup outlives its terminal."""
+    heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextmanager
 def stopped_by_signals(message: str = "") -> Iterator[Stop]:
     """The signals request a stop, so that what was begun is ended well. A second one changes nothing: an impatient
-    Ctrl-C can't leave it half done. What runs under nohup outlives its terminal. `message` is printed for the first,
-    where what was begun may take its time."""
+    Ctrl-C can't leave it half done. `message` is printed for the first, where what was begun may take its time."""
     stop = Stop()
 
     def heed(*_: object) -> None:
@@ -27,13 +38,10 @@ def stopped_by_signals(message: str = "") -> Iterator[Stop]:
                 os.write(sys.stderr.fileno(), f"{message}\n".encode())
         stop.set()
 
-    heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, heed) for number in heeded}
     try:
-        yield stop
+        with _handled(heed):
+            yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         stop.close()
 
 
@@ -43,14 +51,9 @@ def ended_by_signals() -> Iterator[None]:
     away."""
 
     def end(*_: object) -> NoReturn:
-        for number in heeded:
+        for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heeded}
-    try:
+    with _handled(end):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
