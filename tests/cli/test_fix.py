@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from exhume.model.remedy import Effect, Measure, Outcome, Plan, Report, Risk, Status, Step
-from exhume.present.fix_list import fix_json, list_json
-from exhume.present.fix_view import outcome_line, plan_json, plan_lines
+from exhume.present.fix_view import fix_json, list_json, outcome_line, plan_json, plan_lines
 from exhume.remedy.ledger import SavedPlan, Shelf, Unreadable
 from exhume.remedy.zombies.apply import details_of
 

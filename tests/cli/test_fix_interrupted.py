@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exhume.cli.commands.fix.terminal import INTERRUPTED, work_dir_flag
 from exhume.cli.signals import stopped_by_signals
-from exhume.present.fix_list import fix_lines, list_lines
+from exhume.present.fix_view import fix_lines, list_lines
 from exhume.remedy.ledger import Fix, Shelf
 
 

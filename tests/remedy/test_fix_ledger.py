@@ -14,7 +14,7 @@ from exhume.model.clock import NANOS
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.remedy import Effect, Measure, Plan, Risk, Step, StepResult
 from exhume.model.stop import Stop
-from exhume.present.fix_list import list_json, list_lines
+from exhume.present.fix_view import list_json, list_lines
 from exhume.remedy.fixer import Fixer
 from exhume.remedy.ledger import (
     OLDEST_S,

@@ -1,4 +1,4 @@
-"""Plans and outcomes of remedies, as JSON and as lines of text."""
+"""Plans, outcomes and states of fixes, as JSON and as lines of text."""
 
 import shlex
 import textwrap
@@ -6,61 +6,68 @@ from collections.abc import Iterator
 from datetime import UTC
 from typing import Any
 
-from exhume.model.remedy import Outcome, Plan, Status, Step
+from exhume.model.remedy import NotIncluded, Outcome, Plan, Status, Step
 from exhume.model.times import format_moment
-from exhume.remedy.ledger import SavedPlan
+from exhume.present.serializer import Shape, Shapes, to_json
+from exhume.remedy.ledger import Entry, Fix, FixState, SavedPlan, Shelf
 
 VERSION = 2
 _SHOWN, _ALL_SHOWN = 3, 12
 _ZOMBIES = "zombies"
 # Narrower lines can't be read.
 _NARROWEST = 40
+_NEXT = {
+    FixState.UNFINISHED: "exhume fix apply{where}, or exhume fix rollback {id}{where}",
+    FixState.APPLIED: "exhume fix verify {id}{where}",
+    FixState.ROLLING_BACK: "exhume fix rollback {id}{where}",
+    FixState.PARTLY_ROLLED_BACK: "exhume fix rollback {id}{where}",
+}
+_TIMES = ("planned_at", "applied_at", "finished_at", "rollback_at")
+_SHAPES: Shapes = {
+    Step: Shape(
+        omit=("action", "bytes", "params"),
+        add=lambda step, _: {
+            "automatic": step.automatic,
+            "cpu_seconds": round(step.cpu_seconds, 3),
+            "files": [{"path": path, "content": content} for path, content in step.files],
+        },
+    ),
+    NotIncluded: Shape(add=lambda each, _: {"command": plan_command(each.target)}),
+    Fix: Shape(
+        omit=("machine", "boot_id", "entries", "fingerprints", "baseline"),
+        add=lambda fix, _: {
+            **{
+                name: _moment(getattr(fix, name)) for name in ("planned_at", "applied_at", "finished_at", "rollback_at")
+            },
+            "state": fix.state,
+            "steps": fix.entries,
+        },
+    ),
+    Entry: Shape(
+        omit=("step", "before"),
+        add=lambda entry, _: {
+            **{name: getattr(entry.step, name) for name in ("id", "title", "automatic")},
+            "began_at": _moment(entry.began_at),
+            "ended_at": _moment(entry.ended_at),
+        },
+    ),
+}
 
 
 def plan_json(saved: SavedPlan) -> dict[str, Any]:
-    """A plan; what `exhume fix plan --json` prints."""
-    plan = saved.plan
-    return {
-        "version": VERSION,
-        "node": saved.node,
-        "id": saved.id,
-        "made_at": format_moment(saved.made_at, UTC, digits=3),
-        "target": plan.target,
-        "count": plan.count,
-        "summary": plan.summary,
-        "steps": [_step_json(step) for step in plan.steps],
-        "refusals": list(plan.refusals),
-        "not_included": [
-            {"target": each.target, "why": each.why, "command": plan_command(each.target)} for each in plan.not_included
-        ],
-        "blind_spots": list(plan.blind_spots),
-    }
+    """What `exhume fix plan --json` prints."""
+    made = {"version": VERSION, "node": saved.node, "id": saved.id, "made_at": _moment(saved.made_at)}
+    return {**made, **to_json(saved.plan, UTC, _SHAPES)}
 
 
-def _step_json(step: Step) -> dict[str, Any]:
-    return {
-        "id": step.id,
-        "title": step.title,
-        "why": step.why,
-        "automatic": step.automatic,
-        "targets": list(step.targets),
-        "commands": list(step.commands),
-        "frees_at_most": step.frees_at_most,
-        "cpu_seconds": round(step.cpu_seconds, 3),
-        "spike": step.spike,
-        "risk": step.risk.value,
-        "harm": step.harm,
-        "reversible": step.reversible,
-        "undo": step.undo,
-        "undo_commands": list(step.undo_commands),
-        "dependents": list(step.dependents),
-        "files": [{"path": path, "content": content} for path, content in step.files],
-        "effects": [
-            {"measure": effect.measure.value, "expected": effect.expected, "subject": effect.subject}
-            for effect in step.effects
-        ],
-        "parts": [_step_json(part) for part in step.parts],
-    }
+def fix_json(fix: Fix) -> dict[str, Any]:
+    """What `exhume fix apply --json` and `exhume fix rollback --json` print."""
+    return {"version": VERSION, **to_json(fix, UTC, _SHAPES)}
+
+
+def list_json(shelf: Shelf) -> dict[str, Any]:
+    """What `exhume fix list --json` prints."""
+    return {"version": VERSION, **to_json(shelf, UTC, _SHAPES)}
 
 
 def plan_command(target: str) -> str:
@@ -108,9 +115,18 @@ def _lines_of(step: Step, *, frees: bool) -> Iterator[str]:
     """The lines about a step, without its files and commands."""
     yield f"why: {step.why}"
     if step.effects:
-        yield f"should change: {_effects(step)}"
+        stay = [effect.measure.value for effect in step.effects if effect.expected == "stay"]
+        changes = [
+            f"{effect.measure.value}{f' of {effect.subject}' if effect.subject else ''} should {effect.expected}"
+            for effect in step.effects
+            if effect.expected != "stay"
+        ]
+        if stay:
+            changes.append(f"no worse: {', '.join(stay)}")
+        yield f"should change: {'; '.join(changes)}"
     if frees:
-        yield f"frees: {_frees(step)}; risk: {step.risk.value}"
+        most = "not known" if step.frees_at_most is None else f"at most {step.frees_at_most:,}"
+        yield f"frees: {most}; risk: {step.risk.value}"
         yield f"cost: {format_cost(step)}"
     else:
         yield f"risk: {step.risk.value}{'' if step.automatic else '; for a person to do'}"
@@ -118,17 +134,6 @@ def _lines_of(step: Step, *, frees: bool) -> Iterator[str]:
         yield f"may depend on it: {', '.join(step.dependents)}"
     if step.harm:
         yield f"harm: {step.harm}"
-
-
-def _effects(step: Step) -> str:
-    """The measures that should change, and for whom."""
-    named = [
-        f"{effect.measure.value}{f' of {effect.subject}' if effect.subject else ''} should {effect.expected}"
-        for effect in step.effects
-        if effect.expected != "stay"
-    ]
-    stay = [effect.measure.value for effect in step.effects if effect.expected == "stay"]
-    return "; ".join(named + ([f"no worse: {', '.join(stay)}"] if stay else []))
 
 
 def format_cost(step: Step) -> str:
@@ -154,16 +159,42 @@ def outcome_line(outcome: Outcome) -> str:
     return f"{step.id}: {outcome.status.value}: {outcome.why}"
 
 
-def _frees(step: Step) -> str:
-    return "not known" if step.frees_at_most is None else f"at most {step.frees_at_most:,}"
-
-
 def _wrapped(text: str, width: int | None, first: str = "   ", then: str = "     ") -> list[str]:
     """A text in lines; a word that is longer than a line stays whole."""
     if width is None:
         return [f"{first}{text}"]
-    room = max(_NARROWEST, width)
-    lines = textwrap.TextWrapper(
-        room, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-    )
-    return lines.wrap(text) or [first]
+    wrapper = textwrap.TextWrapper(max(_NARROWEST, width), first, then, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text) or [first]
+
+
+def fix_lines(fix: Fix, where: str = "") -> Iterator[str]:
+    """What was done, step by step; `where` is what a next command needs to find it."""
+    yield f"fix {fix.id}: {fix.state.value}"
+    yield f"  {fix.summary}"
+    for entry in fix.entries:
+        yield f"  {entry.mark.value:<8} {entry.step.title}{f' ({entry.why})' if entry.why else ''}"
+        for reason in entry.details.get("left_because", ()):
+            yield f"           left: {reason}"
+    yield from _next(fix, where)
+
+
+def list_lines(shelf: Shelf, where: str = "") -> Iterator[str]:
+    """One after the other; those that can't be read come last."""
+    if not shelf.fixes and not shelf.unreadable:
+        yield "No fix was made here."
+    for fix in shelf.fixes:
+        when = _moment(fix.applied_at) or _moment(fix.planned_at)
+        yield f"{fix.id}  {fix.state.value:<18}  {when}  {fix.target}"
+        yield from _next(fix, where)
+    for each in shelf.unreadable:
+        yield f"{each.id}  {'unreadable':<18}  {each.why}"
+        yield f"  next: exhume fix rollback {each.id}{where}, which says how it is undone by hand"
+
+
+def _next(fix: Fix, where: str) -> Iterator[str]:
+    if fix.state in _NEXT:
+        yield f"  next: {_NEXT[fix.state].format(id=fix.id, where=where)}"
+
+
+def _moment(moment: int | None) -> str | None:
+    return None if moment is None else format_moment(moment, UTC, digits=3)

@@ -4,8 +4,9 @@ from datetime import tzinfo
 from typing import Any
 
 from exhume.model.remedy import Change, Effect, Measure, Stretch, Verification, Verified
-from exhume.model.text import count
+from exhume.model.text import count, listed
 from exhume.model.times import format_moment
+from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.remedy.verify.measures import MEASURES, SHARE, Kind, format_duration, format_number, format_value
 
 VERSION = 1
@@ -47,25 +48,20 @@ def sentence(verification: Verification) -> str:
     improved = [each for each in measures if each.change is Change.IMPROVED]
     worse = [each for each in measures if each.change is Change.WORSE]
     unclear = not_ruled_out(verification)
-    open_ = [
-        each for each in measures if not each.as_expected and each.change is not Change.WORSE and each not in unclear
-    ]
-    if not worse and not open_:
+    unproved = [each for each in measures if not each.as_expected and each not in (*worse, *unclear)]
+    if worse or unproved:
+        parts = (
+            (worse, " got worse"),
+            (unproved, ": what was promised is not proved"),
+            (improved, " improved"),
+        )
+        return "; ".join(f"{_titles(each)}{what}" for each, what in parts if each)
+    helped = "nothing moved that was to move" if unclear else "nothing moved, and nothing was to move"
+    if improved:
         rest = len(measures) - len(improved) - len(unclear)
         others = f", {count(rest, 'other')} as promised" if rest else ""
-        helped = f"it helped: {_titles(improved)} improved{others}" if improved else "nothing moved that was to move"
-        if not improved and not unclear:
-            helped = "nothing moved, and nothing was to move"
-        harm = f"; harm to {_titles(unclear)} is not seen, and not ruled out" if unclear else ""
-        return f"{helped}{harm}"
-    parts = []
-    if worse:
-        parts.append(f"{_titles(worse)} got worse")
-    if open_:
-        parts.append(f"{_titles(open_)}: what was promised is not proved")
-    if improved:
-        parts.append(f"{_titles(improved)} improved")
-    return "; ".join(parts)
+        helped = f"it helped: {_titles(improved)} improved{others}"
+    return helped + (f"; harm to {_titles(unclear)} is not seen, and not ruled out" if unclear else "")
 
 
 def title(effect: Effect) -> str:
@@ -111,49 +107,29 @@ def format_stretch(measure: Measure, stretch: Stretch) -> str:
 
 def verification_json(verification: Verification, zone: tzinfo | None) -> dict[str, Any]:
     """What `exhume fix verify --json` prints."""
+    ends = {"since": verification.looked_from, "until": verification.looked_until}
     return {
         "version": VERSION,
-        "node": verification.node,
-        "fix": verification.fix,
-        "target": verification.target,
+        **to_json(verification, zone, _SHAPES),
         "applied_at": format_moment(verification.applied_at, zone),
-        "looked": {
-            "since": format_moment(verification.looked_from, zone),
-            "until": format_moment(verification.looked_until, zone),
-        },
+        "looked": {name: format_moment(moment, zone) for name, moment in ends.items()},
         "verdict": verdict(verification),
         "sentence": sentence(verification),
         "not_ruled_out": [each.effect.measure.value for each in not_ruled_out(verification)],
-        "measures": [_measure(each) for each in verification.measures],
-        "done": list(verification.done),
-        "interrupted": verification.interrupted,
-        "blind_spots": list(verification.blind_spots),
     }
 
 
-def _measure(verified: Verified) -> dict[str, Any]:
-    return {
-        "measure": verified.effect.measure.value,
-        "subject": verified.effect.subject,
-        "expected": verified.effect.expected,
-        "unit": verified.unit,
-        "before": _stretch(verified.before),
-        "after": _stretch(verified.after),
-        "change": verified.change.value,
-        "as_expected": verified.as_expected,
-        "why": verified.why,
-    }
-
-
-def _stretch(stretch: Stretch) -> dict[str, Any]:
-    return {
-        "value": None if stretch.value is None else round(stretch.value, 6),
-        "seconds": round(stretch.seconds, 3),
-        "observations": stretch.observations,
-        "source": stretch.source,
-    }
+_SHAPES: Shapes = {
+    Verification: Shape(omit=("looked_from", "looked_until")),
+    Verified: Shape(omit=("effect",), add=lambda verified, zone: to_json(verified.effect, zone)),
+    Stretch: Shape(
+        add=lambda stretch, _: {
+            "value": None if stretch.value is None else round(stretch.value, 6),
+            "seconds": round(stretch.seconds, 3),
+        }
+    ),
+}
 
 
 def _titles(measures: list[Verified]) -> str:
-    names = [title(each.effect) for each in measures]
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + f" and {names[-1]}"
+    return listed([title(each.effect) for each in measures], len(measures))

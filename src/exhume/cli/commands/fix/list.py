@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from exhume.cli import exit_codes
 from exhume.cli.commands.fix.terminal import print_document, work_dir_flag
-from exhume.present.fix_list import list_json, list_lines
+from exhume.present.fix_view import list_json, list_lines
 from exhume.remedy.ledger import Ledger
 
 

@@ -18,7 +18,7 @@ from exhume.cli.terminal import say
 from exhume.control.changes import hold_journal
 from exhume.control.journal import JournalError
 from exhume.model.errors import ExhumeError, UsageError
-from exhume.present.fix_list import fix_json, fix_lines
+from exhume.present.fix_view import fix_json, fix_lines
 from exhume.remedy.fixer import Fixer
 from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, plan_of
 from exhume.remedy.services.node import open_node
