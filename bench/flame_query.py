@@ -15,8 +15,7 @@ from bench.processes import EXHUME, BenchError, start_perf, watch
 from bench.report import Row, Section
 from bench.synthetic import CORES, WINDOW_S, Synthetic, synthetic
 from exhume.model.clock import Window
-from exhume.present.flame import FlameCaption
-from exhume.present.flame_svg import render_svg
+from exhume.present.flame import FlameCaption, render_svg
 from exhume.present.html.flame import flame_report
 from exhume.store.read.flame_tree import build_tree
 from exhume.store.read.recording import Recording

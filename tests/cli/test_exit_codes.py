@@ -12,7 +12,7 @@ from exhume.cli.main import COMMANDS, parser_for
 from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN, WELL
 from exhume.model.errors import NoData
 from exhume.model.finding import Check, Culprit, Diagnosis, Finding, Level, Severity, Verdict
-from exhume.present.doctor_view import Checkup
+from exhume.present.diagnosis_view import Checkup
 
 OK, FINDINGS, ERROR, NO_DATA = 0, 1, 2, 3
 BEFORE = ("--until", "2001-01-01T00:00:00Z")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from exhume.cli.main import parser_for
-from exhume.cli.recording_args import RecordingView, parse_cpus, parse_last
+from exhume.cli.recording_args import RecordingView, parse_cpus
 from exhume.model.clock import NANOS
 from exhume.model.errors import UsageError
 from exhume.model.times import UTC, format_clock, format_moment
@@ -79,9 +79,10 @@ def test_colours_are_for_terminals_unless_requested(exhume, small_recording, com
     assert "\x1b[" in exhume(*command, "--dir", str(small_recording), "--color", "always", check=False).stdout
 
 
-def test_the_message_about_last():
+def test_the_message_about_last(view):
+    opened, options = view("--last", "0s")
     with pytest.raises(UsageError, match=r"must be greater than 0, for example 10m"):
-        parse_last("0s")
+        opened.window(options)
 
 
 @pytest.mark.parametrize(

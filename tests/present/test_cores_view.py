@@ -13,7 +13,7 @@ from rich.console import Console
 
 from exhume.model.clock import NANOS, Window
 from exhume.present.cores import axis_for, cores_json, grid_on, pooled_rows, worst_cell
-from exhume.present.palette import BY_NAME, channels
+from exhume.present.palette import BY_NAME
 from exhume.present.terminal.cores import draw_cores, worst_line
 from exhume.store.read.core_grid import GAP, STATES, CoreGrid
 from exhume.store.read.events import EventView
@@ -184,7 +184,7 @@ def test_many_cores_fit_the_terminal_and_a_lone_spike_stays_visible(cores, heigh
     shown = grid(values, np.full((cores, 60), SYSTEM))
     text = drawn(shown, coloured=True, height=height)
     assert len(text.splitlines()) < height
-    red, green, blue = channels(BY_NAME["system"].hue)
+    red, green, blue = bytes.fromhex(BY_NAME["system"].hue[1:])
     assert f"2;{red};{green};{blue}" in text
     assert f"core {cores - 1} 100% busy, mostly system" in text
 

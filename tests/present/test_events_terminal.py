@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from exhume.model.clock import NANOS
-from exhume.present.terminal.console import console, fitted
+from exhume.present.terminal.console import console, fitted, print_values
 from exhume.present.terminal.events import print_events
-from exhume.present.terminal.info import print_info
 from exhume.store.read.events import EventView
 
 WALL = 1_772_334_847_350_000_000  # 2026-03-01 03:14:07.35 UTC
@@ -55,7 +54,7 @@ def test_piped_events_are_one_line_each_with_the_whole_time():
 
 def test_info_hangs_below_its_values():
     screen = terminal(40)
-    print_info(screen, [("node", "n"), ("missing", "stacks: perf_event_open was refused; add CAP_PERFMON")])
+    print_values(screen, [("node", "n"), ("missing", "stacks: perf_event_open was refused; add CAP_PERFMON")])
     assert shown(screen) == [
         "node       n",
         "missing    stacks: perf_event_open was",

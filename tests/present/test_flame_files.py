@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from tests.store.profiles import hostile_rows, profile, random_profile, trees
 
-from exhume.present.flame import FlameCaption, largest_changes
-from exhume.present.flame_svg import render_svg
+from exhume.present.flame import FlameCaption, largest_changes, render_svg
 from exhume.present.html.flame import MAX_FRAMES, flame_report
 from exhume.present.html.schemas import FlameReport
 from exhume.store.read.flame_tree import build_tree

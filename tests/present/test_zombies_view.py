@@ -20,8 +20,7 @@ from exhume.model.zombies import (
     PinnedFile,
     PinReport,
 )
-from exhume.present.terminal.zombie_watch import sparkline
-from exhume.present.terminal.zombies import format_growth, print_zombies
+from exhume.present.terminal.zombies import format_growth, print_zombies, sparkline
 from exhume.present.zombies_view import containers_of, pin_patterns, recorded_below, zombies_json
 
 IDS = [f"{n:064x}" for n in range(1, 4)]

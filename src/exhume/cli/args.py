@@ -14,29 +14,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 from exhume.cli.exit_codes import SUMMARY
+from exhume.model import settings
 from exhume.model.errors import UsageError
-from exhume.model.settings import (
-    COLOR,
-    CPU_BUDGET,
-    DIR,
-    FOR,
-    GROUP,
-    KEEP_SECRETS,
-    LOG,
-    MAX_AGE,
-    MAX_SIZE,
-    MEMORY_BUDGET,
-    NICE,
-    RATE,
-    UTC,
-    LogTarget,
-    RecorderSettings,
-    Setting,
-)
+from exhume.model.settings import COLOR, DIR, LOG, UTC, LogTarget, RecorderSettings, Setting
 
 T = TypeVar("T")
 
-RECORDER = (DIR, FOR, RATE, MAX_SIZE, MAX_AGE, CPU_BUDGET, MEMORY_BUDGET, NICE, GROUP, KEEP_SECRETS)
+# In the order of the fields of RecorderSettings.
+RECORDER: tuple[Setting[Any], ...] = (
+    *(DIR, settings.FOR, settings.RATE, settings.MAX_SIZE, settings.MAX_AGE, settings.CPU_BUDGET),
+    *(settings.MEMORY_BUDGET, settings.NICE, settings.GROUP, settings.KEEP_SECRETS),
+)
 TIME_FORMS = "RFC 3339, HH:MM:SS, '10m ago', @unix or now"
 MAX_WIDTH = 100
 
@@ -54,13 +42,9 @@ class Parser(ArgumentParser):
         # SUPPRESS: a flag before the command must not be reset by the command's own default.
         add_setting(common, COLOR, default=argparse.SUPPRESS)
         for flags, level in ((("-v", "--verbose"), "info"), (("--debug",), "debug")):
+            said = f"Log at level {level} [{LOG.variable}]."
             common.add_argument(
-                *flags,
-                dest="log_level",
-                action="store_const",
-                const=level,
-                default=argparse.SUPPRESS,
-                help=f"Log at level {level} [{LOG.variable}].",
+                *flags, dest="log_level", action="store_const", const=level, default=argparse.SUPPRESS, help=said
             )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -119,29 +103,31 @@ def _did_you_mean(given: str, known: Iterable[Any]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
+def option(parser: argparse._ActionsContainer, spec: str, text: str, **others: Any) -> None:
+    """Add an option. `spec` has its flags and the name of its value, as in `--output -o FILE`; without a value it is a
+    switch. The help ends in the default, where there is one."""
+    flags = spec.split()
+    if flags[-1].startswith("-"):
+        others["action"] = "store_true"
+    else:
+        others["metavar"] = flags.pop()
+        if others.get("default") not in (None, []):
+            text = f"{text.removesuffix('.')} [default: {others['default']}]."
+    # argparse formats help with %.
+    parser.add_argument(*flags, help=text.replace("%", "%%"), **others)
+
+
 def add_setting(
     parser: argparse._ActionsContainer, setting: Setting[Any], *short: str, default: str | None = None
 ) -> None:
     """Add the flag of a setting; its name, variable, help and default come from the registry."""
-    if not setting.metavar:
-        parser.add_argument(
-            setting.flag,
-            *short,
-            dest=setting.name,
-            action="store_true",
-            default=setting.from_environment(),
-            help=_escaped(f"{setting.help} [{setting.variable}]"),
-        )
-        return
-    shown = setting.shown_default or setting.default
-    parser.add_argument(
-        setting.flag,
-        *short,
-        dest=setting.name,
-        metavar=setting.metavar,
-        default=setting.text() if default is None else default,
-        help=_escaped(f"{setting.help} [{setting.variable}; default: {shown}]"),
-    )
+    text, given = f"{setting.help} [{setting.variable}]", setting.text() if default is None else default
+    added: dict[str, Any] = {"metavar": setting.metavar, "default": given}
+    if setting.metavar:
+        text = f"{text[:-1]}; default: {setting.shown_default or setting.default}]"
+    else:
+        added = {"action": "store_true", "default": setting.from_environment()}
+    parser.add_argument(setting.flag, *short, dest=setting.name, help=text.replace("%", "%%"), **added)
 
 
 def value_of(options: Namespace, setting: Setting[T]) -> T:
@@ -163,35 +149,18 @@ def log_target(options: Namespace) -> LogTarget:
     return LogTarget(getattr(options, "log_level", target.level), target.file)
 
 
-def add_recorder_options(parser: ArgumentParser) -> None:
-    """Add the flags of RecorderSettings."""
-    for setting in RECORDER:
-        add_setting(parser, setting, *(["-d"] if setting is DIR else []))
-
-
 def recorder_settings(options: Namespace) -> RecorderSettings:
     """The settings of a recorder; those without a flag come from the environment."""
-    return RecorderSettings(
-        directory=value_of(options, DIR),
-        duration_ns=value_of(options, FOR),
-        rate_hz=value_of(options, RATE),
-        max_bytes=value_of(options, MAX_SIZE),
-        max_age_ns=value_of(options, MAX_AGE),
-        cpu_budget=value_of(options, CPU_BUDGET),
-        memory_budget=value_of(options, MEMORY_BUDGET),
-        nice=value_of(options, NICE),
-        group=value_of(options, GROUP),
-        keep_secrets=value_of(options, KEEP_SECRETS),
-    )
+    return RecorderSettings(*(value_of(options, setting) for setting in RECORDER))
 
 
 def add_recording_options(parser: ArgumentParser, *, window: bool = True, json: bool = True) -> None:
     """Add the options of commands that read a recording."""
     add_setting(parser, DIR, "-d")
     if window:
-        parser.add_argument("--last", metavar="DURATION", help="The last part of the recording, for example 10m.")
-        parser.add_argument("--since", metavar="TIME", help=f"Begin of the window: {TIME_FORMS}.")
-        parser.add_argument("--until", metavar="TIME", help="End of the window (not inside it); same forms.")
+        option(parser, "--last DURATION", "The last part of the recording, for example 10m.")
+        option(parser, "--since TIME", f"Begin of the window: {TIME_FORMS}.")
+        option(parser, "--until TIME", "End of the window (not inside it); same forms.")
     if json:
         add_json(parser)
     add_setting(parser, UTC)
@@ -210,8 +179,3 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
-
-
-def _escaped(text: str) -> str:
-    # argparse formats help with %.
-    return text.replace("%", "%%")

@@ -9,8 +9,8 @@ import sys
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 from exhume import __version__
 from exhume.cli import exit_codes
@@ -27,16 +27,11 @@ gc.set_threshold(50_000)
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A command as `exhume --help` shows it. Its module is imported only when it runs, or for its own help."""
 
     summary: str
     examples: tuple[str, ...]
-    module: str = ""
-
-    def load(self, name: str) -> ModuleType:
-        return importlib.import_module(self.module or f"exhume.cli.commands.{name}")
 
 
 COMMANDS = {
@@ -79,7 +74,6 @@ COMMANDS = {
     "serve": Command(
         "Show a recording in the browser.",
         ("exhume serve", "exhume serve --dir /tmp/recording --listen 127.0.0.1:0 --no-open"),
-        "exhume.cli.commands.serve",
     ),
     "zombies": Command(
         "Count and explain cgroups that outlive their removal.",
@@ -94,9 +88,7 @@ COMMANDS = {
         ("exhume lab list", "exhume lab run softirq-storm --for 20s", "exhume lab synth --cores 96 --hours 1"),
     ),
 }
-# Not a name that can be typed: what runs without a command.
-DEFAULT = Command("", ("exhume", "exhume diagnose --last 10m", "exhume COMMAND --help"), "exhume.cli.commands.default")
-
+EXAMPLES = ("exhume", "exhume diagnose --last 10m", "exhume COMMAND --help")
 ABOUT = """A flight recorder for CPU starvation: every core, every second, every stack.
 
 Without a command it records this node into the default directory until it is stopped, and serves the page of that
@@ -108,13 +100,13 @@ commands:
 
 def parser_for(names: Sequence[str]) -> Parser:
     """The program's parser, with the options of these commands (the others are only named)."""
-    parser = Parser(prog="exhume", description=ABOUT, examples=DEFAULT.examples, usage="exhume [OPTIONS] [COMMAND ...]")
+    parser = Parser(prog="exhume", description=ABOUT, examples=EXAMPLES, usage="exhume [OPTIONS] [COMMAND ...]")
     parser.add_argument("--version", action="version", version=f"exhume {__version__}", help="Show the version.")
     commands = parser.add_subparsers(
         prog="exhume", dest="command", metavar="COMMAND", help=SUPPRESS, parser_class=Parser
     )
     for name, command in COMMANDS.items():
-        module = command.load(name) if name in names else None
+        module = _load(name) if name in names else None
         added = commands.add_parser(name, description=module.__doc__ if module else None, examples=command.examples)
         if module is not None:
             module.add_options(added)
@@ -129,8 +121,12 @@ def main(argv: Sequence[str]) -> int:
     from exhume.cli.log import configure_logging
 
     configure_logging(log_target(options))
-    code: int = COMMANDS.get(options.command or "", DEFAULT).load(options.command or "").run(options)
+    code: int = _load(options.command or "record").run(options)
     return code
+
+
+def _load(command: str) -> ModuleType:
+    return importlib.import_module(f"exhume.cli.commands.{command}")
 
 
 def run() -> None:

@@ -6,7 +6,8 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from exhume import __version__
@@ -14,7 +15,7 @@ from exhume.collect.loop import Recorder, RecorderOptions
 from exhume.collect.source_set import Sources, open_sources
 from exhume.collect.sources.kmsg import LogPosition
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
-from exhume.model.facts import MissingSource, RecordingFacts
+from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import Access
 from exhume.model.process import raised_priority
 from exhume.model.progress import RecordingSummary, TickSummary
@@ -30,38 +31,28 @@ SMALL_NODE = 1000
 SMALL_SEGMENT_S, SEGMENT_S = 300, 60
 
 
+@dataclass(frozen=True, slots=True)
 class NodeRecorder:
-    """A recorder of this node, ready to run, with the sources that are missing."""
+    """A recorder of this node, ready to run."""
 
-    def __init__(self, sources: Sources, store: SegmentWriter, settings: RecorderSettings) -> None:
-        self._sources = sources
-        self._store = store
-        self._settings = settings
-
-    @property
-    def tightened(self) -> bool:
-        """Whether the directory could be read by more users than it should until now."""
-        return self._store.tightened
-
-    @property
-    def missing(self) -> list[MissingSource]:
-        return self._sources.missing
+    sources: Sources
+    store: SegmentWriter
+    settings: RecorderSettings
 
     def run(self, stop: Stop, on_tick: Callable[[TickSummary], None]) -> RecordingSummary:
         """Record until the stop is set or the time is over."""
-        settings = self._settings
+        settings = self.settings
         options = RecorderOptions(settings.rate_hz, settings.cpu_budget, settings.memory_budget)
-        duration = settings.duration_ns
-        until = None if duration is None else SystemClock().monotonic_ns() + duration
+        until = None if settings.duration_ns is None else SystemClock().monotonic_ns() + settings.duration_ns
         # What is loaded by now lives to the end: keep the garbage collector from scanning it.
         gc.freeze()
-        return Recorder(self._sources, options).run(self._store, stop, until, on_tick)
+        return Recorder(self.sources, options).run(self.store, stop, until, on_tick)
 
 
 @contextmanager
 def node_recorder(settings: RecorderSettings) -> Iterator[NodeRecorder]:
     """Open the sources and the store; at the end, what was recorded is sealed."""
-    host = Host()
+    host, age = Host(), settings.max_age_ns
     boot_id = read_boot_id(host.proc)
     sequence = last_log_sequence(settings.directory, boot_id)
     position = None if sequence is None else LogPosition(boot_id, sequence)
@@ -70,25 +61,23 @@ def node_recorder(settings: RecorderSettings) -> Iterator[NodeRecorder]:
         closing(open_sources(host, settings.rate_hz, position, keep_secrets=settings.keep_secrets)) as sources,
     ):
         facts = facts_of(boot_id, sources, settings.rate_hz, nice)
-        with closing(_open_store(settings, facts)) as store:
+        writer = SegmentWriter(
+            settings.directory,
+            facts,
+            max_bytes=settings.max_bytes,
+            max_age_s=None if age is None else age / NANOS,
+            access=Access(settings.group),
+            segment_s=SMALL_SEGMENT_S if facts.cores * facts.rate_hz < SMALL_NODE else SEGMENT_S,
+        )
+        with closing(writer) as store:
             yield NodeRecorder(sources, store, settings)
 
 
-def _open_store(settings: RecorderSettings, facts: RecordingFacts) -> SegmentWriter:
-    age = settings.max_age_ns
-    return SegmentWriter(
-        settings.directory,
-        facts,
-        max_bytes=settings.max_bytes,
-        max_age_s=None if age is None else age / NANOS,
-        access=Access(settings.group),
-        segment_s=SMALL_SEGMENT_S if facts.cores * facts.rate_hz < SMALL_NODE else SEGMENT_S,
-    )
-
-
 def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = None) -> RecordingFacts:
-    """The facts of a recording that begins now."""
-    sampler = sources.sampler
+    """The facts of a recording that begins now. The time zone is the node's, by name, else its offset."""
+    sampler, zone = sources.sampler, ""
+    with suppress(OSError):
+        zone = str(Path("/etc/localtime").readlink()).partition("zoneinfo/")[2]
     return RecordingFacts(
         node=platform.node(),
         boot_id=boot_id,
@@ -99,16 +88,7 @@ def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = No
         rate_hz=rate_hz if sampler else 0,
         sources_missing=list(sources.missing),
         exhume_version=__version__,
-        timezone=_timezone(),
+        timezone=zone or time.strftime("%z"),
         page_bytes=mmap.PAGESIZE,
         nice=nice,
     )
-
-
-def _timezone() -> str:
-    """The node's time zone by name, else its offset."""
-    try:
-        target = str(Path("/etc/localtime").readlink())
-    except OSError:
-        return time.strftime("%z")
-    return target.partition("zoneinfo/")[2] or time.strftime("%z")

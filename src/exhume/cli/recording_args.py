@@ -30,14 +30,6 @@ ALWAYS = Window(0, 2**63 - 1)
 MAX_LISTED = 10
 
 
-def parse_last(text: str) -> int:
-    """The value of --last in nanoseconds."""
-    length = parse_duration(text)
-    if length <= 0:
-        raise UsageError(f"--last {text}: must be greater than 0, for example 10m")
-    return length
-
-
 def refuse_two_windows(options: Namespace) -> None:
     """Raise UsageError where two options name a window."""
     ways = {
@@ -82,12 +74,11 @@ class RecordingView:
     def window(self, options: Namespace, *, default_ns: int | None = None) -> Window:
         """The window of --last, --since and --until, clamped to the recording. Without a begin it is that of the
         recording, or `default_ns` before the end."""
-        if options.last is not None:
-            refuse_two_windows(options)
-            return self.last(parse_last(options.last))
         begin, end = self._ends(options)
         if begin is None and end is None and default_ns is not None:
             return self.last(default_ns)
+        if options.last is not None:
+            end = self.newest
         until = self.span.until if end is None else end
         if begin is None:
             begin = self.span.since if default_ns is None else min(until, self.span.until) - default_ns
@@ -111,7 +102,10 @@ class RecordingView:
     def _ends(self, options: Namespace) -> tuple[int | None, int | None]:
         refuse_two_windows(options)
         if options.last is not None:
-            return self.newest - parse_last(options.last), None
+            length = parse_duration(options.last)
+            if length <= 0:
+                raise UsageError(f"--last {options.last}: must be greater than 0, for example 10m")
+            return self.newest - length, None
         return parse_window(options.since, options.until, self.reference)
 
     def format(self, window: Window) -> str:
@@ -133,23 +127,17 @@ class RecordingView:
     def no_data(self, window: Window, what: str, *, sources: Collection[str] = (), named: str = "that window") -> int:
         """Say why a window has nothing of a kind. `sources` are those that it comes from: one that was missing is the
         likeliest reason. Returns the exit code."""
-        say(f"exhume: {self.why_nothing(window, what, sources=sources, named=named)}")
-        return exit_codes.NO_DATA
-
-    def why_nothing(
-        self, window: Window, what: str, *, sources: Collection[str] = (), named: str = "that window"
-    ) -> str:
-        """The sentence of `no_data`."""
-        if self.span.empty:
-            return f"{self.recording.directory} holds no {what} yet; let the recorder run for a few seconds"
         where = "outside the recording" if window.empty else self.format(window)
         named = "the recording" if window == self.span else named
-        missing = [str(each) for each in self.recording.facts.missing(*sources)]
-        if missing and not window.empty:
-            return f"no {what} in {named} ({where}); source unavailable: {'; and '.join(missing)}"
-        if window == self.span:
-            return f"no {what} in {named} ({where})"
-        return f"no {what} in {named} ({where}); the recording holds {self.format(self.span)}"
+        why = f"no {what} in {named} ({where})"
+        if self.span.empty:
+            why = f"{self.recording.directory} holds no {what} yet; let the recorder run for a few seconds"
+        elif (missing := self.recording.facts.missing(*sources)) and not window.empty:
+            why += f"; source unavailable: {'; and '.join(map(str, missing))}"
+        elif window != self.span:
+            why += f"; the recording holds {self.format(self.span)}"
+        say(f"exhume: {why}")
+        return exit_codes.NO_DATA
 
 
 def report_damaged(recording: Recording) -> None:

@@ -1,15 +1,19 @@
 """Messages and progress next to a command's output: on stderr, and most of it only on a terminal."""
 
+import json
 import shlex
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from exhume.model.settings import default_directory
+from exhume.cli.args import value_of
+from exhume.model.errors import ExhumeError
+from exhume.model.settings import COLOR, default_directory
 
 DELAY_S = 1.0  # work that takes less shows no progress
 _BAR = 30
@@ -18,6 +22,25 @@ _BAR = 30
 def say(text: str) -> None:
     """Print a line to stderr."""
     print(text, file=sys.stderr)
+
+
+def show(options: Namespace, as_json: Callable[[], Any], draw: Callable[[Any], None]) -> None:
+    """Print a result: as JSON with --json, else by drawing it on a rich console."""
+    if options.json:
+        print(json.dumps(as_json()))
+        return
+    # Here: the page's server uses this module, and has no use for rich.
+    from exhume.present.terminal.console import console
+
+    draw(console(value_of(options, COLOR)))
+
+
+def write_file(path: Path, content: bytes, flag: str) -> None:
+    """Write the file that a flag names."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise ExhumeError(f"can't write {path}: {error.strerror}; choose another file with {flag}") from error
 
 
 def suggest(command: str) -> None:
@@ -34,31 +57,30 @@ def dir_args(directory: Path) -> str:
 @contextmanager
 def activity(doing: str) -> Iterator[Callable[[str, float], None]]:
     """On a terminal, show what is being done once it takes over a second. Yields what sets its stage and share."""
-    stages = [""]
+    done, stage_text = threading.Event(), ""
 
     def set_stage(stage: str, share: float) -> None:
-        stages[0] = f": {stage}, {share:.0%}"
+        nonlocal stage_text
+        stage_text = f": {stage}, {share:.0%}"
+
+    def show_elapsed() -> None:
+        began, shown = time.monotonic(), False
+        while not done.wait(0.25 if shown else DELAY_S):
+            shown = True
+            _rewrite(f"{doing}{stage_text} … {time.monotonic() - began:.0f} s")
+        if shown:
+            _rewrite("")
 
     if not sys.stderr.isatty():
         yield set_stage
         return
-    done = threading.Event()
-    thread = threading.Thread(target=_show_elapsed, args=(doing, stages, done), daemon=True)
+    thread = threading.Thread(target=show_elapsed, daemon=True)
     thread.start()
     try:
         yield set_stage
     finally:
         done.set()
         thread.join()
-
-
-def _show_elapsed(doing: str, stages: list[str], done: threading.Event) -> None:
-    began, shown = time.monotonic(), False
-    while not done.wait(0.25 if shown else DELAY_S):
-        shown = True
-        _rewrite(f"{doing}{stages[0]} … {time.monotonic() - began:.0f} s")
-    if shown:
-        _rewrite("")
 
 
 class ProgressBar:
@@ -92,8 +114,7 @@ class StagedProgress:
     """Progress of work in several stages, each with its own bar."""
 
     def __init__(self) -> None:
-        self._stage = ""
-        self._bar = ProgressBar("")
+        self._stage, self._bar = "", ProgressBar("")
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,6 @@
 """The view of an audit: the verdict in a sentence, the texts of each judgement, and `exhume audit --json`."""
 
 import shlex
-from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
 
@@ -9,7 +8,7 @@ from exhume.diagnose.audit.explain import exit_text, hours_text
 from exhume.diagnose.audit.traits import is_active, pace_per_hour
 from exhume.model.audit import AUDIT_VERSION, Audit, Costs, History, Judged, Manager, Needed, Origin, Service, Trait
 from exhume.model.clock import NANOS
-from exhume.model.text import count, duration, size
+from exhume.model.text import count, duration, listing, size
 from exhume.model.times import format_moment
 from exhume.present.serializer import Shape, Shapes, to_json
 
@@ -47,23 +46,19 @@ def headline(audit: Audit) -> str:
     troubled = [each for each in audit.services if each.troubled]
     if not troubled:
         return f"none of {count(len(audit.services), 'service')} is in trouble"
-    worst = troubled[0]
-    verb = _VERBS[worst.traits[0]]
-    needed = {Needed.NO: ", and nothing here needs it", Needed.YES: ", and it is needed"}.get(worst.need.needed, "")
-    more = f"; {count(len(troubled) - 1, 'more is', 'more are')} in trouble" if len(troubled) > 1 else ""
-    return f"{worst.service.key} {verb}{_brief(worst)}{needed}{more}"
-
-
-def _brief(judged: Judged) -> str:
-    """The figure that says most."""
-    service, trait = judged.service, judged.traits[0]
+    worst, trait = troubled[0].service, troubled[0].traits[0]
+    # The figure that says most.
+    figure = ""
     if trait is Trait.DEPENDENCY_FAILED:
-        return f" because {service.wants.failed[-1]} failed" if service.wants.failed else ""
-    if trait in (Trait.CRASH_LOOP, Trait.FLAPPING):
-        pace = pace_per_hour(service)
-        return f" ({pace:,.0f} starts an hour)" if pace >= 1 else ""
-    text = "" if trait is Trait.UNHEALTHY else exit_text(service.last_exit, service.manager)
-    return f" (it {text})" if text else ""
+        figure = f" because {worst.wants.failed[-1]} failed" if worst.wants.failed else ""
+    elif trait in (Trait.CRASH_LOOP, Trait.FLAPPING):
+        pace = pace_per_hour(worst)
+        figure = f" ({pace:,.0f} starts an hour)" if pace >= 1 else ""
+    elif trait is not Trait.UNHEALTHY and (ended := exit_text(worst.last_exit, worst.manager)):
+        figure = f" (it {ended})"
+    needs = {Needed.NO: ", and nothing here needs it", Needed.YES: ", and it is needed"}
+    more = f"; {count(len(troubled) - 1, 'more is', 'more are')} in trouble" if len(troubled) > 1 else ""
+    return f"{worst.key} {_VERBS[trait]}{figure}{needs.get(troubled[0].need.needed, '')}{more}"
 
 
 def last_exit_text(service: Service) -> str:
@@ -111,22 +106,18 @@ def cost_text(costs: Costs | None) -> str:
 
 
 def wanted_text(service: Service) -> str:
-    """What wants, requires or starts it."""
+    """What wants, requires or starts it; what every unit requires is left out."""
     wants = service.wants
-    parts = [
-        f"{what} {_some(names)}"
-        for what, names in (
-            ("by", wants.wanted_by),
-            ("required by", wants.required_by),
-            ("started by", wants.triggered_by),
-            ("started again by", wants.restarted_by),
-            ("requires", _of_interest(wants.requires)),
-        )
-        if names
-    ]
-    if service.owner:
-        parts.append(f"made by {service.owner}")
-    return ", ".join(parts)
+    dull = (".slice", ".mount", "sysinit.target", "basic.target")
+    parts = {
+        "by": wants.wanted_by,
+        "required by": wants.required_by,
+        "started by": wants.triggered_by,
+        "started again by": wants.restarted_by,
+        "requires": [name for name in wants.requires if not name.endswith(dull)],
+        "made by": [service.owner] if service.owner else [],
+    }
+    return ", ".join(f"{what} {listing(list(names))}" for what, names in parts.items() if names)
 
 
 def plan_command(judged: Judged) -> str:
@@ -184,14 +175,3 @@ _SHAPES: Shapes = {
         add=lambda history, _: {"success_rate": history.success_rate},
     ),
 }
-
-
-def _of_interest(names: Sequence[str]) -> tuple[str, ...]:
-    """Without what every unit requires."""
-    dull = (".slice", ".mount", "sysinit.target", "basic.target", "-.mount")
-    return tuple(name for name in names if not name.endswith(dull))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

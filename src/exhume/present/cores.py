@@ -54,10 +54,6 @@ class CoreRow:
     worst_cpu: int
     rank: int
 
-    @property
-    def label(self) -> str:
-        return str(self.cpus[0]) if len(self.cpus) == 1 else f"{self.cpus[0]}-{self.cpus[-1]}"
-
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -114,9 +110,7 @@ def grid_on(axis: Axis, measure: str, read: Callable[[Window, int], CoreGrid]) -
 
 def state_of(grid: CoreGrid, dominant: int) -> str:
     """The state whose colour a cell has: the one that took most of it, or the one that is being measured."""
-    if grid.measure != "busy":
-        return grid.measure
-    return STATES[dominant]
+    return STATES[dominant] if grid.measure == "busy" else grid.measure
 
 
 def worst_cell(grid: CoreGrid) -> Worst | None:
@@ -124,8 +118,10 @@ def worst_cell(grid: CoreGrid) -> Worst | None:
     if not grid.values.size or int(grid.values.max()) == GAP:
         return None
     row, column = divmod(int(np.argmax(_ranks(grid))), grid.cells)
+    since, nanos = grid.window.since, grid.window.nanos
+    window = Window(since + nanos * column // grid.cells, since + nanos * (column + 1) // grid.cells)
     state = state_of(grid, int(grid.dominant[row, column]))
-    return Worst(cell_window(grid, column), grid.cpus[row], grid.measure, state, int(grid.values[row, column]))
+    return Worst(window, grid.cpus[row], grid.measure, state, int(grid.values[row, column]))
 
 
 def _ranks(grid: CoreGrid) -> npt.NDArray[np.int64]:
@@ -141,12 +137,6 @@ def _ranks(grid: CoreGrid) -> npt.NDArray[np.int64]:
     return ranks
 
 
-def cell_window(grid: CoreGrid, column: int) -> Window:
-    """The stretch of time of a column."""
-    since, nanos = grid.window.since, grid.window.nanos
-    return Window(since + nanos * column // grid.cells, since + nanos * (column + 1) // grid.cells)
-
-
 def column_of(grid: CoreGrid, wall: int) -> int | None:
     """The column that a moment falls into; None outside."""
     if not grid.window.contains(wall):
@@ -157,16 +147,15 @@ def column_of(grid: CoreGrid, wall: int) -> int | None:
 def pooled_rows(grid: CoreGrid, most: int) -> list[CoreRow]:
     """At most so many rows: neighbouring cores share one where there are more cores, and its maximum is kept."""
     size = max(1, -(-len(grid.cpus) // max(1, most)))
-    ranks = _ranks(grid)
-    return [_row(grid, ranks, slice(start, start + size)) for start in range(0, len(grid.cpus), size)]
-
-
-def _row(grid: CoreGrid, ranks: npt.NDArray[np.int64], part: slice) -> CoreRow:
-    ranks, cpus = ranks[part], grid.cpus[part]
-    leader = np.argmax(ranks, axis=0)[np.newaxis]
-    dominant = np.take_along_axis(grid.dominant[part], leader, axis=0)[0]
-    worst = int(np.argmax(ranks.max(axis=1)))
-    return CoreRow(cpus, grid.values[part].max(axis=0), dominant, cpus[worst], int(ranks.max()))
+    rows, all_ranks = [], _ranks(grid)
+    for start in range(0, len(grid.cpus), size):
+        part = slice(start, start + size)
+        ranks, cpus = all_ranks[part], grid.cpus[part]
+        leader = np.argmax(ranks, axis=0)[np.newaxis]
+        dominant = np.take_along_axis(grid.dominant[part], leader, axis=0)[0]
+        worst = cpus[int(np.argmax(ranks.max(axis=1)))]
+        rows.append(CoreRow(cpus, grid.values[part].max(axis=0), dominant, worst, int(ranks.max())))
+    return rows
 
 
 def cores_json(
@@ -181,15 +170,13 @@ def cores_json(
         "cells": grid.cells,
         "cell_seconds": grid.cell_nanos / NANOS,
         "worst": to_json(worst, zone, {Worst: Shape(omit=("window",), add=lambda each, _: to_json(each.window, zone))}),
-        "cores": list(_cores(grid)),
+        "cores": [
+            {
+                "cpu": cpu,
+                "permille": [None if value == GAP else value for value in values],
+                "state": [None if state == GAP else state_of(grid, state) for state in dominant],
+            }
+            for cpu, values, dominant in zip(grid.cpus, grid.values.tolist(), grid.dominant.tolist(), strict=True)
+        ],
         "marks": [event_json(mark, zone) for mark in marks],
     }
-
-
-def _cores(grid: CoreGrid) -> Iterator[dict[str, Any]]:
-    for cpu, values, dominant in zip(grid.cpus, grid.values.tolist(), grid.dominant.tolist(), strict=True):
-        yield {
-            "cpu": cpu,
-            "permille": [None if value == GAP else value for value in values],
-            "state": [None if state == GAP else state_of(grid, state) for state in dominant],
-        }

@@ -1,15 +1,21 @@
-"""The view of a diagnosis: texts that the terminal, the page and the JSON share, and `exhume diagnose --json`."""
+"""The views of a diagnosis and of a checkup: texts that the terminal, the page and the JSON share, and their JSON."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
+from itertools import accumulate
 from typing import Any
 
 from exhume.model.clock import NANOS, Window
+from exhume.model.facts import MissingSource
 from exhume.model.finding import (
+    CHECKUP_VERSION,
     DIAGNOSIS_VERSION,
+    Check,
     Diagnosis,
     Evidence,
     Finding,
+    Level,
     Link,
     Remedy,
     Role,
@@ -17,18 +23,13 @@ from exhume.model.finding import (
     Severity,
     Verdict,
 )
-from exhume.model.text import duration, percent
+from exhume.model.text import count, duration, percent
 from exhume.model.times import format_clock, format_day, format_offset
 from exhume.present.events_view import visible
 from exhume.present.serializer import Shape, Shapes, to_json
 
-ROLE_LABELS = {
-    Role.SYMPTOM: "symptom",
-    Role.MECHANISM: "mechanism",
-    Role.CULPRIT: "culprit",
-    Role.ROOT_CAUSE: "root cause",
-}
-# What a confidence is called: the lowest number of each label.
+ROLE_LABELS = {role: role.value.replace("_", " ") for role in Role}
+# The lowest number of each label.
 _CONFIDENCES = ((0.9, "almost certain"), (0.75, "likely"), (0.5, "plausible"), (0.0, "possible"))
 _VERDICTS = {
     Verdict.STARVED: "work was starved",
@@ -36,6 +37,8 @@ _VERDICTS = {
     Verdict.HEALTHY: "nothing starved or slowed this node",
     Verdict.UNKNOWN: "too little was recorded to tell",
 }
+_OF_SEVERITY = {Severity.CRITICAL: Level.BAD, Severity.WARNING: Level.LOOK, Severity.INFO: Level.WELL}
+_OF_VERDICT = {Verdict.STARVED: Level.BAD, Verdict.DEGRADED: Level.LOOK}
 FUNCTIONS_WIDTH = 40
 LONGEST_QUOTE = 160
 LONG_NS = 2 * NANOS
@@ -43,17 +46,15 @@ LONG_NS = 2 * NANOS
 
 def verdict_text(diagnosis: Diagnosis) -> str:
     """The answer in a sentence."""
-    verdict = _VERDICTS[diagnosis.verdict]
     severe = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
     if severe:
         return visible(severe[0].summary)
-    if diagnosis.verdict in (Verdict.STARVED, Verdict.DEGRADED):
-        return f"{verdict}, and no known cause accounts for it"
-    return verdict
+    unexplained = ", and no known cause accounts for it" if diagnosis.verdict in _OF_VERDICT else ""
+    return f"{_VERDICTS[diagnosis.verdict]}{unexplained}"
 
 
 def confidence_text(confidence: float) -> str:
-    """`0.92, almost certain`."""
+    """What a confidence is called: `almost certain`."""
     return next(word for least, word in _CONFIDENCES if confidence >= least)
 
 
@@ -77,18 +78,13 @@ def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
     """Which part of the requested window the findings are about, and the baseline that it was compared with."""
     window, focus, baseline = (Window(*each) for each in (diagnosis.window, diagnosis.focus, diagnosis.baseline))
     text = span_text(focus, zone)
+    # Durations are not broken at the end of a line.
+    lengths = [duration(each.nanos).replace(" ", "\u00a0") for each in (focus, window, baseline)]
     if focus != window:
-        text += f" ({_together(duration(focus.nanos))} that stand out of {_together(duration(window.nanos))})"
+        text += f" ({lengths[0]} that stand out of {lengths[1]})"
     if baseline.empty:
         return f"{text}, no baseline: there is no calm time near it"
-    return (
-        f"{text}, baseline: {_together(duration(baseline.nanos))} of calm from {format_clock(baseline.since, zone)} on"
-    )
-
-
-def _together(text: str) -> str:
-    """A text that is not broken at the end of a line."""
-    return text.replace(" ", "\u00a0")
+    return f"{text}, baseline: {lengths[2]} of calm from {format_clock(baseline.since, zone)} on"
 
 
 def value_text(evidence: Evidence) -> str:
@@ -110,53 +106,35 @@ def value_text(evidence: Evidence) -> str:
 
 def where_text(evidence: Evidence, zone: tzinfo | None) -> str:
     """Where a value is to be found: column, how it is taken together, core, what else narrows the rows, times."""
-    return ", ".join([_taken(evidence), *_narrowed(evidence), _times(evidence, zone)])
+    taken = {
+        "share": "share of the core's time" if evidence.cpu is not None else "share of all cores' time",
+        "count": "number of rows",
+    }.get(evidence.how, f"{evidence.how} of {evidence.column}")
+    return ", ".join([taken, *_narrowed(evidence), _times(evidence, zone)])
 
 
 def evidence_parts(evidence: Evidence, zone: tzinfo | None, *, quoted: str = "") -> list[str]:
     """One piece of evidence, in parts that belong on a line. A text that `quoted` has already is not repeated."""
-    known = isinstance(evidence.value, str) and bool(evidence.value) and visible(evidence.value) in quoted
-    what = _subject(evidence) if known else f"{_subject(evidence)} {value_text(evidence)}"
+    how, value, column = evidence.how, evidence.value, f"{evidence.table}.{evidence.column}"
+    single = how in ("first", "last") and isinstance(value, str)
+    subjects = {"share": evidence.table, "count": f"{evidence.table}, rows:"}
+    what = subjects.get(how, column if single else f"{column} {how}")
+    if not (isinstance(value, str) and value and visible(value) in quoted):
+        what += f" {value_text(evidence)}"
     return [what, *_narrowed(evidence), _times(evidence, zone, rounded=True)]
-
-
-def _subject(evidence: Evidence) -> str:
-    if evidence.how == "share":
-        return evidence.table
-    if evidence.how == "count":
-        return f"{evidence.table}, rows:"
-    if evidence.how in ("first", "last") and isinstance(evidence.value, str):
-        return f"{evidence.table}.{evidence.column}"
-    return f"{evidence.table}.{evidence.column} {evidence.how}"
-
-
-def _taken(evidence: Evidence) -> str:
-    if evidence.how == "share":
-        return "share of the core's time" if evidence.cpu is not None else "share of all cores' time"
-    if evidence.how == "count":
-        return "number of rows"
-    return f"{evidence.how} of {evidence.column}"
 
 
 def _narrowed(evidence: Evidence) -> list[str]:
     said = []
     if evidence.functions:
-        shown = _first_of(evidence.functions)
-        more = len(evidence.functions) - len(shown)
-        said.append(f"stacks with {', '.join(shown)}" + (f" or {more} more" if more > 0 else ""))
+        # As many as are read at a glance, at least one.
+        lengths = accumulate(map(len, evidence.functions))
+        shown = max(1, sum(length <= FUNCTIONS_WIDTH for length in lengths))
+        more = len(evidence.functions) - shown
+        said.append(f"stacks with {', '.join(evidence.functions[:shown])}" + (f" or {more} more" if more > 0 else ""))
     if evidence.cpu is not None:
         said.append(f"core {evidence.cpu}")
     return said + [f"{column} = {visible(text)}" if text else f"{column} empty" for column, text in evidence.match]
-
-
-def _first_of(functions: Sequence[str]) -> list[str]:
-    """As many as are read at a glance, at least one."""
-    shown: list[str] = []
-    for name in functions:
-        if shown and sum(map(len, shown)) + len(name) > FUNCTIONS_WIDTH:
-            break
-        shown.append(name)
-    return shown
 
 
 def _times(evidence: Evidence, zone: tzinfo | None, *, rounded: bool = False) -> str:
@@ -168,20 +146,6 @@ def _times(evidence: Evidence, zone: tzinfo | None, *, rounded: bool = False) ->
     if until - since <= NANOS // 1000:
         return f"at {clock_text(since, zone)}"
     return f"{clock_text(since, zone)}–{clock_text(until, zone)}"
-
-
-def link_text(link: Link) -> str:
-    return visible(link.text)
-
-
-def doubt_text(finding: Finding) -> str:
-    """Why the confidence isn't higher; nothing where nothing was said."""
-    return "; ".join(visible(doubt.text) for doubt in finding.doubts)
-
-
-def remedy_notes(risk: str, reversible: bool) -> str:
-    """`low risk, can be undone`."""
-    return f"{risk} risk, {'can be undone' if reversible else 'cannot be undone'}"
 
 
 def shortened(text: str, width: int) -> str:
@@ -225,3 +189,47 @@ _SHAPES: Shapes = {
     ),
     RuledOut: Shape(add=lambda reason, _: {"values": dict(reason.values)}),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """What a doctor found. `looked_s` is how long it sampled; `missing` are the unavailable sources."""
+
+    node: str
+    looked_s: float
+    checks: Sequence[Check]
+    diagnosis: Diagnosis
+    missing: Sequence[MissingSource] = ()
+
+    @property
+    def level(self) -> Level:
+        """The most severe level; a check that could not run doesn't make a node unhealthy."""
+        levels: list[Level] = [check.level for check in self.checks if check.level is not Level.UNSEEN]
+        levels += [_OF_SEVERITY[finding.severity] for finding in self.diagnosis.findings]
+        levels.append(_OF_VERDICT.get(self.diagnosis.verdict, Level.WELL))
+        return max(levels, key=lambda level: level.rank)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in a sentence."""
+        if self.diagnosis.verdict in _OF_VERDICT or any(f.severity != Severity.INFO for f in self.diagnosis.findings):
+            return verdict_text(self.diagnosis)
+        if self.level is Level.WELL:
+            seen = sum(check.level is not Level.UNSEEN for check in self.checks)
+            return f"{count(seen, 'check')} and {self.looked_s:.0f} s of sampling found nothing wrong"
+        worst = [check for check in self.checks if check.level is self.level]
+        return f"{worst[0].title}: {worst[0].value}" + (f", and {len(worst) - 1} more" if len(worst) > 1 else "")
+
+
+def checkup_json(checkup: Checkup, zone: tzinfo | None) -> dict[str, Any]:
+    """The documented shape of `exhume doctor --json`."""
+    return {
+        "version": CHECKUP_VERSION,
+        "node": checkup.node,
+        "verdict": str(checkup.level),
+        "sentence": checkup.sentence,
+        "looked_seconds": checkup.looked_s,
+        "checks": to_json(checkup.checks, zone),
+        "missing": to_json(checkup.missing, zone),
+        "diagnosis": diagnosis_json(checkup.diagnosis, zone),
+    }

@@ -1,14 +1,24 @@
-"""The view of events: `exhume events --json`, and log text made safe for a terminal."""
+"""The views of events and of incidents (marks that belong together, with the best finding for each)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
+from exhume.model.clock import NANOS, Window
+from exhume.model.finding import Diagnosis, Finding
 from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
-_SHAPES: Shapes = {EventView: Shape(rename={"wall": "time", "time": "monotonic_ns"})}
+# Marks that follow each other within this are of one moment, unless that becomes too long to be one.
+TOGETHER_NS = 30 * NANOS
+LONGEST_NS = 120 * NANOS
+AROUND_NS = 20 * NANOS
+_SHAPES: Shapes = {
+    EventView: Shape(rename={"wall": "time", "time": "monotonic_ns"}),
+    Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities")),
+}
 
 
 def event_json(event: EventView, zone: tzinfo | None) -> dict[str, Any]:
@@ -18,11 +28,66 @@ def event_json(event: EventView, zone: tzinfo | None) -> dict[str, Any]:
     return found
 
 
-def events_json(events: Sequence[EventView], node: str, key: str, zone: tzinfo | None) -> dict[str, Any]:
-    """The documented shape of `exhume events --json` and `exhume incidents --json`."""
-    return {"version": JSON_VERSION, "node": node, key: [event_json(event, zone) for event in events]}
+def events_json(events: Sequence[EventView], node: str, zone: tzinfo | None) -> dict[str, Any]:
+    """The documented shape of `exhume events --json`."""
+    return {"version": JSON_VERSION, "node": node, "events": [event_json(event, zone) for event in events]}
 
 
 def visible(text: str) -> str:
-    """Escape control characters: log lines are untrusted, and could drive the terminal."""
-    return "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text)
+    """Escape control characters: log lines are untrusted, and could drive the terminal. No-break spaces stay."""
+    return "".join(each if each.isprintable() or each == "\u00a0" else f"\\x{ord(each):02x}" for each in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Marks of one episode, in their order."""
+
+    marks: tuple[EventView, ...]
+
+    @property
+    def window(self) -> Window:
+        """What to look at to explain it."""
+        return Window(self.marks[0].wall - AROUND_NS, self.marks[-1].wall + AROUND_NS)
+
+    @property
+    def at(self) -> int:
+        """Its middle: the diagnosis looks for the trouble nearest to it."""
+        return (self.marks[0].wall + self.marks[-1].wall) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A moment and its diagnosis; None where it was left out."""
+
+    moment: Moment
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def finding(self) -> Finding | None:
+        return self.diagnosis.findings[0] if self.diagnosis and self.diagnosis.findings else None
+
+
+def moments_of(marks: Sequence[EventView]) -> list[Moment]:
+    """Marks (in the order of time) in groups."""
+    groups: list[list[EventView]] = []
+    for mark in marks:
+        last = groups[-1] if groups else None
+        if last and mark.wall - last[-1].wall <= TOGETHER_NS and mark.wall - last[0].wall <= LONGEST_NS:
+            last.append(mark)
+        else:
+            groups.append([mark])
+    return [Moment(tuple(group)) for group in groups]
+
+
+def incidents_json(explained: Sequence[Explained], node: str, zone: tzinfo | None) -> dict[str, Any]:
+    """The documented shape of `exhume incidents --json`."""
+    incidents = [
+        {
+            **event_json(mark, zone),
+            "verdict": to_json(each.diagnosis and each.diagnosis.verdict, zone),
+            "finding": to_json(each.finding, zone, _SHAPES),
+        }
+        for each in explained
+        for mark in each.moment.marks
+    ]
+    return {"version": JSON_VERSION, "node": node, "incidents": incidents}

@@ -5,6 +5,8 @@ The hues are those of Okabe and Ito, which stay apart for the common kinds of co
 
 from dataclasses import dataclass
 
+RED, ORANGE, BLUE, GREEN, GREY = "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#7f8792"
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -17,14 +19,16 @@ class State:
 
 
 STATES: tuple[State, ...] = (
-    State("system", "#d55e00", "s", "kernel code"),
+    State("system", RED, "s", "kernel code"),
     State("softirq", "#cc79a7", "i", "interrupts and softirqs"),
-    State("user", "#56b4e9", "u", "programs"),
+    State("user", BLUE, "u", "programs"),
     State("steal", "#f0e442", "t", "taken by the hypervisor"),
-    State("iowait", "#009e73", "o", "idle, with I/O outstanding"),
-    State("wait", "#e69f00", "w", "tasks that waited for the core"),
+    State("iowait", GREEN, "o", "idle, with I/O outstanding"),
+    State("wait", ORANGE, "w", "tasks that waited for the core"),
 )
-BY_NAME = {state.name: state for state in STATES}
+# Hard and soft interrupts have one colour: both take the core from the running program.
+BY_NAME = {state.name: state for state in STATES} | {"irq": STATES[1]}
+NIGHT = "#1b1d22"  # an idle core
 
 # Without colours a state is its letter: small below half of the time, a capital from there on, a blank when idle.
 IDLE_PERMILLE, CAPITAL_PERMILLE = 20, 500
@@ -35,23 +39,23 @@ def state_letter(state: str, permille: int) -> str:
     """The character of a cell on a terminal without colours."""
     if permille < IDLE_PERMILLE:
         return " "
-    letter = BY_NAME["softirq" if state == "irq" else state].letter
+    letter = BY_NAME[state].letter
     return letter.upper() if permille >= CAPITAL_PERMILLE else letter
 
 
 # A difference: orange grew, blue shrank; a pair that colour blindness leaves distinct.
-GREW = "#d55e00"
-SHRANK = "#0072b2"
-UNCHANGED = "#d8d8d4"
-
-
-def channels(colour: str) -> tuple[int, int, int]:
-    """Red, green and blue of `#rrggbb`."""
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+GREW, SHRANK, UNCHANGED = RED, "#0072b2", "#d8d8d4"
 
 
 def blend(start: str, end: str, amount: float) -> str:
     """The colour that lies `amount` (0 to 1) of the way between two."""
     share = min(max(amount, 0.0), 1.0)
-    mixed = (round(a + (b - a) * share) for a, b in zip(channels(start), channels(end), strict=True))
-    return "#" + "".join(f"{value:02x}" for value in mixed)
+    channels = zip(bytes.fromhex(start[1:]), bytes.fromhex(end[1:]), strict=True)
+    return "#" + bytes(round(a + (b - a) * share) for a, b in channels).hex()
+
+
+def state_colour(state: str, permille: int) -> str:
+    """The colour of a cell on a dark ground. The power lifts small shares out of the dark; below two percent a core
+    counts as idle."""
+    share = min(permille, 1000) / 1000
+    return NIGHT if permille < IDLE_PERMILLE else blend(NIGHT, BY_NAME[state].hue, share**0.8)

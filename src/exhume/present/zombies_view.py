@@ -53,25 +53,25 @@ def pin_patterns(files: Sequence[PinnedFile]) -> list[PinPattern]:
     """Pinning files by their pattern, most pages first. Names that have nothing in common (as programs make them up for
     temporary files) are grouped by their directory, where there are several."""
     alone, together = _grouped(files, path_pattern)
-    in_directories, many = _grouped(alone, lambda path: f"{path_pattern(path.rpartition('/')[0])}/*")
-    few = [group for group in many if len(group.files) < FILES_OF_A_DIRECTORY]
-    singles = [*in_directories, *(file for group in few for file in group.files)]
-    patterns = [*together, *(group for group in many if group not in few)]
-    patterns += [PinPattern(file.path, file.kind, file.parent, [file]) for file in singles]
+    alone, in_directories = _grouped(
+        alone, lambda path: f"{path_pattern(path.rpartition('/')[0])}/*", FILES_OF_A_DIRECTORY
+    )
+    patterns = [*together, *in_directories]
+    patterns += [PinPattern(file.path, file.kind, file.parent, [file]) for file in alone]
     return sorted(patterns, key=lambda each: (-each.pages, each.pattern))
 
 
 def _grouped(
-    files: Sequence[PinnedFile], pattern_of: Callable[[str], str]
+    files: Sequence[PinnedFile], pattern_of: Callable[[str], str], least: int = 2
 ) -> tuple[list[PinnedFile], list[PinPattern]]:
-    """Files that no other shares its pattern with, and the groups of those that do."""
+    """Files that fewer than `least` share a pattern with, and the groups of the others."""
     groups: dict[tuple[str, PinKind, str], list[PinnedFile]] = {}
     for file in files:
         # A block device is what it is, whatever its number.
         pattern = file.path if file.kind is PinKind.METADATA else pattern_of(file.path)
         groups.setdefault((pattern, file.kind, file.parent), []).append(file)
-    alone = [found[0] for found in groups.values() if len(found) == 1]
-    return alone, [PinPattern(*key, found) for key, found in groups.items() if len(found) > 1]
+    alone = [file for found in groups.values() if len(found) < least for file in found]
+    return alone, [PinPattern(*key, found) for key, found in groups.items() if len(found) >= least]
 
 
 def recorded_below(explanation: Explanation) -> Counter[str]:

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.test_docs import PAGES, fields_of
 
 from exhume.model.finding import Check, Diagnosis, Level, Verdict
-from exhume.present.doctor_view import Checkup
+from exhume.present.diagnosis_view import Checkup
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_gravest_decides(verdict, levels, level):
 
 
 def test_the_lines_fit(exhume):
-    from exhume.present.terminal.doctor import checkup_lines
+    from exhume.present.terminal.diagnosis import checkup_lines
 
     found = checkup(Verdict.HEALTHY, *Level)
     for width in (80, 120):

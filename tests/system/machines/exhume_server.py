@@ -16,7 +16,7 @@ from typing import Any
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 IMPORTED = (
-    "exhume.cli.boot_recording",
+    "exhume.cli.commands.audit",
     "exhume.cli.commands.fix.apply",
     "exhume.cli.commands.fix.rollback",
     "exhume.collect.audit.facts",

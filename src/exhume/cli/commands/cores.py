@@ -3,15 +3,14 @@
 Each cell shows its busiest second: no spike is averaged away, however long the window is.
 """
 
-import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import replace
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options, value_of, whole_number
+from exhume.cli.args import add_recording_options, option, value_of, whole_number
 from exhume.cli.recording_args import RecordingView, report_damaged
-from exhume.cli.terminal import activity, say, suggest
+from exhume.cli.terminal import activity, say, show, suggest
 from exhume.model.clock import NANOS, Window
 from exhume.model.settings import COLOR
 from exhume.model.tables import KERNEL_LOG
@@ -27,46 +26,41 @@ WAIT_SOURCES = ("run-queue wait", "cpu")
 
 def add_options(parser: ArgumentParser) -> None:
     add_recording_options(parser)
-    measures = "busy, system, irq, softirq, user, steal, iowait or wait (for the core)"
-    parser.add_argument("--measure", metavar="STATE", default="busy", help=f"{measures} [default: busy].")
-    parser.add_argument(
-        "--cells", type=whole_number(1, 100_000), metavar="N", help="Cells in the window, instead of what fits."
-    )
+    measures = "busy, system, irq, softirq, user, steal, iowait or wait (for the core)."
+    option(parser, "--measure STATE", measures, default="busy")
+    option(parser, "--cells N", "Cells in the window, instead of what fits.", type=whole_number(1, 100_000))
 
 
 def run(options: Namespace) -> int:
     view = RecordingView.open(options)
-    window = view.window(options)
-    terminal = console(value_of(options, COLOR))
-    measured = _measuring(view, window, options.cells, JSON_CELLS if options.json else cells_that_fit(terminal))
+    window, cells = view.window(options), options.cells
+    most = JSON_CELLS if options.json else cells_that_fit(console(value_of(options, COLOR)))
+
+    def measured(measure: str) -> CoreGrid:
+        """The window in as many cells as requested, else in whole seconds, as many as fit."""
+        if cells or window.empty:
+            return view.recording.cores(window, cells or 0, measure)
+        return grid_on(axis_for(window, most), measure, lambda part, n: view.recording.cores(part, n, measure))
+
     node = view.recording.facts.node
     with activity("reading cores"):
         grid = measured(options.measure)
         worst = _worst(view, grid, measured)
         marks = [event for event in view.recording.events(window) if event.source == KERNEL_LOG]
     report_damaged(view.recording)
-    if options.json:
-        print(json.dumps(cores_json(grid, marks, worst, node, view.zone)))
+    if grid.cpus or options.json:
+        heading = f"{node} · {len(grid.cpus)} cores · {grid.measure} · {view.format(window)}"
+        show(
+            options,
+            lambda: cores_json(grid, marks, worst, node, view.zone),
+            lambda terminal: draw_cores(terminal, grid, marks=marks, worst=worst, heading=heading, zone=view.zone),
+        )
     if not grid.cpus:
         return _nothing(view, window, options.measure)
-    if not options.json:
-        heading = f"{node} · {len(grid.cpus)} cores · {grid.measure} · {view.format(window)}"
-        draw_cores(terminal, grid, marks=marks, worst=worst, heading=heading, zone=view.zone)
-        if worst is not None:
-            around = view.window_args(worst.window.since - 2 * NANOS, worst.window.until + 3 * NANOS)
-            suggest(f"exhume flame{around} --cpu {worst.cpu} -o worst.html")
+    if worst is not None and not options.json:
+        around = view.window_args(worst.window.since - 2 * NANOS, worst.window.until + 3 * NANOS)
+        suggest(f"exhume flame{around} --cpu {worst.cpu} -o worst.html")
     return exit_codes.OK
-
-
-def _measuring(view: RecordingView, window: Window, cells: int | None, most: int) -> Callable[[str], CoreGrid]:
-    """The grid of a measure: the window in as many cells as requested, else in whole seconds, as many as fit."""
-
-    def measured(measure: str) -> CoreGrid:
-        if cells or window.empty:
-            return view.recording.cores(window, cells or 0, measure)
-        return grid_on(axis_for(window, most), measure, lambda part, n: view.recording.cores(part, n, measure))
-
-    return measured
 
 
 def _nothing(view: RecordingView, window: Window, measure: str) -> int:

@@ -3,24 +3,20 @@
 Without a time it looks at the newest moment that the recorder marked, or else at the last ten minutes.
 """
 
-import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options, value_of
+from exhume.cli.args import add_recording_options, option
 from exhume.cli.recording_args import EMPTY, RecordingView, refuse_two_windows
-from exhume.cli.terminal import ProgressBar, activity, say, suggest
+from exhume.cli.terminal import ProgressBar, activity, say, show, suggest, write_file
 from exhume.diagnose.engine import diagnose
 from exhume.model.clock import NANOS, Window
-from exhume.model.errors import ExhumeError
 from exhume.model.finding import Action, Diagnosis, Severity, Verdict
-from exhume.model.settings import COLOR
 from exhume.model.tables import INCIDENT
 from exhume.model.times import parse_moment
 from exhume.present.diagnosis_view import diagnosis_json
-from exhume.present.terminal.console import console
 from exhume.present.terminal.diagnosis import print_diagnosis
 from exhume.store.read.cached import CachedRecording
 
@@ -39,9 +35,9 @@ class Target:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--at", metavar="TIME", help="The trouble nearest to this moment, within 20 seconds of it.")
+    option(parser, "--at TIME", "The trouble nearest to this moment, within 20 seconds of it.")
     add_recording_options(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="Also write a self-contained page with pictures.")
+    option(parser, "--html FILE", "Also write a self-contained page with pictures.", type=Path)
 
 
 def run(options: Namespace) -> int:
@@ -50,13 +46,17 @@ def run(options: Namespace) -> int:
     view = replace(view, recording=CachedRecording(view.recording))
     target = find_target(view, options)
     if target.window.empty:
-        return _nothing(view, options)
+        if options.at is None or view.span.empty:
+            return view.no_data(EMPTY, "seconds")
+        say(f"exhume: nothing was recorded at {options.at}; the recording holds {view.format(view.span)}")
+        return exit_codes.NO_DATA
     with ProgressBar("diagnosing") as bar:
         found = diagnose(view.recording, target.window, at=target.at, progress=bar)
-    if options.json:
-        print(json.dumps(diagnosis_json(found, view.zone)))
-    else:
-        print_diagnosis(console(value_of(options, COLOR)), found, view.zone)
+    show(
+        options,
+        lambda: diagnosis_json(found, view.zone),
+        lambda terminal: print_diagnosis(terminal, found, view.zone),
+    )
     if options.html is not None:
         _write_page(view, found, options.html)
     suggest(_next(view, found))
@@ -100,23 +100,13 @@ def newest_mark(view: RecordingView) -> int | None:
     return None
 
 
-def _nothing(view: RecordingView, options: Namespace) -> int:
-    if options.at is None or view.span.empty:
-        return view.no_data(EMPTY, "seconds")
-    say(f"exhume: nothing was recorded at {options.at}; the recording holds {view.format(view.span)}")
-    return exit_codes.NO_DATA
-
-
 def _write_page(view: RecordingView, found: Diagnosis, target: Path) -> None:
     # Only here: drawing takes as long to import as the rest of the command.
     from exhume.present.html.diagnosis import diagnosis_report
 
     with activity("drawing the page"):
         content = diagnosis_report(view.recording, found, view.zone).encode("utf-8", "replace")
-    try:
-        target.write_bytes(content)
-    except OSError as error:
-        raise ExhumeError(f"can't write {target}: {error.strerror}; choose another file with --html") from error
+    write_file(target, content, "--html")
     say(f"{target}: {len(content) / 1e6:.1f} MB, self-contained")
 
 

@@ -3,18 +3,17 @@
 Works without root, and names what it can't see then.
 """
 
-import json
 import platform
 import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_json, add_setting, value_of, zone_of
+from exhume.cli.args import add_json, add_setting, option, zone_of
 from exhume.cli.recorder import node_recorder
 from exhume.cli.recording_args import EMPTY
 from exhume.cli.signals import stopped_by_signals
-from exhume.cli.terminal import ProgressBar, activity, suggest
+from exhume.cli.terminal import ProgressBar, activity, show, suggest
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.vitals import oldest_processes, read_vitals, restarted_between
 from exhume.diagnose.engine import diagnose
@@ -22,24 +21,20 @@ from exhume.diagnose.node_checks import check_log, check_restarts, check_state
 from exhume.diagnose.zombies import judge
 from exhume.model.clock import NANOS, SystemClock
 from exhume.model.errors import UsageError
-from exhume.model.finding import Check, Level, Verdict
-from exhume.model.settings import COLOR, UTC, RecorderSettings
+from exhume.model.finding import Level, Verdict
+from exhume.model.settings import UTC, RecorderSettings
 from exhume.model.tables import KERNEL_LOG
 from exhume.model.times import parse_duration
-from exhume.present.doctor_view import Checkup, checkup_json
-from exhume.present.terminal.console import console
-from exhume.present.terminal.doctor import print_checkup
+from exhume.present.diagnosis_view import Checkup, checkup_json
+from exhume.present.terminal.diagnosis import print_checkup
 from exhume.procfs.host import Host
 from exhume.store.read.recording import Recording
 
-SAMPLE = "6s"
 LEAST_NS, MOST_NS = 2 * NANOS, 600 * NANOS
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--for", metavar="DURATION", default=SAMPLE, help=f"How long to sample, 2s to 10m [default: {SAMPLE}]."
-    )
+    option(parser, "--for DURATION", "How long to sample, 2s to 10m.", default="6s")
     add_json(parser)
     add_setting(parser, UTC)
 
@@ -49,13 +44,9 @@ def run(options: Namespace) -> int:
     length = parse_duration(given)
     if not LEAST_NS <= length <= MOST_NS:
         raise UsageError(f"--for {given}: must be between 2s and 10m")
-    checkup = _check(length)
-    if options.json:
-        print(json.dumps(checkup_json(checkup, zone_of(options))))
-    else:
-        print_checkup(console(value_of(options, COLOR)), checkup, zone_of(options))
-    well = checkup.level is Level.WELL
-    suggest("exhume record" if well else "exhume record, and then exhume diagnose")
+    checkup, zone = _check(length), zone_of(options)
+    show(options, lambda: checkup_json(checkup, zone), lambda terminal: print_checkup(terminal, checkup, zone))
+    suggest("exhume record" if checkup.level is Level.WELL else "exhume record, and then exhume diagnose")
     return exit_code(checkup)
 
 
@@ -72,33 +63,22 @@ def _check(length: int) -> Checkup:
     before = oldest_processes(host)
     with tempfile.TemporaryDirectory(prefix="exhume-doctor-") as place:
         directory = Path(place) / "recording"
-        _record(directory, length)
+        # A signal ends it, and leaves nothing behind.
+        with stopped_by_signals() as stop, ProgressBar("sampling") as bar:
+            began = SystemClock().monotonic_ns()
+            with node_recorder(RecorderSettings(directory, length)) as recorder:
+                recorder.run(stop, lambda tick: bar(min(1.0, (tick.tick.end - began) / length)))
+            if stop.is_set():
+                raise KeyboardInterrupt
         recording = Recording.open(directory)
         with ProgressBar("diagnosing") as bar:
             found = diagnose(recording, recording.span() or EMPTY, progress=bar)
         restarted = restarted_between(before, oldest_processes(host))
-        checks = [*_state(), _log(recording), check_restarts(restarted, length / NANOS)]
-        missing = list(recording.facts.sources_missing)
-    return Checkup(platform.node(), length / NANOS, checks, found, missing)
-
-
-def _record(directory: Path, length: int) -> None:
-    """Record this node for a while. A signal ends it, and leaves nothing behind."""
-    with stopped_by_signals() as stop, ProgressBar("sampling") as bar:
-        began = SystemClock().monotonic_ns()
-        with node_recorder(RecorderSettings(directory, length)) as recorder:
-            recorder.run(stop, lambda tick: bar(min(1.0, (tick.tick.end - began) / length)))
-        if stop.is_set():
-            raise KeyboardInterrupt
-
-
-def _state() -> list[Check]:
-    with activity("counting"):
-        census = take_census(Host())
-        return check_state(read_vitals(Host()), census, judge(census, {}))
-
-
-def _log(recording: Recording) -> Check:
-    """The kernel log since boot: the recorder stores lines about trouble, also older ones."""
-    missing = [str(each) for each in recording.facts.missing(KERNEL_LOG)]
-    return check_log(recording.events(), SystemClock().wall_ns(), "; ".join(missing))
+        with activity("counting"):
+            census = take_census(host)
+            checks = check_state(read_vitals(host), census, judge(census, {}))
+        # The kernel log since boot: the recorder stores lines about trouble, also older ones.
+        missing = "; ".join(map(str, recording.facts.missing(KERNEL_LOG)))
+        checks.append(check_log(recording.events(), SystemClock().wall_ns(), missing))
+        checks.append(check_restarts(restarted, length / NANOS))
+        return Checkup(platform.node(), length / NANOS, checks, found, list(recording.facts.sources_missing))

@@ -9,64 +9,43 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options, whole_number
+from exhume.cli.args import add_recording_options, option, whole_number
 from exhume.cli.recording_args import RecordingView, parse_cpus
-from exhume.cli.terminal import activity, say, suggest
+from exhume.cli.terminal import activity, say, suggest, write_file
 from exhume.interop.folded import render_folded
 from exhume.interop.pprof import render_pprof
 from exhume.interop.speedscope import render_speedscope
-from exhume.model.clock import Window
-from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.clock import NANOS, Window
+from exhume.model.errors import UsageError
 from exhume.model.text import listing
 from exhume.model.times import format_moment
-from exhume.present.flame import FlameCaption, largest_changes
-from exhume.present.flame_svg import render_svg
+from exhume.present.flame import FlameCaption, largest_changes, render_svg
 from exhume.present.html.flame import flame_report
 from exhume.store.read.flame_tree import FlameTree, build_tree
 from exhume.store.read.profile import ProfileFilter
 
 STACKS = "stacks"  # the source of samples
-DEFAULT_SPAN = 600 * 1_000_000_000
+DEFAULT_SPAN = 600 * NANOS
 FORMATS = {
-    ".svg": "svg",
-    ".html": "html",
-    ".htm": "html",
-    ".folded": "folded",
-    ".txt": "folded",
-    ".pb.gz": "pprof",
-    ".pprof": "pprof",
-    ".speedscope.json": "speedscope",
+    **{".svg": "svg", ".html": "html", ".htm": "html", ".folded": "folded", ".txt": "folded"},
+    **{".pb.gz": "pprof", ".pprof": "pprof", ".speedscope.json": "speedscope"},
 }
 # Formats without a second weight for each stack.
 WITHOUT_BASELINE = {"pprof", "speedscope"}
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--output",
-        "-o",
-        type=Path,
-        metavar="FILE",
-        required=True,
-        help="File to write; its ending picks the format; - is stdout.",
-    )
+    output = "File to write; its ending picks the format; - is stdout."
+    option(parser, "--output -o FILE", output, type=Path, required=True)
     add_recording_options(parser, json=False)
-    parser.add_argument(
-        "--cpu", action="append", metavar="N", help="Only these cores: 39, 0-3 or 0,2; can be repeated."
-    )
-    parser.add_argument("--comm", metavar="NAME", help="Only threads of this name.")
-    parser.add_argument("--pid", type=whole_number(0, 2**31 - 1), metavar="PID", help="Only this process.")
-    parser.add_argument(
-        "--container",
-        metavar="NAME",
-        help="Only containers whose id or name (of Docker or Kubernetes) begins like this.",
-    )
-    parser.add_argument("--pod", metavar="NAME", help="Only pods whose id, namespace/name or name begins like this.")
-    parser.add_argument("--stack", metavar="REGEX", help="Only stacks with a frame that matches.")
-    parser.add_argument("--baseline", metavar="S..U", help="Show the difference to this range of time.")
-    parser.add_argument(
-        "--format", metavar="FORMAT", help="svg, html, folded, pprof or speedscope, whatever the file's ending."
-    )
+    option(parser, "--cpu N", "Only these cores: 39, 0-3 or 0,2; can be repeated.", action="append")
+    option(parser, "--comm NAME", "Only threads of this name.")
+    option(parser, "--pid PID", "Only this process.", type=whole_number(0, 2**31 - 1))
+    option(parser, "--container NAME", "Only containers whose id or name (of Docker or Kubernetes) begins like this.")
+    option(parser, "--pod NAME", "Only pods whose id, namespace/name or name begins like this.")
+    option(parser, "--stack REGEX", "Only stacks with a frame that matches.")
+    option(parser, "--baseline S..U", "Show the difference to this range of time.")
+    option(parser, "--format FORMAT", "svg, html, folded, pprof or speedscope, whatever the file's ending.")
 
 
 def run(options: Namespace) -> int:
@@ -86,30 +65,36 @@ def run(options: Namespace) -> int:
         pod=options.pod,
         container_ids=view.recording.containers_named(options.container) if options.container else (),
     )
-    before = view.range(options.baseline) if options.baseline is not None else None
+    sides = {"that window": window}
+    if options.baseline is not None:
+        sides = {"the window": window, "the baseline": view.range(options.baseline)}
     with activity("reading stacks"):
-        current = view.recording.profile(window, selected)
-        reference = view.recording.profile(before, selected) if before is not None else None
+        profiles = [view.recording.profile(side, selected) for side in sides.values()]
     filters = _filters(options)
-    sides = {"that window": (window, current)}
-    if before is not None and reference is not None:
-        sides = {"the window": (window, current), "the baseline": (before, reference)}
-    for named, (side, profile) in sides.items():
+    for (named, side), profile in zip(sides.items(), profiles, strict=True):
         # A side without samples can't be compared: everything would seem to have come or gone.
         if not profile.samples:
             what = "samples that match" if filters else "samples"
             return view.no_data(side, what, sources=[STACKS], named=named)
-    tree = build_tree(current, reference)
+    tree = build_tree(*profiles)
     page = FlameCaption(
         title=f"{view.recording.facts.node} · CPU flame graph",
         window=view.format(window),
-        baseline=view.format(before) if before is not None else "",
+        baseline=view.format(sides["the baseline"]) if options.baseline is not None else "",
         filters=filters,
-        blind_spots=list(dict.fromkeys(current.blind_spots + (reference.blind_spots if reference else []))),
+        blind_spots=list(dict.fromkeys(spot for profile in profiles for spot in profile.blind_spots)),
     )
     with activity("drawing"):
-        _write(output, _render(chosen, tree, page, window))
-    _report(output, tree, page)
+        content = _render(chosen, tree, page, window)
+    if str(output) == "-":
+        sys.stdout.buffer.write(content)
+    else:
+        write_file(output, content, "-o")
+        say(f"{output}: {page.subtitle(tree)}")
+    for line in largest_changes(tree):
+        say(f"  {line}")
+    if page.blind_spots:
+        say(f"blind spots: {listing(page.blind_spots)}")
     suggest(_next(view, window, options.baseline))
     return exit_codes.OK
 
@@ -132,15 +117,9 @@ def _format_of(output: Path, requested: str | None) -> str:
 
 
 def _filters(options: Namespace) -> list[str]:
-    named = [
-        ("core", ",".join(options.cpu or [])),
-        ("thread", options.comm),
-        ("pid", options.pid),
-        ("container", options.container),
-        ("pod", options.pod),
-        ("stacks matching", options.stack),
-    ]
-    return [f"{label} {value}" for label, value in named if value not in (None, "")]
+    labels = {"comm": "thread", "pid": "pid", "container": "container", "pod": "pod", "stack": "stacks matching"}
+    named = {"core": ",".join(options.cpu or []), **{label: getattr(options, name) for name, label in labels.items()}}
+    return [f"{label} {value}" for label, value in named.items() if value not in (None, "")]
 
 
 def _render(chosen: str, tree: FlameTree, page: FlameCaption, window: Window) -> bytes:
@@ -154,26 +133,6 @@ def _render(chosen: str, tree: FlameTree, page: FlameCaption, window: Window) ->
         "folded": lambda: render_folded(tree),
     }
     return renderers[chosen]().encode("utf-8", "replace")
-
-
-def _write(output: Path, content: bytes) -> None:
-    if str(output) == "-":
-        sys.stdout.buffer.write(content)
-        return
-    try:
-        output.write_bytes(content)
-    except OSError as error:
-        raise ExhumeError(f"can't write {output}: {error.strerror}; choose another file with -o") from error
-
-
-def _report(output: Path, tree: FlameTree, page: FlameCaption) -> None:
-    """Say what was written, the largest changes, and the blind spots."""
-    if str(output) != "-":
-        say(f"{output}: {page.subtitle(tree)}")
-    for line in largest_changes(tree):
-        say(f"  {line}")
-    if page.blind_spots:
-        say(f"blind spots: {listing(page.blind_spots)}")
 
 
 def _next(view: RecordingView, window: Window, baseline: str | None) -> str:

@@ -3,20 +3,17 @@
 Marks are starved cores, ksoftirqd threads that had to wait, log lines about starvation, and leaking cgroups.
 """
 
-import json
 import time
 from argparse import ArgumentParser, Namespace
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options, value_of
+from exhume.cli.args import add_recording_options, option
 from exhume.cli.recording_args import RecordingView, report_damaged
-from exhume.cli.terminal import ProgressBar, activity, say, suggest
+from exhume.cli.terminal import ProgressBar, activity, say, show, suggest
 from exhume.diagnose.engine import diagnose
-from exhume.model.settings import COLOR
 from exhume.model.tables import INCIDENT
 from exhume.model.times import format_moment
-from exhume.present.incidents_view import Explained, Moment, incidents_json, moments_of
-from exhume.present.terminal.console import console
+from exhume.present.events_view import Explained, Moment, incidents_json, moments_of
 from exhume.present.terminal.events import print_incidents
 from exhume.store.read.cached import CachedRecording
 
@@ -28,7 +25,7 @@ MAX_SECONDS = 30.0
 
 def add_options(parser: ArgumentParser) -> None:
     add_recording_options(parser)
-    parser.add_argument("--no-findings", action="store_true", help="List the marks only, without a diagnosis.")
+    option(parser, "--no-findings", "List the marks only, without a diagnosis.")
 
 
 def run(options: Namespace) -> int:
@@ -38,25 +35,22 @@ def run(options: Namespace) -> int:
     moments = moments_of(marks)
     explained = [Explained(moment) for moment in moments] if options.no_findings else _explain(view, moments)
     report_damaged(view.recording)
-    if options.json:
-        print(json.dumps(incidents_json(explained, view.recording.facts.node, view.zone)))
-    else:
-        print_incidents(console(value_of(options, COLOR)), explained, view.zone)
+    show(
+        options,
+        lambda: incidents_json(explained, view.recording.facts.node, view.zone),
+        lambda terminal: print_incidents(terminal, explained, view.zone),
+    )
     if not marks:
-        return _nothing(view, options)
+        # In a window that was recorded that is good news, unless a source that would show one was missing.
+        window = view.window(options)
+        suggest(f"exhume cores{view.dir_args}")
+        code = view.no_data(window, "incidents", sources=SOURCES)
+        return code if window.empty else exit_codes.OK
     left_out = sum(each.diagnosis is None for each in explained)
     if left_out and not options.no_findings:
         say(f"exhume: {left_out} of {len(moments)} moments not explained within {MAX_SECONDS:.0f} s; narrow --since")
     suggest(f"exhume diagnose{view.dir_args} --at {format_moment(moments[-1].at, view.zone, digits=0)}")
     return exit_codes.FINDINGS
-
-
-def _nothing(view: RecordingView, options: Namespace) -> int:
-    """No incident in a window that was recorded is good news, unless a source that would show one was missing."""
-    window = view.window(options)
-    suggest(f"exhume cores{view.dir_args}")
-    code = view.no_data(window, "incidents", sources=SOURCES)
-    return code if window.empty else exit_codes.OK
 
 
 def _explain(view: RecordingView, moments: list[Moment]) -> list[Explained]:

@@ -1,16 +1,13 @@
 """Show what a recording holds, lost and cost: span, size, rate, event source, losses, own cost, missing sources."""
 
-import json
 from argparse import ArgumentParser, Namespace
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options, value_of
+from exhume.cli.args import add_recording_options
 from exhume.cli.recording_args import RecordingView
-from exhume.cli.terminal import activity, suggest
-from exhume.model.settings import COLOR
-from exhume.present.info_view import info_json
-from exhume.present.terminal.console import console
-from exhume.present.terminal.info import info_lines, print_info
+from exhume.cli.terminal import activity, show, suggest
+from exhume.present.info_view import info_json, info_lines
+from exhume.present.terminal.console import print_values
 from exhume.store.write.lock import being_recorded
 
 
@@ -24,9 +21,11 @@ def run(options: Namespace) -> int:
         found = view.recording.info()
     live = being_recorded(view.recording.directory)
     sealed = all(segment.sealed for segment in view.recording.segments)
-    if options.json:
-        print(json.dumps(info_json(found, view.zone, live=live, sealed=sealed)))
-    else:
-        print_info(console(value_of(options, COLOR)), info_lines(found, view.zone, live=live, sealed=sealed))
+    show(
+        options,
+        lambda: info_json(found, view.zone, live=live, sealed=sealed),
+        lambda terminal: print_values(terminal, info_lines(found, view.zone, live=live, sealed=sealed)),
+    )
+    if not options.json:
         suggest(f"exhume cores{view.dir_args}")
     return exit_codes.OK if found.span is not None else exit_codes.NO_DATA

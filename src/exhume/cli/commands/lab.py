@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic_ns
 
 from exhume.cli import exit_codes
-from exhume.cli.args import Parser, add_json, add_setting, whole_number, zone_of
+from exhume.cli.args import Parser, add_json, add_setting, option, whole_number, zone_of
 from exhume.cli.signals import ended_by_signals
 from exhume.cli.terminal import ProgressBar, StagedProgress, activity, dir_args, say, suggest
 from exhume.lab.leftovers import DEFAULT_WORK, clean, left_here
@@ -37,113 +37,81 @@ OTHERS = {
     ZOMBIES: "removed memory cgroups that the kernel keeps, by the kind of page that pins them; they stay",
     STORM: "one core spinning in the kernel over those zombies",
 }
+# Each action: what it does, and examples.
 ACTIONS = {
-    "list": "List what the lab can make, and what it left here.",
-    "run": "Make a pathology on this machine. `exhume lab list` shows the names. Needs root.",
-    "clean": "Remove all that the lab made on this machine: zombies, cgroups, mounts, swapfile, processes and files.",
-    "score": "Run randomised scenarios, diagnose each without hints, and report the accuracy. Needs root.",
-    "synth": "Write a synthetic recording in the real format: the stacks of a busy node, and an incident to find.",
+    "list": ("List what the lab can make, and what it left here.", "exhume lab list"),
+    "run": (
+        "Make a pathology on this machine. `exhume lab list` shows the names. Needs root.",
+        "exhume lab run softirq-storm --core 3 --for 20s",
+        "exhume lab run zombies --count 5000 --pin tmpfs",
+    ),
+    "clean": (
+        "Remove all that the lab made on this machine: zombies, cgroups, mounts, swapfile, processes and files.",
+        "exhume lab clean",
+    ),
+    "score": (
+        "Run randomised scenarios, diagnose each without hints, and report the accuracy. Needs root.",
+        "exhume lab score --runs 1 --quiet-runs 2",
+        "exhume lab score --only fork-storm quiet --seed 7",
+    ),
+    "synth": (
+        "Write a synthetic recording in the real format: the stacks of a busy node, and an incident to find.",
+        "exhume lab synth --cores 96 --hours 1 --dir /tmp/recording",
+    ),
 }
-EXAMPLES = {
-    "list": ("exhume lab list",),
-    "run": ("exhume lab run softirq-storm --core 3 --for 20s", "exhume lab run zombies --count 5000 --pin tmpfs"),
-    "clean": ("exhume lab clean",),
-    "score": ("exhume lab score --runs 1 --quiet-runs 2", "exhume lab score --only fork-storm quiet --seed 7"),
-    "synth": ("exhume lab synth --cores 96 --hours 1 --dir /tmp/recording",),
-}
-MAX_ZOMBIES = 1_000_000
-MAX_CORE = 8191
-MAX_RUNS = 1000
-MAX_SEED = 2**63 - 1
+SEED, RUNS = whole_number(0, 2**63 - 1), whole_number(0, 1000)
 
 
 def add_options(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(
         title="actions", dest="action", metavar="ACTION", required=True, parser_class=Parser
     )
-    add = {"run": _add_run, "score": _add_score, "synth": _add_synth}
-    for action, summary in ACTIONS.items():
-        added = actions.add_parser(action, help=summary, description=summary, examples=EXAMPLES[action])
-        add.get(action, _add_work)(added)
-
-
-def _add_work(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--work",
-        type=Path,
-        metavar="DIR",
-        help=f"Directory for the lab's files and the list of its traces [default: {DEFAULT_WORK}].",
-    )
+    for action, (summary, *examples) in ACTIONS.items():
+        added = actions.add_parser(action, help=summary, description=summary, examples=examples)
+        if action in OPTIONS:
+            OPTIONS[action](added)
+        if action != "synth":
+            work = f"Directory for the lab's files and the list of its traces [default: {DEFAULT_WORK}]."
+            option(added, "--work DIR", work, type=Path)
 
 
 def _add_run(parser: ArgumentParser) -> None:
     parser.add_argument("scenario", metavar="NAME", help="The pathology.")
-    parser.add_argument(
-        "--core", type=whole_number(0, MAX_CORE), metavar="N", help="Core [default: random; zombie-storm: the last]."
+    option(parser, "--core N", "Core [default: random; zombie-storm: the last].", type=whole_number(0, 8191))
+    option(parser, "--for DURATION", "How long [default: 10s for most].", dest="seconds")
+    option(parser, "--seed N", "Seed of all that is random [default: random].", type=SEED)
+    option(parser, "--name COMM", "Name of its processes [default: random].")
+    option(parser, "--count N", "zombies: how many [default: 1000].", type=whole_number(1, 1_000_000))
+    pins = f"zombies: the pages that pin them: {listed(list(PIN_KINDS), 9)} [default: tmpfs]."
+    option(parser, "--pin KIND", pins, choices=tuple(PIN_KINDS))
+    parent = (
+        "zombies: name of the cgroup to make them in [default: exhume-lab]; zombie-storm: the cgroup of the "
+        "zombies to spin over [default: the newest]."
     )
-    parser.add_argument("--for", dest="seconds", metavar="DURATION", help="How long [default: 10s for most].")
-    parser.add_argument(
-        "--seed", type=whole_number(0, MAX_SEED), metavar="N", help="Seed of all that is random [default: random]."
-    )
-    parser.add_argument("--name", metavar="COMM", help="Name of its processes [default: random].")
-    parser.add_argument(
-        "--count", type=whole_number(1, MAX_ZOMBIES), metavar="N", help="zombies: how many [default: 1000]."
-    )
-    parser.add_argument(
-        "--pin",
-        choices=tuple(PIN_KINDS),
-        metavar="KIND",
-        help=f"zombies: the pages that pin them: {listed(list(PIN_KINDS), 9)} [default: tmpfs].",
-    )
-    parser.add_argument(
-        "--parent",
-        metavar="NAME",
-        help="zombies: name of the cgroup to make them in [default: exhume-lab]; zombie-storm: the cgroup of the "
-        "zombies to spin over [default: the newest].",
-    )
-    _add_work(parser)
+    option(parser, "--parent NAME", parent)
 
 
 def _add_score(parser: ArgumentParser) -> None:
-    number = whole_number(0, MAX_RUNS)
-    parser.add_argument("--runs", type=number, metavar="N", default=5, help="Runs of each scenario [default: 5].")
-    parser.add_argument(
-        "--quiet-runs", type=number, metavar="N", default=20, help="Runs of a healthy machine [default: 20]."
-    )
-    parser.add_argument(
-        "--only", nargs="+", metavar="NAME", default=[], help="Only these scenarios (quiet is one of them)."
-    )
-    parser.add_argument(
-        "--seed", type=whole_number(0, MAX_SEED), metavar="N", help="Seed of all that is random [default: random]."
-    )
+    option(parser, "--runs N", "Runs of each scenario.", type=RUNS, default=5)
+    option(parser, "--quiet-runs N", "Runs of a healthy machine.", type=RUNS, default=20)
+    option(parser, "--only NAME", "Only these scenarios (quiet is one of them).", nargs="+", default=[])
+    option(parser, "--seed N", "Seed of all that is random [default: random].", type=SEED)
     add_json(parser)
-    parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="Also write the tables to this Markdown file, run by run."
-    )
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="Keep the recordings there, next to the truth.")
-    parser.add_argument(
-        "--again", type=Path, metavar="DIR", help="Run nothing: diagnose the recordings kept there. Needs no root."
-    )
-    _add_work(parser)
+    option(parser, "--output -o FILE", "Also write the tables to this Markdown file, run by run.", type=Path)
+    option(parser, "--keep DIR", "Keep the recordings there, next to the truth.", type=Path)
+    option(parser, "--again DIR", "Run nothing: diagnose the recordings kept there. Needs no root.", type=Path)
 
 
 def _add_synth(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir",
-        "-d",
-        type=Path,
-        metavar="DIR",
-        default=Path("exhume-synth"),
-        help="Directory to write to; it must be new or empty [default: exhume-synth].",
-    )
-    parser.add_argument(
-        "--cores", type=whole_number(1, 4096), metavar="N", default=96, help="Cores of the node [default: 96]."
-    )
-    parser.add_argument("--hours", metavar="H", default="12", help="Hours to write [default: 12].")
-    parser.add_argument(
-        "--seed", type=whole_number(0, MAX_SEED), metavar="N", default=1, help="Seed of the rows [default: 1]."
-    )
+    place = "Directory to write to; it must be new or empty."
+    option(parser, "--dir -d DIR", place, type=Path, default=Path("exhume-synth"))
+    option(parser, "--cores N", "Cores of the node.", type=whole_number(1, 4096), default=96)
+    option(parser, "--hours H", "Hours to write.", default="12")
+    option(parser, "--seed N", "Seed of the rows.", type=SEED, default=1)
     add_setting(parser, UTC)
+
+
+OPTIONS = {"run": _add_run, "score": _add_score, "synth": _add_synth}
 
 
 def run(options: Namespace) -> int:
@@ -265,7 +233,9 @@ def _clean(options: Namespace) -> int:
 def _score(options: Namespace) -> int:
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
     if options.again is None:
-        plans = draw(_runs(options), sorted(os.sched_getaffinity(0)), seed)
+        chosen = [scenario_named(name).name for name in options.only] or list(SCENARIOS)
+        runs = {name: options.quiet_runs if name == QUIET else options.runs for name in chosen}
+        plans = draw(runs, sorted(os.sched_getaffinity(0)), seed)
         if not plans:
             raise UsageError("nothing to run; request at least one run")
         planned = len(plans)
@@ -292,12 +262,6 @@ def _score(options: Namespace) -> int:
     for line in tally.missed():
         say(f"MISSED: {line}")
     return exit_codes.INTERRUPTED if interrupted else exit_codes.FINDINGS if tally.missed() else exit_codes.OK
-
-
-def _runs(options: Namespace) -> dict[str, int]:
-    """How many runs of each scenario."""
-    chosen = [scenario_named(name).name for name in options.only] or list(SCENARIOS)
-    return {name: options.quiet_runs if name == QUIET else options.runs for name in chosen}
 
 
 def _write_document(path: Path | None, text: str) -> None:
@@ -328,8 +292,8 @@ def _synth(options: Namespace) -> int:
         f"{count(written.samples, 'sample')}, {size(written.bytes)}"
     )
     say(f"the incident: core {incident.cpu}, {incident.comm}, {incident.function}, from {begin}")
-    where = dir_args(options.dir)
-    suggest(f"exhume flame{where} --since {begin} --until {end} --cpu {incident.cpu} -o incident.html")
+    window = f"--since {begin} --until {end}"
+    suggest(f"exhume flame{dir_args(options.dir)} {window} --cpu {incident.cpu} -o incident.html")
     return exit_codes.OK
 
 

@@ -4,48 +4,57 @@ Ctrl-C, SIGTERM or a closed terminal seals the recording and prints what was rec
 """
 
 import os
+import subprocess
 import sys
+import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recorder_options, add_setting, recorder_settings, value_of, zone_of
+from exhume.cli.args import RECORDER, add_setting, log_target, recorder_settings, value_of, zone_of
 from exhume.cli.log import log_lines_to
 from exhume.cli.recorder import node_recorder
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say
 from exhume.model.clock import MILLIS, SystemClock, read_boot_id
-from exhume.model.settings import COLOR, UTC
+from exhume.model.isolation import isolated_environment, isolated_python
+from exhume.model.settings import COLOR, DIR, LISTEN, LOG, UTC
 from exhume.present.terminal.status import Status, status_for, summary_lines
 from exhume.store.format.names import boot_part
 from exhume.store.read.index import sealed_segments
 
 
 def add_options(parser: ArgumentParser) -> None:
-    add_recorder_options(parser)
-    add_setting(parser, UTC)
+    for setting in (*RECORDER, UTC):
+        add_setting(parser, setting, *(["-d"] if setting is DIR else []))
 
 
 def run(options: Namespace) -> int:
-    return record(options)
+    """Without a command, the page of the recording is served too."""
+    if options.command is not None:
+        return _record(options, None)
+    with _page_server(options) as lines:
+        return _record(options, lines)
 
 
-def record(options: Namespace, on_start: Callable[[Status], None] = lambda status: None) -> int:
-    """Record until the time is over or a signal comes. `on_start` gets the status once it is shown."""
+def _record(options: Namespace, page: IO[bytes] | None) -> int:
+    """Record until the time is over or a signal comes; the status shows the lines of `page`."""
     settings = recorder_settings(options)
     directory = settings.directory
     began_ms = SystemClock().monotonic_ns() // MILLIS
     with stopped_by_signals() as stop, node_recorder(settings) as recorder:
         # A closed terminal, a pipe without a reader or a full disk under the log is no reason to stop recording.
         with suppress(OSError):
-            if recorder.tightened:
+            if recorder.store.tightened:
                 say(f"exhume: {directory} was readable by other users; now it is not, see --group")
-            for missing in recorder.missing:
+            for missing in recorder.sources.missing:
                 say(f"source unavailable: {missing}")
         status = status_for(value_of(options, COLOR), str(directory), zone_of(options))
-        on_start(status)
+        if page is not None:
+            threading.Thread(target=_forward, args=(page, status), daemon=True).start()
         with log_lines_to(status.note):
             summary = recorder.run(stop, status.tick)
     try:
@@ -57,6 +66,40 @@ def record(options: Namespace, on_start: Callable[[Status], None] = lambda statu
         # The recording is sealed. The interpreter must not fail when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_codes.OK
+
+
+@contextmanager
+def _page_server(options: Namespace) -> Iterator[IO[bytes] | None]:
+    """Serve the page next to the recorder, in a process of its own: they meet only in the recording, the server has no
+    privileges, and its end does not end the recorder. On a terminal, yields what it prints."""
+    LISTEN.from_environment()  # refuse a bad address before anything starts
+    target = log_target(options)
+    log = target.level if target.file is None else f"{target.level}:{target.file}"
+    command = isolated_python("exhume.cli.page", value_of(options, DIR), LISTEN.text())
+    # On a terminal the server's lines go into the status, which is redrawn in place and would overwrite them.
+    live = sys.stdout.isatty()
+    # An own session: Ctrl-C is for the recorder, which ends the server after sealing.
+    page = subprocess.Popen(
+        [*command, "--open"] if live else command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE if live else None,
+        stderr=subprocess.STDOUT if live else None,
+        start_new_session=True,
+        env={**isolated_environment(), LOG.variable: log},
+    )
+    try:
+        yield page.stdout
+    finally:
+        # The server ends when this pipe does, also after kill -9 of the recorder.
+        assert page.stdin is not None
+        page.stdin.close()
+        page.wait()
+
+
+def _forward(lines: IO[bytes], status: Status) -> None:
+    """Show the lines of the server in the status: its address, or why there is no page."""
+    for line in lines:
+        status.announce(line.decode(errors="replace").rstrip("\n"))
 
 
 def _size_on_disk(directory: Path, began_ms: int) -> int:

@@ -1,12 +1,19 @@
-"""The rich console of the commands: colours as requested, none when piped; wrapped lines."""
+"""The rich console of the commands (colours as requested, none when piped), and the parts that reports are made of."""
 
 import os
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import IO
 
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
+
+from exhume.present.events_view import visible
+
+BOLD, DIM, PLAIN = Style(bold=True), Style(dim=True), Style()
+WIDEST, NARROWEST, PIPED = 120, 60, 100
 
 
 def console(color: str, file: IO[str] | None = None) -> Console:
@@ -48,3 +55,56 @@ def fitted(terminal: Console, line: Text, hang: int | None = None) -> Iterator[T
     for part in rest[start:].wrap(terminal, terminal.width - hang):
         part.rstrip()
         yield Text(" " * hang).append_text(part)
+
+
+def width_of(terminal: Console) -> int:
+    """As wide as the lines of a report may be here."""
+    return max(NARROWEST, min(WIDEST, terminal.width)) if terminal.is_terminal else PIPED
+
+
+def print_lines(terminal: Console, lines: Iterable[Text]) -> None:
+    for line in lines:
+        terminal.print(line)
+
+
+def print_values(terminal: Console, values: Iterable[tuple[str, str]], label: int = 11) -> None:
+    """Print a label and its value on each line; on a terminal values are wrapped and hang below their beginning."""
+    for name, value in values:
+        print_lines(terminal, fitted(terminal, Text(f"{name:<{label - 1}} {visible(value)}"), label))
+
+
+def badge(word: str, colour: str) -> Text:
+    """A word in its colour; where there are no colours it stands alone."""
+    return Text().append(f" {word.upper()} ", Style(color="#000000", bgcolor=colour, bold=True))
+
+
+def hung(lead: Text | str, text: str, width: int, style: Style = PLAIN) -> Iterator[Text]:
+    """A text after its lead; the lines after the first hang below its beginning, and the bar of a lead goes on."""
+    lead = Text(lead, style) if isinstance(lead, str) else lead
+    hang = min(lead.cell_len, width // 2)
+    lines = textwrap.wrap(visible(text), max(20, width - hang), break_on_hyphens=False) or [""]
+    yield lead.copy().append(lines[0], style)
+    for line in lines[1:]:
+        start = Text(" ").append("│", lead.spans[0].style) if lead.plain.startswith(" │") else Text()
+        yield start.append(" " * (hang - start.cell_len)).append(line, style)
+
+
+def section(title: str, lines: Iterable[Text] = ()) -> Iterator[Text]:
+    """An empty line, a title and what belongs to it."""
+    yield Text()
+    yield Text(title, BOLD)
+    yield from lines
+
+
+def bullets(items: Iterable[str], width: int, lead: str = "  · ") -> Iterator[Text]:
+    for item in items:
+        yield from hung(lead, item, width, DIM)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[Text]:
+    """Aligned columns, those in `right` to the right; the header is dim."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [f"{cell:{'>' if i in right else '<'}{widths[i]}}" for i, cell in enumerate(line)]
+        yield Text("  " + "   ".join(cells).rstrip(), DIM if line is header else PLAIN, no_wrap=True)

@@ -1,185 +1,165 @@
-"""A diagnosis in the terminal: the verdict first, then each finding as a chain that hangs on a line, with its times at
-the left; then what was ruled out, and what could not be seen."""
+"""A diagnosis or a checkup in the terminal: the verdict first, then each finding as a chain that hangs on a line, with
+its times at the left; then what was ruled out, and what could not be seen."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import tzinfo
 
 from rich.console import Console
-from rich.style import Style
 from rich.text import Text
 
-from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Remedy, Role, Severity
+from exhume.model.finding import Check, Diagnosis, Evidence, Finding, Level, Link, Remedy, Role, Severity
 from exhume.model.text import percent
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
     ROLE_LABELS,
+    Checkup,
     confidence_text,
-    doubt_text,
     evidence_parts,
     focus_text,
-    link_text,
-    remedy_notes,
     shortened,
     verdict_text,
 )
 from exhume.present.events_view import visible
+from exhume.present.palette import BLUE, GREEN, GREY, ORANGE, RED
+from exhume.present.terminal.console import BOLD, DIM, PLAIN, badge, bullets, hung, print_lines, section, width_of
 
-_COLOURS = {
-    "starved": "#d55e00",
-    "critical": "#d55e00",
-    "degraded": "#e69f00",
-    "warning": "#e69f00",
-    "healthy": "#009e73",
-    "info": "#56b4e9",
-    "unknown": "#56b4e9",
+COLOURS = {
+    **{"starved": RED, "critical": RED, "degraded": ORANGE, "warning": ORANGE},
+    **{"healthy": GREEN, "info": BLUE, "unknown": BLUE},
 }
-_BOLD, _DIM, _PLAIN = Style(bold=True), Style(dim=True), Style()
-WIDEST, NARROWEST, PIPED = 120, 60, 100
-INDENT = "  "
+_MARKS = {Level.WELL: ("✓", GREEN), Level.LOOK: ("●", ORANGE), Level.BAD: ("●", RED), Level.UNSEEN: ("?", GREY)}
+_INDENT = "  "
 _CLOCK = 8
 _LEAD = _CLOCK + 5  # what stands before a role: the time, and the mark that hangs on the line
 _ROLE = 11
+_LEVEL = 8
 EVIDENCE_SHOWN, REMEDIES_SHOWN = 3, 4
 
 
-def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None, *, brief: bool = False) -> None:
-    """The whole report; `brief` leaves out what was ruled out."""
-    for line in diagnosis_lines(diagnosis, zone, width_of(terminal), brief=brief):
-        terminal.print(line)
+def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None) -> None:
+    print_lines(terminal, diagnosis_lines(diagnosis, zone, width_of(terminal)))
 
 
-def width_of(terminal: Console) -> int:
-    """As wide as lines may be here."""
-    return max(NARROWEST, min(WIDEST, terminal.width)) if terminal.is_terminal else PIPED
+def print_checkup(terminal: Console, checkup: Checkup, zone: tzinfo | None) -> None:
+    print_lines(terminal, checkup_lines(checkup, zone, width_of(terminal)))
 
 
-def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int, *, brief: bool = False) -> Iterator[Text]:
-    yield from _verdict(diagnosis, zone, width)
+def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> Iterator[Text]:
+    sentence = verdict_text(diagnosis)
+    yield from hung(badge(diagnosis.verdict, COLOURS[diagnosis.verdict]).append(" "), sentence, width, BOLD)
+    yield from hung(" ", f"{diagnosis.node} · {focus_text(diagnosis, zone)}", width, DIM)
+    yield from _findings(diagnosis, zone, width, sentence)
+    if not any(finding.severity is not Severity.INFO for finding in diagnosis.findings) and diagnosis.symptoms:
+        yield from section("symptoms", _chain(diagnosis.symptoms, (), zone, width, COLOURS[diagnosis.verdict]))
+    if diagnosis.ruled_out:
+        longest = max(len(reason.cause) for reason in diagnosis.ruled_out)
+        yield from section("ruled out")
+        for reason in diagnosis.ruled_out:
+            why = shortened(visible(reason.why), width - len(_INDENT) - longest - 2)
+            yield Text(f"{_INDENT}{reason.cause:<{longest}}  ").append(why, DIM)
+    if diagnosis.blind_spots:
+        yield from section("blind spots", bullets((spot.text for spot in diagnosis.blind_spots), width))
+
+
+def checkup_lines(checkup: Checkup, zone: tzinfo | None, width: int) -> Iterator[Text]:
+    """The verdict, a line for each check, then what the samples say."""
+    yield from hung(badge(checkup.level, _MARKS[checkup.level][1]).append(" "), checkup.sentence, width, BOLD)
+    yield Text()
+    titles = max((len(check.title) for check in checkup.checks), default=0)
+    for check in checkup.checks:
+        yield from _check(check, titles, width)
+    yield from _findings(checkup.diagnosis, zone, width, checkup.sentence)
+    yield Text()
+    notes = [
+        f"{checkup.looked_s:.0f} s were sampled, with no calm time to compare them with: what happens now and then is "
+        "not seen, and the confidence is lower. Record, to be able to go back: exhume record",
+        *(f"source unavailable: {each}" for each in checkup.missing),
+    ]
+    yield from bullets(notes, width, " · ")
+
+
+def _check(check: Check, titles: int, width: int) -> Iterator[Text]:
+    """`✓ mounts  31  under 5,000  well`; what it means stands below, where there is something to say."""
+    mark, colour = _MARKS[check.level]
+    line = Text(" ").append(mark, colour).append(f" {check.title:<{titles}}  ")
+    limit = f"  {check.limit}" if check.limit else ""
+    value = shortened(visible(check.value), max(10, width - line.cell_len - len(limit) - _LEVEL - 2))
+    line.append(value, BOLD if check.level in (Level.LOOK, Level.BAD) else PLAIN).append(limit, DIM)
+    line.append(" " * max(2, width - line.cell_len - _LEVEL))
+    yield line.append("not seen" if check.level is Level.UNSEEN else str(check.level), colour)
+    if check.text:
+        yield from hung(" " * (titles + 5), check.text, width, DIM)
+
+
+def _findings(diagnosis: Diagnosis, zone: tzinfo | None, width: int, said: str) -> Iterator[Text]:
     for number, finding in enumerate(diagnosis.findings, 1):
         yield Text()
-        heading = f"{number}. " if len(diagnosis.findings) > 1 else ""
-        yield from finding_lines(finding, zone, width, heading, said=verdict_text(diagnosis))
-    if not any(finding.severity is not Severity.INFO for finding in diagnosis.findings) and diagnosis.symptoms:
-        yield Text()
-        yield Text("symptoms", _BOLD)
-        yield from _chain(diagnosis.symptoms, (), zone, width, _COLOURS[diagnosis.verdict])
-    if diagnosis.ruled_out and not brief:
-        yield Text()
-        yield from _ruled_out(diagnosis, width)
-    if diagnosis.blind_spots:
-        yield Text()
-        yield from _listed("blind spots", [spot.text for spot in diagnosis.blind_spots], width)
+        yield from _finding(finding, zone, width, f"{number}. " if len(diagnosis.findings) > 1 else "", said)
 
 
-def badge(word: str) -> Text:
-    """A word in its colour; where there are no colours it stands alone."""
-    return Text().append(f" {word.upper()} ", Style(color="#000000", bgcolor=_COLOURS[word], bold=True))
-
-
-def _verdict(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> Iterator[Text]:
-    mark = badge(str(diagnosis.verdict))
-    hang = mark.cell_len + 1
-    lines = textwrap.wrap(verdict_text(diagnosis), width - hang) or [""]
-    yield mark.append(f" {lines[0]}", _BOLD)
-    for line in lines[1:]:
-        yield Text(" " * hang).append(line, _BOLD)
-    for line in textwrap.wrap(f"{diagnosis.node} · {focus_text(diagnosis, zone)}", width - 1):
-        yield Text(f" {line}", _DIM)
-
-
-def finding_lines(
-    finding: Finding, zone: tzinfo | None, width: int, number: str = "", said: str = ""
-) -> Iterator[Text]:
+def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, said: str) -> Iterator[Text]:
     """One finding: its title, its confidence, and the chain from the symptoms to what to do. What was said above is not
     repeated."""
-    head = Text().append(number, _BOLD).append_text(badge(str(finding.severity)))
-    head.append(f" {finding.title}", _BOLD).append(f"  {finding.cause}", _DIM)
-    confidence = Text().append(f"confidence {percent(finding.confidence, 0)}", _BOLD)
-    confidence.append(f", {confidence_text(finding.confidence)}", _DIM)
+    colour = COLOURS[finding.severity]
+    head = Text().append(number, BOLD).append_text(badge(finding.severity, colour))
+    head.append(f" {finding.title}", BOLD).append(f"  {finding.cause}", DIM)
+    confidence = Text().append(f"confidence {percent(finding.confidence, 0)}", BOLD)
+    confidence.append(f", {confidence_text(finding.confidence)}", DIM)
     room = width - head.cell_len - confidence.cell_len
     if room >= 2:
         yield head.append(" " * room).append_text(confidence)
     else:
         yield head
-        yield Text(INDENT).append_text(confidence)
-    summary = visible(finding.summary)
-    for line in textwrap.wrap(summary, width - len(INDENT)) if summary != said else ():
-        yield Text(f"{INDENT}{line}")
-    if doubt := doubt_text(finding):
-        for line in textwrap.wrap(f"confidence limited by: {doubt}", width - len(INDENT)):
-            yield Text(f"{INDENT}{line}", _DIM)
+        yield Text(_INDENT).append_text(confidence)
+    if visible(finding.summary) != said:
+        yield from hung(_INDENT, finding.summary, width)
+    if finding.doubts:
+        doubts = "; ".join(doubt.text for doubt in finding.doubts)
+        yield from hung(_INDENT, f"confidence limited by: {doubts}", width, DIM)
     yield Text()
     chain, remedies = finding.chain, finding.remedies[:REMEDIES_SHOWN]
     if finding.severity is Severity.INFO:
         # Worth knowing, not worth a page: the JSON has the rest.
         chain, remedies = tuple(link for link in chain if link.role is not Role.SYMPTOM)[:1], remedies[:1]
-    yield from _chain(chain, remedies, zone, width, _COLOURS[finding.severity])
+    yield from _chain(chain, remedies, zone, width, colour)
 
 
 def _chain(
     links: Sequence[Link], remedies: Sequence[Remedy], zone: tzinfo | None, width: int, colour: str
 ) -> Iterator[Text]:
     """Links on a line downwards; its last stations are what to do."""
+    room = max(20, width - _LEAD - _ROLE)
     previous, quoted = "", set[Evidence]()
-    for place, link in enumerate(links):
-        role, text = ROLE_LABELS[link.role], link_text(link)
-        yield from _Station(
-            clock=format_clock(link.at, zone),
-            mark=Text().append("●", Style(color=colour)),
-            role="" if role == previous else role,
-            text=text,
-            below=[
-                evidence_parts(each, zone, quoted=text) for each in link.evidence[:EVIDENCE_SHOWN] if each not in quoted
-            ],
-            last=place == len(links) - 1 and not remedies,
-        ).lines(width)
+    for place, link in enumerate(links, 1):
+        role, text = ROLE_LABELS[link.role], visible(link.text)
+        shown = [each for each in link.evidence[:EVIDENCE_SHOWN] if each not in quoted]
+        below = [Text(line, DIM) for each in shown for line in joined(evidence_parts(each, zone, quoted=text), room)]
+        head = Text().append(f" {format_clock(link.at, zone):>{_CLOCK}}  ", DIM).append("●", colour)
+        last = place == len(links) and not remedies
+        yield from _station(head, "" if role == previous else role, text, below, room, last=last)
         previous = role
         quoted.update(link.evidence)
-    for place, remedy in enumerate(remedies):
+    for place, remedy in enumerate(remedies, 1):
         # A process is named by the chain above.
         named = not remedy.target or remedy.target.isdigit() or remedy.names_target
-        target = "" if named else f" ({visible(remedy.target)})"
-        yield from _Station(
-            mark=Text().append("▶", Style(color=_COLOURS["healthy"])),
-            role="remedy" if place == 0 else "",
-            text=f"{visible(remedy.text)}{target}",
-            notes=remedy_notes(remedy.risk, remedy.reversible),
-            last=place == len(remedies) - 1,
-            command=visible(remedy.command),
-        ).lines(width)
-
-
-@dataclass(frozen=True, slots=True)
-class _Station:
-    """One stop of a chain."""
-
-    mark: Text
-    role: str
-    text: str
-    last: bool
-    below: list[list[str]] = field(default_factory=list)
-    clock: str = ""
-    command: str = ""
-    notes: str = ""
-
-    def lines(self, width: int) -> Iterator[Text]:
-        room = max(20, width - _LEAD - _ROLE)
-        lines = textwrap.wrap(self.text, room, break_on_hyphens=False) or [""]
-        first = Text().append(f" {self.clock:>{_CLOCK}}  ", _DIM).append_text(self.mark)
-        yield first.append(f" {self.role:<{_ROLE}}", _BOLD).append(lines[0])
-        hang = Text(" " * (_LEAD - 2)).append(" " if self.last else "│", _DIM).append(" " * (_ROLE + 1))
-        for line in lines[1:]:
-            yield hang.copy().append(line)
-        if self.command:
+        text = visible(remedy.text if named else f"{remedy.text} ({remedy.target})")
+        below = [Text(f"{remedy.risk} risk, {'can be undone' if remedy.reversible else 'cannot be undone'}", DIM)]
+        if remedy.command:
             # Commands are for copying: they are never broken.
-            yield hang.copy().append("$ ", _DIM).append(self.command, _BOLD)
-        if self.notes:
-            yield hang.copy().append(self.notes, _DIM)
-        for each in self.below:
-            for line in joined(each, room):
-                yield hang.copy().append(line, _DIM)
+            below.insert(0, Text().append("$ ", DIM).append(visible(remedy.command), BOLD))
+        head = Text(" " * (_CLOCK + 3)).append("▶", GREEN)
+        role = "remedy" if place == 1 else ""
+        yield from _station(head, role, text, below, room, last=place == len(remedies))
+
+
+def _station(head: Text, role: str, text: str, below: Sequence[Text], room: int, *, last: bool) -> Iterator[Text]:
+    """One stop of a chain: its mark, its role and its text, and what hangs below that."""
+    lines = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    yield head.append(f" {role:<{_ROLE}}", BOLD).append(lines[0])
+    hang = Text(" " * (_LEAD - 2)).append(" " if last else "│", DIM).append(" " * (_ROLE + 1))
+    for line in (*map(Text, lines[1:]), *below):
+        yield hang.copy().append_text(line)
 
 
 def joined(parts: Sequence[str], room: int) -> list[str]:
@@ -192,18 +172,3 @@ def joined(parts: Sequence[str], room: int) -> list[str]:
         else:
             lines.append(f"  {part}")
     return lines
-
-
-def _ruled_out(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
-    yield Text("ruled out", _BOLD)
-    longest = max(len(reason.cause) for reason in diagnosis.ruled_out)
-    for reason in diagnosis.ruled_out:
-        room = width - len(INDENT) - longest - 2
-        yield Text(f"{INDENT}{reason.cause:<{longest}}  ").append(shortened(visible(reason.why), room), _DIM)
-
-
-def _listed(title: str, items: Sequence[str], width: int) -> Iterator[Text]:
-    yield Text(title, _BOLD)
-    for item in items:
-        for place, line in enumerate(textwrap.wrap(visible(item), width - 4)):
-            yield Text(f"{INDENT}{'·' if place == 0 else ' '} {line}", _DIM)

@@ -4,23 +4,17 @@ from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 
 from rich.console import Console
-from rich.style import Style
 from rich.text import Text
 
 from exhume.model.text import percent
 from exhume.model.times import format_clock, format_day, format_moment, format_offset
-from exhume.present.events_view import visible
-from exhume.present.incidents_view import Explained
-from exhume.present.terminal.console import fitted
-from exhume.present.terminal.diagnosis import badge
+from exhume.present.events_view import Explained, visible
+from exhume.present.palette import ORANGE, RED
+from exhume.present.terminal.console import BOLD, DIM, badge, fitted, print_lines
+from exhume.present.terminal.diagnosis import COLOURS
 from exhume.store.read.events import EventView
 
-_SEVERITY = {
-    "critical": Style(color="#d55e00", bold=True),
-    "error": Style(color="#d55e00"),
-    "warning": Style(color="#e69f00"),
-}
-_DIM = Style(dim=True)
+_SEVERITY = {"critical": f"bold {RED}", "error": RED, "warning": ORANGE}
 # Below this the text of an event hangs below its time instead of below its beginning.
 _LEAST_TEXT = 30
 
@@ -33,34 +27,25 @@ class EventPrinter:
         self._terminal = terminal
         self._zone = zone
         self._day = ""
-        self._widths = [max((len(value) for value in column), default=0) for column in _columns(events)]
+        self._severity = max((len(event.severity) for event in events), default=0)
+        self._kind = max((len(event.kind) for event in events), default=0)
 
     def print(self, events: Sequence[EventView]) -> None:
         for event in events:
-            for line in self._lines(event):
-                self._terminal.print(line)
+            print_lines(self._terminal, self._lines(event))
 
     def _lines(self, event: EventView) -> Iterator[Text]:
-        if not self._terminal.is_terminal:
-            yield self._line(event, format_moment(event.wall, self._zone, digits=6))
-            return
-        day = f"{format_day(event.wall, self._zone)} {format_offset(event.wall, self._zone)}"
-        if day != self._day:
+        live, zone = self._terminal.is_terminal, self._zone
+        time = format_clock(event.wall, zone, digits=3) if live else format_moment(event.wall, zone, digits=6)
+        line = Text(f"{time}  ").append(f"{event.severity:<{self._severity}}", _SEVERITY.get(event.severity, ""))
+        line.append(f"  {event.kind:<{self._kind}}  ")
+        hang = line.cell_len
+        line.append(visible(event.text))
+        day = f"{format_day(event.wall, zone)} {format_offset(event.wall, zone)}"
+        if live and day != self._day:
             self._day = day
-            yield Text(day, _DIM)
-        line = self._line(event, format_clock(event.wall, self._zone, digits=3))
-        hang = line.cell_len - len(visible(event.text))
+            yield Text(day, DIM)
         yield from fitted(self._terminal, line, hang if self._terminal.width - hang >= _LEAST_TEXT else 4)
-
-    def _line(self, event: EventView, time: str) -> Text:
-        severity, kind = self._widths
-        line = Text(f"{time}  ")
-        line.append(f"{event.severity:<{severity}}", _SEVERITY.get(event.severity, Style()))
-        return line.append(f"  {event.kind:<{kind}}  {visible(event.text)}")
-
-
-def _columns(events: Sequence[EventView]) -> tuple[list[str], list[str]]:
-    return [event.severity for event in events], [event.kind for event in events]
 
 
 def print_events(terminal: Console, events: Sequence[EventView], zone: tzinfo | None) -> None:
@@ -74,14 +59,13 @@ def print_incidents(terminal: Console, explained: Sequence[Explained], zone: tzi
     for each in explained:
         printer.print(each.moment.marks)
         if each.diagnosis is not None:
-            for line in fitted(terminal, _finding_line(each)):
-                terminal.print(line)
+            print_lines(terminal, fitted(terminal, _finding_line(each)))
 
 
 def _finding_line(explained: Explained) -> Text:
-    line = Text("    ").append("╰ ", _DIM)
+    line = Text("    ").append("╰ ", DIM)
     finding = explained.finding
     if finding is None:
-        return line.append("no known cause accounts for it", _DIM)
-    line.append_text(badge(str(finding.severity))).append(f" {finding.cause}", Style(bold=True))
-    return line.append(f", confidence {percent(finding.confidence, 0)}: ", _DIM).append(visible(finding.summary))
+        return line.append("no known cause accounts for it", DIM)
+    line.append_text(badge(finding.severity, COLOURS[finding.severity])).append(f" {finding.cause}", BOLD)
+    return line.append(f", confidence {percent(finding.confidence, 0)}: ", DIM).append(visible(finding.summary))

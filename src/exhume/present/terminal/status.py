@@ -11,16 +11,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import tzinfo
-from typing import IO, Protocol
+from functools import lru_cache
+from typing import IO, NamedTuple, Protocol
 
 from exhume.model.clock import NANOS
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.tables import Columns
 from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock
-from exhume.present.palette import BY_NAME, LETTERS, blend, state_letter
+from exhume.present.palette import BY_NAME, LETTERS, state_colour, state_letter
 
 MAP_LINES = 8
 KEPT_EVENTS = 4
@@ -30,13 +30,11 @@ LABEL = 9
 PLAIN_EVERY = 60 * NANOS
 LEGEND = ("system", "softirq", "user", "steal")
 RESET = "\x1b[0m"
-_NIGHT = "#1b1d22"
 # Hard and soft interrupts have one colour; see the palette.
 _STATES = (("user", ("user", "nice")), ("system", ("system",)), ("softirq", ("irq", "softirq")), ("steal", ("steal",)))
 
 
-@dataclass(frozen=True, slots=True)
-class CoreNow:
+class CoreNow(NamedTuple):
     """One core in the last tick: its busy share in permille, and the state that took most of it."""
 
     cpu: int
@@ -47,8 +45,7 @@ class CoreNow:
 class Status(Protocol):
     """Shows a recorder at work. None of its methods raises OSError: a recording outlives the terminal that shows it."""
 
-    def tick(self, summary: TickSummary) -> None:
-        """Show a tick."""
+    def tick(self, summary: TickSummary) -> None: ...
 
     def announce(self, text: str) -> None:
         """Show a line that stays, such as the address of the page."""
@@ -133,14 +130,15 @@ class LiveStatus:
     def _add_column(self, now: list[CoreNow]) -> None:
         if not now:
             return
-        size = -(-len(now) // (MAP_LINES * 2)) if len(now) > MAP_LINES else 1
+        halves = 2 if len(now) > MAP_LINES else 1
+        size = -(-len(now) // (MAP_LINES * 2)) if halves == 2 else 1
         groups = [max(now[at : at + size], key=lambda core: core.permille) for at in range(0, len(now), size)]
-        halves = len(now) > MAP_LINES
-        pairs = [groups[at : at + 2] for at in range(0, len(groups), 2)] if halves else [[group] for group in groups]
+        pairs = [groups[at : at + halves] for at in range(0, len(groups), halves)]
         if len(pairs) != len(self._rows):
             self._rows = [deque(maxlen=1000) for _ in pairs]
-            step = size * (2 if halves else 1)
-            self._labels = [_label(now[at : at + step]) for at in range(0, len(now), step)]
+            step = size * halves
+            ends = [{now[at].cpu, now[min(at + step, len(now)) - 1].cpu} for at in range(0, len(now), step)]
+            self._labels = ["-".join(map(str, sorted(each))) for each in ends]
         for row, pair in zip(self._rows, pairs, strict=True):
             row.append(self._cell(pair[0], pair[-1]))
 
@@ -148,7 +146,7 @@ class LiveStatus:
         if self._paint is None:
             busiest = max(upper, lower, key=lambda core: core.permille)
             return state_letter(busiest.state, busiest.permille)
-        return self._paint(_colour(upper), _colour(lower))
+        return self._paint(*(state_colour(core.state, core.permille) for core in (upper, lower)))
 
     def _lines(self, width: int, height: int) -> list[str]:
         """The block: every line fits the width, and all of them the height, or the cursor could not return."""
@@ -165,12 +163,11 @@ class LiveStatus:
         below = _joined(tick_parts(summary), width) if summary else []
         newest = [part for text in self._newest for part in _wrapped(text, width)]
         # What matters most stays where there is little room: address and losses before cores, cores before events.
-        left = height - 1 - len(lines) - len(below)
-        rows = rows[: max(0, left)]
-        left -= len(rows)
+        rows = rows[: max(0, height - 1 - len(lines) - len(below))]
+        left = height - 1 - len(lines) - len(below) - len(rows)
         legend = legend if len(legend) <= left else []
-        left -= len(legend)
-        return [*lines, *rows, *legend, *below, *newest[len(newest) - min(len(newest), max(0, left)) :]][: height - 1]
+        shown = max(0, left - len(legend))
+        return [*lines, *rows, *legend, *below, *newest[max(0, len(newest) - shown) :]][: height - 1]
 
     def _legend(self, width: int) -> list[str]:
         if self._paint is None:
@@ -206,19 +203,9 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _label(cores: list[CoreNow]) -> str:
-    return str(cores[0].cpu) if len(cores) == 1 else f"{cores[0].cpu}-{cores[-1].cpu}"
-
-
-def _colour(core: CoreNow) -> str:
-    share = core.permille / 1000
-    return _NIGHT if share < 0.02 else blend(_NIGHT, BY_NAME[core.state].hue, share**0.8)
-
-
 def _painter(color: str) -> Painter | None:
     """A function that paints a cell of two colours, upper and lower half; None without colours."""
-    from functools import lru_cache
-
+    # Here: a recorder without a terminal needs no rich.
     from rich.color import Color
 
     from exhume.present.terminal.console import colours_in, console
@@ -231,8 +218,7 @@ def _painter(color: str) -> Painter | None:
     @lru_cache(4096)
     def codes(colour: str, foreground: bool) -> str:
         found = Color.parse(colour)
-        shown = found if system is None else found.downgrade(system)
-        return ";".join(shown.get_ansi_codes(foreground))
+        return ";".join((found if system is None else found.downgrade(system)).get_ansi_codes(foreground))
 
     def paint(upper: str, lower: str) -> str:
         return f"\x1b[{codes(upper, True)};{codes(lower, False)}m▀"

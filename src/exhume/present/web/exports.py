@@ -7,8 +7,7 @@ from exhume.interop.pprof import render_pprof
 from exhume.interop.speedscope import render_speedscope
 from exhume.model.clock import Window
 from exhume.model.times import format_moment
-from exhume.present.flame import FlameCaption
-from exhume.present.flame_svg import render_svg
+from exhume.present.flame import FlameCaption, render_svg
 from exhume.present.html.flame import flame_report
 from exhume.present.web.params import Format
 from exhume.present.web.query import BoundQuery

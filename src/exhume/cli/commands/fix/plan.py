@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exhume.cli import exit_codes
 from exhume.cli.args import value_of
-from exhume.cli.boot_recording import open_recording
+from exhume.cli.commands.audit import open_recording
 from exhume.cli.commands.diagnose import find_target
 from exhume.cli.commands.fix.terminal import print_document, reading_width, work_dir_flag
 from exhume.cli.recording_args import RecordingView

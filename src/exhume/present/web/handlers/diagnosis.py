@@ -6,7 +6,7 @@ from datetime import UTC
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Diagnosis
 from exhume.present.diagnosis_view import diagnosis_json
-from exhume.present.incidents_view import Moment, moments_of
+from exhume.present.events_view import Moment, moments_of
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import DiagnosisParams, MomentParams, NoParams
 from exhume.present.web.query import ms, window_of

@@ -6,7 +6,7 @@ import numpy as np
 
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError
-from exhume.present.incidents_view import moments_of
+from exhume.present.events_view import moments_of
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import FilesParams, NoParams
 from exhume.present.web.query import ms
