@@ -11,6 +11,7 @@ from tests.diagnose.scenes import Scene
 from exhume.diagnose.engine import diagnose
 from exhume.model.clock import Window
 from exhume.model.finding import Diagnosis
+from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording
 
 
@@ -21,10 +22,11 @@ def judged(scene: Scene, directory: Path) -> Diagnosis:
 
 def judged_recording(recording: Recording, window: Window, at: int | None = None) -> Diagnosis:
     """The diagnosis of a window: true to its recording, and the same with every text replaced by its code."""
-    found = diagnose(recording, window, at=at)
+    cached = CachedRecording(recording)
+    found = diagnose(cached, window, at=at)
     assert not untrue(recording, found)
     with texts_by_code():
-        assert decisions(diagnose(recording, window, at=at)) == decisions(found)
+        assert decisions(diagnose(cached, window, at=at)) == decisions(found)
     return found
 
 
