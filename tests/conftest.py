@@ -11,6 +11,10 @@ from hypothesis import HealthCheck, settings
 from tests.parts import missing, need
 from xdist.scheduler import LoadScopeScheduling
 
+# What `tools/run-tests --unit` selects, the marks of a whole file, and those that it leaves out.
+UNIT = "not (root or needs or slow or alone or vm)"
+MARKED = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)$", re.MULTILINE)
+NOT_UNIT = re.compile(r"pytest\.mark\.(root|needs|slow|alone|vm)\b")
 GROUP = re.compile(r'pytest\.mark\.xdist_group\("(\w+)"\)')
 
 # How long an example takes depends on the load of the host, so no profile has a deadline.
@@ -49,9 +53,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupSche
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Importing every file takes seconds, so `-m alone` skips those that don't have the mark in their text."""
-    is_test = config.option.markexpr.startswith("alone") and collection_path.match("test_*.py")
-    return True if is_test and "pytest.mark.alone" not in collection_path.read_text() else None
+    """Importing every file takes seconds: `-m alone` skips those that don't have the mark in their text, and
+    `make check` those that are marked as a whole as none of its own."""
+    expression = config.option.markexpr
+    if not collection_path.match("test_*.py"):
+        return None
+    if expression.startswith("alone"):
+        return True if "pytest.mark.alone" not in collection_path.read_text() else None
+    if expression == UNIT and (marked := MARKED.search(collection_path.read_text())):
+        return True if NOT_UNIT.search(marked[0]) else None
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

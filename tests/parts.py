@@ -5,6 +5,7 @@ import shutil
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 # Debian keeps mkfs and others outside the PATH of ordinary users.
 SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
@@ -24,3 +25,13 @@ def need(command: str) -> str:
     if path is None:
         missing(command)
     return path
+
+
+def quick() -> bool:
+    """Whether this is a run of `make check`, which leaves the thorough variants to `make test`."""
+    return settings.get_current_profile_name() == "check"
+
+
+def examples(most: int) -> settings:
+    """At most so many examples, and no more than the profile has."""
+    return settings(max_examples=min(most, settings.get_profile(settings.get_current_profile_name()).max_examples))

@@ -106,6 +106,7 @@ def test_no_command_loads_a_planted_module(case, trap, environment, small_record
     assert done.returncode in nothing.get(case, (0, 1)), done.stderr
 
 
+@pytest.mark.slow
 def test_the_server_loads_no_planted_module(trap, environment, small_recording):
     directory, marks, program = trap
     words = ["serve", "--dir", str(small_recording), "--listen", "127.0.0.1:0", "--no-open"]
@@ -124,6 +125,7 @@ def test_the_server_loads_no_planted_module(trap, environment, small_recording):
     assert loaded(marks) == []
 
 
+@pytest.mark.slow
 def test_steps_of_a_score_load_no_planted_module(trap, environment, small_recording):
     directory, marks, _ = trap
     command = isolated_python("exhume.lab.score.answer", small_recording)

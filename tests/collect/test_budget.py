@@ -1,7 +1,7 @@
 """The recorder's budget: lowered by halves to a floor, raised again, and never swinging."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.collect.budget import AVERAGED_TICKS, LOWEST_HZ, SETTLING_TICKS, Budget
@@ -60,7 +60,6 @@ def test_long_ticks_count_by_their_length() -> None:
 
 
 @given(st.floats(0, 0.05), st.floats(0, 0.02), st.integers(11, 5000))
-@settings(max_examples=100, deadline=None)
 def test_a_steady_load_never_makes_it_swing(fixed, by_hertz, wanted) -> None:
     """What a tick costs is a fixed part and one that goes with the rate: under such a load the rate falls or stays."""
     budget = settled(wanted)

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from tests.diagnose.evidence_check import untrue
 from tests.diagnose.scenes import Scene
+from tests.parts import quick
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.clock import Window
@@ -20,13 +21,17 @@ def judged(scene: Scene, directory: Path) -> Diagnosis:
     return judged_recording(scene.write(directory), scene.window)
 
 
-def judged_recording(recording: Recording, window: Window, at: int | None = None) -> Diagnosis:
-    """The diagnosis of a window: true to its recording, and the same with every text replaced by its code."""
+def judged_recording(
+    recording: Recording, window: Window, at: int | None = None, *, without_texts: bool | None = None
+) -> Diagnosis:
+    """The diagnosis of a window: true to its recording, and the same with every text replaced by its code; by default
+    quick runs leave the latter out."""
     cached = CachedRecording(recording)
     found = diagnose(cached, window, at=at)
     assert not untrue(recording, found)
-    with texts_by_code():
-        assert decisions(diagnose(cached, window, at=at)) == decisions(found)
+    if without_texts or (without_texts is None and not quick()):
+        with texts_by_code():
+            assert decisions(diagnose(cached, window, at=at)) == decisions(found)
     return found
 
 

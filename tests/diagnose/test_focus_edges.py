@@ -9,6 +9,7 @@ from exhume.diagnose.focus import find_foci
 from exhume.model.clock import NANOS, Window
 
 
+@pytest.mark.slow
 def test_one_bad_run_on_one_core_of_96_in_ten_minutes(tmp_path: Path) -> None:
     scene = Scene(cores=96, seconds=600)
     for cpu in range(96):

@@ -158,11 +158,13 @@ def test_without_a_crash_it_is_applied_and_rolled_back(fresh):
     roll_back_is_well(node)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [roll_back_is_well, apply_again_is_well])
 def test_apply_that_is_killed_at_each_point_of_each_step(fresh, then):
     every_point(fresh, apply_and_die, then, least=4 * len(Point))
 
 
+@pytest.mark.slow
 def test_a_rollback_that_is_killed_at_each_point_of_each_step(fresh):
     every_point(fresh, roll_back_and_die, roll_back_is_well, least=4 * len(Point))
 

@@ -39,6 +39,7 @@ def test_the_newest_mark_is_explained(exhume, small_recording, incident):
     assert all(evidence["table"] and evidence["where"] and evidence["value"] is not None for evidence in quoted)
 
 
+@pytest.mark.slow
 def test_a_moment_a_range_and_the_whole_find_the_same(exhume, small_recording, incident):
     asked = [
         ("--at", moment(incident.log_time)),

@@ -250,6 +250,7 @@ def test_synth_and_list(exhume, tmp_path):
     assert_one_sentence(again.stderr)
 
 
+@pytest.mark.slow
 def test_synth_without_a_directory_says_where_it_wrote(exhume, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert exhume("lab", "synth", "--cores", "2", "--hours", "0.02").stdout.startswith("exhume-synth: 2 cores")

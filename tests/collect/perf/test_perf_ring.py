@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.collect.perf.record_builder import (
     SimulatedRing,
@@ -87,7 +87,6 @@ class MappedRing(Ring):
     st.sampled_from([512, 1024, 4096, 16384]),
     st.integers(0, 2**48).map(lambda n: n * 8),
 )
-@settings(max_examples=100, deadline=None)
 def test_every_record_is_read_once_or_counted_wherever_the_ring_wraps(writes, size, position) -> None:
     simulated = SimulatedRing(size, position)
     reader = MappedRing(simulated)
@@ -147,7 +146,6 @@ def read_everything(*parts: bytes) -> list[int]:
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=3))
-@settings(max_examples=100, deadline=None)
 def test_garbage_never_ends_the_recording(parts) -> None:
     damaged = read_everything(*parts)
     assert len(damaged) == len(parts)
@@ -162,7 +160,6 @@ def test_garbage_never_ends_the_recording(parts) -> None:
         max_size=20,
     )
 )
-@settings(max_examples=100, deadline=None)
 def test_records_too_short_for_their_type_are_dropped_and_counted(shapes) -> None:
     """Well-formed headers, but bodies of any length with any content."""
     parts = [record(kind, bytes([fill]) * words * 8) for kind, words, fill in shapes]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.collect.perf.record_builder import ksymbol, sample
 
@@ -74,7 +74,6 @@ def meaning(chain: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @given(places, places, bases, bases)
-@settings(max_examples=100, deadline=None)
 def test_equal_meaning_and_equal_key_are_the_same(one, other, base, other_base) -> None:
     spaces = [
         (space(10, {start: (file(path), 0) for start, path in zip(base, FILES, strict=True)}), 1),

@@ -1,7 +1,7 @@
 """Which program a thread was running, and what it was called: never another's."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.collect.perf.fake_processes import FakeProcesses, path_at
 from tests.collect.perf.record_builder import comm, exits, fork, mmap2
@@ -296,7 +296,6 @@ steps = st.lists(
 
 
 @given(steps, st.data())
-@settings(max_examples=100, deadline=None)
 def test_never_another_program_or_name(tmp_path_factory, history, data) -> None:
     """Any history of forks, execs, mappings and ends, written into any of three rings: what is reported any moment is
     what was, or nothing."""

@@ -114,6 +114,7 @@ def test_one_core_of_96(tmp_path: Path) -> None:
     assert (told.culprit.cpu, told.severity) == (70, "warning")
 
 
+@pytest.mark.slow
 def test_a_little_spinning_on_every_core_of_a_large_node_is_its_daily_life(tmp_path: Path) -> None:
     scene = healthy(cores=32)
     for cpu in range(32):

@@ -1,5 +1,6 @@
 """Recorded births, removals and ends of cgroups, paired."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def test_removed_and_never_released_is_a_zombie() -> None:
     assert leaker.lives[-1].pid == 103
 
 
+@pytest.mark.slow
 def test_seventy_thousand_are_one_line() -> None:
     rows = [row for n in range(70_000) for row in life(n, f"/docker/{n:064x}", n * NANOS, n * NANOS + 3 * MILLIS)]
     report = find_leakers(columns(*rows), 100_000 * NANOS)

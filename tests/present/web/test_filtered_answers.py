@@ -121,6 +121,7 @@ def test_a_pod_goes_by_its_name_and_its_id(tmp_path):
         assert "pod shop/cart-0" in svg and "app" in svg and "host" not in svg
 
 
+@pytest.mark.slow
 def test_ranks_are_the_same_however_often_they_are_folded(written, monkeypatch):
     bodies = []
     for rows in (1, 1_000_000):

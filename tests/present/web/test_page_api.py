@@ -61,6 +61,7 @@ def test_cores_are_the_stores_at_every_zoom(client, recording, measure, cells):
     assert (states[recorded] == grid.dominant[recorded]).all()
 
 
+@pytest.mark.slow
 def test_one_bad_second_is_seen_in_the_coarsest_view(tmp_path):
     scene = Scene(cores=32, seconds=1500)
     scene.core(17, 700, 701, system=990)

@@ -45,7 +45,10 @@ RUNS = 150
 MOST_WRONG = 8
 
 
-@pytest.mark.parametrize(("seconds_before", "seconds_since"), [(15, 60), (60, 60), (15, 300)])
+LENGTHS = [(15, 60), pytest.param(60, 60, marks=pytest.mark.slow), pytest.param(15, 300, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("seconds_before", "seconds_since"), LENGTHS)
 @pytest.mark.parametrize("name", ORDINARY)
 def test_where_nothing_changed_it_seldom_says_so(name, seconds_before, seconds_since):
     measure, play = ORDINARY[name]

@@ -7,8 +7,9 @@ from tempfile import TemporaryDirectory
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.parts import examples
 from tests.store.store_rows import cpu_rows, loss_row, recorder, sample_rows, tick_at
 
 from exhume.model.clock import MILLIS
@@ -74,7 +75,7 @@ def ticks(draw: st.DrawFn) -> list[tuple[int, list[int], dict[str, int]]]:
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(ticks())
 def test_an_overview_says_what_the_rows_say(drawn: list[tuple[int, list[int], dict[str, int]]]) -> None:
     with TemporaryDirectory() as place:
@@ -118,7 +119,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> tuple[Segment, bytes]:
     return segment, (segment.path / FILE).read_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_no_damage_is_believed(data: st.DataObject, second: tuple[Segment, bytes]) -> None:
     segment, whole = second

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.parts import examples
 from tests.store.store_rows import MONO, OFFSET, as_tuples, recorder, rows_of, tick_at
 
 from exhume.model.clock import MILLIS, NANOS, Window
@@ -80,7 +81,7 @@ def check(directory: Path, written: dict[str, list[tuple[Any, ...]]], state: str
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ticks=ticks_of_batches(), segment_s=st.sampled_from([1, 2, 60]))
 def test_any_batches_in_are_the_same_rows_out(ticks: list[list[Any]], segment_s: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -114,7 +115,8 @@ def _one_telling(written: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tu
     return {**written, "processes": list(firsts.values())}
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.slow
+@examples(40)
 @given(
     times=st.lists(st.integers(-5 * NANOS, 10 * NANOS), min_size=1, max_size=30),
     cuts=st.lists(st.integers(-6 * NANOS, 11 * NANOS), min_size=1, max_size=6),

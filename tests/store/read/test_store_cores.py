@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.parts import examples
 from tests.store.store_rows import MONO, OFFSET, WALL, cpu_rows, recorder, seconds, tick_at
 
 from exhume.model.clock import MILLIS, NANOS, Tick, Window
@@ -124,7 +125,7 @@ def test_the_row_that_gave_a_cell_its_value_is_found(tmp_path: Path) -> None:
     assert row_in_cell(rows, "user", 900, Window(*seconds(3, 4))) is None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     users=st.lists(st.integers(0, 1000), min_size=1, max_size=40),
     coarse=st.integers(1, 8),

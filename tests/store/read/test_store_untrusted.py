@@ -37,10 +37,11 @@ def _in_time() -> Iterator[None]:
     signal.alarm(0)
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two sealed segments, and a live one of a recorder that was killed."""
-    writer = recorder(tmp_path / "writing", segment_s=SEGMENT_S)
+    place = tmp_path_factory.mktemp("kept")
+    writer = recorder(place / "writing", segment_s=SEGMENT_S)
     for index in range(TICKS):
         tick = tick_at(index)
         writer.append("frames", {"frame": [7], "kind": ["kernel"], "module": ["[kernel]"], "name": ["spin"]})
@@ -51,9 +52,15 @@ def recorded(tmp_path: Path) -> Path:
         writer.append("losses", loss_row(tick, 1))
         writer.commit(tick)
     writer._sealer.close()
-    shutil.copytree(tmp_path / "writing", tmp_path / "recorded")
+    shutil.copytree(place / "writing", place / "recorded")
     writer.close()
-    return tmp_path / "recorded"
+    return place / "recorded"
+
+
+@pytest.fixture
+def recorded(kept: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return shutil.copytree(kept, tmp_path / "recorded")
 
 
 def event(time: int) -> dict[str, list[object]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.store.store_rows import FACTS, MONO, OFFSET, cpu_rows, recorder, sample_rows, tick_at
 
 from exhume.model.clock import NANOS
@@ -122,6 +123,7 @@ def test_a_boot_whose_clock_was_ahead_for_a_while_is_not_the_newest(tmp_path: Pa
     assert recording.newest() == MONO + 10 * NANOS + OFFSET + 1000 * NANOS
 
 
+@pytest.mark.slow
 def test_the_size_limit_counts_what_is_not_sealed_yet(tmp_path: Path) -> None:
     """Rows of noise, thirty times the limit within one minute."""
     limit = 4 << 20
