@@ -2,9 +2,9 @@
 
 /** The worst row of one core in a stretch of time, and the threads that ran there. */
 export interface CellShape {
-  cpu: number;
   since: number;
   until: number;
+  cpu: number;
   states: State[];
   wait_ns: number | null;
   top: TopThread[];
@@ -176,9 +176,9 @@ export interface FlameShape {
 
 /** A moment that the recorder marked. `state` is waiting until it was diagnosed, then known or unknown. */
 export interface IncidentShape {
-  id: string;
   since: number;
   until: number;
+  id: string;
   at: number;
   text: string;
   marks: number;
@@ -226,6 +226,7 @@ export interface LanesShape {
   lanes: LaneShape[];
 }
 
+/** `before` and `after` are the nearest measured points outside of the window: milliseconds and value. */
 export interface Line {
   name: string;
   title: string;
@@ -325,6 +326,8 @@ export interface Reading {
 
 /** The recording as a whole. `state` is empty while nothing is recorded yet; then `hint` says why. */
 export interface RecordingShape {
+  since: number;
+  until: number;
   version: number;
   state: "empty" | "young" | "ready";
   hint: string;
@@ -334,8 +337,6 @@ export interface RecordingShape {
   boot: string;
   cores: number;
   timezone: string;
-  since: number;
-  until: number;
   live: boolean;
   rate_hz: number;
   event_source: string;
@@ -369,6 +370,11 @@ export interface ReportEvent {
 export interface RuledOut {
   cause: string;
   why: string;
+}
+
+export interface Span {
+  since: number;
+  until: number;
 }
 
 export interface State {

@@ -22,6 +22,7 @@ from exhume.model.times import (
     parse_window,
 )
 from exhume.present.events_view import visible
+from exhume.procfs.cpulist import parse_cpulist
 from exhume.store.read.recording import Recording
 
 EMPTY = Window(0, 0)
@@ -151,13 +152,10 @@ def report_damaged(recording: Recording) -> None:
 
 def parse_cpus(texts: list[str]) -> set[int] | None:
     """Cores as users list them: `39`, `0-3`, `0,2,4-7`; None for no list."""
-    found: set[int] = set()
-    for part in (part.strip() for text in texts for part in text.split(",")):
-        first, dash, last = part.partition("-")
-        last = last if dash else first
-        if not all(number.isascii() and number.isdigit() and len(number) <= 5 for number in (first, last)):
-            raise UsageError(f"{part!r} is not a core: write a number, a range (0-3) or a list (0,2,4-7)")
-        if int(last) < int(first):
-            raise UsageError(f"{part!r} is a range without cores: write the smaller number first, {last}-{first}")
-        found.update(range(int(first), int(last) + 1))
+    try:
+        found = {cpu for text in texts for cpu in parse_cpulist(text)}
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if texts and not found:
+        raise UsageError("the list of cores is empty: write a number, a range (0-3) or a list (0,2,4-7)")
     return found or None

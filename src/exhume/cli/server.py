@@ -7,7 +7,7 @@ import ipaddress
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -104,24 +104,24 @@ class ServerOptions:
         token = f"/?token={self.token}" if self.token else "/"
         return f"{'https' if self.secure else 'http'}://{shown}:{port}{token}"
 
-    def rules(self) -> "Rules":
-        """What the guard lets in: requests for this machine's own names and addresses."""
+    def rules(self, users: Collection[int]) -> "Rules":
+        """What the guard lets in: requests for this machine's own names and addresses; without a token, only of
+        processes of these users."""
         from exhume.present.web.guard import LOOPBACK_NAMES, Rules
 
         own = [f"[{self.host}]" if ":" in self.host else self.host.lower(), *self.names]
         if self.host in ("0.0.0.0", "::"):
             own += [socket.gethostname().lower(), *_addresses()]
-        return Rules(hosts=frozenset([*LOOPBACK_NAMES, *own]), token=self.token, secure=self.secure)
+        hosts = frozenset([*LOOPBACK_NAMES, *own])
+        return Rules(hosts, self.token, self.secure, users=None if self.token else users)
 
 
 def serve(
     directory: Path, options: ServerOptions, *, open_browser: bool, after_fork: Callable[[], None] | None = None
 ) -> None:
     """Serve until a signal comes; `after_fork` may start threads."""
-    from exhume.present.web.peer import ROOT, starter
-
     listener = _listen(options.host, options.port)
-    users = (ROOT, starter())
+    users = (0, starter())
     # Before anything is forked: workers get the privileges that are left.
     drop_root(directory, [file for file in (options.tls_cert, options.tls_key) if file is not None])
     from exhume.present.web.worker import Template
@@ -133,10 +133,10 @@ def serve(
             after_fork()
         from exhume.present.web.app import create_app
         from exhume.present.web.http_server import run_server
-        from exhume.present.web.workers import WorkerPool
+        from exhume.present.web.pool import WorkerPool
 
         pool = WorkerPool(template)
-        app = create_app(directory, options.rules(), pool=pool, users=None if options.token else users)
+        app = create_app(directory, options.rules(users), pool=pool)
         link = options.link(listener.getsockname()[1])
         print(f"exhume: {link}", flush=True)
         if options.token and not options.secure:
@@ -146,6 +146,13 @@ def serve(
         run_server(app, pool, listener, options.tls_cert, options.tls_key)
     finally:
         template.stop()
+
+
+def starter(environment: Mapping[str, str] = os.environ, user: int | None = None) -> int:
+    """The user who started this program: behind sudo, the one who called it. Ask before root is given up."""
+    own = os.getuid() if user is None else user
+    caller = environment.get("SUDO_UID", "")
+    return int(caller) if own == 0 and caller.isascii() and caller.isdigit() else own
 
 
 def drop_root(directory: Path, files: Sequence[Path]) -> None:

@@ -5,6 +5,7 @@ import json
 from datetime import timedelta, timezone
 
 import pytest
+from pydantic import TypeAdapter
 from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
@@ -25,11 +26,11 @@ def data(tmp_path_factory):
 
 
 def test_it_matches_its_schema(data):
-    report = DiagnosisReport.model_validate({"kind": "diagnosis", **json.loads(json.dumps(data))})
-    assert report.diagnosis.verdict == "starved"
-    assert report.offset_ms == 19_800_000
-    assert report.flame is not None and report.flame_core == 2
-    assert report.diagnosis.findings[0].chain[0].at_ms >= at(0) // MILLIS
+    report = TypeAdapter(DiagnosisReport).validate_python({"kind": "diagnosis", **json.loads(json.dumps(data))})
+    assert report["diagnosis"]["verdict"] == "starved"
+    assert report["offset_ms"] == 19_800_000
+    assert report["flame"] is not None and report["flame_core"] == 2
+    assert report["diagnosis"]["findings"][0]["chain"][0]["at_ms"] >= at(0) // MILLIS
 
 
 def test_control_characters_are_escaped(data):

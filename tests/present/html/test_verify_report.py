@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from tests.present.html.proofs import mixed_proof, pair, proof_of
 
 from exhume.model.remedy import Change, Measure
@@ -43,7 +44,7 @@ def test_what_is_promised_is_proved_though_harm_elsewhere_can_t_be_ruled_out_yet
 
 def test_the_data_matches_its_schema(proof):
     data = verify_data(proof, UTC)
-    VerifyReport.model_validate({"kind": "verify", **data}, strict=True)
+    TypeAdapter(VerifyReport).validate_python({"kind": "verify", **data}, strict=True)
     assert [each["change"] for each in data["measures"]] == ["improved", "improved", "worse", "not-enough-evidence"]
     assert "\x1b" not in json.dumps(data, ensure_ascii=False)
     assert data["measures"][3]["after"]["points"] == []

@@ -14,11 +14,10 @@ import numpy as np
 from starlette.requests import Request
 
 from exhume.present.web.handle import RecordingHandle
-from exhume.present.web.jobs import JobRunner
-from exhume.present.web.params import NoParams, QueryParams
-from exhume.present.web.reply import Reply
+from exhume.present.web.params import QueryParams
+from exhume.present.web.pool import Cancelled, Job, WorkerPool
+from exhume.present.web.schemas import Reply
 from exhume.present.web.worker import Template
-from exhume.present.web.workers import Cancelled, Job, WorkerPool
 from exhume.store.read.index import Segment
 from exhume.store.read.progress import track
 from exhume.store.read.reader import Request as Rows
@@ -34,15 +33,11 @@ class PathParams(QueryParams):
     count: int = 0
 
 
-class LongParams(NoParams):
-    number: int
-
-    @property
-    def long(self) -> bool:
-        return True
+class LongParams(PathParams):
+    long = True
 
 
-def read_for_long(handle: RecordingHandle, _: NoParams) -> Reply:
+def read_for_long(handle: RecordingHandle, _: QueryParams) -> Reply:
     """Read far more files than a client would wait for."""
     segment = handle.recording().segments[0]
     until = time.monotonic() + PATIENCE_S
@@ -51,7 +46,7 @@ def read_for_long(handle: RecordingHandle, _: NoParams) -> Reply:
     return Reply(b"to the end")
 
 
-def cache_for_long(handle: RecordingHandle, params: NoParams) -> Reply:
+def cache_for_long(handle: RecordingHandle, params: QueryParams) -> Reply:
     """The same through the cache, whose threads read."""
 
     def load(segment: Segment) -> int:
@@ -62,7 +57,7 @@ def cache_for_long(handle: RecordingHandle, params: NoParams) -> Reply:
     return Reply(b"to the end")
 
 
-def pid(_: RecordingHandle, __: NoParams) -> Reply:
+def pid(_: RecordingHandle, __: QueryParams) -> Reply:
     return Reply(str(os.getpid()).encode())
 
 
@@ -100,11 +95,11 @@ def append(_: RecordingHandle, params: PathParams) -> Reply:
     return Reply(b"")
 
 
-def allocate(_: RecordingHandle, __: NoParams) -> Reply:
+def allocate(_: RecordingHandle, __: QueryParams) -> Reply:
     return Reply(np.ones(8 << 30, np.uint8).tobytes())
 
 
-def crash(_: RecordingHandle, __: NoParams) -> Reply:
+def crash(_: RecordingHandle, __: QueryParams) -> Reply:
     os.abort()
 
 
@@ -119,13 +114,13 @@ def request(stays_s: float, name: bytes = b"") -> Request:
     return Request({"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""}, receive)
 
 
-async def cancelled(pool: WorkerPool, jobs: JobRunner, work: Path) -> dict[str, Any]:
+async def cancelled(pool: WorkerPool, work: Path) -> dict[str, Any]:
     began = time.monotonic()
     # A second client of the same answer stays a little longer: the job is cancelled with the last one.
     answers = await asyncio.gather(
-        jobs.respond(request(0.3), "testing.read_for_long", NoParams()),
-        jobs.respond(request(1.0), "testing.read_for_long", NoParams()),
-        jobs.respond(request(0.5), "testing.cache_for_long", NoParams()),
+        pool.respond(request(0.3), "testing.read_for_long", QueryParams()),
+        pool.respond(request(1.0), "testing.read_for_long", QueryParams()),
+        pool.respond(request(0.5), "testing.cache_for_long", QueryParams()),
     )
     left_after = time.monotonic() - began
     # No worker is still busy with it: as many jobs as there are workers run at once.
@@ -149,24 +144,24 @@ async def cancelled(pool: WorkerPool, jobs: JobRunner, work: Path) -> dict[str, 
     }
 
 
-async def progress(jobs: JobRunner, work: Path) -> list[Any]:
+async def progress(pool: WorkerPool, work: Path) -> list[Any]:
     """The progress of a job while it runs, and afterwards."""
     params = PathParams(path=str(work / "go-on"))
-    answer = asyncio.ensure_future(jobs.respond(request(PATIENCE_S, name=b"mine"), "testing.stop_after_three", params))
+    answer = asyncio.ensure_future(pool.respond(request(PATIENCE_S, name=b"mine"), "testing.stop_after_three", params))
     until = time.monotonic() + PATIENCE_S
     found: dict[str, tuple[int, int]] = {}
     while found.get("mine") != (3, 5) and time.monotonic() < until:
         await asyncio.sleep(0.01)
-        found = jobs.progress(["mine", "unknown"])
+        found = pool.progress(["mine", "unknown"])
     (work / "go-on").touch()
-    return [found, bytes((await answer).body).decode(), jobs.progress(["mine"])]
+    return [found, bytes((await answer).body).decode(), pool.progress(["mine"])]
 
 
 async def queues(pool: WorkerPool, work: Path) -> dict[str, Any]:
     """Short jobs pass long ones that wait; a long one runs while short ones come without end."""
-    hold = PathParams(path=str(work / "hold"))
-    blocked: list[Job] = [pool.submit("testing.wait_for", hold, long=True) for _ in range(2 * len(pool._workers))]
-    short = await pool.submit("testing.pid", NoParams()).result
+    hold = LongParams(path=str(work / "hold"))
+    blocked: list[Job] = [pool.submit("testing.wait_for", hold) for _ in range(2 * len(pool._workers))]
+    short = await pool.submit("testing.pid", QueryParams()).result
     short_passed = short.status == 200 and not any(job.result.done() for job in blocked)
     (work / "hold").touch()
     for job in blocked:
@@ -181,7 +176,7 @@ async def queues(pool: WorkerPool, work: Path) -> dict[str, Any]:
 
     for _ in range(5):
         submit_next()
-    long = [pool.submit("testing.append", PathParams(path=str(order), count=1), long=True) for _ in range(12)]
+    long = [pool.submit("testing.append", LongParams(path=str(order), count=1)) for _ in range(12)]
     for job in long:
         await job.result
     while len(later) < 150 or not later[-1].result.done():
@@ -190,11 +185,11 @@ async def queues(pool: WorkerPool, work: Path) -> dict[str, Any]:
     return {"short_passed": short_passed, "last_long": max(i for i, each in enumerate(numbers) if each == "1")}
 
 
-async def failures(pool: WorkerPool, jobs: JobRunner) -> dict[str, Any]:
-    refused = await jobs.respond(request(PATIENCE_S), "testing.allocate", NoParams())
-    crashed = await jobs.respond(request(PATIENCE_S), "testing.crash", NoParams())
-    os.kill(int((await pool.submit("testing.pid", NoParams()).result).body), signal.SIGKILL)
-    answers = [await jobs.respond(request(PATIENCE_S), "testing.pid", NoParams()) for _ in range(4)]
+async def failures(pool: WorkerPool) -> dict[str, Any]:
+    refused = await pool.respond(request(PATIENCE_S), "testing.allocate", QueryParams())
+    crashed = await pool.respond(request(PATIENCE_S), "testing.crash", QueryParams())
+    os.kill(int((await pool.submit("testing.pid", QueryParams()).result).body), signal.SIGKILL)
+    answers = [await pool.respond(request(PATIENCE_S), "testing.pid", QueryParams()) for _ in range(4)]
     return {
         "too_large": refused.status_code,
         "crashed": crashed.status_code,
@@ -205,16 +200,15 @@ async def failures(pool: WorkerPool, jobs: JobRunner) -> dict[str, Any]:
 async def report(template: Template, work: Path) -> dict[str, Any]:
     pool = WorkerPool(template)
     pool.start()
-    jobs = JobRunner(pool)
     # Jobs wait for the first worker, and then there are all of them.
-    await pool.submit("testing.pid", NoParams()).result
+    await pool.submit("testing.pid", QueryParams()).result
     until = time.monotonic() + PATIENCE_S
     while len(pool._workers) < min(4, max(2, len(os.sched_getaffinity(0)))) and time.monotonic() < until:
         await asyncio.sleep(0.01)
-    found = await cancelled(pool, jobs, work)
-    found["progress"] = await progress(jobs, work)
+    found = await cancelled(pool, work)
+    found["progress"] = await progress(pool, work)
     found |= await queues(pool, work)
-    return found | await failures(pool, jobs)
+    return found | await failures(pool)
 
 
 def main() -> None:

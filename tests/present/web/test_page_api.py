@@ -14,7 +14,6 @@ from tests.present.web.wire import counts, heat
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
-from exhume.present.web.reply import Incident
 from exhume.store.read.profile import ProfileFilter
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -292,17 +291,17 @@ def test_an_incident_has_one_diagnosis_wherever_it_is_told(client, recording):
     marked = client.get("/api/incidents").json()["incidents"][0]
     tracker = client.app.state.api.tracker
 
-    def tracked() -> Incident:
+    def tracked():
         return client.portal.call(tracker.incident, marked["id"])
 
-    moment = tracked().moment
+    _, moment = tracked()
     worked_out = client.get(f"/api/diagnosis?incident={marked['id']}").json()
     assert worked_out["window"]["since_ms"] == ms(Window(moment.since, moment.until).clamp(recording.span()).since)
     until = time.monotonic() + 60
-    while tracked().shape.state == "waiting" and time.monotonic() < until:
+    while tracked()[0]["state"] == "waiting" and time.monotonic() < until:
         time.sleep(0.1)
     # From here on it is answered as it was found in the background.
-    assert tracker.diagnosis(tracked()) is not None
+    assert tracker.diagnosis(tracked()[0]) is not None
     kept = client.get(f"/api/diagnosis?incident={marked['id']}").json()
     assert kept["findings"] == worked_out["findings"]
     again = next(each for each in client.get("/api/incidents").json()["incidents"] if each["id"] == marked["id"])

@@ -17,10 +17,10 @@ from tests.system.browser.odd_recordings import few_seconds_of_long
 from exhume.model.clock import MILLIS, NANOS
 from exhume.present.web import live, params
 from exhume.present.web.app import ENDPOINTS, create_app
-from exhume.present.web.exports import FORMATS
 from exhume.present.web.guard import Rules
+from exhume.present.web.handlers.stacks import FORMATS
 from exhume.present.web.live import LiveStatus
-from exhume.present.web.workers import ThreadPool
+from exhume.present.web.pool import ThreadPool
 from exhume.store.read.core_grid import MEASURES
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from exhume.present.web.peer import owner_of_connection, starter
+from exhume.cli.server import starter
+from exhume.present.web.guard import owner_of_connection
 
 NOBODY = 65534
 COMMAND = [sys.executable, "-m", "exhume.cli.main", "serve", "--listen", "127.0.0.1:0", "--no-open"]

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from exhume.present.web.handle import SegmentCache
-from exhume.present.web.params import NoParams
-from exhume.present.web.reply import Reply
+from exhume.present.web.params import QueryParams
+from exhume.present.web.pool import WorkerPool
+from exhume.present.web.schemas import Reply
 from exhume.present.web.worker import STATE, Template, receive, send
-from exhume.present.web.workers import WorkerPool
 from exhume.store.read.progress import set_progress_callback
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def test_jobs_wait_until_a_worker_joins():
     async def submit() -> tuple[bool, Reply]:
         pool = WorkerPool(Template(0, ours, mmap(-1, STATE.size)))
         pool.start()
-        job = pool.submit("recording.recording", NoParams())
+        job = pool.submit("recording.recording", QueryParams())
         await asyncio.sleep(0.1)
         waited = not job.result.done()
         threading.Thread(target=answer_one, args=(theirs,)).start()

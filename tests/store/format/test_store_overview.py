@@ -13,8 +13,8 @@ from tests.parts import examples
 from tests.store.store_rows import cpu_rows, loss_row, recorder, sample_rows, tick_at
 
 from exhume.model.clock import MILLIS
-from exhume.present.web.core_grid import pool_measure
 from exhume.present.web.handle import RecordingHandle
+from exhume.present.web.handlers.timeline import pool_measure
 from exhume.store.format.overview import FILE, MEASURE, OLD_FILE, Piece, read_overview, seconds_of
 from exhume.store.read.core_grid import STATES, columns_for
 from exhume.store.read.index import Segment

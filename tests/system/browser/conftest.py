@@ -16,7 +16,7 @@ from tests.system.browser.idle import PATIENCE_S, at_rest, watch
 
 from exhume.lab.synth import write_synthetic
 from exhume.model.clock import MILLIS
-from exhume.present.web.static import STATIC
+from exhume.present.web.app import STATIC
 
 # The sandbox needs what containers of tests lack; the rest keeps the browser from calling home.
 ARGUMENTS = [

@@ -1,14 +1,15 @@
-"""The report of a flame graph."""
+"""A flame graph as the page and the reports have it, and its report."""
 
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from exhume.model.clock import MILLIS, Window
 from exhume.present.events_view import visible
 from exhume.present.flame import FlameCaption, largest_changes, shown_name
 from exhume.present.html.template import render
-from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints
+from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints, Labels
 
 # A report has to be small enough for a ticket: beyond this many frames, the thinnest are left out and counted.
 MAX_FRAMES = 20_000
@@ -32,44 +33,67 @@ def flame_report(tree: FlameTree, caption: FlameCaption) -> str:
 def flame_data(
     tree: FlameTree, caption: FlameCaption, window: Window = _NO_WINDOW, base: Window | None = None
 ) -> dict[str, Any]:
-    """The columns of a tree, parents first, as `/api/flame` has them."""
-    kept = _kept(tree)
-    place = np.zeros(len(tree), np.int64)
-    place[kept] = np.arange(len(kept))
-    labels, label = np.unique(tree.label[kept], return_inverse=True)
-    names, modules, kinds = tree.labels.names, tree.labels.modules, tree.labels.kinds
+    """A `FlameShape` for a report."""
+    shown = tree
+    if len(tree) > MAX_FRAMES:
+        # A child is never wider than its parent, so cutting by width leaves no orphans; ties stay out.
+        shown = only(tree, tree.width > np.partition(tree.width, -MAX_FRAMES)[-MAX_FRAMES])
+    labels = shown.labels
+    return {
+        **flame_fields(shown, window, base),
+        **{name: values.tolist() for name, values in flame_columns(shown).items()},
+        "baseline": caption.baseline,
+        "blind_spots": [visible(each) for each in caption.blind_spots],
+        "labels": {
+            "name": [visible(shown_name(name)) for name in labels.names],
+            "module": [visible(module) for module in labels.modules],
+            "kind": labels.kinds,
+        },
+        "dropped": len(tree) - len(shown),
+        "changes": [visible(each) for each in largest_changes(tree, 5)],
+    }
+
+
+def flame_fields(tree: FlameTree, window: Window, base: Window | None) -> dict[str, Any]:
+    """The fields of a `FlameShape` that are numbers or the same everywhere."""
     return {
         "since": window.since // MILLIS,
         "until": window.until // MILLIS,
         "base_since": None if base is None else base.since // MILLIS,
         "base_until": None if base is None else base.until // MILLIS,
-        "baseline": caption.baseline,
         "differential": tree.differential,
         "samples": int(tree.samples[0]),
         "weight_us": int(tree.weight[0]),
         "base_samples": int(tree.base_samples[0]),
         "base_weight_us": int(tree.base_weight[0]),
-        "blind_spots": [visible(each) for each in caption.blind_spots],
         "states": list(NODE_STATES),
-        "labels": {
-            "name": [visible(shown_name(names[index])) for index in labels],
-            "module": [visible(modules[index]) for index in labels],
-            "kind": [kinds[index] for index in labels],
-        },
-        "label": label.tolist(),
-        "parent": place[tree.parent[kept]].tolist(),
-        "weight": tree.weight[kept].tolist(),
-        "samples_of": tree.samples[kept].tolist(),
-        "base_weight": tree.base_weight[kept].tolist() if tree.differential else [],
-        "state": tree.state[kept].tolist(),
-        "dropped": len(tree) - len(kept),
-        "changes": [visible(each) for each in largest_changes(tree, 5)],
     }
 
 
-def _kept(tree: FlameTree) -> Ints:
-    if len(tree) <= MAX_FRAMES:
-        return np.arange(len(tree))
-    # A child is never wider than its parent, so cutting by width leaves no orphans; ties stay out.
-    thinnest = np.partition(tree.width, -MAX_FRAMES)[-MAX_FRAMES]
-    return np.flatnonzero(tree.width > thinnest)
+def flame_columns(tree: FlameTree) -> dict[str, Ints]:
+    """The columns of a `FlameShape`, parents first."""
+    return {
+        "label": tree.label,
+        "parent": tree.parent,
+        "weight": tree.weight,
+        "samples_of": tree.samples,
+        "base_weight": tree.base_weight if tree.differential else tree.base_weight[:0],
+        "state": tree.state,
+    }
+
+
+def only(tree: FlameTree, kept: npt.NDArray[np.bool_]) -> FlameTree:
+    """The tree of these nodes, whose parents are among them; labels that nothing refers to go too."""
+    labels, label = np.unique(tree.label[kept], return_inverse=True)
+    of_labels = (tree.labels.names, tree.labels.modules, tree.labels.kinds)
+    return FlameTree(
+        Labels(*([values[i] for i in labels.tolist()] for values in of_labels)),
+        label.astype(np.int64),
+        (np.cumsum(kept) - 1)[tree.parent[kept]],
+        tree.depth[kept],
+        tree.weight[kept],
+        tree.samples[kept],
+        tree.base_weight[kept],
+        tree.base_samples[kept],
+        tree.differential,
+    )

@@ -1,18 +1,16 @@
-"""The data of the reports and of `/api/diagnosis`; `web/src/api-schema.ts` is generated from it.
-
-Only the generator and the tests import this: the commands write plain dictionaries, and do not load pydantic.
-"""
+"""The data of the reports and of `/api/diagnosis`; `web/src/api-schema.ts` is generated from it."""
 
 from typing import Literal
 
-from pydantic import BaseModel
+# As in web/schemas.py.
+from typing_extensions import TypedDict
 
 from exhume.present.web.schemas import CoresHeader, FlameShape
 
 Severity = Literal["critical", "warning", "info"]
 
 
-class TextSpan(BaseModel):
+class TextSpan(TypedDict):
     """A range of time as RFC 3339 and as milliseconds since 1970."""
 
     since: str
@@ -35,7 +33,7 @@ class Evidence(TextSpan):
     functions: list[str]
 
 
-class ChainLink(BaseModel):
+class ChainLink(TypedDict):
     role: Literal["symptom", "mechanism", "culprit", "root_cause"]
     at: str
     at_ms: int
@@ -43,7 +41,7 @@ class ChainLink(BaseModel):
     evidence: list[Evidence]
 
 
-class Culprit(BaseModel):
+class Culprit(TypedDict):
     cpu: int | None
     pid: int | None
     comm: str | None
@@ -56,7 +54,7 @@ class Culprit(BaseModel):
     pod_name: str | None
 
 
-class Remedy(BaseModel):
+class Remedy(TypedDict):
     id: str
     text: str
     target: str
@@ -65,7 +63,7 @@ class Remedy(BaseModel):
     reversible: bool
 
 
-class Finding(BaseModel):
+class Finding(TypedDict):
     cause: str
     title: str
     severity: Severity
@@ -77,12 +75,12 @@ class Finding(BaseModel):
     remedies: list[Remedy]
 
 
-class RuledOut(BaseModel):
+class RuledOut(TypedDict):
     cause: str
     why: str
 
 
-class Diagnosis(BaseModel):
+class Diagnosis(TypedDict):
     """The answer of `/api/diagnosis`: the JSON of `exhume diagnose`, with every time as a number too."""
 
     version: int
@@ -105,21 +103,21 @@ class PackedCores(CoresHeader):
     dominant: str
 
 
-class KernelCurve(BaseModel):
+class KernelCurve(TypedDict):
     """The kernel's share of the worst core of each cell (permille, -1 where none was recorded), and that core."""
 
     permille: list[int]
     cpus: list[int]
 
 
-class ReportEvent(BaseModel):
+class ReportEvent(TypedDict):
     at_ms: int
     kind: str
     severity: str
     text: str
 
 
-class FlameReport(BaseModel):
+class FlameReport(TypedDict):
     """`exhume flame -o FILE.html`."""
 
     kind: Literal["flame"]
@@ -129,7 +127,7 @@ class FlameReport(BaseModel):
     flame: FlameShape
 
 
-class DiagnosisReport(BaseModel):
+class DiagnosisReport(TypedDict):
     """`exhume diagnose --html`. Where there is no flame graph, `no_flame` says why."""
 
     kind: Literal["diagnosis"]
@@ -146,7 +144,7 @@ class DiagnosisReport(BaseModel):
     no_flame: str
 
 
-class VerifySeries(BaseModel):
+class VerifySeries(TypedDict):
     """One side of a measure. A point is a value and the seconds that it stands for."""
 
     value: str
@@ -155,7 +153,7 @@ class VerifySeries(BaseModel):
     points: list[tuple[float, float]]
 
 
-class VerifyMeasure(BaseModel):
+class VerifyMeasure(TypedDict):
     title: str
     change: Literal["improved", "unchanged", "worse", "not-enough-evidence"]
     expected: str
@@ -165,7 +163,7 @@ class VerifyMeasure(BaseModel):
     after: VerifySeries
 
 
-class VerifyReport(BaseModel):
+class VerifyReport(TypedDict):
     """`exhume fix verify --html`."""
 
     kind: Literal["verify"]

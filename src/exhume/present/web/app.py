@@ -1,31 +1,33 @@
 """The application: a table of endpoints over one recording, and the page's files."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from mimetypes import guess_type
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
 
 from exhume.model.errors import ExhumeError
 from exhume.present.web import params as p
 from exhume.present.web import schemas
 from exhume.present.web.guard import Guard, Rules
-from exhume.present.web.incidents import IncidentTracker
-from exhume.present.web.jobs import JobRunner, response
-from exhume.present.web.live import LiveStatus
-from exhume.present.web.peer import PeerCheck
-from exhume.present.web.reply import JSON, Refusal, json_reply
-from exhume.present.web.schemas import BINARY, EVENT_STREAM, FILES, OBJECT, Endpoint, openapi_document
-from exhume.present.web.static import STATIC, PageFiles
-from exhume.present.web.workers import Cancelled, JobPool, ThreadPool
+from exhume.present.web.live import IncidentTracker, LiveStatus
+from exhume.present.web.pool import JobPool, ThreadPool
+from exhume.present.web.schemas import BINARY, EVENT_STREAM, FILES, JSON, OBJECT, Endpoint, openapi_document
+
+STATIC = Path(__file__).parent / "static"
+UNBUILT = """exhume's page was not built into this installation.
+Build it with `make web`, or reinstall exhume with pip. The endpoints under /api work without it.
+"""
 
 ENDPOINTS = (
-    Endpoint("recording", p.NoParams, schemas.RecordingShape, "The recording as a whole", "recording.recording"),
+    Endpoint("recording", p.QueryParams, schemas.RecordingShape, "The recording as a whole", "recording.recording"),
     Endpoint(
         "cores",
         p.CoresParams,
@@ -65,7 +67,9 @@ ENDPOINTS = (
         "Events of a kind that fall into the same cell as one mark; losses and clock steps are kinds of their own.",
         "events.marks",
     ),
-    Endpoint("incidents", p.NoParams, schemas.IncidentsShape, "The incidents that the recorder marked, with causes."),
+    Endpoint(
+        "incidents", p.QueryParams, schemas.IncidentsShape, "The incidents that the recorder marked, with causes."
+    ),
     Endpoint(
         "flame",
         p.FlameParams,
@@ -110,7 +114,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "live",
-        p.NoParams,
+        p.QueryParams,
         EVENT_STREAM,
         "Server-sent events: the recording's span, whether it grows, losses and incidents, whenever they change.",
     ),
@@ -128,32 +132,65 @@ class Api:
 
     def __init__(self, pool: JobPool) -> None:
         self.pool = pool
-        self.jobs = JobRunner(pool)
         self.tracker = IncidentTracker(pool)
         self.status = LiveStatus(pool)
 
-    async def incidents(self, request: Request, params: p.NoParams) -> Response:
-        found = await self.tracker.incidents()
-        return response(json_reply(schemas.IncidentsShape(incidents=[each.shape for each in found])))
+    def route(self, endpoint: Endpoint) -> Route:
+        """Answers an endpoint by the method of its name, or by its handler."""
+
+        async def call(request: Request) -> Response:
+            params = endpoint.params.parse(request.query_params, request.path_params)
+            if endpoint.handler is not None:
+                return await self.pool.respond(request, endpoint.handler, params)
+            own: Callable[[Request, p.QueryParams], Awaitable[Response]] = getattr(self, endpoint.path)
+            return await own(request, params)
+
+        return Route(f"/api/{endpoint.path}", call, methods=["GET"])
+
+    async def incidents(self, request: Request, params: p.QueryParams) -> Response:
+        return JSONResponse({"incidents": [shape for shape, _ in await self.tracker.incidents()]})
 
     async def diagnosis(self, request: Request, params: p.DiagnosisParams) -> Response:
         if params.incident is None:
-            return await self.jobs.respond(request, "diagnosis.diagnosis", params)
+            return await self.pool.respond(request, "diagnosis.diagnosis", params)
         incident = await self.tracker.incident(params.incident)
         if incident is None:
-            raise Refusal(404, "no incident of that id is marked in this recording")
-        kept = self.tracker.diagnosis(incident)
+            raise p.Refusal(404, "no incident of that id is marked in this recording")
+        kept = self.tracker.diagnosis(incident[0])
         if kept is not None:
             return Response(kept, media_type=JSON)
-        return await self.jobs.respond(request, "diagnosis.incident", incident.moment)
+        return await self.pool.respond(request, "diagnosis.incident", incident[1])
 
-    async def live(self, request: Request, params: p.NoParams) -> Response:
-        return self.status.stream(request)
+    async def live(self, request: Request, params: p.QueryParams) -> Response:
+        return StreamingResponse(self.status.events(request), media_type="text/event-stream")
 
     async def progress(self, request: Request, params: p.ProgressParams) -> Response:
-        found = self.jobs.progress(params.requests.split(","))
-        requests = {name: schemas.Reading(done=done, of=of) for name, (done, of) in found.items()}
-        return response(json_reply(schemas.ProgressShape(requests=requests)))
+        found = self.pool.progress(params.requests.split(","))
+        return JSONResponse({"requests": {name: {"done": done, "of": of} for name, (done, of) in found.items()}})
+
+
+class PageFiles:
+    """Serves the files that exist at the start, by their exact names: no path can lead anywhere else. They are small,
+    and held in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._files: dict[str, Response] = {}
+        for file in sorted(directory.rglob("*")):
+            if file.is_file() and not file.name.startswith("."):
+                # Names of built files carry a hash of their content; the page itself is requested each time.
+                kept = "no-cache" if file.suffix == ".html" else "public, max-age=31536000, immutable"
+                self._files["/" + file.relative_to(directory).as_posix()] = Response(
+                    file.read_bytes(), headers={"cache-control": kept}, media_type=guess_type(file.name)[0]
+                )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"] or "/"
+        if path == "/" and not self._files:
+            found: Response = PlainTextResponse(UNBUILT, 503)
+        else:
+            missing = PlainTextResponse("there is nothing at this address\n", 404)
+            found = self._files.get("/index.html" if path == "/" else path, missing)
+        await found(scope, receive, send)
 
 
 def create_app(
@@ -161,10 +198,8 @@ def create_app(
     rules: Rules,
     static: Path = STATIC,
     pool: JobPool | None = None,
-    users: Collection[int] | None = None,
 ) -> Starlette:
-    """The application for one recording; its jobs run in threads unless there is a pool. With `users`, it answers only
-    processes of these."""
+    """The application for one recording; its jobs run in threads unless there is a pool."""
     api = Api(pool or ThreadPool(directory))
 
     @asynccontextmanager
@@ -177,36 +212,18 @@ def create_app(
         with suppress(asyncio.CancelledError, ExhumeError):
             await tracking
 
-    peer_check = [] if users is None else [Middleware(PeerCheck, users=users)]
     app = Starlette(
-        routes=[*_routes(api), Mount("/", PageFiles(static))],
-        middleware=[*peer_check, Middleware(Guard, rules=rules)],
-        exception_handlers={Refusal: _refused, Cancelled: _refused, ExhumeError: _refused},
+        routes=[
+            *map(api.route, ENDPOINTS),
+            Route("/api/openapi.json", _document, methods=["GET"]),
+            Mount("/", PageFiles(static)),
+        ],
+        middleware=[Middleware(Guard, rules=rules)],
+        exception_handlers={ExhumeError: _refused},
         lifespan=lifespan,
     )
     app.state.api = api
     return app
-
-
-def _routes(api: Api) -> list[BaseRoute]:
-    routes: list[BaseRoute] = [
-        Route(f"/api/{endpoint.path}", _function(api, endpoint), methods=["GET"]) for endpoint in ENDPOINTS
-    ]
-    return [*routes, Route("/api/openapi.json", _document, methods=["GET"])]
-
-
-def _function(api: Api, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    own = getattr(api, endpoint.path) if endpoint.handler is None else None
-
-    async def call(request: Request) -> Response:
-        params = endpoint.params.parse(request.query_params, request.path_params)
-        if own is not None:
-            result: Response = await own(request, params)
-            return result
-        assert endpoint.handler is not None
-        return await api.jobs.respond(request, endpoint.handler, params)
-
-    return call
 
 
 async def _document(request: Request) -> Response:
@@ -214,5 +231,4 @@ async def _document(request: Request) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    status = error.status if isinstance(error, Refusal) else 503
-    return JSONResponse({"detail": str(error)}, status)
+    return JSONResponse({"detail": str(error)}, error.status if isinstance(error, p.Refusal) else 503)

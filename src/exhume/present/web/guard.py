@@ -1,13 +1,19 @@
 """Access control: loopback without a token, anything else with one; and what a browser may do with the answers.
 
 Another site must not read a recording through the browser of a user who may: requests for other host names are refused
-(DNS rebinding), and so are requests that another site sends.
+(DNS rebinding), and so are requests that another site sends. A recording shows what other users of the node may not
+see: command lines, and the kernel log where kernel.dmesg_restrict is set. On loopback the kernel knows the user of each
+end of a connection; nothing has to be typed or kept.
 """
 
+import asyncio
 import hmac
-from collections.abc import Collection
+import ipaddress
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -34,15 +40,22 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 
+_ESTABLISHED = b"01"
+# Columns of net/ipv4/tcp_ipv4.c, get_tcp4_sock: sl, local, remote, st, queues, timer, retransmits, uid.
+_UID = 7
+_NET = Path("/proc/net")
+Address = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """`hosts` are the names (without port) that requests may be for; empty: any. `token` is required where it is set;
-    `secure` means that the page is served by TLS."""
+    `secure` means that the page is served by TLS. With `users`, only their processes are answered."""
 
     hosts: Collection[str] = LOOPBACK_NAMES
     token: str | None = None
     secure: bool = False
+    users: Collection[int] | None = None
 
 
 class Guard:
@@ -56,46 +69,57 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        refusal = self._host(headers) or self._site(headers)
-        if refusal is not None:
-            await JSONResponse({"detail": refusal}, 403, headers=HEADERS)(scope, receive, send)
-            return
-        if scope["method"] not in METHODS:
-            detail = "this server only reads: send GET or HEAD"
-            await JSONResponse({"detail": detail}, 405, headers={**HEADERS, "allow": ", ".join(METHODS)})(
-                scope, receive, send
-            )
-            return
-        if self._rules.token is not None and scope["path"] == RELOAD:
-            await Response(RELOAD_SCRIPT, media_type="text/javascript", headers=HEADERS)(scope, receive, send)
-            return
-        if self._rules.token is not None and (not self._has_token(headers) or _token_in(scope)):
-            await self._require_token(scope, receive, send)
+        answer = await self._answer(scope)
+        if answer is not None:
+            await answer(scope, receive, _with_headers(send))
             return
         # HEAD is answered as GET, and uvicorn drops the body. A stream has no end.
         if scope["method"] == "HEAD" and scope["path"] != STREAM:
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, _with_headers(send))
 
-    def _host(self, headers: Headers) -> str | None:
+    async def _answer(self, scope: Scope) -> Response | None:
+        """The answer to a request that may not pass; None for one that may."""
+        headers = Headers(scope=scope)
+        if not await self._is_user(scope):
+            only = "this page is for root and the user who started it"
+            return _problem(403, f"{only}; ask them for a link: exhume serve --token makes one")
         name = _name(headers.get("host", ""))
-        if not self._rules.hosts or name in self._rules.hosts:
+        if self._rules.hosts and name not in self._rules.hosts:
+            shown = f"this page is not {name[:100]!r}"
+            return _problem(403, f"{shown}: open it by the address that exhume serve printed, or add it with --name")
+        if _is_from_other_site(headers):
+            return _problem(403, "cross-site request refused: only this page may send requests")
+        if scope["method"] not in METHODS:
+            return _problem(405, "this server only reads: send GET or HEAD", {"allow": ", ".join(METHODS)})
+        if self._rules.token is None:
             return None
-        return (
-            f"this page is not {name[:100]!r}: open it by the address that exhume serve printed, or add it with --name"
-        )
+        if scope["path"] == RELOAD:
+            return Response(RELOAD_SCRIPT, media_type="text/javascript")
+        return self._token_answer(scope, headers)
 
-    def _site(self, headers: Headers) -> str | None:
-        """Browsers send where a request comes from; other programs send nothing, and are allowed."""
-        site = headers.get("sec-fetch-site")
-        origin = headers.get("origin")
-        navigating = headers.get("sec-fetch-mode") == "navigate"
-        if site in ("cross-site", "same-site") and not navigating:
-            return "cross-site request refused: only this page may send requests"
-        if origin is not None and _netloc(origin) != headers.get("host"):
-            return "cross-site request refused: only this page may send requests"
-        return None
+    async def _is_user(self, scope: Scope) -> bool:
+        if self._rules.users is None:
+            return True
+        client, server = scope.get("client"), scope.get("server")
+        if client is None or server is None:
+            return False
+        # The list is long on a node with many connections.
+        return await asyncio.to_thread(owner_of_connection, client[:2], server[:2]) in self._rules.users
+
+    def _token_answer(self, scope: Scope, headers: Headers) -> Response | None:
+        """The link with the token is opened once; from then on a cookie has it, and the address bar does not."""
+        given = dict(parse_qsl(scope.get("query_string", b"").decode(errors="replace"))).get("token", "")
+        if not given and self._has_token(headers):
+            return None
+        if self._is_token(given):
+            answer = RedirectResponse("/" + scope["path"].lstrip("/"), 303)
+            answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", secure=self._rules.secure)
+            return answer
+        if not given and _arrived_by_link(headers):
+            page = f'<!doctype html><title>exhume</title><script src="{RELOAD}"></script>opening the page ...'
+            return HTMLResponse(page, 401)
+        return _problem(401, "a token is needed: open the link that exhume serve printed, which has it at its end")
 
     def _has_token(self, headers: Headers) -> bool:
         try:
@@ -108,39 +132,25 @@ class Guard:
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), (self._rules.token or "").encode())
 
-    async def _require_token(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The link with the token is opened once; from then on a cookie has it, and the address bar does not."""
-        given = _token_in(scope)
-        if not self._is_token(given):
-            if not given and _arrived_by_link(Headers(scope=scope)):
-                page = f'<!doctype html><title>exhume</title><script src="{RELOAD}"></script>opening the page ...'
-                await HTMLResponse(page, 401, headers=HEADERS)(scope, receive, send)
-                return
-            detail = "a token is needed: open the link that exhume serve printed, which has it at its end"
-            await JSONResponse({"detail": detail}, 401, headers=HEADERS)(scope, receive, send)
-            return
-        answer = RedirectResponse("/" + scope["path"].lstrip("/"), 303, headers=HEADERS)
-        answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", secure=self._rules.secure)
-        await answer(scope, receive, send)
+
+def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"detail": detail}, status, headers=headers)
+
+
+def _is_from_other_site(headers: Headers) -> bool:
+    """Browsers send where a request comes from; other programs send nothing, and are allowed."""
+    foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    if foreign and headers.get("sec-fetch-mode") != "navigate":
+        return True
+    try:
+        return "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host")
+    except ValueError:
+        return True
 
 
 def _arrived_by_link(headers: Headers) -> bool:
     foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
     return foreign and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-
-
-def _token_in(scope: Scope) -> str:
-    """The token in an address; empty where there is none."""
-    query: bytes = scope.get("query_string", b"")
-    return dict(parse_qsl(query.decode(errors="replace"))).get("token", "")
-
-
-def _netloc(origin: str) -> str | None:
-    """The host and port of an Origin header; None where it is malformed."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None
 
 
 def _name(host: str) -> str:
@@ -160,3 +170,37 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return send_with_headers
+
+
+def owner_of_connection(client: Address, server: Address, net: Path = _NET) -> int | None:
+    """The user whose socket is the client's end of a TCP connection within this machine; None where there is none."""
+    for file, local, remote in _written(client, server):
+        try:
+            content = (net / file).read_bytes()
+        except OSError:
+            continue
+        at = content.find(b" %b %b %b " % (local, remote, _ESTABLISHED))
+        if at >= 0:
+            line = content[content.rfind(b"\n", 0, at) + 1 : content.find(b"\n", at)]
+            return int(line.split()[_UID])
+    return None
+
+
+def _written(client: Address, server: Address) -> Iterator[tuple[str, bytes, bytes]]:
+    """How the kernel writes the two ends, in each file where the client's socket may be listed."""
+    here, there = _plain(client[0]), _plain(server[0])
+    if here.version == there.version == 4:
+        yield "tcp", _hex(here, client[1]), _hex(there, server[1])
+        here, there = (ipaddress.IPv6Address(f"::ffff:{each}") for each in (here, there))
+    yield "tcp6", _hex(here, client[1]), _hex(there, server[1])
+
+
+def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(host.partition("%")[0])
+    return (address.ipv4_mapped or address) if address.version == 6 else address
+
+
+def _hex(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> bytes:
+    packed = address.packed
+    quads = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return b"%b:%04X" % (b"".join(b"%08X" % quad for quad in quads), port)

@@ -1,60 +1,62 @@
-"""The recording that a worker serves, and a bounded cache of what was read from its sealed segments.
-
-The cache is keyed by segment and query."""
+"""The recording that a worker serves, a bounded cache of what was read from its sealed segments, and the part of it
+that a request is about."""
 
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from exhume.model.clock import NANOS, Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import RecordingError
 from exhume.model.tables import INCIDENT
+from exhume.present.web.params import FilterParams, Refusal
+from exhume.procfs.cpulist import parse_cpulist
 from exhume.store.format.names import SegmentName
+from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.events import EventView, LossView
 from exhume.store.read.index import Segment, Skipped
+from exhume.store.read.profile import ProfileFilter, check_stack_regex
 from exhume.store.read.progress import reader_threads, track
+from exhume.store.read.reader import count_rows
 from exhume.store.read.recording import Recording
-from exhume.store.write.lock import being_recorded
 
 MAX_BYTES = 16 << 20
 # Counted for a value that does not say how large it is.
 _SMALL_BYTES = 500
 # Segments from which on threads read them.
 _MANY = 8
+# Listing the directory has a cost: requests that come together share one listing.
+REFRESH_S = 0.5
+MAX_SAMPLES = 200_000_000
+# No window over so few segments holds too many samples: the footers of their files need not be read.
+_FEW_SEGMENTS = 120
 _MISSING = object()
 
 _Value = TypeVar("_Value")
 
 
 class SegmentCache:
-    """Least recently used values go first."""
+    """Values by segment and query; the least recently used go first."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._bytes = 0
+        #: The size of all values, as far as they report it.
+        self.nbytes = 0
         self._values: OrderedDict[tuple[SegmentName, Hashable], Any] = OrderedDict()
         self._lock = threading.Lock()
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all values, as far as they report it."""
-        return self._bytes
 
     def get(self, segments: Sequence[Segment], query: Hashable, load: Callable[[Segment], _Value]) -> list[_Value]:
         """The value of each segment; `load` reads those that are not cached. Reading reports progress, and raises
         Cancelled once the job was cancelled."""
-        found: list[Any] = []
         with self._lock:
-            for segment in segments:
-                key = (segment.name, query)
-                value = self._values.get(key, _MISSING)
+            found = [self._values.get((segment.name, query), _MISSING) for segment in segments]
+            for segment, value in zip(segments, found, strict=True):
                 if value is not _MISSING:
-                    self._values.move_to_end(key)
-                found.append(value)
+                    self._values.move_to_end((segment.name, query))
         missing = [place for place, value in enumerate(found) if value is _MISSING]
         loaded = _load([segments[place] for place in missing], load)
         for place, value in zip(missing, loaded, strict=True):
@@ -68,10 +70,10 @@ class SegmentCache:
             if key in self._values:
                 return
             self._values[key] = value
-            self._bytes += _size(value)
-            while self._bytes > self._max_bytes and len(self._values) > 1:
+            self.nbytes += _size(value)
+            while self.nbytes > self._max_bytes and len(self._values) > 1:
                 _, evicted = self._values.popitem(last=False)
-                self._bytes -= _size(evicted)
+                self.nbytes -= _size(evicted)
 
 
 def _load(segments: list[Segment], load: Callable[[Segment], _Value]) -> list[_Value]:
@@ -84,10 +86,6 @@ def _load(segments: list[Segment], load: Callable[[Segment], _Value]) -> list[_V
 
 def _size(value: object) -> int:
     return int(getattr(value, "nbytes", 0)) + _SMALL_BYTES
-
-
-# Listing the directory has a cost: requests that come together share one listing.
-REFRESH_S = 0.5
 
 
 class RecordingHandle:
@@ -119,9 +117,14 @@ class RecordingHandle:
         except RecordingError:
             return Window(0, 0)
 
-    def live(self) -> bool:
-        """Whether a recorder is writing."""
-        return being_recorded(self.directory)
+    def window(self, since: int | None, until: int | None) -> Window:
+        """A window given in milliseconds, clamped to the recording; an end that is missing is the recording's."""
+        span = self.span()
+        first = span.since if since is None else since * MILLIS
+        last = span.until if until is None else until * MILLIS
+        # Clamped as Python integers: a browser's latest date in nanoseconds exceeds 64 bits.
+        first, last = (min(max(moment, span.since), span.until) for moment in (first, last))
+        return Window(first, max(first, last))
 
     def damaged(self) -> list[Skipped]:
         """The files that could not be read, as far as they were opened."""
@@ -138,10 +141,6 @@ class RecordingHandle:
         recording = self.recording()
         names = self.cache.get(recording.segments, "container names", recording.container_names_of)
         return {number: name for each in names for number, name in each.items()}
-
-    def containers_named(self, prefix: str) -> tuple[str, ...]:
-        """The ids of the containers whose name starts with this."""
-        return tuple(sorted(number for number, name in self.container_names().items() if name.startswith(prefix)))
 
     def marks(self) -> list[EventView]:
         """The incident marks of the recorder, in order."""
@@ -164,3 +163,58 @@ class RecordingHandle:
                 last_second = Window(span.until - NANOS, span.until)
                 recording.profile(last_second)
                 recording.read("processes", last_second, ["time", "pid"])
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """The part of a recording that a request is about: the window clamped to it, the filter with the containers that
+    it names."""
+
+    handle: RecordingHandle
+    recording: Recording
+    window: Window
+    filter: ProfileFilter
+
+    @classmethod
+    def of(cls, handle: RecordingHandle, params: FilterParams) -> "BoundQuery":
+        """Raises RecordingError where there is no recording, UsageError for a bad regular expression."""
+        if params.stack:
+            check_stack_regex(params.stack)
+        try:
+            cpus = frozenset(parse_cpulist(params.cpus)) if params.cpus else None
+        except ValueError as error:
+            raise Refusal(422, f"cpus: {error}") from None
+        container = params.container or None
+        named = handle.container_names().items() if container else ()
+        wanted = ProfileFilter(
+            cpus=cpus,
+            comm=params.comm or None,
+            pid=params.pid,
+            stack_regex=params.stack or None,
+            container=container,
+            pod=params.pod or None,
+            leaf=params.kind,
+            container_ids=tuple(sorted(number for number, name in named if name.startswith(container or ""))),
+        )
+        return cls(handle, handle.recording(), handle.window(params.since, params.until), wanted)
+
+    @property
+    def cpus(self) -> frozenset[int] | None:
+        return None if self.filter.cpus is None else frozenset(self.filter.cpus)
+
+    def check_samples(self, why: str, max_samples: int = MAX_SAMPLES) -> None:
+        """Refuse a window that holds more samples than one answer may read."""
+        segments = self.recording.holding(self.window)
+        if len(segments) <= _FEW_SEGMENTS:
+            return
+        samples = 0
+        for segment in segments:
+            with suppress(UnreadableFile):
+                samples += count_rows(segment, "samples")
+            if samples > max_samples:
+                raise Refusal(413, f"{why}, and this time holds over {max_samples:,}: choose a shorter one")
+
+
+def ms(wall: int) -> int:
+    """Wall nanoseconds as milliseconds."""
+    return wall // MILLIS

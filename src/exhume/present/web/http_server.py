@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from exhume.model.errors import ExhumeError
-from exhume.present.web.workers import WorkerPool
+from exhume.present.web.pool import WorkerPool
 
 HEADER_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 2000

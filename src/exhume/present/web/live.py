@@ -1,19 +1,26 @@
-"""Server-sent events while a recording grows."""
+"""What the server follows by itself: the growing recording, as server-sent events, and incidents and their causes."""
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
 
-from exhume.present.web.params import NoParams
-from exhume.present.web.schemas import LiveShape
-from exhume.present.web.workers import Cancelled, JobPool
+from exhume.present.web.params import FilesParams, MomentParams, QueryParams
+from exhume.present.web.pool import Cancelled, JobPool
+from exhume.present.web.schemas import IncidentShape, Reply
 
 EVERY_S = 1.0
 # So that a client that went away is noticed, and no proxy closes the connection.
 HEARTBEAT_S = 15.0
+# The first view goes first.
+FIRST_LOOK_S = 3.0
+LOOK_EVERY_S = 2.0
+# Diagnoses that are kept; older ones are computed again on request.
+_MAX_BODIES = 100
 
 
 class LiveStatus:
@@ -32,17 +39,14 @@ class LiveStatus:
         async with self._lock:
             # A little less than a second, so that clients that come each second don't get every other one twice.
             if time.monotonic() - self._read_at >= 0.9 * EVERY_S:
-                status = await self._pool.submit("recording.status", NoParams()).result
-                if isinstance(status, LiveShape):
-                    self._json = status.model_dump_json()
+                status = await self._pool.submit("recording.status", QueryParams()).result
+                if not isinstance(status, Reply):
+                    self._json = json.dumps(status, separators=(",", ":"))
                 self._read_at = time.monotonic()
             return self._json
 
-    def stream(self, request: Request) -> StreamingResponse:
+    async def events(self, request: Request) -> AsyncIterator[str]:
         """An event whenever the status changes."""
-        return StreamingResponse(self._events(request), media_type="text/event-stream")
-
-    async def _events(self, request: Request) -> AsyncIterator[str]:
         last, quiet_s = "", 0.0
         while not self.stopping and not await request.is_disconnected():
             try:
@@ -57,3 +61,56 @@ class LiveStatus:
                 yield ": heartbeat\n\n"
             quiet_s += EVERY_S
             await asyncio.sleep(EVERY_S)
+
+
+class IncidentTracker:
+    """Diagnoses incidents in the background, the newest first, before a client asks for them."""
+
+    def __init__(self, pool: JobPool) -> None:
+        self._pool = pool
+        #: By incident id: the number of marks that were diagnosed, and the result.
+        self._explained: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        self._bodies: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+
+    async def run(self) -> None:
+        """Look for new incidents, and for damaged files of new segments, until cancelled."""
+        await asyncio.sleep(FIRST_LOOK_S)
+        checked, more = "", True
+        while True:
+            for shape, moment in reversed(await self.incidents()):
+                if shape["state"] == "waiting":
+                    await self._explain(shape, moment)
+            found = await self._pool.submit("recording.check_files", FilesParams(after=checked)).result
+            checked, more = (checked, False) if isinstance(found, Reply) else found
+            await asyncio.sleep(0.1 if more else LOOK_EVERY_S)
+
+    async def incidents(self) -> list[tuple[IncidentShape, MomentParams]]:
+        """Every marked incident, with its cause where that is known, and the parameters of its diagnosis; none where
+        there is no recording."""
+        found = await self._pool.submit("diagnosis.incidents", QueryParams()).result
+        if isinstance(found, Reply):
+            return []
+        for shape, _ in found:
+            marks, finding = self._explained.get(shape["id"], (0, {}))
+            if marks == shape["marks"]:
+                shape |= {**finding, "state": "known" if finding else "unknown"}
+        return list(found)
+
+    async def incident(self, name: str) -> tuple[IncidentShape, MomentParams] | None:
+        """The incident of this id."""
+        return next((each for each in await self.incidents() if each[0]["id"] == name), None)
+
+    def diagnosis(self, incident: IncidentShape) -> bytes | None:
+        """The diagnosis as JSON; None while it waits, or where it is not kept any more."""
+        marks, body = self._bodies.get(incident["id"], (0, b""))
+        return body if marks == incident["marks"] else None
+
+    async def _explain(self, incident: IncidentShape, moment: MomentParams) -> None:
+        found = await self._pool.submit("diagnosis.explain", moment).result
+        # One that was refused is not tried again until more is marked.
+        finding, body = ({}, b"") if found is None or isinstance(found, Reply) else found
+        self._explained[incident["id"]] = incident["marks"], finding
+        if body:
+            self._bodies[incident["id"]] = incident["marks"], body
+            while len(self._bodies) > _MAX_BODIES:
+                self._bodies.popitem(last=False)

@@ -1,11 +1,11 @@
 """The parameters of each endpoint: parsed and validated once, documented in /api/openapi.json."""
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-
-from exhume.present.web.reply import Refusal
+from exhume.model.errors import ExhumeError
 
 if TYPE_CHECKING:
     # Workers parse no requests, and do not load Starlette.
@@ -15,40 +15,113 @@ if TYPE_CHECKING:
 LAST_MS = 8_640_000_000_000_000
 MAX_CORES = 65_536
 MAX_CELLS = 4000
-MAX_TEXT = 500
+MAX_TEXT, MAX_NAME = 500, 4000
 MAX_EVENTS = 5000
-CPU_LIST = r"^(|[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*)$"
 # Requests about more than this read much, and queue apart from the others.
 LONG_MS = 300_000
+_NUMBERS = {int: re.compile(r"-?[0-9]{1,20}"), float: re.compile(r"-?[0-9]{0,20}\.?[0-9]{1,20}([eE][-+]?[0-9]{1,3})?")}
+_JSON_TYPES = {int: "integer", float: "number", str: "string"}
 
-Time = Annotated[int | None, Field(ge=0, le=LAST_MS, description="wall time, milliseconds since 1970")]
-Text = Annotated[str | None, Field(max_length=MAX_TEXT)]
-Cells = Annotated[int, Field(ge=1, le=MAX_CELLS, description="columns to pool the time into")]
 Measure = Literal["busy", "system", "user", "softirq", "irq", "iowait", "steal", "wait"]
-Baseline = Annotated[
-    Literal["none", "before", "others", "window"],
-    Field(description="before: the same cores earlier; others: the other cores; window: base_since to base_until"),
-]
+Baseline = Literal["none", "before", "others", "window"]
 Format = Literal["folded", "pprof", "speedscope", "svg", "html"]
-Frame = Annotated[str, StringConstraints(max_length=4000)]
+Kind = Literal["kernel", "user"]
+FrameKind = Literal["kernel", "user", "jit", "comm", ""]
 
 
-class QueryParams(BaseModel):
-    """Base of all parameters: hashable, so that equal requests are recognised, and sent to workers as they are."""
+class Refusal(ExhumeError):
+    """A request that is answered with an error status and a sentence."""
 
-    # Validators are built with the first request: building all of them would delay the start.
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a parameter accepts: `low` and `high` bound a number, or the length of a text. One with `most` may be
+    repeated. `extra` is further JSON schema, for what a handler checks itself."""
+
+    kind: Any = str
+    low: float = 0
+    high: float = MAX_TEXT
+    choices: tuple[str, ...] = ()
+    most: int = 0
+    about: str = ""
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    def parse(self, given: list[str]) -> Any:
+        """Raises ValueError that says what is accepted."""
+        if not self.most:
+            return self._parse_one(given[-1])
+        if len(given) > self.most:
+            raise ValueError(f"must not be given over {self.most:,} times")
+        return tuple(map(self._parse_one, given))
+
+    def _parse_one(self, text: str) -> Any:
+        if self.choices:
+            if text not in self.choices:
+                raise ValueError(f"must be one of {', '.join(filter(None, self.choices))}")
+            return text
+        if self.kind is str:
+            if len(text) > self.high:
+                raise ValueError(f"must not be longer than {self.high:,} characters")
+            return text
+        value: float | None = self.kind(text) if _NUMBERS[self.kind].fullmatch(text) else None
+        if value is None or not self.low <= value <= self.high:
+            raise ValueError(f"must be a number from {self.low:,} to {self.high:,}")
+        return value
+
+    def json_schema(self) -> dict[str, Any]:
+        if self.choices:
+            return {"type": "string", "enum": list(self.choices)}
+        bounds = {"maxLength": self.high} if self.kind is str else {"minimum": self.low, "maximum": self.high}
+        one = {"type": _JSON_TYPES[self.kind], **bounds, **self.extra}
+        return {"type": "array", "items": one, "maxItems": self.most} if self.most else one
+
+
+def _param(default: Any = None, **rule: Any) -> Any:
+    return field(default=default, metadata={"rule": Rule(**rule)})
+
+
+def _time() -> Any:
+    return _param(kind=int, high=LAST_MS, about="wall time, milliseconds since 1970")
+
+
+def _cells(default: int) -> Any:
+    return _param(default, kind=int, low=1, high=MAX_CELLS, about="columns to pool the time into")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclass(frozen=True)
+class QueryParams:
+    """Base of all parameters, and those of an endpoint that has none. Subclasses are frozen dataclasses: hashable, so
+    that equal requests are recognised, and sent to workers as they are."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     @classmethod
-    def parse(cls, query: "RawParams", path: Mapping[str, Any]) -> Self:
+    def rules(cls) -> dict[str, tuple[Rule, bool]]:
+        """The rule of each parameter, and whether it is required."""
+        return {each.name: (each.metadata["rule"], each.default is MISSING) for each in fields(cls)}
+
+    @classmethod
+    def parse(cls, query: "RawParams", path: Mapping[str, str]) -> Self:
         """Raises Refusal (422) with all values that are wrong in one sentence."""
-        lists = {name for name, field in cls.model_fields.items() if field.annotation == tuple[Frame, ...]}
-        values: dict[str, Any] = {name: query.getlist(name) if name in lists else query[name] for name in query}
-        try:
-            return cls.model_validate({**values, **path})
-        except ValidationError as error:
-            found = (f"{each['loc'][0]}: {each['msg'][:1].lower()}{each['msg'][1:]}" for each in error.errors())
-            raise Refusal(422, "; ".join(found)) from None
+        values, wrong = {}, []
+        for name, (rule, required) in cls.rules().items():
+            given = [path[name]] if name in path else query.getlist(name)
+            try:
+                if given:
+                    values[name] = rule.parse(given)
+                elif required:
+                    raise ValueError("is required")
+            except ValueError as error:
+                wrong.append(f"{name}: {error}")
+        if wrong:
+            raise Refusal(422, "; ".join(wrong))
+        return cls(**values)
 
     @property
     def long(self) -> bool:
@@ -56,38 +129,37 @@ class QueryParams(BaseModel):
         return False
 
 
-class NoParams(QueryParams):
-    """No parameters."""
-
-
 class TimeParams(QueryParams):
-    since: Time = None
-    until: Time = None
+    since: int | None = _time()
+    until: int | None = _time()
+
+
+class FilterParams(TimeParams):
+    cpus: str | None = _param(
+        about="cores, such as 0,3-7; all by default",
+        extra={"pattern": "^(|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)$"},
+    )
+    comm: str | None = _param(about="only threads of this name")
+    pid: int | None = _param(kind=int, high=2**31 - 1)
+    container: str | None = _param(about="only containers whose id or name starts with this")
+    pod: str | None = _param(about="only pods whose id, namespace/name or name starts with this")
+    stack: str | None = _param(
+        about="only stacks with a frame that this RE2 expression matches", extra={"format": "regex"}
+    )
+    kind: Kind | None = _param(choices=get_args(Kind), about="where the sample was taken")
+
+
+class SamplesParams(FilterParams):
+    """Of answers that read every sample."""
 
     @property
     def long(self) -> bool:
         return self.since is None or self.until is None or self.until - self.since > LONG_MS
 
 
-class FilterParams(TimeParams):
-    cpus: Annotated[Text, Field(pattern=CPU_LIST, description="cores, such as 0,3-7; all by default")] = None
-    comm: Annotated[Text, Field(description="only threads of this name")] = None
-    pid: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
-    container: Annotated[Text, Field(description="only containers whose id or name starts with this")] = None
-    pod: Annotated[Text, Field(description="only pods whose id, namespace/name or name starts with this")] = None
-    stack: Annotated[
-        Text,
-        Field(
-            description="only stacks with a frame that this RE2 expression matches",
-            json_schema_extra={"format": "regex"},
-        ),
-    ] = None
-    kind: Annotated[Literal["kernel", "user"] | None, Field(description="where the sample was taken")] = None
-
-
-class CoresParams(FilterParams):
-    cells: Cells = 1000
-    measure: Measure = "busy"
+class CoresParams(SamplesParams):
+    cells: int = _cells(1000)
+    measure: Measure = _param("busy", choices=get_args(Measure))
 
     @property
     def long(self) -> bool:
@@ -96,84 +168,71 @@ class CoresParams(FilterParams):
 
 
 class CellParams(QueryParams):
-    at: Annotated[int, Field(ge=0, le=LAST_MS)]
-    cpu: Annotated[int, Field(ge=0, lt=MAX_CORES)]
-    span: Annotated[int, Field(ge=1, le=86_400_000, description="milliseconds from `at` on")] = 1000
-    measure: Measure = "busy"
+    at: int = _param(MISSING, kind=int, high=LAST_MS)
+    cpu: int = _param(MISSING, kind=int, high=MAX_CORES - 1)
+    span: int = _param(1000, kind=int, low=1, high=86_400_000, about="milliseconds from `at` on")
+    measure: Measure = _param("busy", choices=get_args(Measure))
 
 
 class LanesParams(TimeParams):
-    cells: Cells = 1000
-    names: Annotated[Text, Field(description="lanes, separated by commas; all by default")] = None
-
-    @property
-    def long(self) -> bool:
-        return False
+    cells: int = _cells(1000)
+    names: str | None = _param(about="lanes, separated by commas; all by default")
 
 
 class EventsParams(FilterParams):
-    kinds: Annotated[Text, Field(description="kinds, separated by commas; all by default")] = None
-    text: Annotated[Text, Field(description="only events whose text contains this")] = None
-    limit: Annotated[int, Field(ge=1, le=MAX_EVENTS)] = 500
-
-    @property
-    def long(self) -> bool:
-        return False
+    kinds: str | None = _param(about="kinds, separated by commas; all by default")
+    text: str | None = _param(about="only events whose text contains this")
+    limit: int = _param(500, kind=int, low=1, high=MAX_EVENTS)
 
 
 class MarksParams(FilterParams):
-    cells: Cells = 400
-
-    @property
-    def long(self) -> bool:
-        return False
+    cells: int = _cells(400)
 
 
-class BaselineParams(FilterParams):
-    baseline: Baseline = "none"
-    base_since: Time = None
-    base_until: Time = None
+class BaselineParams(SamplesParams):
+    baseline: Baseline = _param(
+        "none",
+        choices=get_args(Baseline),
+        about="before: the same cores earlier; others: the other cores; window: base_since to base_until",
+    )
+    base_since: int | None = _time()
+    base_until: int | None = _time()
 
 
 class FlameParams(BaselineParams):
-    least: Annotated[float, Field(ge=0, le=1, description="frames below this share are dropped")] = 1 / 20_000
+    least: float = _param(1 / 20_000, kind=float, high=1, about="frames below this share are dropped")
 
 
 class ExportParams(BaselineParams):
-    form: Format
-    root: Annotated[tuple[Frame, ...], Field(max_length=500, description="the frames down to the new root")] = ()
-    hide: Annotated[tuple[Frame, ...], Field(max_length=100, description="frames to drop with their callees")] = ()
+    form: Format = _param(MISSING, choices=get_args(Format))
+    root: tuple[str, ...] = _param((), high=MAX_NAME, most=500, about="the frames down to the new root")
+    hide: tuple[str, ...] = _param((), high=MAX_NAME, most=100, about="frames to drop with their callees")
 
 
-class SubsecondParams(FilterParams):
-    column_ms: Annotated[int, Field(ge=100, le=60_000, description="milliseconds of a column")] = 1000
-    rows: Annotated[int, Field(ge=1, le=1000, description="parts that a column is divided into")] = 50
+class SubsecondParams(SamplesParams):
+    column_ms: int = _param(1000, kind=int, low=100, high=60_000, about="milliseconds of a column")
+    rows: int = _param(50, kind=int, low=1, high=1000, about="parts that a column is divided into")
 
 
-class ProcessesParams(FilterParams):
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+class ProcessesParams(SamplesParams):
+    limit: int = _param(100, kind=int, low=1, high=1000)
 
 
-class FrameTimesParams(FilterParams):
-    name: Annotated[str, Field(max_length=4000)]
-    module: Text = None
-    kind_of_frame: Literal["kernel", "user", "jit", "comm", ""] = "kernel"
-    cells: Cells = 1000
+class FrameTimesParams(SamplesParams):
+    name: str = _param(MISSING, high=MAX_NAME)
+    module: str | None = _param()
+    kind_of_frame: FrameKind = _param("kernel", choices=get_args(FrameKind))
+    cells: int = _cells(1000)
 
 
 class DiagnosisParams(TimeParams):
-    at: Time = None
-    incident: Annotated[Text, Field(description="the id of an incident: its own diagnosis, whatever the times")] = None
-
-    @property
-    def long(self) -> bool:
-        return True
+    at: int | None = _time()
+    incident: str | None = _param(about="the id of an incident: its own diagnosis, whatever the times")
+    long = True
 
 
 class ProgressParams(QueryParams):
-    requests: Annotated[
-        str, Field(max_length=1000, description="names, separated by commas, that requests have in X-Exhume-Request")
-    ] = ""
+    requests: str = _param("", high=1000, about="names, separated by commas, that requests have in X-Exhume-Request")
 
 
 class MomentParams(QueryParams):
@@ -182,17 +241,11 @@ class MomentParams(QueryParams):
     since: int
     until: int
     at: int
-
-    @property
-    def long(self) -> bool:
-        return True
+    long = True
 
 
 class FilesParams(QueryParams):
     """Of the internal job that looks for damaged files: the name of the last segment that was checked."""
 
     after: str = ""
-
-    @property
-    def long(self) -> bool:
-        return True
+    long = True

@@ -1,46 +1,74 @@
-"""Models of all JSON answers, and the OpenAPI document made of them.
+"""Answers: how workers send them, the shapes of their JSON, and the OpenAPI document made of these.
 
-The TypeScript types of the page are generated from them. Times are milliseconds of wall time since 1970."""
+The TypeScript types of the page are generated from the shapes. Times are milliseconds of wall time since 1970.
+"""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import models_json_schema
+# pydantic, which makes the document, takes no typing.TypedDict before Python 3.12.
+from typing_extensions import TypedDict, is_typeddict
 
 from exhume import __version__
 from exhume.present.web.params import QueryParams
-from exhume.present.web.reply import JSON
+
+JSON, OCTETS = "application/json", "application/octet-stream"
+#: nginx's code for a client that closed the connection before the answer was ready.
+CLIENT_CLOSED_REQUEST = 499
 
 
-class _Answer(BaseModel):
-    """Base of all models: serializers are built with the first answer, which makes the start faster."""
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer that can be sent from a worker to the server."""
 
-    model_config = ConfigDict(defer_build=True)
+    body: bytes
+    media_type: str = JSON
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Problem(_Answer):
+def json_reply(content: Any, status: int = 200) -> Reply:
+    """Compact JSON. A lone surrogate, which UTF-8 does not have, becomes a question mark."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Reply(text.encode("utf-8", "replace"), status=status)
+
+
+def framed(header: Any, *arrays: bytes) -> Reply:
+    """A header in JSON, its length before it, and arrays behind it."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(4 + len(text)) % 4)
+    return Reply(b"".join([struct.pack("<I", len(text)), text, *arrays]), OCTETS)
+
+
+class Span(TypedDict):
+    since: int
+    until: int
+
+
+class Problem(TypedDict):
     """Why a request was refused, in a sentence that says what to do."""
 
     detail: str
 
 
-class Loss(_Answer):
+class Loss(TypedDict):
     source: str
     kind: str
     count: int
     text: str
 
 
-class Cost(_Answer):
+class Cost(TypedDict):
     """The recorder's own, lately: percent of one core, and megabytes."""
 
     cpu_percent: float
     memory_mb: float
 
 
-class MissingSource(_Answer):
+class MissingSource(TypedDict):
     """A source that is unavailable, why, and what would enable it."""
 
     source: str
@@ -48,7 +76,7 @@ class MissingSource(_Answer):
     remedy: str
 
 
-class RecordingShape(_Answer):
+class RecordingShape(Span):
     """The recording as a whole. `state` is empty while nothing is recorded yet; then `hint` says why."""
 
     version: int
@@ -60,8 +88,6 @@ class RecordingShape(_Answer):
     boot: str
     cores: int
     timezone: str
-    since: int
-    until: int
     live: bool
     rate_hz: int
     event_source: str
@@ -76,53 +102,50 @@ class RecordingShape(_Answer):
     cost: Cost | None
 
 
-class State(_Answer):
+class State(TypedDict):
     name: str
     permille: int
 
 
-class TopThread(_Answer):
+class TopThread(TypedDict):
     comm: str
     pid: int
     share: float
 
 
-class CellShape(_Answer):
+class CellShape(Span):
     """The worst row of one core in a stretch of time, and the threads that ran there."""
 
     cpu: int
-    since: int
-    until: int
     states: list[State]
     wait_ns: int | None
     top: list[TopThread]
     samples: int
 
 
-class Line(_Answer):
+class Line(TypedDict):
+    """`before` and `after` are the nearest measured points outside of the window: milliseconds and value."""
+
     name: str
     title: str
     values: list[float | None]
-    #: The nearest measured points outside of the window: milliseconds and value.
-    before: tuple[int, float] | None = None
-    after: tuple[int, float] | None = None
+    before: NotRequired[tuple[int, float] | None]
+    after: NotRequired[tuple[int, float] | None]
 
 
-class LaneShape(_Answer):
+class LaneShape(TypedDict):
     name: str
     title: str
     unit: str
     series: list[Line]
 
 
-class LanesShape(_Answer):
-    since: int
-    until: int
+class LanesShape(Span):
     cells: int
     lanes: list[LaneShape]
 
 
-class EventShape(_Answer):
+class EventShape(TypedDict):
     at: int
     kind: str
     severity: str
@@ -137,12 +160,12 @@ class EventShape(_Answer):
     container_name: str | None
 
 
-class KindCount(_Answer):
+class KindCount(TypedDict):
     kind: str
     count: int
 
 
-class EventsShape(_Answer):
+class EventsShape(TypedDict):
     """`kinds` are all kinds in the window that match filters and text, whichever were requested."""
 
     events: list[EventShape]
@@ -152,7 +175,7 @@ class EventsShape(_Answer):
     elsewhere: int
 
 
-class Mark(_Answer):
+class Mark(TypedDict):
     """Events of a kind that fall together at this zoom."""
 
     at: int
@@ -163,16 +186,14 @@ class Mark(_Answer):
     text: str
 
 
-class MarksShape(_Answer):
+class MarksShape(TypedDict):
     marks: list[Mark]
 
 
-class IncidentShape(_Answer):
+class IncidentShape(Span):
     """A moment that the recorder marked. `state` is waiting until it was diagnosed, then known or unknown."""
 
     id: str
-    since: int
-    until: int
     at: int
     text: str
     marks: int
@@ -185,22 +206,20 @@ class IncidentShape(_Answer):
     summary: str | None
 
 
-class IncidentsShape(_Answer):
+class IncidentsShape(TypedDict):
     incidents: list[IncidentShape]
 
 
-class Labels(_Answer):
+class Labels(TypedDict):
     name: list[str]
     module: list[str]
     kind: list[str]
 
 
-class FlameShape(_Answer):
+class FlameShape(Span):
     """A tree of frames, parents first; node 0 is everything. `base_weight` is empty without a baseline. `dropped`
     counts frames that are too thin to be drawn; their time is their parents' own."""
 
-    since: int
-    until: int
     base_since: int | None
     base_until: int | None
     baseline: str
@@ -222,7 +241,7 @@ class FlameShape(_Answer):
     changes: list[str]
 
 
-class ProcessShape(_Answer):
+class ProcessShape(TypedDict):
     comm: str
     pid: int | None
     cmdline: str | None
@@ -236,7 +255,7 @@ class ProcessShape(_Answer):
     per_cpu: list[tuple[int, float]]
 
 
-class ProcessesShape(_Answer):
+class ProcessesShape(TypedDict):
     """Processes by CPU time, the most first. `share` is of the CPU time in the matching samples."""
 
     processes: list[ProcessShape]
@@ -245,34 +264,30 @@ class ProcessesShape(_Answer):
     left_out: int
 
 
-class LiveShape(_Answer):
+class LiveShape(Span):
     """What `/api/live` sends."""
 
-    since: int
-    until: int
     live: bool
     lost: int
     skipped: int
     incidents: int
 
 
-class Reading(_Answer):
+class Reading(TypedDict):
     """The progress of a request: segments read, of how many."""
 
     done: int
     of: int
 
 
-class ProgressShape(_Answer):
+class ProgressShape(TypedDict):
     requests: dict[str, Reading]
 
 
-class CoresHeader(_Answer):
+class CoresHeader(Span):
     """The header of `/api/cores` and `/api/frame-times`: cores x cells, core by core. Behind it are two arrays of
     bytes: the values (0 to `full`, or `unrecorded`) and the dominant state of each cell, an index into `states`."""
 
-    since: int
-    until: int
     cells: int
     cpus: list[int]
     measure: str
@@ -281,103 +296,87 @@ class CoresHeader(_Answer):
     states: list[str]
 
 
-class SubsecondHeader(_Answer):
-    """The header of `/api/subsecond`. Behind it is an array of 32-bit counts, column by column; row 0 is the start of
-    a column. `since` is the start of the first column, `from` that of the window."""
-
-    since: int
-    start: int = Field(alias="from")
-    until: int
-    column_ms: int
-    rows: int
-    columns: int
-    most: int
-    samples: int
-
-
-#: The models of whole answers; those that they refer to come with them.
-API_MODELS: tuple[type[BaseModel], ...] = (
-    Problem,
-    RecordingShape,
-    CellShape,
-    LanesShape,
-    EventsShape,
-    MarksShape,
-    IncidentsShape,
-    FlameShape,
-    ProcessesShape,
-    LiveShape,
-    ProgressShape,
-    CoresHeader,
-    SubsecondHeader,
+SubsecondHeader = TypedDict(
+    "SubsecondHeader",
+    {
+        "since": int,
+        "from": int,
+        "until": int,
+        "column_ms": int,
+        "rows": int,
+        "columns": int,
+        "most": int,
+        "samples": int,
+    },
 )
+SubsecondHeader.__doc__ = """The header of `/api/subsecond`. Behind it is an array of 32-bit counts, column by column;
+row 0 is the start of a column. `since` is the start of the first column, `from` that of the window."""
 
-
-#: Answers that no model describes, as the `content` of a response.
-BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+#: Answers that no shape describes, as the `content` of a response.
+BINARY = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
 EVENT_STREAM: dict[str, Any] = {"text/event-stream": {}}
 OBJECT = {JSON: {"schema": {"type": "object"}}}
 FILES: dict[str, Any] = {media: {} for media in ("text/plain", "application/gzip", JSON, "image/svg+xml", "text/html")}
+REFUSALS = ("401", "403", "404", "413", "422", "503")
 _REFERENCE = "#/components/schemas/{model}"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path below /api/: its parameters, its answer, and the handler that makes it (none: the server itself)."""
+    """A path below /api/: its parameters, its answer (a shape, or the content of a response), and the handler that
+    makes it (none: the server itself)."""
 
     path: str
     params: type[QueryParams]
-    answer: type[BaseModel] | dict[str, Any]
+    answer: Any
     summary: str
     handler: str | None = None
 
-    @property
-    def content(self) -> dict[str, Any]:
-        if isinstance(self.answer, dict):
-            return self.answer
-        return {JSON: {"schema": {"$ref": _REFERENCE.format(model=self.answer.__name__)}}}
+
+def shapes_in(namespace: Mapping[str, Any]) -> list[Any]:
+    """The shapes among the values of a module."""
+    return [value for value in namespace.values() if is_typeddict(value)]
+
+
+def definitions(shapes: Sequence[Any], reference: str = _REFERENCE) -> dict[str, Any]:
+    """The JSON schema of each shape, by its name."""
+    # Takes a tenth of a second, which no start has to wait for.
+    from pydantic import TypeAdapter
+
+    inputs = [(shape.__name__, "serialization", TypeAdapter(shape)) for shape in shapes]
+    _, schemas = TypeAdapter.json_schemas(inputs, ref_template=reference)  # type: ignore[arg-type]
+    found: dict[str, Any] = schemas["$defs"]
+    return found
 
 
 def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The whole document."""
-    _, schemas = models_json_schema([(model, "serialization") for model in API_MODELS], ref_template=_REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {"title": "exhume", "version": __version__},
         "paths": {f"/api/{endpoint.path}": {"get": _operation(endpoint)} for endpoint in endpoints},
-        "components": {"schemas": schemas["$defs"]},
+        "components": {"schemas": definitions(shapes_in(globals()))},
     }
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    refused = {JSON: {"schema": {"$ref": _REFERENCE.format(model=Problem.__name__)}}}
-    refusals = {str(code): {"description": "refused", "content": refused} for code in (401, 403, 404, 413, 422)}
+    answer = endpoint.answer if isinstance(endpoint.answer, dict) else _content(endpoint.answer)
+    refused = {"description": "refused", "content": _content(Problem)}
     return {
         "summary": endpoint.summary,
-        "parameters": _parameters(endpoint),
-        "responses": {"200": {"description": "the answer", "content": endpoint.content}, **refusals},
+        "parameters": [
+            {
+                "name": name,
+                "in": "path" if f"{{{name}}}" in endpoint.path else "query",
+                "required": required,
+                "description": rule.about,
+                "schema": rule.json_schema(),
+            }
+            for name, (rule, required) in endpoint.params.rules().items()
+        ],
+        "responses": {"200": {"description": "the answer", "content": answer}, **dict.fromkeys(REFUSALS, refused)},
     }
 
 
-def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    schema = endpoint.params.model_json_schema()
-    in_path = [name for name in schema.get("properties", {}) if f"{{{name}}}" in endpoint.path]
-    return [
-        {
-            "name": name,
-            "in": "path" if name in in_path else "query",
-            "required": name in schema.get("required", ()),
-            "description": field.get("description", ""),
-            "schema": _without_null(field),
-        }
-        for name, field in schema.get("properties", {}).items()
-    ]
-
-
-def _without_null(field: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is left out rather than null."""
-    kept = {key: value for key, value in field.items() if key not in ("anyOf", "title", "description", "default")}
-    for option in field.get("anyOf", ()):
-        if option.get("type") != "null":
-            kept |= option
-    return kept
+def _content(shape: Any) -> dict[str, Any]:
+    return {JSON: {"schema": {"$ref": _REFERENCE.format(model=shape.__name__)}}}

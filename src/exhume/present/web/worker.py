@@ -127,7 +127,10 @@ def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offs
         cancelled, *before = STATE.unpack_from(states, offset)
         STATE.pack_into(states, offset, cancelled, before[0] + done, before[1] + total)
 
-    _bound_memory()
+    data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or data + JOB_BYTES < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (data + JOB_BYTES, hard))
     handle = RecordingHandle(directory)
     warm = False
     while (message := receive(channel)) is not None:
@@ -170,18 +173,8 @@ def send(channel: socket.socket, message: Any) -> None:
 
 def receive(channel: socket.socket) -> Any | None:
     """Read one message; None at the end."""
-    head = _read(channel, LENGTH.size)
-    return pickle.loads(_read(channel, *LENGTH.unpack(head))) if head else None
-
-
-def _read(channel: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = channel.recv(min(size - len(data), 1 << 20))
-        if not part:
-            return b""
-        data += part
-    return bytes(data)
+    head = channel.recv(LENGTH.size, socket.MSG_WAITALL)
+    return pickle.loads(channel.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL)) if head else None
 
 
 def _exit_child() -> NoReturn:
@@ -198,14 +191,6 @@ def _end_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
-
-
-def _bound_memory() -> None:
-    data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-    limit = data + JOB_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or limit < hard:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _anonymous_bytes() -> int:

@@ -8,12 +8,14 @@ from typing import Any
 
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
 from exhume.present.web.handle import RecordingHandle
-from exhume.present.web.params import QueryParams
-from exhume.present.web.reply import CLIENT_CLOSED_REQUEST, Refusal, Reply, problem
+from exhume.present.web.params import QueryParams, Refusal
+from exhume.present.web.schemas import CLIENT_CLOSED_REQUEST, Reply, json_reply
 from exhume.store.read.progress import Cancelled
 
 MODULES = ("diagnosis", "events", "lanes", "processes", "recording", "stacks", "timeline")
-TOO_LARGE = problem(413, "this takes more memory than one answer may: choose a shorter time or fewer cores")
+TOO_LARGE = json_reply(
+    {"detail": "this takes more memory than one answer may: choose a shorter time or fewer cores"}, 413
+)
 
 
 def load() -> None:
@@ -24,8 +26,8 @@ def load() -> None:
 
 def load_deferred() -> None:
     """Import what the first view does not need: the diagnosis and the formats of exports."""
-    import_module("exhume.diagnose.engine")
-    import_module("exhume.present.web.exports")
+    for module in ("diagnose.engine", "interop.folded", "interop.pprof", "interop.speedscope", "present.flame"):
+        import_module(f"exhume.{module}")
 
 
 def execute(handle: RecordingHandle, name: str, params: QueryParams) -> Any:
@@ -34,13 +36,11 @@ def execute(handle: RecordingHandle, name: str, params: QueryParams) -> Any:
     handler = getattr(import_module(f"{__name__}.{module}"), function)
     try:
         return handler(handle, params)
-    except Refusal as error:
-        return problem(error.status, str(error))
     except Cancelled:
         return Reply(b"", status=CLIENT_CLOSED_REQUEST)
-    except UsageError as error:
-        return problem(422, str(error))
-    except RecordingError as error:
-        return problem(404, str(error))
     except ExhumeError as error:
-        return problem(500, str(error))
+        if isinstance(error, Refusal):
+            status = error.status
+        else:
+            status = 422 if isinstance(error, UsageError) else 404 if isinstance(error, RecordingError) else 500
+        return json_reply({"detail": str(error)}, status)

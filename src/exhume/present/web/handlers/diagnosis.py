@@ -1,17 +1,15 @@
 """The diagnosis of a window or an incident, and the incidents that the recorder marked."""
 
-import json
 from datetime import UTC
+from typing import Any
 
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Diagnosis
 from exhume.present.diagnosis_view import diagnosis_json
-from exhume.present.events_view import Moment, moments_of
-from exhume.present.web.handle import RecordingHandle
-from exhume.present.web.params import DiagnosisParams, MomentParams, NoParams
-from exhume.present.web.query import ms, window_of
-from exhume.present.web.reply import Explanation, Incident, Refusal, Reply
-from exhume.present.web.schemas import IncidentShape
+from exhume.present.events_view import moments_of
+from exhume.present.web.handle import RecordingHandle, ms
+from exhume.present.web.params import DiagnosisParams, MomentParams, QueryParams, Refusal
+from exhume.present.web.schemas import IncidentShape, Reply, json_reply
 from exhume.store.read.cached import CachedRecording
 
 AROUND_MS = 120_000
@@ -26,31 +24,24 @@ def diagnosis(handle: RecordingHandle, params: DiagnosisParams) -> Reply:
         since, until = max(0, at - AROUND_MS), at + AROUND_MS
     # Raises RecordingError where there is none.
     handle.recording()
-    window = window_of(handle, since, until)
+    window = handle.window(since, until)
     if window.nanos > LONGEST_MS * MILLIS:
         raise Refusal(413, "a diagnosis covers a day at most: choose a shorter time")
     if window.empty:
         raise Refusal(404, NOTHING_RECORDED)
-    return Reply(_json(_diagnose(handle, window, None if at is None else at * MILLIS)))
+    return _reply(_diagnose(handle, window, None if at is None else at * MILLIS))
 
 
-def explain(handle: RecordingHandle, params: MomentParams) -> Explanation | None:
-    """The diagnosis of one incident; None where nothing of it is left."""
+def explain(handle: RecordingHandle, params: MomentParams) -> tuple[dict[str, Any], bytes] | None:
+    """The first finding of an incident (empty where nothing explains it), and the whole diagnosis as JSON; None where
+    nothing of it is left."""
     window = Window(params.since, params.until).clamp(handle.span())
     if window.empty:
         return None
     found = _diagnose(handle, window, params.at)
-    if not found.findings:
-        return Explanation({}, _json(found))
-    finding = found.findings[0]
-    fields = {
-        "cause": finding.cause,
-        "title": finding.title,
-        "severity": str(finding.severity),
-        "confidence": finding.confidence,
-        "summary": finding.summary,
-    }
-    return Explanation(fields, _json(found))
+    fields = ("cause", "title", "severity", "confidence", "summary")
+    finding = {name: getattr(found.findings[0], name) for name in fields} if found.findings else {}
+    return finding, _reply(found).body
 
 
 def incident(handle: RecordingHandle, params: MomentParams) -> Reply:
@@ -58,33 +49,33 @@ def incident(handle: RecordingHandle, params: MomentParams) -> Reply:
     found = explain(handle, params)
     if found is None:
         raise Refusal(404, NOTHING_RECORDED)
-    return Reply(found.body)
+    return Reply(found[1])
 
 
-def incidents(handle: RecordingHandle, params: NoParams) -> list[Incident]:
-    """The incidents that the recorder marked, in order."""
-    return [_incident(moment) for moment in moments_of(handle.marks())]
-
-
-def _incident(moment: Moment) -> Incident:
-    first, last = moment.marks[0], moment.marks[-1]
-    ends = [mark.wall + int((mark.value or 0) * NANOS) for mark in moment.marks if mark.cpu is not None]
-    shape = IncidentShape(
-        id=f"{ms(first.wall)}-{first.cpu if first.cpu is not None else 'x'}",
-        since=ms(first.wall),
-        until=ms(max([last.wall + NANOS, *ends])),
-        at=ms(moment.at),
-        text=first.text,
-        marks=len(moment.marks),
-        cpus=sorted({mark.cpu for mark in moment.marks if mark.cpu is not None}),
-        state="waiting",
-        cause=None,
-        title=None,
-        severity=None,
-        confidence=None,
-        summary=None,
-    )
-    return Incident(shape, MomentParams(since=moment.window.since, until=moment.window.until, at=moment.at))
+def incidents(handle: RecordingHandle, params: QueryParams) -> list[tuple[IncidentShape, MomentParams]]:
+    """The incidents that the recorder marked, in order, each with the parameters of its diagnosis."""
+    found: list[tuple[IncidentShape, MomentParams]] = []
+    for moment in moments_of(handle.marks()):
+        first, last = moment.marks[0], moment.marks[-1]
+        on_cores = [(mark, mark.cpu) for mark in moment.marks if mark.cpu is not None]
+        ends = [mark.wall + int((mark.value or 0) * NANOS) for mark, _ in on_cores]
+        shape: IncidentShape = {
+            "id": f"{ms(first.wall)}-{first.cpu if first.cpu is not None else 'x'}",
+            "since": ms(first.wall),
+            "until": ms(max([last.wall + NANOS, *ends])),
+            "at": ms(moment.at),
+            "text": first.text,
+            "marks": len(moment.marks),
+            "cpus": sorted({cpu for _, cpu in on_cores}),
+            "state": "waiting",
+            "cause": None,
+            "title": None,
+            "severity": None,
+            "confidence": None,
+            "summary": None,
+        }
+        found.append((shape, MomentParams(since=moment.window.since, until=moment.window.until, at=moment.at)))
+    return found
 
 
 def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagnosis:
@@ -94,7 +85,5 @@ def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagno
     return diagnose(CachedRecording(handle.recording()), window, at=at)
 
 
-def _json(found: Diagnosis) -> bytes:
-    return json.dumps(
-        diagnosis_json(found, UTC, millis=True), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    ).encode()
+def _reply(found: Diagnosis) -> Reply:
+    return json_reply(diagnosis_json(found, UTC, millis=True))

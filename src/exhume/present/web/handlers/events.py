@@ -1,8 +1,9 @@
 """Events one by one, and pooled into marks; losses and steps of the clock are among them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,9 @@ import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.text import duration
-from exhume.present.web.handle import RecordingHandle
+from exhume.present.web.handle import BoundQuery, RecordingHandle, ms
 from exhume.present.web.params import EventsParams, MarksParams
-from exhume.present.web.query import BoundQuery, ms
-from exhume.present.web.reply import Reply, json_reply
-from exhume.present.web.schemas import EventShape, EventsShape, KindCount, Mark, MarksShape
+from exhume.present.web.schemas import EventsShape, Mark, Reply, json_reply
 from exhume.store.read.profile import ProfileFilter, meant_by
 
 LONGEST_MARK, LONGEST_EVENT = 300, 1000
@@ -39,30 +38,29 @@ def events(handle: RecordingHandle, params: EventsParams) -> Reply:
     own = pa.Table.from_pylist(_recorder_events(handle, query.window), schema=logged.schema)
     every_row = pa.concat_tables([logged, own])
     rows = _concerning(every_row, query.filter)
-    elsewhere = every_row.num_rows - rows.num_rows
+    concerned = rows.num_rows
     if text:
         rows = rows.filter(pc.match_substring(rows.column("text"), text, ignore_case=True))
     every = sorted(Counter(rows.column("kind").to_pylist()).items())
     if kinds:
         rows = rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds.split(","), pa.string())))
     rows = rows.sort_by("wall")
-    shown = [_event(row) for row in rows.slice(0, limit).to_pylist()]
-    return json_reply(
-        EventsShape(
-            events=shown,
-            total=rows.num_rows,
-            truncated=rows.num_rows > limit,
-            kinds=[KindCount(kind=kind, count=count) for kind, count in every],
-            elsewhere=elsewhere,
-        )
-    )
+    shown = rows.slice(0, limit).to_pylist()
+    for row in shown:
+        row |= {"at": ms(row.pop("wall")), "text": _short(row["text"], LONGEST_EVENT)}
+        # JSON has no infinite numbers.
+        row["value"] = row["value"] if isfinite(row["value"] or 0) else None
+    shape: EventsShape = {
+        "events": shown,
+        "total": rows.num_rows,
+        "truncated": rows.num_rows > limit,
+        "kinds": [{"kind": kind, "count": count} for kind, count in every],
+        "elsewhere": every_row.num_rows - concerned,
+    }
+    return json_reply(shape)
 
 
-def _event(row: dict[str, Any]) -> EventShape:
-    return EventShape(at=ms(row.pop("wall")), **row | {"text": _short(row["text"], LONGEST_EVENT)})
-
-
-def _short(text: str, most: int = LONGEST_MARK) -> str:
+def _short(text: str, most: int) -> str:
     """The text, cut where it is too long to be read."""
     return text if len(text) <= most else f"{text[:most]} …"
 
@@ -72,7 +70,8 @@ def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
     kept = pa.array(np.ones(rows.num_rows, np.bool_))
     column = rows.column
     matches = {
-        "cpu": wanted.cpus is not None and pc.is_in(column("cpu").cast(pa.int64()), _numbers(wanted.cpus)),
+        "cpu": wanted.cpus is not None
+        and pc.is_in(column("cpu").cast(pa.int64()), pa.array(sorted(wanted.cpus), pa.int64())),
         "comm": wanted.comm is not None and pc.equal(column("comm"), wanted.comm),
         "pid": wanted.pid is not None and pc.equal(column("pid"), wanted.pid),
         "container": wanted.container is not None
@@ -85,10 +84,6 @@ def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
     return rows.filter(kept)
 
 
-def _numbers(cpus: Collection[int]) -> pa.Array:
-    return pa.array(sorted(cpus), pa.int64())
-
-
 def marks(handle: RecordingHandle, params: MarksParams) -> Reply:
     """Events of a kind that fall into the same cell as one mark."""
     query = BoundQuery.of(handle, params)
@@ -99,16 +94,14 @@ def marks(handle: RecordingHandle, params: MarksParams) -> Reply:
     found: dict[tuple[int, str], Mark] = {}
     for row in sorted([*rows.to_pylist(), *own], key=lambda row: row["wall"]):
         at, place = row["wall"], (row["wall"] - window.since) * cells // max(1, window.nanos)
-        mark = found.get((place, row["kind"]))
-        if mark is None:
-            found[place, row["kind"]] = Mark(
-                at=ms(at), until=ms(at), kind=row["kind"], severity=row["severity"], count=1, text=_short(row["text"])
-            )
-            continue
-        mark.until, mark.count = ms(at), mark.count + 1
-        if _gravity(row["severity"]) > _gravity(mark.severity):
-            mark.severity, mark.text = row["severity"], _short(row["text"])
-    return json_reply(MarksShape(marks=list(found.values())))
+        mark = found.setdefault(
+            (place, row["kind"]),
+            {"at": ms(at), "until": 0, "kind": row["kind"], "severity": "", "count": 0, "text": ""},
+        )
+        mark["until"], mark["count"] = ms(at), mark["count"] + 1
+        if mark["count"] == 1 or _gravity(row["severity"]) > _gravity(mark["severity"]):
+            mark["severity"], mark["text"] = row["severity"], _short(row["text"], LONGEST_MARK)
+    return json_reply({"marks": list(found.values())})
 
 
 def _gravity(severity: str) -> int:

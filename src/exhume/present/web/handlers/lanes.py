@@ -1,6 +1,6 @@
 """The lanes of the timeline: counts and pressures of the node by the second, pooled into maxima."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,22 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.present.web.handle import RecordingHandle
+from exhume.present.web.handle import RecordingHandle, ms
 from exhume.present.web.params import LanesParams
-from exhume.present.web.query import ms, window_of
-from exhume.present.web.reply import Reply, json_reply
-from exhume.present.web.schemas import LaneShape, LanesShape, Line
+from exhume.present.web.schemas import LaneShape, LanesShape, Line, Reply, json_reply
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import Segment
 from exhume.store.read.reader import Request, read_segment
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# Milliseconds of wall time, and the value.
-Point = tuple[int, float]
+# The points of each line: times and values.
+Series = Mapping[str, tuple[Ints, Floats]]
 # The longest time between two reads of a source.
 _RARE = 60 * NANOS
-Series = Mapping[str, tuple[Ints, Floats]]
 _MEMORY_HIERARCHIES = ("memory", "unified", "v2", "")
 
 
@@ -44,48 +41,40 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
-    """Points of one segment by line: wall nanoseconds and values."""
-
-    lines: Mapping[str, tuple[Ints, Floats]]
-
-
-@dataclass(frozen=True, slots=True)
 class TablePoints:
-    """Points of one segment for every lane of a table: it is read once for all of them."""
+    """Points of one segment by lane and line, in wall nanoseconds, for every lane of a table: it is read once for all
+    of them."""
 
-    lanes: Mapping[str, Points]
+    lanes: Mapping[str, Series]
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes + b.nbytes for points in self.lanes.values() for a, b in points.lines.values())
+        return sum(times.nbytes + values.nbytes for lane in self.lanes.values() for times, values in lane.values())
 
 
 def lanes(handle: RecordingHandle, params: LanesParams) -> Reply:
     """Lines over time, each point the greatest value in its cell; and the nearest points before and after."""
-    window = window_of(handle, params.since, params.until)
+    window = handle.window(params.since, params.until)
     chosen = [LANES[name] for name in (params.names.split(",") if params.names else LANES) if name in LANES]
-    points = _points(handle, window, chosen)
-    found = []
-    for lane in chosen:
-        pooled = _pool(points[lane.name], lane, window, params.cells)
-        outside = _nearest_outside(points[lane.name], lane, window)
-        series = [
-            Line(name=name, title=title, values=pooled[name], before=outside[name][0], after=outside[name][1])
-            for name, title in lane.lines.items()
-        ]
-        found.append(LaneShape(name=lane.name, title=lane.title, unit=lane.unit, series=series))
-    return json_reply(LanesShape(since=ms(window.since), until=ms(window.until), cells=params.cells, lanes=found))
-
-
-def _points(handle: RecordingHandle, window: Window, lanes: Sequence[Lane]) -> dict[str, list[Points]]:
-    """The points of each lane in the segments of a window, and in those next to it."""
     segments = handle.recording().holding(Window(window.since - _RARE, window.until + _RARE))
-    found: dict[str, list[Points]] = {}
-    for table in dict.fromkeys(lane.table for lane in lanes):
-        read = handle.cache.get(segments, ("lanes", table), partial(_read, table=table))
-        found |= {lane.name: [each.lanes[lane.name] for each in read] for lane in lanes if lane.table == table}
-    return found
+    read = {
+        table: handle.cache.get(segments, ("lanes", table), partial(_read, table=table))
+        for table in dict.fromkeys(lane.table for lane in chosen)
+    }
+    found: list[LaneShape] = [
+        {
+            "name": lane.name,
+            "title": lane.title,
+            "unit": lane.unit,
+            "series": [
+                _line(name, title, [each.lanes[lane.name] for each in read[lane.table]], window, params.cells)
+                for name, title in lane.lines.items()
+            ],
+        }
+        for lane in chosen
+    ]
+    shape: LanesShape = {"since": ms(window.since), "until": ms(window.until), "cells": params.cells, "lanes": found}
+    return json_reply(shape)
 
 
 def _read(segment: Segment, table: str) -> TablePoints:
@@ -97,50 +86,41 @@ def _read(segment: Segment, table: str) -> TablePoints:
     except UnreadableFile as error:
         rows = error.rows
     if rows is None:
-        return TablePoints({lane.name: Points({}) for lane in lanes})
-    offset = segment.name.offset
+        return TablePoints({lane.name: {} for lane in lanes})
     return TablePoints(
         {
-            lane.name: Points({line: (times + offset, values) for line, (times, values) in lane.points(rows).items()})
+            lane.name: {
+                line: (times + segment.name.offset, values) for line, (times, values) in lane.points(rows).items()
+            }
             for lane in lanes
         }
     )
 
 
-def _pool(points: list[Points], lane: Lane, window: Window, cells: int) -> dict[str, list[float | None]]:
-    """For each line the greatest value in each cell; None where there is none."""
-    pooled = {}
-    for line in lane.lines:
-        greatest = np.full(cells, -np.inf)
-        known = [each.lines[line] for each in points if line in each.lines]
-        times = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in known)])
-        values = np.concatenate([np.zeros(0), *(each[1] for each in known)])
-        inside = (times >= window.since) & (times < window.until) & ~np.isnan(values)
-        cell = (times[inside] - window.since) // MILLIS * cells // max(1, window.nanos // MILLIS)
-        np.maximum.at(greatest, np.clip(cell, 0, cells - 1), values[inside])
-        pooled[line] = [None if value == -np.inf else round(value, 4) for value in greatest.tolist()]
-    return pooled
+def _line(name: str, title: str, points: list[Series], window: Window, cells: int) -> Line:
+    """The greatest value in each cell, None where there is none; the last point before the window and the first one
+    after it: what is sampled every ten seconds has a line in a view of one second, too."""
+    known = [each[name] for each in points if name in each]
+    times = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in known)])
+    values = np.concatenate([np.zeros(0), *(each[1] for each in known)])
+    measured = ~np.isnan(values)
+    times, values = times[measured], values[measured]
+    before, after = times < window.since, times >= window.until
+    inside = ~before & ~after
+    cell = (times[inside] - window.since) // MILLIS * cells // max(1, window.nanos // MILLIS)
+    greatest = np.full(cells, -np.inf)
+    np.maximum.at(greatest, np.clip(cell, 0, cells - 1), values[inside])
+    return {
+        "name": name,
+        "title": title,
+        "values": [None if value == -np.inf else round(value, 4) for value in greatest.tolist()],
+        "before": _point(times[before], values[before], last=True),
+        "after": _point(times[after], values[after], last=False),
+    }
 
 
-def _nearest_outside(points: list[Points], lane: Lane, window: Window) -> dict[str, tuple[Point | None, Point | None]]:
-    """For each line the last point before a window and the first one after it: what is sampled every ten seconds has
-    a line in a view of one second, too."""
-    found = {}
-    for line in lane.lines:
-        known = [each.lines[line] for each in points if line in each.lines]
-        times = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in known)])
-        values = np.concatenate([np.zeros(0), *(each[1] for each in known)])
-        measured = ~np.isnan(values)
-        times, values = times[measured], values[measured]
-        before, after = times < window.since, times >= window.until
-        found[line] = (
-            _point(times[before], values[before], last=True),
-            _point(times[after], values[after], last=False),
-        )
-    return found
-
-
-def _point(times: Ints, values: Floats, *, last: bool) -> Point | None:
+def _point(times: Ints, values: Floats, *, last: bool) -> tuple[int, float] | None:
+    """Milliseconds of wall time, and the value."""
     if not len(times):
         return None
     place = int(np.argmax(times) if last else np.argmin(times))
@@ -153,14 +133,9 @@ def _numbers(rows: pa.Table, column: str) -> Floats:
     return values
 
 
-def _times(rows: pa.Table) -> Ints:
-    times: Ints = rows.column("time").to_numpy()
-    return times
-
-
 def _per_second(rows: pa.Table, **lines: str) -> Series:
     seconds = np.maximum(_numbers(rows, "span_ms"), 1) / 1000
-    return {line: (_times(rows), _numbers(rows, column) / seconds) for line, column in lines.items()}
+    return {line: (rows.column("time").to_numpy(), _numbers(rows, column) / seconds) for line, column in lines.items()}
 
 
 def _memcgs(rows: pa.Table) -> Series:
@@ -168,7 +143,7 @@ def _memcgs(rows: pa.Table) -> Series:
     names = set(tops.column("hierarchy").to_pylist())
     chosen = next((name for name in _MEMORY_HIERARCHIES if name in names), next(iter(sorted(names)), ""))
     tops = tops.filter(pc.equal(tops.column("hierarchy"), pa.scalar(chosen, pa.string())))
-    return {line: (_times(tops), _numbers(tops, line)) for line in ("kernel", "visible", "dying")}
+    return {line: (tops.column("time").to_numpy(), _numbers(tops, line)) for line in ("kernel", "visible", "dying")}
 
 
 def _pressure(rows: pa.Table) -> Series:
@@ -177,14 +152,10 @@ def _pressure(rows: pa.Table) -> Series:
     return {line: (times, np.minimum(values / 1e4, 100.0)) for line, (times, values) in found.items()}
 
 
-def _reclaim(rows: pa.Table) -> Series:
-    return _per_second(rows, kswapd="pgscan_kswapd", direct="pgscan_direct")
-
-
 def _wait(rows: pa.Table) -> Series:
     waited = _numbers(rows, "wait_ns") / (np.maximum(_numbers(rows, "span_ms"), 1) * MILLIS)
     # Of all cores at a moment only the worst is drawn.
-    times, place = np.unique(_times(rows), return_inverse=True)
+    times, place = np.unique(rows.column("time").to_numpy(), return_inverse=True)
     worst = np.full(len(times), -np.inf)
     known = ~np.isnan(waited)
     np.maximum.at(worst, place[known], waited[known])
@@ -192,7 +163,7 @@ def _wait(rows: pa.Table) -> Series:
 
 
 def _throttling(rows: pa.Table) -> Series:
-    times, place = np.unique(_times(rows), return_inverse=True)
+    times, place = np.unique(rows.column("time").to_numpy(), return_inverse=True)
     throttled: Floats = np.bincount(place, _numbers(rows, "throttled_ns") / NANOS, len(times)).astype(np.float64)
     return {"throttled": (times, throttled)}
 
@@ -225,7 +196,7 @@ LANES: dict[str, Lane] = {
             "node",
             ("span_ms", "pgscan_kswapd", "pgscan_direct"),
             {"direct": "by tasks that need memory", "kswapd": "by kswapd"},
-            _reclaim,
+            partial(_per_second, kswapd="pgscan_kswapd", direct="pgscan_direct"),
         ),
         Lane(
             "wait",

@@ -12,11 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.present.web.handle import RecordingHandle
-from exhume.present.web.params import ProcessesParams
-from exhume.present.web.query import BoundQuery
-from exhume.present.web.reply import Refusal, Reply, json_reply
-from exhume.present.web.schemas import ProcessesShape, ProcessShape
+from exhume.present.web.handle import BoundQuery, RecordingHandle
+from exhume.present.web.params import ProcessesParams, Refusal
+from exhume.present.web.schemas import ProcessesShape, ProcessShape, Reply, json_reply
 from exhume.store.read.stacks import factorize, unique_inverse
 
 Ints = npt.NDArray[np.int64]
@@ -42,20 +40,19 @@ def processes(handle: RecordingHandle, params: ProcessesParams) -> Reply:
     by_process, left_out = _rank(sums.keys >> _CPU_BITS, sums, params.limit)
     container, containers = known.containers_of(sums.keys >> _CPU_BITS & _PIDS)
     by_container, _ = _rank(container, sums, params.limit, container >= 0)
-    return json_reply(
-        ProcessesShape(
-            processes=[
-                _shape(sums.comms[key >> _PID_BITS], key & _PIDS, cores, known.row(key & _PIDS), total)
-                for key, cores in by_process
-            ],
-            containers=[
-                _container_shape(containers[code], cores, known.row_of_container(containers[code]), total)
-                for code, cores in by_container
-            ],
-            total_seconds=round(total / 1e6, 3),
-            left_out=left_out,
-        )
-    )
+    shape: ProcessesShape = {
+        "processes": [
+            _shape(sums.comms[key >> _PID_BITS], key & _PIDS, cores, known.row(key & _PIDS), total)
+            for key, cores in by_process
+        ],
+        "containers": [],
+        "total_seconds": round(total / 1e6, 3),
+        "left_out": left_out,
+    }
+    for code, cores in by_container:
+        row = known.row_of_container(containers[code])
+        shape["containers"].append(_shape(row["container_name"] or containers[code][:12], None, cores, row, total))
+    return json_reply(shape)
 
 
 class _Sums:
@@ -114,9 +111,7 @@ class _Known:
     def row(self, pid: int) -> dict[str, Any]:
         """What is known of a process; nothing where it was not recorded."""
         place = int(np.searchsorted(self._pids, pid))
-        if place == len(self._pids) or self._pids[place] != pid:
-            return {}
-        return self._named(place)
+        return self._named(place) if place < len(self._pids) and self._pids[place] == pid else {}
 
     def row_of_container(self, container: str) -> dict[str, Any]:
         """What is known of a process of a container, without its command line."""
@@ -174,22 +169,16 @@ def _shape(
     comm: str, pid: int | None, cores: list[tuple[int, int]], known: Mapping[str, Any], total: int
 ) -> ProcessShape:
     used = sum(weight for _, weight in cores)
-    return ProcessShape(
-        comm=comm,
-        pid=pid,
-        cmdline=known.get("cmdline"),
-        container=known.get("container"),
-        container_name=known.get("container_name"),
-        pod=known.get("pod"),
-        pod_name=known.get("pod_name"),
-        cgroup=known.get("cgroup"),
-        share=round(used / max(1, total), 5),
-        seconds=round(used / 1e6, 3),
-        per_cpu=[(cpu, round(weight / 1e6, 3)) for cpu, weight in cores],
-    )
-
-
-def _container_shape(
-    container: str, cores: list[tuple[int, int]], known: Mapping[str, Any], total: int
-) -> ProcessShape:
-    return _shape(known.get("container_name") or container[:12], None, cores, known, total)
+    return {
+        "comm": comm,
+        "pid": pid,
+        "cmdline": known.get("cmdline"),
+        "container": known.get("container"),
+        "container_name": known.get("container_name"),
+        "pod": known.get("pod"),
+        "pod_name": known.get("pod_name"),
+        "cgroup": known.get("cgroup"),
+        "share": round(used / max(1, total), 5),
+        "seconds": round(used / 1e6, 3),
+        "per_cpu": [(cpu, round(weight / 1e6, 3)) for cpu, weight in cores],
+    }

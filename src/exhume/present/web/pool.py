@@ -1,0 +1,265 @@
+"""The server's side of the worker pool: jobs wait in two queues, short and long, and run one per worker.
+
+The server process parses requests and writes answers; it loads neither numpy nor pyarrow. With more than one worker
+the first takes short jobs only, and the others take long ones first: neither kind can hold up the other. Equal requests
+share a job, and a job without clients is cancelled.
+"""
+
+import asyncio
+import pickle
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from exhume.model.errors import ExhumeError
+from exhume.present.web.params import QueryParams, Refusal
+from exhume.present.web.schemas import CLIENT_CLOSED_REQUEST, Reply, json_reply
+from exhume.present.web.worker import LENGTH, STATE, Template
+
+if TYPE_CHECKING:
+    from exhume.store.read.index import Skipped
+
+# A job whose worker was killed is tried once more, by a fresh one.
+_ATTEMPTS = 2
+# Jobs that clients may wait for at a time: the last one of more would be answered after its client has left.
+MAX_JOBS = 200
+# The header by which a client names its request, to look up its progress.
+REQUEST_NAME = "x-exhume-request"
+_MAX_NAME = 64
+
+
+class Cancelled(ExhumeError):
+    """The client closed the connection, or the server ends."""
+
+
+class Job:
+    """A handler's name and its parameters, on their way to a result."""
+
+    def __init__(self, name: str, params: QueryParams, result: "asyncio.Future[Any]") -> None:
+        self.name = name
+        self.params = params
+        self.result = result
+        # A job that is dropped has an exception that no caller looks at.
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.clients = 0
+        self.attempts = 0
+        #: The number of the worker that runs it.
+        self.worker: int | None = None
+
+    def fail(self, error: ExhumeError) -> None:
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+class JobPool:
+    """Answers requests by jobs. Where they run is for subclasses to say."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[str, QueryParams], Job] = {}
+        self._named: dict[str, Job] = {}
+
+    def start(self) -> None:
+        """Begin to run jobs."""
+
+    def submit(self, name: str, params: QueryParams) -> Job:
+        """Run a handler when its turn comes."""
+        raise NotImplementedError
+
+    def cancel(self, job: Job) -> None:
+        """Give a job up, as far as that is possible."""
+
+    def cancel_all(self) -> None:
+        """The same for all of them."""
+
+    async def respond(self, request: Request, handler: str, params: QueryParams) -> Response:
+        """The answer of a handler; 499 where the client closes the connection before."""
+        key = (handler, params)
+        job = self._shared.get(key)
+        if job is None:
+            if len(self._shared) >= MAX_JOBS:
+                raise Refusal(503, "too many requests wait for an answer: try again in a few seconds")
+            job = self._shared[key] = self.submit(handler, params)
+        job.clients += 1
+        name = request.headers.get(REQUEST_NAME, "")[:_MAX_NAME]
+        if name:
+            self._named[name] = job
+        disconnect = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({job.result, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            return response(job.result.result()) if job.result.done() else Response(status_code=CLIENT_CLOSED_REQUEST)
+        except Cancelled:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        finally:
+            disconnect.cancel()
+            if self._named.get(name) is job:
+                del self._named[name]
+            job.clients -= 1
+            if not job.clients:
+                del self._shared[key]
+                if not job.result.done():
+                    self.cancel(job)
+
+    def progress(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Segments read, and all to read (0 where that is not known), of the requests of these names that are in
+        flight."""
+        return {name: self._progress(self._named[name]) for name in names if name in self._named}
+
+    def _progress(self, job: Job) -> tuple[int, int]:
+        return 0, 0
+
+
+class WorkerPool(JobPool):
+    """Forked workers, which join as the template forks them."""
+
+    def __init__(self, template: Template) -> None:
+        super().__init__()
+        self._control = template.control
+        self._states = template.states
+        self._workers: dict[int, asyncio.Task[None]] = {}
+        self._short: deque[Job] = deque()
+        self._long: deque[Job] = deque()
+        self._queued = asyncio.Event()
+        self._running: set[Job] = set()
+        self._damaged: list[Skipped] = []
+        self.on_failure: Callable[[], None] = lambda: None
+        self.failed = False
+
+    def start(self) -> None:
+        """Take workers as the template forks them."""
+        self._control.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._control.fileno(), self._accept)
+
+    def submit(self, name: str, params: QueryParams) -> Job:
+        job = Job(name, params, asyncio.get_running_loop().create_future())
+        (self._long if params.long else self._short).append(job)
+        self._queued.set()
+        return job
+
+    def _progress(self, job: Job) -> tuple[int, int]:
+        if job.worker is None:
+            return 0, 0
+        _, done, total = STATE.unpack_from(self._states, job.worker * STATE.size)
+        return done, total
+
+    def cancel(self, job: Job) -> None:
+        """Drop a job that waits; one that runs ends before it opens its next file."""
+        for queue in (self._short, self._long):
+            with suppress(ValueError):
+                queue.remove(job)
+        if job.worker is not None:
+            STATE.pack_into(self._states, job.worker * STATE.size, 1, *self._progress(job))
+        job.fail(Cancelled("cancelled"))
+
+    def cancel_all(self) -> None:
+        for job in [*self._short, *self._long, *self._running]:
+            self.cancel(job)
+
+    def _accept(self) -> None:
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        except BlockingIOError:
+            return
+        if message:
+            channel = socket.socket(fileno=descriptors[0])
+            channel.setblocking(False)
+            self._workers[message[0]] = asyncio.create_task(self._feed(message[0], channel))
+            return
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
+        self.failed = True
+        for job in [*self._short, *self._long]:
+            job.fail(ExhumeError("the workers have ended; start the server again"))
+        self.on_failure()
+
+    async def _feed(self, number: int, channel: socket.socket) -> None:
+        """Give a worker one job after the other, until it ends."""
+        known_damaged = 0
+        with channel:
+            while True:
+                job = await self._next(number)
+                job.worker = number
+                self._running.add(job)
+                STATE.pack_into(self._states, number * STATE.size, 0, 0, 0)
+                message = pickle.dumps((job.name, job.params, self._damaged[known_damaged:]), pickle.HIGHEST_PROTOCOL)
+                known_damaged = len(self._damaged)
+                try:
+                    await asyncio.get_running_loop().sock_sendall(channel, LENGTH.pack(len(message)) + message)
+                    result, damaged = pickle.loads(await _receive(channel))
+                except (ConnectionError, EOFError) as error:
+                    # A worker that ended before it took the job, to be replaced, has reset the connection.
+                    self._retry(job, counts=isinstance(error, EOFError))
+                    return
+                finally:
+                    job.worker = None
+                    self._running.remove(job)
+                self._damaged += [each for each in damaged if each not in self._damaged]
+                if not job.result.done():
+                    job.result.set_result(result)
+
+    async def _next(self, number: int) -> Job:
+        while True:
+            queue = self._short if number == 0 or not self._long else self._long
+            if queue:
+                return queue.popleft()
+            self._queued.clear()
+            await self._queued.wait()
+
+    def _retry(self, job: Job, *, counts: bool) -> None:
+        job.attempts += counts
+        if job.result.done():
+            return
+        if job.attempts < _ATTEMPTS:
+            (self._long if job.params.long else self._short).appendleft(job)
+            self._queued.set()
+        else:
+            detail = "the worker ended twice while it answered: choose a shorter time, or see the server's log"
+            job.result.set_result(json_reply({"detail": detail}, 500))
+
+
+class ThreadPool(JobPool):
+    """Runs jobs in two threads of this process, to their end: for tests, and programs that can't fork."""
+
+    def __init__(self, directory: Path) -> None:
+        from exhume.present.web.handle import RecordingHandle
+
+        super().__init__()
+        self._handle = RecordingHandle(directory)
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="job")
+
+    def submit(self, name: str, params: QueryParams) -> Job:
+        from exhume.present.web.handlers import execute
+
+        loop = asyncio.get_running_loop()
+        return Job(name, params, loop.run_in_executor(self._threads, execute, self._handle, name, params))
+
+
+def response(reply: Reply) -> Response:
+    """A reply as Starlette sends it."""
+    return Response(reply.body, reply.status, dict(reply.headers), reply.media_type)
+
+
+async def _receive(channel: socket.socket) -> bytearray:
+    """One message. Raises EOFError where the channel ends before."""
+    (size,) = LENGTH.unpack(await _read(channel, LENGTH.size))
+    return await _read(channel, size)
+
+
+async def _read(channel: socket.socket, size: int) -> bytearray:
+    data, done = bytearray(size), 0
+    while done < size:
+        part = await asyncio.get_running_loop().sock_recv_into(channel, memoryview(data)[done:])
+        if not part:
+            raise EOFError
+        done += part
+    return data
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
