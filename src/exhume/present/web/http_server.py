@@ -1,11 +1,14 @@
-"""uvicorn with bounds: on connections, on the time that a request's headers take, and on the time to end."""
+"""uvicorn with bounds: on connections, on the time that a request takes to arrive and its answer to be read, on the
+memory of answers that are not read, and on the time to end."""
 
 import asyncio
 import logging
 import resource
 import socket
+from collections import Counter
 from pathlib import Path
 from types import FrameType
+from typing import ClassVar
 
 import h11
 import uvicorn
@@ -16,6 +19,9 @@ from exhume.model.errors import ExhumeError
 from exhume.present.web.pool import WorkerPool
 
 HEADER_TIMEOUT_S = 10.0
+# A client has to read as much of its answer in this time; and so much may wait to be read, of all answers together.
+READ_TIMEOUT_S, MIN_READ_BYTES = 10.0, 64 << 10
+MAX_UNSENT_BYTES = 64 << 20
 MAX_CONNECTIONS = 2000
 # asyncio accepts so many connections at once (selector_events.py, _accept_connection), before any is looked at.
 BACKLOG = 64
@@ -24,42 +30,72 @@ _OTHER_FILES = 64 + 2 * BACKLOG
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes connections above the limit at once, and those whose request does not arrive in time."""
+    """Closes connections above the limits at once, those whose request does not arrive in time, and those that do not
+    read their answer."""
 
     max_connections = MAX_CONNECTIONS
-    _deadline: asyncio.TimerHandle | None = None
+    _peers: ClassVar[Counter[str]] = Counter()
+    #: Connections whose client reads too slowly, the longest waiting first, and the deadline of each.
+    _slow: ClassVar[dict["BoundedProtocol", asyncio.TimerHandle]] = {}
+    _request_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
+        self._peer = self.client[0] if self.client else ""
+        self._peers[self._peer] += 1
+        # One client may not use all connections.
+        if len(self.connections) > self.max_connections or self._peers[self._peer] > self.max_connections // 2:
             transport.abort()
-            return
-        self._set_deadline()
+        else:
+            self._bound_request()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._set_deadline()
+        self._bound_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._clear_deadline()
+        self._peers[self._peer] -= 1
+        if not self._peers[self._peer]:
+            del self._peers[self._peer]
+        for timer in (self._request_timer, self._slow.pop(self, None)):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
-    def _set_deadline(self) -> None:
+    def _bound_request(self) -> None:
         """While a request is incomplete there is one deadline, whatever arrives meanwhile."""
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            self._clear_deadline()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._expire)
+        incomplete = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if incomplete and self._request_timer is None:
+            self._request_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.close)
+        elif not incomplete and self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
 
-    def _clear_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is answered: what it has not read yet is in memory."""
+        super().pause_writing()
+        self._bound_answer()
+        unsent = {each: each.transport.get_write_buffer_size() for each in self._slow}
+        total = sum(unsent.values())
+        for each, size in unsent.items():
+            if total <= MAX_UNSENT_BYTES or each is self:
+                break
+            total -= size
+            each.transport.abort()
 
-    def _expire(self) -> None:
-        self._deadline = None
-        if not self.transport.is_closing():
-            self.transport.close()
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        timer = self._slow.pop(self, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _bound_answer(self, before: int | None = None) -> None:
+        """Close the connection unless enough was read since `before` was waiting; look again later."""
+        unsent = self.transport.get_write_buffer_size()
+        if before is not None and before - unsent < MIN_READ_BYTES:
+            self.transport.abort()
+        else:
+            self._slow[self] = self.loop.call_later(READ_TIMEOUT_S, self._bound_answer, unsent)
 
 
 class Server(uvicorn.Server):
