@@ -298,3 +298,11 @@ def test_of_roots_rights_only_reading_is_left(small, tmp_path):
 def may_keep_reading() -> bool:
     """Whether root has the right to read everything here; some containers' root has not."""
     return bool(int(status_of(os.getpid())["CapPrm"], 16) >> 2 & 1)
+
+
+def test_the_server_itself_loads_no_library_that_reads(small):
+    """numpy, pyarrow and pydantic take most of a start, and tens of megabytes; workers load what they need."""
+    with started("serve", "--dir", str(small), "--listen", "127.0.0.1:0", "--no-open") as server:
+        assert body_of(link_of(server), "/api/flame")["status"] == 200
+        loaded = Path(f"/proc/{server.pid}/maps").read_text()
+    assert not [name for name in ("numpy", "pyarrow", "pydantic") if f"/{name}" in loaded]

@@ -208,7 +208,7 @@ def create_app(
         tracking = asyncio.create_task(api.tracker.run())
         yield
         tracking.cancel()
-        api.pool.cancel_all()
+        api.pool.stop()
         with suppress(asyncio.CancelledError, ExhumeError):
             await tracking
 

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from exhume.model.errors import ExhumeError
 
@@ -19,6 +19,8 @@ MAX_TEXT, MAX_NAME = 500, 4000
 MAX_EVENTS = 5000
 # Requests about more than this read much, and queue apart from the others.
 LONG_MS = 300_000
+#: The default of a parameter that has none.
+REQUIRED = object()
 _NUMBERS = {int: re.compile(r"-?[0-9]{1,20}"), float: re.compile(r"-?[0-9]{0,20}\.?[0-9]{1,20}([eE][-+]?[0-9]{1,3})?")}
 _JSON_TYPES = {int: "integer", float: "number", str: "string"}
 
@@ -42,6 +44,7 @@ class Rule:
     """What a parameter accepts: `low` and `high` bound a number, or the length of a text. One with `most` may be
     repeated. `extra` is further JSON schema, for what a handler checks itself."""
 
+    default: Any = None
     kind: Any = str
     low: float = 0
     high: float = MAX_TEXT
@@ -81,7 +84,7 @@ class Rule:
 
 
 def _param(default: Any = None, **rule: Any) -> Any:
-    return field(default=default, metadata={"rule": Rule(**rule)})
+    return Rule(default, **rule)
 
 
 def _time() -> Any:
@@ -92,30 +95,38 @@ def _cells(default: int) -> Any:
     return _param(default, kind=int, low=1, high=MAX_CELLS, about="columns to pool the time into")
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-@dataclass(frozen=True)
 class QueryParams:
-    """Base of all parameters, and those of an endpoint that has none. Subclasses are frozen dataclasses: hashable, so
-    that equal requests are recognised, and sent to workers as they are."""
+    """Base of all parameters, and those of an endpoint that has none: hashable, so that equal requests are recognised,
+    and sent to workers as they are. An instance holds what was given; defaults are attributes of the class."""
+
+    # Dataclasses would do the same, and take 20 ms of each start to compile their methods.
+    rules: ClassVar[Mapping[str, Rule]] = {}
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Rule)}
+        cls.rules = {**cls.rules, **own}
+        for name, rule in own.items():
+            setattr(cls, name, rule.default)
 
-    @classmethod
-    def rules(cls) -> dict[str, tuple[Rule, bool]]:
-        """The rule of each parameter, and whether it is required."""
-        return {each.name: (each.metadata["rule"], each.default is MISSING) for each in fields(cls)}
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *sorted(vars(self).items())))
 
     @classmethod
     def parse(cls, query: "RawParams", path: Mapping[str, str]) -> Self:
         """Raises Refusal (422) with all values that are wrong in one sentence."""
         values, wrong = {}, []
-        for name, (rule, required) in cls.rules().items():
+        for name, rule in cls.rules.items():
             given = [path[name]] if name in path else query.getlist(name)
             try:
                 if given:
                     values[name] = rule.parse(given)
-                elif required:
+                elif rule.default is REQUIRED:
                     raise ValueError("is required")
             except ValueError as error:
                 wrong.append(f"{name}: {error}")
@@ -168,8 +179,8 @@ class CoresParams(SamplesParams):
 
 
 class CellParams(QueryParams):
-    at: int = _param(MISSING, kind=int, high=LAST_MS)
-    cpu: int = _param(MISSING, kind=int, high=MAX_CORES - 1)
+    at: int = _param(REQUIRED, kind=int, high=LAST_MS)
+    cpu: int = _param(REQUIRED, kind=int, high=MAX_CORES - 1)
     span: int = _param(1000, kind=int, low=1, high=86_400_000, about="milliseconds from `at` on")
     measure: Measure = _param("busy", choices=get_args(Measure))
 
@@ -204,7 +215,7 @@ class FlameParams(BaselineParams):
 
 
 class ExportParams(BaselineParams):
-    form: Format = _param(MISSING, choices=get_args(Format))
+    form: Format = _param(REQUIRED, choices=get_args(Format))
     root: tuple[str, ...] = _param((), high=MAX_NAME, most=500, about="the frames down to the new root")
     hide: tuple[str, ...] = _param((), high=MAX_NAME, most=100, about="frames to drop with their callees")
 
@@ -219,7 +230,7 @@ class ProcessesParams(SamplesParams):
 
 
 class FrameTimesParams(SamplesParams):
-    name: str = _param(MISSING, high=MAX_NAME)
+    name: str = _param(REQUIRED, high=MAX_NAME)
     module: str | None = _param()
     kind_of_frame: FrameKind = _param("kernel", choices=get_args(FrameKind))
     cells: int = _cells(1000)

@@ -75,8 +75,8 @@ class JobPool:
     def cancel(self, job: Job) -> None:
         """Give a job up, as far as that is possible."""
 
-    def cancel_all(self) -> None:
-        """The same for all of them."""
+    def stop(self) -> None:
+        """Cancel all jobs, and run no more."""
 
     async def respond(self, request: Request, handler: str, params: QueryParams) -> Response:
         """The answer of a handler; 499 where the client closes the connection before."""
@@ -157,7 +157,8 @@ class WorkerPool(JobPool):
             STATE.pack_into(self._states, job.worker * STATE.size, 1, *self._progress(job))
         job.fail(Cancelled("cancelled"))
 
-    def cancel_all(self) -> None:
+    def stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
         for job in [*self._short, *self._long, *self._running]:
             self.cancel(job)
 

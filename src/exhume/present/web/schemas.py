@@ -13,7 +13,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict, is_typeddict
 
 from exhume import __version__
-from exhume.present.web.params import QueryParams
+from exhume.present.web.params import REQUIRED, QueryParams
 
 JSON, OCTETS = "application/json", "application/octet-stream"
 #: nginx's code for a client that closed the connection before the answer was ready.
@@ -368,11 +368,11 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             {
                 "name": name,
                 "in": "path" if f"{{{name}}}" in endpoint.path else "query",
-                "required": required,
+                "required": rule.default is REQUIRED,
                 "description": rule.about,
                 "schema": rule.json_schema(),
             }
-            for name, (rule, required) in endpoint.params.rules().items()
+            for name, rule in endpoint.params.rules.items()
         ],
         "responses": {"200": {"description": "the answer", "content": answer}, **dict.fromkeys(REFUSALS, refused)},
     }

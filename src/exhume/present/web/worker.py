@@ -28,8 +28,9 @@ LENGTH = struct.Struct("=Q")
 # What a job may allocate on top of the loaded program (RLIMIT_DATA counts private writable memory, mm/mmap.c,
 # may_expand_vm, since Linux 4.7). A larger one is refused with 413.
 JOB_BYTES = 1 << 30
-# Anonymous memory from which on a worker returns free pages after each job; and from which on it is replaced.
-TRIM_BYTES, RECYCLE_BYTES = 80 << 20, 256 << 20
+# A worker whose anonymous memory has grown by this returns free pages after its job; one that holds more than that is
+# replaced.
+TRIM_BYTES, RECYCLE_BYTES = 8 << 20, 160 << 20
 IDLE_S = 0.3
 MAX_WORKERS = 4
 _PR_SET_PDEATHSIG = 1
@@ -78,6 +79,8 @@ def _run_template(control: socket.socket, directory: Path, states: mmap.mmap, co
     """Load what handlers need, fork the workers, and replace those that end; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Arrow's own allocator keeps tens of megabytes a worker that malloc_trim returns.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from exhume.present.web.handlers import load, load_deferred
 
     load()
@@ -132,7 +135,7 @@ def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offs
     if hard == resource.RLIM_INFINITY or data + JOB_BYTES < hard:
         resource.setrlimit(resource.RLIMIT_DATA, (data + JOB_BYTES, hard))
     handle = RecordingHandle(directory)
-    warm = False
+    warm, held = False, 0
     while (message := receive(channel)) is not None:
         name, params, damaged = message
         handle.note_damaged(damaged)
@@ -148,12 +151,11 @@ def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offs
         send(channel, (result, handle.damaged()[before:]))
         if exhausted:
             os._exit(0)
-        anonymous = _anonymous_bytes()
-        if anonymous > TRIM_BYTES:
+        if _anonymous_bytes() > held + TRIM_BYTES:
             _return_free_pages()
-            anonymous = _anonymous_bytes()
-        if anonymous > RECYCLE_BYTES:
-            os._exit(0)
+            held = _anonymous_bytes()
+            if held > RECYCLE_BYTES:
+                os._exit(0)
         if not select.select([channel], [], [], IDLE_S)[0]:
             if not warm:
                 set_cancel_check(None)
@@ -199,8 +201,4 @@ def _anonymous_bytes() -> int:
 
 
 def _return_free_pages() -> None:
-    """Give the free memory of both allocators back to the kernel."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
     ctypes.CDLL(None).malloc_trim(0)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import NoRecording, RecordingError
@@ -32,7 +30,11 @@ SHORTEST_GAP_NS = NANOS
 _SETTLED_NS = 2 * NANOS
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,10 @@ class SegmentIntervals:
         return Window(min(span.since for span in spans), max(span.until for span in spans)) if spans else None
 
     @cached_property
-    def _edges(self) -> tuple[Ints, Ints]:
+    def _edges(self) -> "tuple[Ints, Ints]":
+        # Not for the page's server, which lists a recording and reads none.
+        import numpy as np
+
         names = [segment.name for segment in self.segments]
         # A segment without a length may hold anything.
         first = [_EARLIEST if name.length_ms is None else (name.wall_ms - name.reach_ms) * MILLIS for name in names]
@@ -232,7 +237,7 @@ class SegmentIntervals:
         """The segments that may have rows in the window, by their names."""
         first, last = self._edges
         held = (first < min(_clamp(window.until), _LATEST - 1)) & (max(_clamp(window.since), _EARLIEST + 1) < last)
-        return [self.segments[place] for place in np.flatnonzero(held).tolist()]
+        return [self.segments[place] for place in held.nonzero()[0].tolist()]
 
 
 def _clamp(wall: int) -> int:
