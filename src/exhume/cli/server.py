@@ -141,8 +141,11 @@ def serve(
         print(f"exhume: {link}", flush=True)
         if options.token and not options.secure:
             say("exhume: without TLS the token can be read on the way; see --tls-cert, or go through an SSH tunnel")
-        if open_browser and _has_screen():
-            _open_browser(link)
+        if open_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            import webbrowser
+
+            with contextlib.suppress(webbrowser.Error):
+                webbrowser.open(link)
         run_server(app, pool, listener, options.tls_cert, options.tls_key)
     finally:
         template.stop()
@@ -220,15 +223,3 @@ def _addresses() -> list[str]:
         found = {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
         return sorted(f"[{each}]" if ":" in each else each for each in found)
     return []
-
-
-def _open_browser(link: str) -> None:
-    import webbrowser
-
-    with contextlib.suppress(webbrowser.Error):
-        webbrowser.open(link)
-
-
-def _has_screen() -> bool:
-    """Whether a browser can be shown to the user."""
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from mmap import mmap
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from exhume.present.web.handle import SegmentCache
 from exhume.present.web.params import QueryParams
 from exhume.present.web.pool import WorkerPool
 from exhume.present.web.schemas import Reply
-from exhume.present.web.worker import STATE, Template, receive, send
+from exhume.present.web.worker import Template, receive, send, shared_states
 from exhume.store.read.progress import set_progress_callback
 
 pytestmark = pytest.mark.slow
@@ -70,7 +69,7 @@ def test_jobs_wait_until_a_worker_joins():
     ours, theirs = socket.socketpair()
 
     async def submit() -> tuple[bool, Reply]:
-        pool = WorkerPool(Template(0, ours, mmap(-1, STATE.size)))
+        pool = WorkerPool(Template(0, ours, shared_states(1)))
         pool.start()
         job = pool.submit("recording.recording", QueryParams())
         await asyncio.sleep(0.1)
@@ -99,7 +98,7 @@ def test_the_end_of_the_template_is_reported():
     ours, theirs = socket.socketpair()
 
     async def wait() -> bool:
-        pool = WorkerPool(Template(0, ours, mmap(-1, STATE.size)))
+        pool = WorkerPool(Template(0, ours, shared_states(1)))
         ended = asyncio.Event()
         pool.on_failure = ended.set
         pool.start()

@@ -17,7 +17,6 @@ from exhume.present.flame import FlameCaption
 from exhume.present.html.flame import flame_data
 from exhume.present.html.template import render
 from exhume.store.read.core_grid import GAP, STATES, CoreGrid
-from exhume.store.read.events import EventView
 from exhume.store.read.flame_tree import build_tree
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
@@ -42,11 +41,16 @@ def diagnosis_data(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | No
     axis = axis_for(shown, MAX_CELLS)
     grid = grid_on(axis, "busy", recording.cores)
     events = [event for event in recording.events(shown) if event.severity != "info" or event.kind == INCIDENT]
+    offset = datetime.fromtimestamp(shown.since // NANOS, UTC).astimezone(zone).utcoffset()
     data: dict[str, Any] = {
         "title": f"{diagnosis.node}: {diagnosis.verdict}",
-        "offset_ms": _offset_ms(shown.since, zone),
+        # How far the zone is ahead of UTC.
+        "offset_ms": 0 if offset is None else int(offset.total_seconds()) * 1000,
         "diagnosis": diagnosis_json(diagnosis, zone, millis=True),
-        "events": [_event(each) for each in events[:MAX_EVENTS]],
+        "events": [
+            {"at_ms": each.wall // MILLIS, "kind": each.kind, "severity": each.severity, "text": each.text}
+            for each in events[:MAX_EVENTS]
+        ],
     }
     return {
         **_printable(data),
@@ -68,10 +72,6 @@ def _shown(recording: Recording, diagnosis: Diagnosis) -> Window:
         since, until = max(since, middle - MAX_NS // 2), min(until, middle + MAX_NS // 2)
     shown = Window(since, until)
     return shown.clamp(recording.span() or shown)
-
-
-def _event(event: EventView) -> dict[str, Any]:
-    return {"at_ms": event.wall // MILLIS, "kind": event.kind, "severity": event.severity, "text": event.text}
 
 
 def _packed(grid: CoreGrid) -> dict[str, Any]:
@@ -144,9 +144,3 @@ def _printable(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_printable(value) for value in data]
     return data
-
-
-def _offset_ms(moment: int, zone: tzinfo | None) -> int:
-    """How far the zone is ahead of UTC."""
-    offset = datetime.fromtimestamp(moment // NANOS, UTC).astimezone(zone).utcoffset()
-    return 0 if offset is None else int(offset.total_seconds()) * 1000

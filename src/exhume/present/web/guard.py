@@ -116,7 +116,8 @@ class Guard:
             answer = RedirectResponse("/" + scope["path"].lstrip("/"), 303)
             answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", secure=self._rules.secure)
             return answer
-        if not given and _arrived_by_link(headers):
+        fetch = tuple(headers.get(f"sec-fetch-{name}") for name in ("mode", "dest"))
+        if not given and _is_foreign(headers) and fetch == ("navigate", "document"):
             page = f'<!doctype html><title>exhume</title><script src="{RELOAD}"></script>opening the page ...'
             return HTMLResponse(page, 401)
         return _problem(401, "a token is needed: open the link that exhume serve printed, which has it at its end")
@@ -139,8 +140,7 @@ def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None)
 
 def _is_from_other_site(headers: Headers) -> bool:
     """Browsers send where a request comes from; other programs send nothing, and are allowed."""
-    foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-    if foreign and headers.get("sec-fetch-mode") != "navigate":
+    if _is_foreign(headers) and headers.get("sec-fetch-mode") != "navigate":
         return True
     try:
         return "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host")
@@ -148,9 +148,8 @@ def _is_from_other_site(headers: Headers) -> bool:
         return True
 
 
-def _arrived_by_link(headers: Headers) -> bool:
-    foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-    return foreign and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+def _is_foreign(headers: Headers) -> bool:
+    return headers.get("sec-fetch-site") in ("cross-site", "same-site")
 
 
 def _name(host: str) -> str:

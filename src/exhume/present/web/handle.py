@@ -1,7 +1,6 @@
 """The recording that a worker serves, a bounded cache of what was read from its sealed segments, and the part of it
 that a request is about."""
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -47,33 +46,26 @@ class SegmentCache:
         #: The size of all values, as far as they report it.
         self.nbytes = 0
         self._values: OrderedDict[tuple[SegmentName, Hashable], Any] = OrderedDict()
-        self._lock = threading.Lock()
 
     def get(self, segments: Sequence[Segment], query: Hashable, load: Callable[[Segment], _Value]) -> list[_Value]:
         """The value of each segment; `load` reads those that are not cached. Reading reports progress, and raises
         Cancelled once the job was cancelled."""
-        with self._lock:
-            found = [self._values.get((segment.name, query), _MISSING) for segment in segments]
-            for segment, value in zip(segments, found, strict=True):
-                if value is not _MISSING:
-                    self._values.move_to_end((segment.name, query))
+        found = [self._values.get((segment.name, query), _MISSING) for segment in segments]
+        for segment, value in zip(segments, found, strict=True):
+            if value is not _MISSING:
+                self._values.move_to_end((segment.name, query))
         missing = [place for place, value in enumerate(found) if value is _MISSING]
         loaded = _load([segments[place] for place in missing], load)
         for place, value in zip(missing, loaded, strict=True):
             found[place] = value
-            if segments[place].sealed:
-                self._put((segments[place].name, query), value)
+            key = (segments[place].name, query)
+            if segments[place].sealed and key not in self._values:
+                self._values[key] = value
+                self.nbytes += _size(value)
+        while self.nbytes > self._max_bytes and len(self._values) > 1:
+            _, evicted = self._values.popitem(last=False)
+            self.nbytes -= _size(evicted)
         return found
-
-    def _put(self, key: tuple[SegmentName, Hashable], value: object) -> None:
-        with self._lock:
-            if key in self._values:
-                return
-            self._values[key] = value
-            self.nbytes += _size(value)
-            while self.nbytes > self._max_bytes and len(self._values) > 1:
-                _, evicted = self._values.popitem(last=False)
-                self.nbytes -= _size(evicted)
 
 
 def _load(segments: list[Segment], load: Callable[[Segment], _Value]) -> list[_Value]:
@@ -89,26 +81,24 @@ def _size(value: object) -> int:
 
 
 class RecordingHandle:
-    """Returns the recording as it is now. A directory that holds none yet is looked at again by each request."""
+    """Returns the recording as it is now, for one thread. A directory that holds none yet is listed by each request."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.cache = SegmentCache()
-        self._lock = threading.Lock()
         self._recording: Recording | None = None
         self._listed_at = 0.0
 
     def recording(self) -> Recording:
         """Raises RecordingError where there is no recording yet."""
-        with self._lock:
-            if self._recording is None:
-                self._recording = Recording.open(self.directory)
-                self._recording.cache_stacks()
-                self._listed_at = time.monotonic()
-            elif time.monotonic() - self._listed_at >= REFRESH_S:
-                self._recording.refresh()
-                self._listed_at = time.monotonic()
-            return self._recording
+        if self._recording is None:
+            self._recording = Recording.open(self.directory)
+            self._recording.cache_stacks()
+            self._listed_at = time.monotonic()
+        elif time.monotonic() - self._listed_at >= REFRESH_S:
+            self._recording.refresh()
+            self._listed_at = time.monotonic()
+        return self._recording
 
     def span(self) -> Window:
         """The recorded time; empty where nothing is recorded."""

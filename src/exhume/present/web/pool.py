@@ -50,8 +50,8 @@ class Job:
         result.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.clients = 0
         self.attempts = 0
-        #: The number of the worker that runs it.
-        self.worker: int | None = None
+        #: The state of the worker that runs it.
+        self.state: memoryview[int] | None = None
 
     def fail(self, error: ExhumeError) -> None:
         if not self.result.done():
@@ -143,18 +143,15 @@ class WorkerPool(JobPool):
         return job
 
     def _progress(self, job: Job) -> tuple[int, int]:
-        if job.worker is None:
-            return 0, 0
-        _, done, total = STATE.unpack_from(self._states, job.worker * STATE.size)
-        return done, total
+        return (0, 0) if job.state is None else (job.state[1], job.state[2])
 
     def cancel(self, job: Job) -> None:
         """Drop a job that waits; one that runs ends before it opens its next file."""
         for queue in (self._short, self._long):
             with suppress(ValueError):
                 queue.remove(job)
-        if job.worker is not None:
-            STATE.pack_into(self._states, job.worker * STATE.size, 1, *self._progress(job))
+        if job.state is not None:
+            job.state[0] = 1
         job.fail(Cancelled("cancelled"))
 
     def stop(self) -> None:
@@ -184,9 +181,9 @@ class WorkerPool(JobPool):
         with channel:
             while True:
                 job = await self._next(number)
-                job.worker = number
+                job.state = self._states[number * STATE : (number + 1) * STATE]
+                job.state[0] = job.state[1] = job.state[2] = 0
                 self._running.add(job)
-                STATE.pack_into(self._states, number * STATE.size, 0, 0, 0)
                 message = pickle.dumps((job.name, job.params, self._damaged[known_damaged:]), pickle.HIGHEST_PROTOCOL)
                 known_damaged = len(self._damaged)
                 try:
@@ -197,7 +194,7 @@ class WorkerPool(JobPool):
                     self._retry(job, counts=isinstance(error, EOFError))
                     return
                 finally:
-                    job.worker = None
+                    job.state = None
                     self._running.remove(job)
                 self._damaged += [each for each in damaged if each not in self._damaged]
                 if not job.result.done():
@@ -224,20 +221,20 @@ class WorkerPool(JobPool):
 
 
 class ThreadPool(JobPool):
-    """Runs jobs in two threads of this process, to their end: for tests, and programs that can't fork."""
+    """Runs jobs in a thread of this process, to their end: for tests, and programs that can't fork."""
 
     def __init__(self, directory: Path) -> None:
         from exhume.present.web.handle import RecordingHandle
 
         super().__init__()
         self._handle = RecordingHandle(directory)
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="job")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="job")
 
     def submit(self, name: str, params: QueryParams) -> Job:
         from exhume.present.web.handlers import execute
 
         loop = asyncio.get_running_loop()
-        return Job(name, params, loop.run_in_executor(self._threads, execute, self._handle, name, params))
+        return Job(name, params, loop.run_in_executor(self._thread, execute, self._handle, name, params))
 
 
 def response(reply: Reply) -> Response:

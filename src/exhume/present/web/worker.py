@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-#: One per worker in shared memory: whether its job is cancelled, segments read, segments to read.
-STATE = struct.Struct("=III")
+#: Integers per worker in shared memory: whether its job is cancelled, segments read, segments to read.
+STATE = 3
 LENGTH = struct.Struct("=Q")
 # What a job may allocate on top of the loaded program (RLIMIT_DATA counts private writable memory, mm/mmap.c,
 # may_expand_vm, since Linux 4.7). A larger one is refused with 413.
@@ -38,19 +38,24 @@ _PR_SET_PDEATHSIG = 1
 _MIN_LIFE_S = 1.0
 
 
+def shared_states(workers: int) -> "memoryview[int]":
+    """Memory that the workers share with the server."""
+    return memoryview(mmap.mmap(-1, workers * STATE * 4)).cast("I")
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """The template process, as the server sees it: `control` receives the channel of each worker that is forked."""
 
     pid: int
     control: socket.socket
-    states: mmap.mmap
+    states: "memoryview[int]"
 
     @classmethod
     def fork(cls, directory: Path, close: socket.socket | None = None) -> Self:
         """To be called while the process has a single thread; `close` is a socket that the template must not keep."""
         count = min(MAX_WORKERS, max(2, len(os.sched_getaffinity(0))))
-        states = mmap.mmap(-1, count * STATE.size)
+        states = shared_states(count)
         ours, theirs = socket.socketpair()
         server = os.getpid()
         pid = os.fork()
@@ -75,7 +80,7 @@ class Template:
         self.control.close()
 
 
-def _run_template(control: socket.socket, directory: Path, states: mmap.mmap, count: int) -> None:
+def _run_template(control: socket.socket, directory: Path, states: "memoryview[int]", count: int) -> None:
     """Load what handlers need, fork the workers, and replace those that end; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -99,7 +104,7 @@ def _run_template(control: socket.socket, directory: Path, states: mmap.mmap, co
         started[_fork_worker(control, directory, states, number)] = number, time.monotonic()
 
 
-def _fork_worker(control: socket.socket, directory: Path, states: mmap.mmap, number: int) -> int:
+def _fork_worker(control: socket.socket, directory: Path, states: "memoryview[int]", number: int) -> int:
     template = os.getpid()
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -112,23 +117,20 @@ def _fork_worker(control: socket.socket, directory: Path, states: mmap.mmap, num
     control.close()
     try:
         _end_with_parent(template)
-        _run_worker(ours, directory, states, number * STATE.size)
+        _run_worker(ours, directory, states[number * STATE : (number + 1) * STATE])
     finally:
         _exit_child()
 
 
-def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offset: int) -> None:
+def _run_worker(channel: socket.socket, directory: Path, state: "memoryview[int]") -> None:
     """Answer one job after the other until the server closes the channel."""
     from exhume.present.web.handle import RecordingHandle
     from exhume.present.web.handlers import TOO_LARGE, execute
     from exhume.store.read.progress import set_cancel_check, set_progress_callback
 
-    def is_cancelled() -> bool:
-        return bool(STATE.unpack_from(states, offset)[0])
-
     def progress(done: int, total: int) -> None:
-        cancelled, *before = STATE.unpack_from(states, offset)
-        STATE.pack_into(states, offset, cancelled, before[0] + done, before[1] + total)
+        state[1] += done
+        state[2] += total
 
     data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -140,7 +142,7 @@ def _run_worker(channel: socket.socket, directory: Path, states: mmap.mmap, offs
         name, params, damaged = message
         handle.note_damaged(damaged)
         before = len(handle.damaged())
-        set_cancel_check(is_cancelled)
+        set_cancel_check(lambda: bool(state[0]))
         set_progress_callback(progress)
         exhausted = False
         try:

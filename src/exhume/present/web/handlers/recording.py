@@ -1,13 +1,15 @@
 """The recording as a whole, also while nothing is recorded yet."""
 
 from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
 
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError
 from exhume.present.events_view import moments_of
 from exhume.present.web.handle import RecordingHandle, ms
 from exhume.present.web.params import FilesParams, QueryParams
-from exhume.present.web.schemas import Cost, LiveShape, Loss, RecordingShape, Reply, json_reply
+from exhume.present.web.schemas import Cost, LiveShape, Loss, Reply, json_reply
 from exhume.store.read.core_grid import MEASURES, STATES
 from exhume.store.read.progress import raise_if_cancelled
 from exhume.store.read.recording import Recording
@@ -22,27 +24,15 @@ _FILES_AT_A_TIME = 60
 
 def recording(handle: RecordingHandle, params: QueryParams) -> Reply:
     """What is recorded, from where, and what was lost; also while nothing is recorded yet."""
-    shape: RecordingShape = {
+    shape: dict[str, Any] = {
         "version": VERSION,
         "state": "empty",
         "hint": "the recorder has begun; its first second is coming",
-        "node": "",
-        "kernel": "",
-        "arch": "",
-        "boot": "",
-        "cores": 0,
+        **dict.fromkeys(("node", "kernel", "arch", "boot", "event_source"), ""),
+        **dict.fromkeys(("cores", "since", "until", "rate_hz", "segments", "lost"), 0),
+        **{name: [] for name in ("losses", "gaps", "missing", "skipped")},
         "timezone": "UTC",
-        "since": 0,
-        "until": 0,
         "live": being_recorded(handle.directory),
-        "rate_hz": 0,
-        "event_source": "",
-        "segments": 0,
-        "lost": 0,
-        "losses": [],
-        "gaps": [],
-        "missing": [],
-        "skipped": [],
         "measures": list(MEASURES),
         "states": list(STATES),
         "cost": None,
@@ -61,7 +51,6 @@ def recording(handle: RecordingHandle, params: QueryParams) -> Reply:
         losses[key] = {"source": loss.source, "kind": loss.kind, "count": count + loss.count, "text": loss.text}
     young = span.seconds < YOUNG_S
     coming = "; each second comes as it is recorded" if shape["live"] else ""
-    skipped = [f"{each.path.relative_to(found.directory)}: {each.reason}" for each in found.skipped[:_MAX_SKIPPED]]
     shape |= {
         "state": "young" if young else "ready",
         "hint": f"recorded {span.seconds:.0f} s so far{coming}" if young else "",
@@ -79,10 +68,10 @@ def recording(handle: RecordingHandle, params: QueryParams) -> Reply:
         "lost": sum(loss["count"] for loss in losses.values()),
         "losses": list(losses.values()),
         "gaps": [(ms(gap.since), ms(gap.until)) for gap in found.gaps(span)],
-        "missing": [
-            {"source": each.source, "reason": each.reason, "remedy": each.remedy} for each in facts.sources_missing
+        "missing": [asdict(each) for each in facts.sources_missing],
+        "skipped": [
+            f"{each.path.relative_to(found.directory)}: {each.reason}" for each in found.skipped[:_MAX_SKIPPED]
         ],
-        "skipped": skipped,
         "cost": _cost(found, span),
     }
     return json_reply(shape)
