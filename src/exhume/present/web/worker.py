@@ -30,7 +30,7 @@ LENGTH = struct.Struct("=Q")
 JOB_BYTES = 1 << 30
 # A worker whose anonymous memory has grown by this returns free pages after its job; one that holds more than that is
 # replaced.
-TRIM_BYTES, RECYCLE_BYTES = 8 << 20, 160 << 20
+TRIM_BYTES, RECYCLE_BYTES = 16 << 20, 160 << 20
 IDLE_S = 0.3
 MAX_WORKERS = 4
 _PR_SET_PDEATHSIG = 1
@@ -84,8 +84,6 @@ def _run_template(control: socket.socket, directory: Path, states: "memoryview[i
     """Load what handlers need, fork the workers, and replace those that end; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Arrow's own allocator keeps tens of megabytes a worker that malloc_trim returns.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from exhume.present.web.handlers import load, load_deferred
 
     load()
@@ -203,4 +201,8 @@ def _anonymous_bytes() -> int:
 
 
 def _return_free_pages() -> None:
+    """Give the free memory of both allocators back to the kernel."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
     ctypes.CDLL(None).malloc_trim(0)
