@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exhume.store.format.schema import schema_of
+
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint64]
 _Key = TypeVar("_Key", np.int64, np.uint64)
@@ -25,6 +27,7 @@ MAX_CACHED_STACKS = 200_000
 _MAX_CACHED_FILTERS = 8
 _UNKNOWN = ("", "", UNKNOWN_FRAME)
 _NO_STACKS = pa.array([], pa.uint64())
+_NO_FRAMES = schema_of("frames").empty_table()
 
 
 def factorize(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
@@ -109,16 +112,17 @@ class StackNames:
     def __init__(self, *, whole_segments: bool = False) -> None:
         self._whole_segments = whole_segments
         self._lock = threading.Lock()
-        self._rows: dict[int, int] = {}
-        self._lengths = [np.zeros(0, np.int64)]
-        self._indexes = [np.zeros(0, np.int64)]
-        self._frames: dict[int, int] = {}
-        self._names: list[tuple[str, str, str]] = []
+        self._stacks = np.zeros(0, np.uint64)
+        # The same stacks, as far as they were looked up: a profile of one segment, which needs no set, never has one.
+        self._known: set[int] = set()
+        self._lengths = self._indexes = np.zeros(0, np.int64)
+        self._frame_ids = _NO_STACKS
+        self._columns: tuple[list[str], ...] = ([], [], [])
         # False once a segment lacked a frame of its stacks: another segment may have it.
         self.complete = True
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._stacks)
 
     def add(self, stacks: Ids, read: Callable[[str], pa.Table | None]) -> None:
         """Learn the stacks that are not known yet from a segment's tables."""
@@ -132,74 +136,56 @@ class StackNames:
         if not len(rows):
             return
         found, frames = table.take(rows), read("frames")
+        # Another thread may have learnt some meanwhile: those are there twice then, and the first counts.
         with self._lock:
-            # Another thread may have learnt some meanwhile.
-            new = _unknown(found.column("stack").to_numpy(), self._rows)
-            if new.any():
-                self._learn(found if new.all() else found.filter(pa.array(new)), frames)
+            self._learn(found, frames)
 
     def _missing(self, stacks: Ids) -> Ids:
+        if not len(self._stacks):
+            return stacks
         with self._lock:
-            return stacks[_unknown(stacks, self._rows)]
+            self._known.update(self._stacks[len(self._known) :].tolist())
+            return stacks[~np.fromiter(map(self._known.__contains__, stacks.tolist()), np.bool_, len(stacks))]
 
     def _learn(self, stacks: pa.Table, frames: pa.Table | None) -> None:
         lists = stacks.column("frames").combine_chunks()
         flat = lists.flatten().dictionary_encode()
-        ids = flat.dictionary.to_numpy()
-        new = ids[_unknown(ids, self._frames)]
-        names = _frame_names(pa.array(new), frames)
-        self.complete &= _UNKNOWN not in names
-        self._frames.update(zip(new.tolist(), range(len(self._names), len(self._names) + len(new)), strict=True))
-        self._names += names
-        places = np.fromiter(map(self._frames.__getitem__, ids.tolist()), np.int64, len(ids))
-        known = len(self._rows)
-        self._rows.update(
-            zip(stacks.column("stack").to_numpy().tolist(), range(known, known + len(stacks)), strict=True)
-        )
-        self._lengths.append(pc.list_value_length(lists).to_numpy().astype(np.int64))
-        self._indexes.append(places[flat.indices.to_numpy()])
+        new = flat.dictionary.filter(pc.invert(pc.is_in(flat.dictionary, value_set=self._frame_ids)))
+        frames = _NO_FRAMES if frames is None else frames
+        rows = pc.index_in(new, value_set=frames.column("frame"))
+        self.complete &= rows.null_count == 0
+        for column, name, unknown in zip(self._columns, ("kind", "module", "name"), _UNKNOWN, strict=True):
+            column.extend(pc.fill_null(frames.column(name).take(rows), unknown).to_pylist())
+        self._frame_ids = pa.concat_arrays([self._frame_ids, new])
+        places = pc.index_in(flat.dictionary, value_set=self._frame_ids).to_numpy()
+        lengths = pc.list_value_length(lists).to_numpy()
+        self._stacks = np.concatenate([self._stacks, stacks.column("stack").to_numpy()])
+        self._lengths = np.concatenate([self._lengths, lengths])
+        self._indexes = np.concatenate([self._indexes, places[flat.indices.to_numpy()]])
 
     def resolve(self, stacks: Ids) -> ResolvedStacks:
         """The stacks, each given once, with their frames named; an unknown one is a single unknown frame."""
         with self._lock:
-            rows = np.fromiter((self._rows.get(stack, -1) for stack in stacks.tolist()), np.int64, len(stacks))
-            self._lengths = [np.concatenate(self._lengths)]
-            self._indexes = [np.concatenate(self._indexes)]
-            all_lengths, all_indexes = self._lengths[0], self._indexes[0]
-        known = rows >= 0
-        rows = rows[known]
+            all_stacks, all_lengths, all_indexes = self._stacks, self._lengths, self._indexes
+            columns = [column.copy() for column in self._columns]
+        place = pc.index_in(pa.array(stacks), value_set=pa.array(all_stacks))
+        known = place.is_valid().to_numpy(zero_copy_only=False)
+        rows = place.drop_null().to_numpy()
         lengths = np.ones(len(stacks), np.int64)
         lengths[known] = all_lengths[rows]
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         starts = np.cumsum(all_lengths) - all_lengths
-        members, names = all_indexes[concat_ranges(starts[rows], lengths[known])], self._names.copy()
+        members = all_indexes[concat_ranges(starts[rows], lengths[known])]
         # Where every known stack is asked for, so is every frame.
-        if len(rows) < len(all_lengths):
+        if len(rows) < len(all_stacks):
             used, members = unique_inverse(members)
-            names = [names[place] for place in used.tolist()]
-        indexes = np.full(int(offsets[-1]), len(names), np.int64)
+            columns = [[column[index] for index in used.tolist()] for column in columns]
+        indexes = np.full(int(offsets[-1]), len(columns[0]), np.int64)
         indexes[concat_ranges(offsets[:-1][known], lengths[known])] = members
         unknown = int(len(stacks) - known.sum())
         if unknown:
-            names.append(_UNKNOWN)
-        kinds, modules, functions = (list(column) for column in zip(*names, strict=True)) if names else ([], [], [])
-        return ResolvedStacks(FrameTable(kinds, modules, functions), offsets, indexes, unknown)
-
-
-def _unknown(ids: Ids, known: Collection[int]) -> npt.NDArray[np.bool_]:
-    """Which of the ids are not among the known ones."""
-    if not known:
-        return np.ones(len(ids), np.bool_)
-    return ~np.fromiter(map(known.__contains__, ids.tolist()), np.bool_, len(ids))
-
-
-def _frame_names(frames: pa.Array, table: pa.Table | None) -> list[tuple[str, str, str]]:
-    """Kind, module and name of the frames; those that the table lacks are unknown."""
-    if table is None:
-        return [_UNKNOWN] * len(frames)
-    found = table.take(pc.index_in(frames, value_set=table.column("frame")))
-    kinds, modules = (pc.fill_null(found.column(name), "").to_pylist() for name in ("kind", "module"))
-    return list(zip(kinds, modules, pc.fill_null(found.column("name"), UNKNOWN_FRAME).to_pylist(), strict=True))
+            columns = [[*column, text] for column, text in zip(columns, _UNKNOWN, strict=True)]
+        return ResolvedStacks(FrameTable(*columns), offsets, indexes, unknown)
 
 
 class StackCache:
