@@ -102,9 +102,6 @@ class Window:
     def contains(self, wall: int) -> bool:
         return self.since <= wall < self.until
 
-    def overlaps(self, other: "Window") -> bool:
-        return self.since < other.until and other.since < self.until
-
     def clamp(self, other: "Window") -> "Window":
         """The part of this window that lies inside the other; empty where they don't meet."""
         since = max(self.since, other.since)

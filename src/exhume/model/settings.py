@@ -2,6 +2,7 @@
 
 import grp
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ SYSTEM_DIRECTORY = Path("/var/lib/exhume")
 DEFAULT_GROUP = "exhume"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MIN_TOKEN = 16
+_SAMPLES_A_SECOND = "number of samples a second on each core"
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -91,10 +93,15 @@ def _limit(parse: Callable[[str], int]) -> Callable[[str], int | None]:
     return lambda text: None if text == "none" else parse(text)
 
 
-def _rate(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10_000:
-        raise UsageError(f"{text!r} is not a number of samples a second on each core: write one between 1 and 10000")
-    return int(text)
+def _between(least: int, most: int, what: str) -> Callable[[str], int]:
+    """A whole number between two."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII) or not least <= int(text) <= most:
+            raise UsageError(f"{text!r} is not a {what}: write one between {least} and {most}")
+        return int(text)
+
+    return read
 
 
 def _percent(text: str) -> float:
@@ -111,13 +118,6 @@ def _color(text: str) -> str:
     if text not in ("auto", "always", "never"):
         raise UsageError(f"{text!r} is not a choice for colours: write auto, always or never")
     return text
-
-
-def _nice(text: str) -> int:
-    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
-    if not digits.isascii() or not digits.isdigit() or not -20 <= int(sign + digits) <= 19:
-        raise UsageError(f"{text!r} is not a nice value: write one between -20 and 19")
-    return int(sign + digits)
 
 
 def _group(text: str) -> int | None:
@@ -175,7 +175,7 @@ FOR = Setting(
     "Stop recording after this long, at least 1s.",
     shown_default="until stopped",
 )
-RATE = Setting("rate", "HZ", _rate, "97", "Stack samples a second on each core.")
+RATE = Setting("rate", "HZ", _between(1, 10_000, _SAMPLES_A_SECOND), "97", "Stack samples a second on each core.")
 MAX_SIZE = Setting(
     "max-size",
     "SIZE",
@@ -207,7 +207,7 @@ MEMORY_BUDGET = Setting(
 NICE = Setting(
     "nice",
     "NICE",
-    _nice,
+    _between(-20, 19, "nice value"),
     "-20",
     "Priority of the recorder, -20 to 19; a negative one takes root, and keeps it recording on a starved node.",
 )
@@ -246,23 +246,8 @@ LOG = Setting(
     has_flag=False,
 )
 
-SETTINGS: tuple[Setting[object], ...] = (
-    DIR,
-    FOR,
-    RATE,
-    MAX_SIZE,
-    MAX_AGE,
-    CPU_BUDGET,
-    MEMORY_BUDGET,
-    NICE,
-    GROUP,
-    KEEP_SECRETS,
-    LISTEN,
-    TOKEN,
-    COLOR,
-    UTC,
-    LOG,
-)
+_RECORDER = (FOR, RATE, MAX_SIZE, MAX_AGE, CPU_BUDGET, MEMORY_BUDGET, NICE, GROUP, KEEP_SECRETS)
+SETTINGS: tuple[Setting[object], ...] = (DIR, *_RECORDER, LISTEN, TOKEN, COLOR, UTC, LOG)
 
 # Variables that exhume sets for its own processes; they are not settings.
 INTERNAL_VARIABLES = {"EXHUME_LAB_RUN": "marks the processes of a lab run, so that they can be removed after a crash"}

@@ -54,6 +54,4 @@ def points(delta: float) -> str:
 
 def listing(items: list[str], limit: int = 3) -> str:
     """The first few of many, and how many more there are."""
-    if len(items) <= limit:
-        return ", ".join(items)
-    return ", ".join(items[:limit]) + f" and {len(items) - limit:,} more"
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit:,} more" if len(items) > limit else "")

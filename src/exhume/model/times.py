@@ -58,10 +58,7 @@ class _TimeOfDay:
         Three days, because a day on which the clocks go forward may not have the time at all.
         """
         around = _from_epoch(moment, self.zone).date()
-        found = set[int]()
-        for days in range(-3, 4):
-            found.update(_at(around + timedelta(days=days), self))
-        yield from sorted(found)
+        yield from sorted({each for days in range(-3, 4) for each in _at(around + timedelta(days=days), self)})
 
     def latest_until(self, moment: int) -> int:
         return max(found for found in self.near(moment) if found <= moment)
@@ -85,7 +82,12 @@ def parse_window(since: str | None, until: str | None, reference: Reference) -> 
     reversed_ = False
     if isinstance(end, _TimeOfDay):
         zone = end.zone
-        end = _end_of_day_time(end, begin, reference)
+        latest = end.latest_until(reference.latest)
+        if begin is not None:
+            end = end.first_from(begin)
+        else:
+            # With only an end given: the latest, unless that lies before the recording began (it ended a moment ago).
+            end = latest if latest >= reference.earliest else end.first_from(reference.latest)
         # The first such time after the begin, but after the last recorded day: it was meant on the day of the begin.
         days = [_from_epoch(moment, zone).date() for moment in (reference.latest, end)]
         reversed_ = begin is not None and begin <= reference.latest and days[0] < days[1]
@@ -155,14 +157,6 @@ def format_offset(moment: int, zone: tzinfo | None = None) -> str:
     return "UTC" if zone is UTC or offset == "+0000" else f"{offset[:3]}:{offset[3:5]}"
 
 
-def _end_of_day_time(end: _TimeOfDay, begin: int | None, reference: Reference) -> int:
-    if begin is not None:
-        return end.first_from(begin)
-    # With only an end given: the latest one, unless that lies before the recording began (it ended a moment ago).
-    latest = end.latest_until(reference.latest)
-    return latest if latest >= reference.earliest else end.first_from(reference.latest)
-
-
 def _read_moment(text: str, reference: Reference) -> int | _TimeOfDay:
     written = text.strip()
     if written == "now":
@@ -183,12 +177,10 @@ def _read_moment(text: str, reference: Reference) -> int | _TimeOfDay:
     )
     if time.hour > 23 or time.minute > 59 or time.second > 59:
         raise UsageError(f"{text!r} is not a time of day: hours go to 23, minutes and seconds to 59")
-    return time if found["date"] is None else _on_date(found["date"], time, text)
-
-
-def _on_date(day: str, time: _TimeOfDay, text: str) -> int:
+    if found["date"] is None:
+        return time
     try:
-        return _resolve(date.fromisoformat(day), time, fold=0)
+        return _resolve(date.fromisoformat(found["date"]), time, fold=0)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is not a time: there is no such date") from error
 
