@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ MAX_BYTES = 16 << 20
 # Counted for a value that does not say how large it is.
 _SMALL_BYTES = 500
 # Segments from which on threads read them.
-_MANY = 8
+_MANY = _TOGETHER = 8
 # Listing the directory has a cost: requests that come together share one listing.
 REFRESH_S = 0.5
 MAX_SAMPLES = 200_000_000
@@ -72,7 +73,10 @@ def _load(segments: list[Segment], load: Callable[[Segment], _Value]) -> list[_V
     if len(segments) < _MANY:
         return [load(segment) for segment in track(segments)]
     with reader_threads() as threads:
-        values = threads.map(load, segments)
+        # Several at a time: to hand a segment to a thread takes as long as to read an overview.
+        parts = [segments[place : place + _TOGETHER] for place in range(0, len(segments), _TOGETHER)]
+        loaded = threads.map(lambda part: [load(segment) for segment in part], parts)
+        values = chain.from_iterable(loaded)
         return [next(values) for _ in track(segments)]
 
 

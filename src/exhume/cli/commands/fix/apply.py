@@ -28,8 +28,7 @@ from exhume.model.errors import ExhumeError, RecordingError, UsageError
 from exhume.model.remedy import Status
 from exhume.model.settings import DIR
 from exhume.model.stop import Stop
-from exhume.present.fix_view import fix_json, fix_lines
-from exhume.present.fix_view import plan_lines
+from exhume.present.fix_view import fix_json, fix_lines, plan_lines
 from exhume.remedy.fixer import Fixer
 from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, SavedPlan, changed, last_plan, save_plan
 from exhume.remedy.services.node import Node, open_node
