@@ -97,7 +97,7 @@ def _cold(data: Synthetic, window: Window) -> Stages:
 
 
 def _drop_from_cache(directory: Path, window: Window) -> None:
-    touched = [segment.path for segment in Recording.open(directory).segments if segment.name.may_hold(window)]
+    touched = [segment.path for segment in Recording.open(directory).holding(window)]
     for path in (path for segment in touched for path in segment.glob("*.parquet")):
         fd = os.open(path, os.O_RDONLY)
         try:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from exhume.model.clock import NANOS
-from exhume.store.format.overview import read_overview, seconds_of
-from exhume.store.read.core_grid import columns_for
+from exhume.store.read.core_grid import columns_for, read_overview, seconds_of
 from exhume.store.read.reader import Request, read_segment
 from exhume.store.read.recording import Recording
 

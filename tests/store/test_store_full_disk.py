@@ -11,7 +11,7 @@ from tests.store.store_rows import cpu_rows, record_noise, recorded_ticks, recor
 
 from exhume.store.format.names import RESERVE_NAME
 from exhume.store.read.recording import Recording
-from exhume.store.write.reserve import RESERVE_BYTES, Reserve
+from exhume.store.write.retention import RESERVE_BYTES, Reserve
 
 
 @pytest.mark.root

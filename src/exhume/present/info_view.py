@@ -9,7 +9,7 @@ from exhume.model.facts import RecordingFacts
 from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock, format_day, format_offset
 from exhume.present.serializer import Shape, Shapes, to_json
-from exhume.store.read.info import RecordingInfo, SelfCost
+from exhume.store.read.recording import RecordingInfo, SelfCost
 
 JSON_VERSION = 2
 

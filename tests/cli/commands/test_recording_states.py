@@ -8,7 +8,7 @@ import pytest
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import MissingSource, RecordingFacts
-from exhume.store.write.lock import LOCK_NAME
+from exhume.store.format.names import LOCK_NAME
 from exhume.store.write.writer import SegmentWriter
 
 FACTS = RecordingFacts("node-1", "1f0c5a9e" + "0" * 24, 1, "6.8.0", "x86_64", "none", 0)

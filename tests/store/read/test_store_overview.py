@@ -15,8 +15,16 @@ from tests.store.store_rows import cpu_rows, loss_row, recorder, sample_rows, ti
 from exhume.model.clock import MILLIS
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.handlers.timeline import pool_measure
-from exhume.store.format.overview import FILE, MEASURE, OLD_FILE, Piece, read_overview, seconds_of
-from exhume.store.read.core_grid import STATES, columns_for
+from exhume.store.format.names import OLD_OVERVIEW_FILE
+from exhume.store.read.core_grid import (
+    OVERVIEW_FILE,
+    OVERVIEW_MEASURE,
+    STATES,
+    Piece,
+    columns_for,
+    read_overview,
+    seconds_of,
+)
 from exhume.store.read.index import Segment
 from exhume.store.read.reader import Request, read_segment
 from exhume.store.read.recording import Recording
@@ -25,9 +33,9 @@ CELLS = 10
 
 
 def from_rows(segment: Segment) -> Piece:
-    rows = read_segment(segment, Request("cpu", None, columns_for(MEASURE)))
+    rows = read_segment(segment, Request("cpu", None, columns_for(OVERVIEW_MEASURE)))
     assert rows is not None
-    return seconds_of(segment.name, rows, MEASURE)
+    return seconds_of(segment.name, rows, OVERVIEW_MEASURE)
 
 
 def overview_of(segment: Segment) -> Piece | None:
@@ -43,7 +51,7 @@ def assert_alike(found: Piece | None, wanted: Piece) -> None:
 def heatmap(directory: Path) -> tuple[list[int], list[list[int]], list[list[int]]]:
     """All of a recording as the page draws it."""
     handle = RecordingHandle(directory)
-    pooled = pool_measure(handle, handle.span(), CELLS, MEASURE)
+    pooled = pool_measure(handle, handle.span(), CELLS, OVERVIEW_MEASURE)
     return pooled.cpus, pooled.values.tolist(), pooled.states.tolist()
 
 
@@ -95,13 +103,13 @@ def test_an_overview_says_what_the_rows_say(drawn: list[tuple[int, list[int], di
                 assert_alike(overview_of(segment), from_rows(segment))
             else:
                 assert overview_of(segment) is None
-                assert not (segment.path / FILE).exists()
+                assert not (segment.path / OVERVIEW_FILE).exists()
 
 
 def test_the_page_draws_alike_with_and_without_overviews(recorded: Path) -> None:
     seen = heatmap(recorded)
     assert seen[0] == [0, 1, 2]
-    removed = [path.unlink() for path in recorded.glob(f"2*/{FILE}")]
+    removed = [path.unlink() for path in recorded.glob(f"2*/{OVERVIEW_FILE}")]
     assert len(removed) == 3
     assert heatmap(recorded) == seen
     assert Recording.open(recorded).info().skipped == []
@@ -116,7 +124,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> tuple[Segment, bytes]:
     writer.close()
     (segment,) = Recording.open(directory).segments
     assert_alike(overview_of(segment), from_rows(segment))
-    return segment, (segment.path / FILE).read_bytes()
+    return segment, (segment.path / OVERVIEW_FILE).read_bytes()
 
 
 @examples(60)
@@ -127,7 +135,7 @@ def test_no_damage_is_believed(data: st.DataObject, second: tuple[Segment, bytes
     flipped = bytearray(whole)
     flipped[place] ^= data.draw(st.integers(1, 255))
     damaged = data.draw(st.sampled_from([bytes(flipped), whole[:place], whole + b"\0", b""]))
-    (segment.path / FILE).write_bytes(damaged)
+    (segment.path / OVERVIEW_FILE).write_bytes(damaged)
     found = overview_of(segment)
     # Some bytes of a Parquet file are not read, such as the version of its writer: damage there changes nothing.
     if found is not None:
@@ -137,20 +145,20 @@ def test_no_damage_is_believed(data: st.DataObject, second: tuple[Segment, bytes
 
 def test_a_recording_with_old_overviews_is_read_from_its_rows(recorded: Path) -> None:
     seen = heatmap(recorded)
-    for path in recorded.glob(f"2*/{FILE}"):
-        path.rename(path.with_name(OLD_FILE)).write_bytes(b"EXOVIEW1 and so on")
+    for path in recorded.glob(f"2*/{OVERVIEW_FILE}"):
+        path.rename(path.with_name(OLD_OVERVIEW_FILE)).write_bytes(b"EXOVIEW1 and so on")
     assert heatmap(recorded) == seen
     assert Recording.open(recorded).info().skipped == []
 
 
 def test_other_programs_read_overviews_as_a_table(recorded: Path) -> None:
-    query = f"SELECT cpu, max(score // 8), count(*) FROM '{recorded}/2*/{FILE}' GROUP BY cpu ORDER BY cpu"
+    query = f"SELECT cpu, max(score // 8), count(*) FROM '{recorded}/2*/{OVERVIEW_FILE}' GROUP BY cpu ORDER BY cpu"
     assert duckdb.sql(query).fetchall() == [(cpu, 320, 30) for cpu in range(3)]
 
 
 def test_a_damaged_overview_is_reported_and_the_rows_are_drawn(recorded: Path) -> None:
     seen = heatmap(recorded)
-    victim = sorted(recorded.glob(f"2*/{FILE}"))[1]
+    victim = sorted(recorded.glob(f"2*/{OVERVIEW_FILE}"))[1]
     victim.write_bytes(victim.read_bytes()[:-1])
     assert heatmap(recorded) == seen
     skipped = [(skipped.path, skipped.reason) for skipped in Recording.open(recorded).info().skipped]
@@ -159,7 +167,7 @@ def test_a_damaged_overview_is_reported_and_the_rows_are_drawn(recorded: Path) -
 
 def test_the_overview_of_another_segment_is_not_believed(recorded: Path) -> None:
     seen = heatmap(recorded)
-    one, other = (segment.path / FILE for segment in Recording.open(recorded).segments[:2])
+    one, other = (segment.path / OVERVIEW_FILE for segment in Recording.open(recorded).segments[:2])
     shutil.copy(one, other)
     assert heatmap(recorded) == seen
 
@@ -183,4 +191,4 @@ def test_rows_that_lie_ages_apart_are_sealed_without_an_overview(tmp_path: Path)
     writer.close()
     (segment,) = Recording.open(tmp_path).segments
     assert segment.file("cpu").exists()
-    assert not (segment.path / FILE).exists()
+    assert not (segment.path / OVERVIEW_FILE).exists()

@@ -18,9 +18,8 @@ from exhume.model.clock import Window
 from exhume.model.facts import RecordingFacts
 from exhume.store.format.files import NOT_REGULAR, TOO_LARGE
 from exhume.store.format.names import SegmentName
-from exhume.store.format.overview import FILE as OVERVIEW
-from exhume.store.format.overview import read_overview
 from exhume.store.format.schema import FACTS_KEY
+from exhume.store.read.core_grid import OVERVIEW_FILE, read_overview
 from exhume.store.read.reader import MOST_LIVE_BYTES
 from exhume.store.read.recording import Recording
 
@@ -187,7 +186,7 @@ def test_facts_that_are_none_are_named(recorded: Path, facts: bytes) -> None:
         RecordingFacts.from_json(facts)
 
 
-@pytest.mark.parametrize("name", ["cpu.parquet", "events.parquet", OVERVIEW])
+@pytest.mark.parametrize("name", ["cpu.parquet", "events.parquet", OVERVIEW_FILE])
 @pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
 def test_what_is_no_regular_file_is_named_and_not_waited_for(recorded: Path, name: str, kind: str) -> None:
     victim = sealed_file(recorded, name)
@@ -248,7 +247,7 @@ def test_a_name_beyond_all_clocks_is_no_segment(recorded: Path, name: str) -> No
     [(0, 2**32 - 1, 2**32 - 1), (2**63 - 1, 1, 1), (0, 3, 5), (0, -1, -1), (0, "3", 10**8), (None, [3], 5)],
 )
 def test_a_crafted_overview_is_left_aside(recorded: Path, first: object, cores: object, seconds: object) -> None:
-    victim = sealed_file(recorded, OVERVIEW)
+    victim = sealed_file(recorded, OVERVIEW_FILE)
     metadata = dict(pq.read_metadata(victim).metadata)
     segment, size, *_ = json.loads(metadata[b"exhume.overview"])
     index = json.dumps([segment, size, first, cores, seconds]).encode()

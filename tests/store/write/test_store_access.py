@@ -9,8 +9,8 @@ from tests.store.store_rows import cpu_rows, recorder, tick_at
 
 from exhume.model.errors import RecordingError
 from exhume.model.ownership import Access
-from exhume.store.format.names import RESERVE_NAME
-from exhume.store.write.lock import LOCK_NAME, DirectoryLock, being_recorded
+from exhume.store.format.names import LOCK_NAME, RESERVE_NAME
+from exhume.store.write.lock import DirectoryLock, being_recorded
 
 NOBODY = 65534
 pytestmark = pytest.mark.root

@@ -16,9 +16,10 @@ from tests.store.store_rows import FACTS, record_noise, recorded_ticks, recorder
 
 from exhume.model.clock import Window
 from exhume.model.errors import DirectoryBusy, RecordingError
+from exhume.store.format.names import LOCK_NAME
 from exhume.store.format.schema import FACTS_KEY
 from exhume.store.read.recording import Recording
-from exhume.store.write.lock import LOCK_NAME, DirectoryLock
+from exhume.store.write.lock import DirectoryLock
 
 
 @pytest.mark.root

@@ -12,7 +12,7 @@ from exhume.model.clock import NANOS
 from exhume.model.facts import RecordingFacts
 from exhume.store.read.index import list_recording
 from exhume.store.read.recording import Recording
-from exhume.store.write.reserve import RESERVE_BYTES
+from exhume.store.write.retention import RESERVE_BYTES
 from exhume.store.write.writer import SegmentWriter
 
 

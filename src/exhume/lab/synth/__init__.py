@@ -22,10 +22,9 @@ from exhume.lab.synth.world import NOTICED_NS, Incident, World
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import RecordingError, UsageError
 from exhume.store.format.names import LIVE_DIRECTORY, SegmentName, boot_part
-from exhume.store.write.live import LiveTable
 from exhume.store.write.lock import DirectoryLock, cannot_write
 from exhume.store.write.seal import seal
-from exhume.store.write.writer import to_batch
+from exhume.store.write.writer import LiveTable, to_batch
 
 # What a core takes on disk in an hour, measured with room to spare: to refuse before a disk is full, not after.
 BYTES_PER_CORE_HOUR = 2_500_000

@@ -20,11 +20,11 @@ def open_regular(path: Path) -> int:
     return _open(path)[0]
 
 
-def _open(path: Path) -> tuple[int, int]:
+def _open(path: Path | str) -> tuple[int, int]:
     """A descriptor to read a file by, and the file's size. Raises as open_regular does."""
     try:
         # Looked at first, so that no device is opened; without blocking, in case it was exchanged in between.
-        check_regular(path.stat())
+        check_regular(os.stat(path))  # noqa: PTH116 (takes text, too)
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
         raise UnreadableFile(FORBIDDEN) from None
@@ -47,7 +47,7 @@ def check_regular(status: os.stat_result) -> None:
         raise UnreadableFile(NOT_REGULAR)
 
 
-def read_regular(path: Path, most: int) -> bytes:
+def read_regular(path: Path | str, most: int) -> bytes:
     """The bytes of a file. Raises as open_regular does, and UnreadableFile where there are more than `most`."""
     fd, size = _open(path)
     try:

@@ -27,6 +27,11 @@ RESERVE_NAME = "reserve"
 # A segment that can't be sealed; it is kept for people, and goes when its time comes.
 DAMAGED_SUFFIX = ".damaged"
 PARQUET_SUFFIX = ".parquet"
+LOCK_NAME = "recorder.lock"
+# The file, next to a segment's tables, of how busy each core was in each second.
+OVERVIEW = "overview"
+# Of earlier versions, in a format of its own; not read any more.
+OLD_OVERVIEW_FILE = "overview.bin"
 
 _PATTERN = re.compile(
     r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?", re.ASCII
@@ -84,10 +89,6 @@ class SegmentName:
         return (self.boot, self.start_ms)
 
     @property
-    def live(self) -> "SegmentName":
-        return SegmentName(self.wall_ms, self.boot, self.start_ms)
-
-    @property
     def offset(self) -> int:
         """Wall time minus monotonic time, in nanoseconds, for every row of the segment."""
         return (self.wall_ms - self.start_ms) * MILLIS
@@ -100,13 +101,6 @@ class SegmentName:
     def span(self) -> Window:
         """The wall time that the segment covers (empty while it has no length)."""
         return Window(self.wall_ms * MILLIS, (self.wall_ms + (self.length_ms or 0)) * MILLIS)
-
-    def may_hold(self, window: Window) -> bool:
-        """Whether rows of the window can be inside; a segment without a length may hold anything."""
-        if self.length_ms is None:
-            return True
-        first = (self.wall_ms - self.reach_ms) * MILLIS
-        return first < window.until and window.since < self.span.until
 
 
 def boot_part(boot_id: str) -> str:

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 import pyarrow as pa
 
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
-from exhume.model.tables import TABLES, columns_of
+from exhume.model.tables import columns_of
 
 FACTS_KEY = b"exhume"
 TABLE_KEY = b"exhume.table"
@@ -161,7 +161,3 @@ def _filled(found: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
     column = found.column(place)
     same = column.type.equals(field.type) or pa.types.is_dictionary(column.type)
     return column if same else column.cast(field.type)
-
-
-def known_table(name: str) -> bool:
-    return name in TABLES

@@ -1,23 +1,36 @@
 """Cores x time as a grid of maxima: the worst second of a cell is what the cell shows, at every zoom.
 
 One bad second on one of 96 cores stays visible in twelve hours; an average would hide it.
+
+A sealed segment has its overview (how busy each core was in each whole second of the wall clock) in a Parquet file next
+to its tables, so that a view of a whole recording need not decode every cpu row. Rows are what counts: an overview that
+is missing, damaged or of other rows is not used.
 """
 
+import json
+import os
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import UsageError
-from exhume.store.format.names import SegmentName
+from exhume.store.format.files import read_regular
+from exhume.store.format.layout import layout_of
+from exhume.store.format.names import OVERVIEW, PARQUET_SUFFIX, SegmentName
+from exhume.store.format.schema import DECODING_ERRORS, FACTS_KEY, TABLE_KEY, UnreadableFile, facts_in
 from exhume.store.read.progress import reader_threads
 
 Ints = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.int16]
 
 GAP = -1
 # A recorder that was held up writes one row for the whole while; one of a minute is still found by its end.
@@ -25,18 +38,26 @@ LONGEST_ROW_NS = 60 * NANOS
 # What a core can be busy with; `dominant` indexes this.
 STATES = ("user", "system", "irq", "softirq", "iowait", "steal")
 # Columns of the cpu table that make up a measure; `busy` and `wait` are computed.
-_PARTS = {
-    "user": ("user", "nice"),
-    "system": ("system",),
-    "irq": ("irq",),
-    "softirq": ("softirq",),
-    "iowait": ("iowait",),
-    "steal": ("steal",),
-}
+_PARTS = {"user": ("user", "nice"), **{state: (state,) for state in STATES[1:]}}
 MEASURES = ("busy", *_PARTS, "wait")
 _COLUMNS = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
-# Room for the state below the value, so that one maximum finds both.
-_STATE_BITS = 3
+# Below the value there is room for the state that took most, so that one maximum finds both.
+STATE_BITS = 3
+_STATE = (1 << STATE_BITS) - 1
+MOST_PERMILLE = (1 << 15 - STATE_BITS) - 1
+
+OVERVIEW_FILE = OVERVIEW + PARQUET_SUFFIX
+OVERVIEW_MEASURE = "busy"
+_ROWS = "cpu.parquet"
+# What the file holds, as JSON: a reader needs the scores alone, without their seconds and cores.
+_INDEX_KEY = b"exhume.overview"
+_CHECKSUM_KEY = b"exhume.checksum"
+_OVERVIEW_TYPES = {"second": pa.int64(), "cpu": pa.uint16(), "score": pa.int16()}
+_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _OVERVIEW_TYPES.items()])
+# Rows further apart than any segment is long, or of cores that no machine has, are not worth an overview.
+_MAX_CELLS = 1 << 20
+# More than so many cells take uncompressed, with the metadata.
+_MAX_BYTES = 16 * _MAX_CELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +78,19 @@ class CoreGrid:
     @property
     def cell_nanos(self) -> float:
         return self.window.nanos / self.cells if self.cells else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Core number x second, from the wall clock's second `first` on: permille and state in one number, GAP where
+    nothing was recorded."""
+
+    first: int
+    scores: Scores
+
+    @property
+    def nbytes(self) -> int:
+        return self.scores.nbytes
 
 
 def columns_for(measure: str) -> list[str]:
@@ -84,14 +118,31 @@ def build_grid(
         for name, rows in zip(segments, threads.map(read, segments), strict=True):
             if rows is not None:
                 pool.add(rows, name)
-    return pool.grid()
+    scores = pool.scores()
+    seen = np.flatnonzero((scores != GAP).any(axis=1))
+    scores = scores[seen]
+    values = np.where(scores == GAP, GAP, scores >> STATE_BITS).astype(np.int32)
+    dominant = np.where(scores == GAP, GAP, scores & _STATE).astype(np.int8)
+    return CoreGrid(window, measure, seen.tolist(), values, dominant)
 
 
-def grid_of_rows(window: Window, cells: int, measure: str, name: SegmentName, rows: pa.Table) -> CoreGrid:
-    """The cells of a window from the cpu rows of one segment."""
-    pool = _Pool(window, cells, measure)
+def seconds_of(name: SegmentName, rows: pa.Table, measure: str) -> Piece:
+    """What cpu rows (one at least) say of a measure."""
+    first, last = _extent(name, rows)
+    pool = _Pool(Window(first * NANOS, last * NANOS), last - first, measure)
     pool.add(rows, name)
-    return pool.grid()
+    scores = pool.scores()
+    limited = np.minimum(scores >> STATE_BITS, MOST_PERMILLE) << STATE_BITS | scores & _STATE
+    return Piece(first, np.where(scores == GAP, GAP, limited).astype(np.int16))
+
+
+def _extent(name: SegmentName, rows: pa.Table) -> tuple[int, int]:
+    """The seconds of the wall clock that cpu rows (one at least) touch, half-open."""
+    start = rows.column("time").to_numpy() + name.offset
+    end = start + rows.column("span_ms").to_numpy().astype(np.int64) * MILLIS
+    first = int(start.min()) // NANOS
+    # A row of no length at a full second touches that second.
+    return first, max(first + 1, -(-int(end.max()) // NANOS))
 
 
 def row_in_cell(rows: pa.Table, measure: str, permille: int, cell: Window) -> Window | None:
@@ -101,7 +152,7 @@ def row_in_cell(rows: pa.Table, measure: str, permille: int, cell: Window) -> Wi
     columns = _measured(rows, measure)
     since = columns["wall"].astype(np.int64)
     until = since + columns["span_ms"].astype(np.int64) * MILLIS
-    alike = (_scores(columns, measure) >> _STATE_BITS == permille) & (since < cell.until) & (until > cell.since)
+    alike = (_scores(columns, measure) >> STATE_BITS == permille) & (since < cell.until) & (until > cell.since)
     begun = np.flatnonzero(alike & (since >= cell.since))
     found = begun[:1] if len(begun) else np.flatnonzero(alike)[-1:]
     return Window(int(since[found[0]]), int(until[found[0]])) if len(found) else None
@@ -116,7 +167,7 @@ def _measured(rows: pa.Table, measure: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[np.int32]:
-    """The permille of each row, and below it, in _STATE_BITS, the state that took most."""
+    """The permille of each row, and below it, in STATE_BITS, the state that took most."""
     values: npt.NDArray[Any]
     if measure == "busy":
         values = 1000 - columns["idle"].astype(np.int32) - columns["iowait"]
@@ -124,17 +175,15 @@ def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[n
         values = columns["wait_ns"] / np.maximum(1, columns["span_ms"]) / 1000
     else:
         values = _taken(columns, measure)
-    limited = np.clip(values, 0, np.iinfo(np.int32).max >> _STATE_BITS).astype(np.int32)
-    scores: npt.NDArray[np.int32] = (limited << _STATE_BITS) | _state_of_most(columns, measure)
+    limited = np.clip(values, 0, np.iinfo(np.int32).max >> STATE_BITS).astype(np.int32)
+    scores: npt.NDArray[np.int32] = (limited << STATE_BITS) | _state_of_most(columns, measure)
     return scores
 
 
 def _taken(columns: dict[str, npt.NDArray[Any]], state: str) -> npt.NDArray[np.int32]:
     """The permille that a state took, in each row."""
-    first, *rest = (columns[part].astype(np.int32) for part in _PARTS[state])
-    for part in rest:
-        first += part
-    return first
+    taken: npt.NDArray[np.int32] = sum(columns[part].astype(np.int32) for part in _PARTS[state])  # type: ignore[assignment]
+    return taken
 
 
 def _state_of_most(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[np.int32]:
@@ -145,8 +194,8 @@ def _state_of_most(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.ND
     most = np.zeros(len(columns["cpu"]), np.int32)
     for place, state in enumerate(STATES):
         if measure != "busy" or state != "iowait":
-            np.maximum(most, (_taken(columns, state) << _STATE_BITS) | (last - place), out=most)
-    found: npt.NDArray[np.int32] = last - (most & ((1 << _STATE_BITS) - 1))
+            np.maximum(most, (_taken(columns, state) << STATE_BITS) | (last - place), out=most)
+    found: npt.NDArray[np.int32] = last - (most & _STATE)
     return found
 
 
@@ -201,11 +250,87 @@ class _Pool:
             self._begun = np.concatenate([self._begun, more])
             self._covered = np.concatenate([self._covered, more])
 
-    def grid(self) -> CoreGrid:
-        scores = np.where(self._begun == GAP, self._covered, self._begun)
-        seen = np.flatnonzero((scores != GAP).any(axis=1))
-        scores = scores[seen]
-        gaps = scores == GAP
-        values = np.where(gaps, GAP, scores >> _STATE_BITS).astype(np.int32)
-        dominant = np.where(gaps, GAP, scores & ((1 << _STATE_BITS) - 1)).astype(np.int8)
-        return CoreGrid(self._window, self._measure, seen.tolist(), values, dominant)
+    def scores(self) -> npt.NDArray[np.int32]:
+        """Core number x cell: permille and, below it, the state; GAP where there is neither."""
+        found: npt.NDArray[np.int32] = np.where(self._begun == GAP, self._covered, self._begun)
+        return found
+
+
+class OverviewRows:
+    """Collects the cpu rows of a segment while it is sealed."""
+
+    def __init__(self) -> None:
+        self._columns = columns_for(OVERVIEW_MEASURE)
+        self._batches: list[pa.RecordBatch] = []
+
+    def include(self, table: str, batch: pa.RecordBatch) -> None:
+        # Another version's rows may lack columns: then there is no overview.
+        if table == "cpu" and set(self._columns) <= set(batch.schema.names):
+            self._batches.append(batch.select(self._columns))
+
+    def write(self, directory: Path, name: SegmentName) -> None:
+        """Write the overview, if there is one, of the segment whose files are in the directory. Raises OSError where
+        the disk is full."""
+        rows = pa.Table.from_batches(self._batches) if self._batches else None
+        if rows is None or not rows.num_rows:
+            return
+        first, last = _extent(name, rows)
+        if (last - first) * (int(rows.column("cpu").to_numpy().max()) + 1) > _MAX_CELLS:
+            return
+        piece = seconds_of(name, rows, OVERVIEW_MEASURE)
+        size = (directory / _ROWS).stat().st_size
+        index = json.dumps([str(name), size, piece.first, *piece.scores.shape]).encode()
+        metadata = {
+            FACTS_KEY: rows.schema.metadata[FACTS_KEY],
+            TABLE_KEY: OVERVIEW.encode(),
+            _INDEX_KEY: index,
+            _CHECKSUM_KEY: _checksum(index, piece.scores),
+        }
+        with pq.ParquetWriter(
+            directory / OVERVIEW_FILE, _SCHEMA, **layout_of(OVERVIEW, _SCHEMA).writer_options(_SCHEMA)
+        ) as writer:
+            writer.write_table(_to_table(piece))
+            writer.add_key_value_metadata(metadata)
+
+
+def read_overview(directory: Path, name: SegmentName) -> Piece | None:
+    """The overview of a sealed segment; None where there is none that is whole and of the segment's rows."""
+    try:
+        # Hundreds are read for one view: paths are text here, and no more is looked at than is needed.
+        content = read_regular(f"{directory}/{OVERVIEW_FILE}", _MAX_BYTES)
+        # Page checksums are not verified: the one below covers all that is used.
+        file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+        metadata = file.metadata.metadata
+        facts_in(metadata, OVERVIEW)
+        segment, size, first, cores, seconds = json.loads(metadata[_INDEX_KEY])
+        if segment != directory.name or size != os.stat(f"{directory}/{_ROWS}").st_size:  # noqa: PTH116
+            return None
+        if not all(isinstance(number, int) for number in (first, cores, seconds)):
+            return None
+        if abs(first - name.wall_ms // 1000) > _MAX_CELLS:
+            return None
+        if file.metadata.num_rows != cores * seconds or cores * seconds > _MAX_CELLS:
+            return None
+        column = file.read_row_group(0, ["score"], use_threads=False).column(0).chunk(0)
+        scores = column.to_numpy().astype(np.int16, copy=False).reshape(cores, seconds)
+        whole = _checksum(metadata[_INDEX_KEY], scores) == metadata[_CHECKSUM_KEY]
+        return Piece(first, scores) if whole else None
+    except (*DECODING_ERRORS, UnreadableFile):
+        return None
+
+
+def _checksum(index: bytes, scores: Scores) -> bytes:
+    return b"%d" % zlib.crc32(scores.astype("<i2", copy=False).data, zlib.crc32(index))
+
+
+def _to_table(piece: Piece) -> pa.Table:
+    """One row for each core and second, core by core."""
+    cores, seconds = piece.scores.shape
+    second = np.tile(np.arange(piece.first, piece.first + seconds, dtype=np.int64), cores)
+    columns = (second, np.repeat(np.arange(cores, dtype=np.uint16), seconds), np.ascontiguousarray(piece.scores))
+    # Not pa.array: given a numpy array it imports numpy.ma, which takes 40 ms and 4 MB of the recorder.
+    arrays = [
+        pa.Array.from_buffers(field.type, cores * seconds, [None, pa.py_buffer(values)])
+        for field, values in zip(_SCHEMA, columns, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=_SCHEMA)

@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from exhume.model.clock import Wall
 from exhume.model.errors import RecordingError
 from exhume.store.format.names import SegmentName, boot_part
-from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import list_recording
+from exhume.store.read.reader import Request, read_available
 
 # A log that was silent for longer than these segments is read from its start again, and only for what matters.
 LOOKED_AT = 60
@@ -24,15 +24,8 @@ def last_log_sequence(directory: Path, boot_id: str) -> int | None:
     except RecordingError:
         return None
     mine = [segment for segment in segments[-LOOKED_AT:] if segment.name.boot == boot_part(boot_id)]
-    if not mine:
-        return None
-    from exhume.store.read.reader import Request, read_segment  # only a recorder that goes on needs to read
-
     for segment in reversed(mine):
-        try:
-            events = read_segment(segment, Request("events", None, ["sequence"]))
-        except UnreadableFile as error:
-            events = error.rows
+        events = read_available(segment, Request("events", None, ["sequence"]))
         known = [] if events is None else [n for n in events.column("sequence").to_pylist() if n is not None]
         if known:
             return int(max(known))
@@ -83,12 +76,8 @@ def views(kind: type[_View], parts: Iterable[tuple[SegmentName, pa.Table]]) -> l
     for segment, rows in parts:
         boot = by_boot.setdefault(segment.boot, [])
         for row in rows.select(names).to_pylist():
-            boot.append(_view(kind, row, segment))
+            boot.append(kind(wall=row["time"] + segment.offset, **row))
     return [view for boot in by_boot.values() for view in sorted(boot, key=lambda v: v.time)]
-
-
-def _view(kind: type[_View], row: dict[str, Any], segment: SegmentName) -> _View:
-    return kind(wall=row["time"] + segment.offset, **row)
 
 
 def of_kinds(events: list[EventView], kinds: Collection[str] | None) -> list[EventView]:

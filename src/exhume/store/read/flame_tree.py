@@ -11,10 +11,9 @@ from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from exhume.store.read.profile import StackProfile
-from exhume.store.read.stacks import SOFTIRQ_ENTRIES
+from exhume.store.read.stacks import SOFTIRQ_ENTRIES, unique_inverse
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -80,11 +79,14 @@ class FlameTree:
 
     @cached_property
     def self_weight(self) -> Ints:
-        return _own(self.weight, self.parent)
+        return self._own(self.weight)
 
     @cached_property
     def self_base_weight(self) -> Ints:
-        return _own(self.base_weight, self.parent)
+        return self._own(self.base_weight)
+
+    def _own(self, weight: Ints) -> Ints:
+        return weight - _add_up(self.parent[1:], weight[1:], len(weight))
 
     @cached_property
     def x(self) -> Floats:
@@ -125,17 +127,14 @@ class FlameTree:
     @cached_property
     def state(self) -> Ints:
         """Which state of a core each node stands for, as an index into NODE_STATES."""
-        of_kind = {
-            "kernel": NODE_STATES.index("system"),
-            "user": NODE_STATES.index("user"),
-            "jit": NODE_STATES.index("user"),
-        }
+        system, softirq, user = (NODE_STATES.index(state) for state in ("system", "softirq", "user"))
+        of_kind = {"kernel": system, "user": user, "jit": user}
         states = np.array([of_kind.get(kind, 0) for kind in self.labels.kinds], np.int64)[self.label]
-        kernel = states == NODE_STATES.index("system")
+        kernel = states == system
         inside = np.array([name in SOFTIRQ_ENTRIES for name in self.labels.names])[self.label] & kernel
         for start, stop in self.levels[1:]:
             inside[start:stop] |= inside[self.parent[start:stop]]
-        states[inside & kernel] = NODE_STATES.index("softirq")
+        states[inside & kernel] = softirq
         return states
 
     def name(self, node: int) -> str:
@@ -153,7 +152,7 @@ class FlameTree:
 def build_tree(current: StackProfile, baseline: StackProfile | None = None) -> FlameTree:
     """Merge the stacks of a profile, and of a baseline if there is one, into one tree. Each process name is a root."""
     labels = _LabelTable()
-    rows = _Rows.join([_Rows.of(side, labels) for side in (current, baseline) if side is not None])
+    rows = _Rows.of((side for side in (current, baseline) if side is not None), labels)
     total = len(labels.names)
     everything = np.arange(len(rows.comm))
     node = np.zeros(len(rows.comm), np.int64)
@@ -162,7 +161,7 @@ def build_tree(current: StackProfile, baseline: StackProfile | None = None) -> F
     alive, made, depth = everything, 1, 0
     while alive.size:
         here = rows.comm[alive] if depth == 0 else rows.frames[rows.start[alive] + depth - 1]
-        keys, member = _distinct(node[alive] * total + here)
+        keys, member = unique_inverse(node[alive] * total + here)
         labels_of.append(keys % total)
         parents_of.append(keys // total)
         sums.append(rows.sums(member, alive, len(keys)))
@@ -214,52 +213,27 @@ class _Rows:
     values: Ints  # four rows: weight, samples, and the same of the baseline
 
     @classmethod
-    def of(cls, profile: StackProfile, labels: _LabelTable) -> "_Rows":
-        comms = labels.add(repeat(COMM_KIND), repeat(""), profile.comms)
-        frames = labels.add(profile.frames.kinds, profile.frames.modules, profile.frames.names)
-        starts, lengths = profile.stack_offsets[:-1], np.diff(profile.stack_offsets)
-        return cls(
-            comms[profile.comm_index],
-            starts[profile.stack_index],
-            lengths[profile.stack_index],
-            frames[profile.stack_frames],
-            np.stack([profile.weights_us, profile.counts]).astype(np.int64),
-        )
-
-    @classmethod
-    def join(cls, sides: "list[_Rows]") -> "_Rows":
-        shifted, offset = [], 0
+    def of(cls, sides: Iterable[StackProfile], labels: _LabelTable) -> "_Rows":
+        parts, offset = [], 0
         for index, side in enumerate(sides):
-            values = np.zeros((4, len(side.comm)), np.int64)
-            values[2 * index : 2 * index + 2] = side.values
-            shifted.append(_Rows(side.comm, side.start + offset, side.length, side.frames, values))
-            offset += len(side.frames)
-        return cls(
-            np.concatenate([side.comm for side in shifted]),
-            np.concatenate([side.start for side in shifted]),
-            np.concatenate([side.length for side in shifted]),
-            np.concatenate([side.frames for side in shifted]),
-            np.concatenate([side.values for side in shifted], axis=1),
-        )
+            comms = labels.add(repeat(COMM_KIND), repeat(""), side.comms)
+            frames = labels.add(side.frames.kinds, side.frames.modules, side.frames.names)
+            starts, lengths = side.stack_offsets[:-1] + offset, np.diff(side.stack_offsets)
+            values = np.zeros((4, len(side.comm_index)), np.int64)
+            values[2 * index : 2 * index + 2] = side.weights_us, side.counts
+            at = side.stack_index
+            parts.append((comms[side.comm_index], starts[at], lengths[at], frames[side.stack_frames], values))
+            offset += len(side.stack_frames)
+        return cls(*(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)))
 
     def sums(self, member: Ints, rows: Ints, groups: int) -> Ints:
         """The values of some rows, added up by group."""
         return np.stack([_add_up(member, values[rows], groups) for values in self.values])
 
 
-def _distinct(keys: Ints) -> tuple[Ints, Ints]:
-    """Distinct keys, and for each key which of them it is. Hashing (Arrow) beats sorting (numpy) several times over."""
-    encoded = pa.array(keys).dictionary_encode()
-    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
-
-
 def _add_up(member: Ints, values: Ints, groups: int) -> Ints:
     # bincount adds in float64, which is exact up to 2^53 us: 285 years of CPU time.
     return np.bincount(member, weights=values, minlength=groups).astype(np.int64)
-
-
-def _own(weight: Ints, parent: Ints) -> Ints:
-    return weight - _add_up(parent[1:], weight[1:], len(weight))
 
 
 def _shares(weight: Ints) -> Floats:

@@ -16,18 +16,21 @@ from exhume.store.format.names import (
     DROPPING_SUFFIX,
     LIVE_DIRECTORY,
     LIVE_SUFFIX,
+    LOCK_NAME,
     PARQUET_SUFFIX,
     RESERVE_NAME,
     SEALING_SUFFIX,
     SegmentName,
 )
-from exhume.store.write.lock import LOCK_NAME
 
 FOREIGN = "not part of a recording"
 SET_ASIDE = "damaged: it could not be sealed, and was set aside"
 # A tick may end late, and segments meet to the millisecond only: less than this is no gap.
 SHORTEST_GAP_NS = NANOS
 _SETTLED_NS = 2 * NANOS
+# What else belongs in the directory of live segments, and in that of sealed ones.
+_OWN_NAMES = ((RESERVE_NAME,), (LOCK_NAME, LIVE_DIRECTORY))
+_PASSING = (SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 
 if TYPE_CHECKING:
@@ -115,8 +118,10 @@ def list_recording(directory: Path) -> Listing:
     skipped: list[Skipped] = []
     try:
         # The live ones first: a segment that is sealed meanwhile is then seen twice, rather than not at all.
-        live = _live(directory / LIVE_DIRECTORY, skipped)
-        sealed = _sealed(directory, skipped)
+        live_directory, live = directory / LIVE_DIRECTORY, list[Segment]()
+        if live_directory.is_dir():
+            live = _segments(live_directory, skipped, sealed=False)
+        sealed = _segments(directory, skipped, sealed=True)
     except FileNotFoundError:
         raise NoRecording(f"{directory} does not exist; record with exhume record --dir {directory}") from None
     except NotADirectoryError:
@@ -136,7 +141,7 @@ def list_recording(directory: Path) -> Listing:
 
 def sealed_segments(directory: Path) -> list[Segment]:
     """The sealed segments, oldest first."""
-    return in_recorded_order(_sealed(directory, []))
+    return in_recorded_order(_segments(directory, [], sealed=True))
 
 
 def damaged_segments(directory: Path) -> list[Segment]:
@@ -161,28 +166,14 @@ def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
     return sorted(segments, key=lambda s: (boots[s.name.boot], s.name.boot, s.name.start_ms))
 
 
-def _sealed(directory: Path, skipped: list[Skipped]) -> list[Segment]:
+def _segments(directory: Path, skipped: list[Skipped], *, sealed: bool) -> list[Segment]:
+    """The sealed segments in a recording's directory, or the live ones in that of those."""
     found = []
     for entry in _entries(directory):
         name = SegmentName.of_entry(entry.name)
-        if name is not None and name.length_ms is not None and entry.is_dir():
+        if name is not None and (name.length_ms is not None) == sealed and entry.is_dir():
             found.append(Segment(name, directory / entry.name))
-        elif entry.name not in (LOCK_NAME, LIVE_DIRECTORY):
-            skipped.append(Skipped(directory / entry.name, FOREIGN))
-    return found
-
-
-def _live(directory: Path, skipped: list[Skipped]) -> list[Segment]:
-    try:
-        entries = _entries(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    found = []
-    for entry in entries:
-        name = SegmentName.of_entry(entry.name)
-        if name is not None and name.length_ms is None and entry.is_dir():
-            found.append(Segment(name, directory / entry.name))
-        elif entry.name != RESERVE_NAME and not entry.name.endswith((SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)):
+        elif entry.name not in _OWN_NAMES[sealed] and (sealed or not entry.name.endswith(_PASSING)):
             skipped.append(Skipped(directory / entry.name, FOREIGN))
     return found
 

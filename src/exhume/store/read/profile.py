@@ -1,11 +1,12 @@
-"""The samples of a window, summed by command and stack: what a flame graph is drawn from.
+"""The samples of a window: summed by command and stack, which a flame graph is drawn from, or one by one, for questions
+of when and where that sums can't answer.
 
-This is the path that has to be quick, so it decodes only the row groups and columns that it needs, and works on
+The sums are the path that has to be quick, so it decodes only the row groups and columns that it needs, and works on
 numbers (stack hashes, dictionary codes) until the names of the few frames that are left are wanted.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,12 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exhume.model.clock import Window
+from exhume.model.clock import MILLIS, Window
 from exhume.model.errors import UsageError
+from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import Segment
 from exhume.store.read.progress import reader_threads, track
-from exhume.store.read.reader import Request, read_segment
+from exhume.store.read.reader import Noter, Request, read_available
 from exhume.store.read.stacks import (
     FrameTable,
     Ids,
@@ -36,8 +38,6 @@ _MANY = 8
 _AHEAD = 4
 # Rows of segments that are kept before equal ones are summed: memory follows the distinct stacks, not the time.
 _FOLD_ROWS = 500_000
-
-Noter = Callable[[Segment, str, UnreadableFile], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,20 @@ def build_profile(
     for reading, part in zip(track(readings), _parts(readings, wanted), strict=True):
         if part is not None:
             names.add(sums.add(part), reading.table)
-        blind.extend(_losses(reading))
-    return _finish(sums, names, wanted, blind)
+        losses = reading.table("losses")
+        for row in [] if losses is None else losses.to_pylist():
+            where = "" if row["cpu"] is None else f" on core {row['cpu']}"
+            blind.append(f"{row['source']}: {row['count']} {row['kind']}{where}: {row['text']}")
+    comm, stacks, stack_index, counts, weights = sums.total()
+    resolved = names.resolve(stacks)
+    if wanted.by_stack:
+        keep = wanted.keeps(resolved)[stack_index]
+        comm, stack_index, counts, weights = comm[keep], stack_index[keep], counts[keep], weights[keep]
+    if resolved.unknown:
+        blind.append(f"{resolved.unknown} stacks are unknown: the recorder was stopped before it wrote them")
+    return StackProfile(
+        sums.comms, resolved.frames, resolved.offsets, resolved.indexes, comm, stack_index, counts, weights, blind
+    )
 
 
 def _parts(readings: "list[_Reading]", wanted: ProfileFilter) -> "Iterator[_Part | None]":
@@ -151,7 +163,8 @@ def _parts(readings: "list[_Reading]", wanted: ProfileFilter) -> "Iterator[_Part
 
 
 def _part(reading: "_Reading", wanted: ProfileFilter) -> "_Part | None":
-    rows = reading.table("samples", _columns_for(wanted), wanted.cpus, dictionaries=["comm"])
+    columns = ["comm", "stack", "weight_us", *(["pid"] if wanted.by_process else [])]
+    rows = reading.table("samples", columns, wanted.cpus, dictionaries=["comm"])
     return None if rows is None else _Part.of(select_rows(rows, wanted, reading.table))
 
 
@@ -162,7 +175,7 @@ class _Reading:
     segment: Segment
     window: Window
     note: Noter
-    blind: list[str]
+    blind: list[str] = field(default_factory=list)
 
     def table(
         self,
@@ -171,16 +184,12 @@ class _Reading:
         cpus: Collection[int] | None = None,
         dictionaries: Sequence[str] = (),
     ) -> pa.Table | None:
-        try:
-            return read_segment(self.segment, Request(table, self.window, columns, cpus, dictionaries))
-        except UnreadableFile as error:
-            self.note(self.segment, table, error)
-            self.blind.append(f"{self.segment.file(table)} was not read: {error}")
-            return error.rows
+        """The rows of a table that can be read."""
+        return read_available(self.segment, Request(table, self.window, columns, cpus, dictionaries), self._note)
 
-
-def _columns_for(wanted: ProfileFilter) -> list[str]:
-    return ["comm", "stack", "weight_us", *(["pid"] if wanted.by_process else [])]
+    def _note(self, segment: Segment, table: str, error: UnreadableFile) -> None:
+        self.note(segment, table, error)
+        self.blind.append(f"{segment.file(table)} was not read: {error}")
 
 
 def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list[str]], pa.Table | None]) -> pa.Table:
@@ -214,17 +223,6 @@ def _ids_named(processes: pa.Table, column: str, prefix: str) -> list[str]:
 def meant_by(column: pa.ChunkedArray, prefix: str, ids: Collection[str]) -> pa.ChunkedArray:
     """Which of these ids begin like that, or are among some."""
     return pc.or_(pc.starts_with(column, prefix), pc.is_in(column, pa.array(sorted(ids), column.type)))
-
-
-def _losses(reading: _Reading) -> list[str]:
-    """What was not sampled in this segment's part of the window, as text."""
-    said = []
-    losses = reading.table("losses")
-    if losses is not None:
-        for row in losses.to_pylist():
-            where = "" if row["cpu"] is None else f" on core {row['cpu']}"
-            said.append(f"{row['source']}: {row['count']} {row['kind']}{where}: {row['text']}")
-    return said
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,17 +293,63 @@ class _Sums:
         )
 
 
-def _finish(sums: _Sums, names: StackNames, wanted: ProfileFilter, blind: list[str]) -> StackProfile:
-    comm, stacks, stack_index, counts, weights = sums.total()
-    resolved = names.resolve(stacks)
-    if wanted.by_stack:
-        keep = wanted.keeps(resolved)[stack_index]
-        comm, stack_index, counts, weights = comm[keep], stack_index[keep], counts[keep], weights[keep]
-    if resolved.unknown:
-        blind = [*blind, f"{resolved.unknown} stacks are unknown: the recorder was stopped before it wrote them"]
-    return StackProfile(
-        sums.comms, resolved.frames, resolved.offsets, resolved.indexes, comm, stack_index, counts, weights, blind
-    )
+def filter_samples(  # noqa: PLR0917
+    segments: Sequence[Segment],
+    window: Window,
+    wanted: ProfileFilter,
+    columns: Sequence[str],
+    note: Noter,
+    cache: StackCache | None = None,
+) -> Iterator[tuple[SegmentName, pa.Table]]:
+    """The samples of the window that count, with these columns and `time_ms`, segment by segment."""
+    cache = cache or StackCache()
+    decisive = (("comm", wanted.comm is not None), ("pid", wanted.by_process), ("stack", wanted.by_stack))
+    needed = list(dict.fromkeys(("time_ms", *columns, *(column for column, decides in decisive if decides))))
+    for segment in track(segments):
+        reading = _Reading(segment, window, note)
+        texts = [column for column in needed if column == "comm"]
+        rows = reading.table("samples", needed, wanted.cpus, texts)
+        rows = None if rows is None else select_rows(rows, wanted, reading.table)
+        if rows is not None and wanted.by_stack and rows.num_rows:
+            places, stacks = factorize(rows.column("stack"))
+            passed = pc.is_in(stacks, value_set=_passing(stacks, wanted, reading, cache))
+            rows = rows.filter(pa.array(passed.to_numpy(zero_copy_only=False)[places]))
+        if rows is not None and rows.num_rows:
+            yield segment.name, rows
+
+
+def _passing(stacks: pa.Array, wanted: ProfileFilter, reading: _Reading, cache: StackCache) -> pa.Array:
+    """Stacks that count, among them all of these that do. What a stack holds never changes: each is judged once."""
+    judged, passed = cache.filtered(wanted.stack_key)
+    new = stacks.filter(pc.invert(pc.is_in(stacks, value_set=judged)))
+    if not len(new):
+        return passed
+    names = cache.names()
+    names.add(new.to_numpy(), reading.table)
+    resolved = names.resolve(new.to_numpy())
+    more = new.filter(pa.array(wanted.keeps(resolved)))
+    # Another segment may have what is unknown here.
+    if names.complete and not resolved.unknown:
+        cache.add_filtered(wanted.stack_key, new, more)
+    return pa.concat_arrays([passed, more])
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """When (wall nanoseconds) and on which core samples were taken, and the CPU time that each stands for."""
+
+    walls: Ints
+    cpus: Ints
+    weights_us: Ints
+
+
+def moments_of_samples(found: Iterable[tuple[SegmentName, pa.Table]]) -> Moments:
+    """The samples of segments, which have to carry `cpu` and `weight_us`, as arrays."""
+    parts = [(np.zeros(0, np.int64),) * 3]
+    for name, rows in found:
+        times, cpus, weights = (rows.column(column).to_numpy() for column in ("time_ms", "cpu", "weight_us"))
+        parts.append((times * MILLIS + name.offset, cpus.astype(np.int64), weights.astype(np.int64)))
+    return Moments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def check_stack_regex(text: str) -> str:

@@ -1,8 +1,8 @@
 """One table of one segment, sealed or live -> Arrow rows inside a window."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS, Window
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import TABLES
 from exhume.store.format.files import FORBIDDEN, map_regular, open_regular, read_regular
-from exhume.store.format.names import PARQUET_SUFFIX, SegmentName
-from exhume.store.format.overview import OLD_FILE, TABLE
+from exhume.store.format.names import OLD_OVERVIEW_FILE, OVERVIEW, PARQUET_SUFFIX, SegmentName
 from exhume.store.format.schema import (
     DAMAGED,
     DECODING_ERRORS,
     DIMENSIONS,
-    DISK_FULL,
     FORMAT,
     TABLE_KEY,
     UnreadableFile,
+    check_required,
     check_schema,
     conform,
     facts_in,
@@ -33,27 +33,15 @@ from exhume.store.format.schema import (
 )
 from exhume.store.read.index import FOREIGN, Segment, Skipped
 from exhume.store.read.progress import raise_if_cancelled
-from exhume.store.write.live import LiveStream
+
+Noter = Callable[[Segment, str, UnreadableFile], None]
 
 # A minute of a thousand cores is a tenth of it.
 MOST_LIVE_BYTES = 1 << 30
 _MAGIC = b"PAR1"
 _TAIL = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class TimeRange:
-    """A window in the unit of a table's time column, by the clock of one segment: half-open."""
-
-    since: int
-    until: int
-
-    @classmethod
-    def of(cls, window: Window, name: SegmentName, column: str) -> "TimeRange":
-        since, until = window.since - name.offset, window.until - name.offset
-        if column == "time_ms":
-            since, until = -(-since // MILLIS), -(-until // MILLIS)
-        return cls(since, until)
+# What every message begins with (Arrow's columnar format, encapsulated messages).
+_CONTINUATION = b"\xff\xff\xff\xff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +60,13 @@ class Request:
         """The column that the rows are chosen by, where they are chosen by time."""
         return None if self.window is None or self.table in DIMENSIONS else time_column(self.table)
 
+    def span_in(self, name: SegmentName) -> Window | None:
+        """The window in the unit of the table's time column, by the clock of one segment."""
+        if self.clock is None or self.window is None:
+            return None
+        unit = MILLIS if self.clock == "time_ms" else 1
+        return Window(*(-(-(wall - name.offset) // unit) for wall in (self.window.since, self.window.until)))
+
     @property
     def needed(self) -> list[str] | None:
         """The columns to decode: the ones asked for, and the ones that rows are chosen by."""
@@ -86,8 +81,7 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
     is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used, and
     Cancelled."""
     raise_if_cancelled()
-    clock, window = request.clock, request.window
-    span = None if clock is None or window is None else TimeRange.of(window, segment.name, clock)
+    span = request.span_in(segment.name)
     try:
         with _decoding():
             rows, damaged = (_sealed(segment, request, span), False) if segment.sealed else _live(segment, request)
@@ -99,6 +93,16 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
     if damaged:
         raise UnreadableFile(DAMAGED, chosen)
     return chosen
+
+
+def read_available(segment: Segment, request: Request, note: Noter | None = None) -> pa.Table | None:
+    """The wanted rows that can be read; `note` is told why others can't."""
+    try:
+        return read_segment(segment, request)
+    except UnreadableFile as error:
+        if note is not None:
+            note(segment, request.table, error)
+        return error.rows
 
 
 @contextmanager
@@ -116,7 +120,7 @@ def _decoding() -> Iterator[None]:
         raise UnreadableFile(DAMAGED) from error
 
 
-def _chosen(rows: pa.Table, request: Request, span: TimeRange | None) -> pa.Table | None:
+def _chosen(rows: pa.Table, request: Request, span: Window | None) -> pa.Table | None:
     """The rows of the window and of the cores that were asked for; None where there are none."""
     kept = np.ones(rows.num_rows, np.bool_)
     if span is not None:
@@ -180,24 +184,6 @@ def count_rows(segment: Segment, table: str) -> int:
     return 0 if rows is None else int(rows.num_rows)
 
 
-def dropped_rows_in(segment: Segment) -> int:
-    """How many rows that a full disk had no room for are counted in a segment."""
-    try:
-        losses = read_segment(segment, Request("losses"))
-    except UnreadableFile as error:
-        losses = error.rows
-    return 0 if losses is None else sum(row["count"] for row in losses.to_pylist() if row["kind"] == DISK_FULL)
-
-
-def rows_in(segment: Segment) -> int:
-    """How many rows of all tables a live segment has."""
-    found = 0
-    for table in TABLES:
-        with suppress(UnreadableFile):
-            found += count_rows(segment, table)
-    return found
-
-
 def damaged_files(segment: Segment) -> list[Skipped]:
     """Files of a sealed segment that can't be read, by their first and last bytes alone."""
     if not segment.sealed:
@@ -205,10 +191,10 @@ def damaged_files(segment: Segment) -> list[Skipped]:
     found = []
     for path in sorted(segment.path.glob("*")):
         # An overview repeats what the rows say, so nothing is lost with it; a damaged disk shows here all the same.
-        if path.suffix == PARQUET_SUFFIX and path.stem in (*TABLES, TABLE):
+        if path.suffix == PARQUET_SUFFIX and path.stem in (*TABLES, OVERVIEW):
             if trouble := _trouble(path):
                 found.append(Skipped(path, trouble))
-        elif path.name != OLD_FILE:
+        elif path.name != OLD_OVERVIEW_FILE:
             found.append(Skipped(path, FOREIGN))
     return found
 
@@ -249,15 +235,16 @@ def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFil
     return pq.ParquetFile(source, read_dictionary=list(dictionaries), page_checksum_verification=True)
 
 
-def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Table | None:
+def _sealed(segment: Segment, request: Request, span: Window | None) -> pa.Table | None:
     file = _open_parquet(segment.file(request.table), request.dictionaries)
     schema = file.schema_arrow
     facts_in(file.metadata.metadata, request.table)
     check_schema(schema, request.table)
     groups = list(range(file.metadata.num_row_groups))
     if span is not None:
+        # Leaf columns and fields count alike: no table with a time has a list in front of it.
         place = schema.get_field_index(request.clock)
-        groups = [group for group in groups if _group_may_hold(file.metadata.row_group(group), place, span)]
+        groups = [g for g in groups if _may_hold(file.metadata.row_group(g).column(place).statistics, span)]
     if not groups:
         return None
     needed = request.needed
@@ -266,6 +253,10 @@ def _sealed(segment: Segment, request: Request, span: TimeRange | None) -> pa.Ta
     rows.validate(full=True)
     _check_times(rows, request.table, segment.name)
     return conform(rows, request.table, needed)
+
+
+def _may_hold(times: pq.Statistics | None, span: Window) -> bool:
+    return times is None or not times.has_min_max or (times.min < span.until and span.since <= times.max)
 
 
 def _check_times(rows: pa.Table, table: str, name: SegmentName) -> None:
@@ -277,14 +268,6 @@ def _check_times(rows: pa.Table, table: str, name: SegmentName) -> None:
     first, last = extent["min"].as_py(), extent["max"].as_py()
     if first is None or not name.start_ms - name.reach_ms <= first // scale <= last // scale <= name.end_ms:
         raise UnreadableFile("rows of another time than its segment's")
-
-
-def _group_may_hold(group: pq.RowGroupMetaData, place: int, span: TimeRange) -> bool:
-    # Leaf columns and fields count alike: no table with a time has a list in front of it.
-    statistics = group.column(place).statistics
-    if statistics is None or not statistics.has_min_max:
-        return True
-    return bool(statistics.min < span.until and span.since <= statistics.max)
 
 
 def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
@@ -303,3 +286,51 @@ def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
         place = rows.schema.get_field_index(name)
         rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
     return rows, stream.damaged
+
+
+class LiveStream:
+    """The batches of a live file that are whole. Iterate once.
+
+    A file that ends inside a batch is what a killed recorder leaves. Anything else that can't be decoded is damage:
+    `damaged` is set, and only the batches from which the next one can still be found are passed over. Every value is
+    checked: offsets that a flipped bit sent out of bounds crash the process that follows them."""
+
+    def __init__(self, source: pa.NativeFile, table: str) -> None:
+        self.schema: pa.Schema | None = None
+        self.damaged = False
+        self._source = source
+        self._table = table
+        self._reader: pa.ipc.RecordBatchStreamReader | None = None
+        try:
+            reader = pa.ipc.open_stream(source)
+            check_schema(reader.schema, table)
+            self.schema, self._reader = reader.schema, reader
+        except UnreadableFile:
+            self.damaged = True
+        except DECODING_ERRORS:
+            # Killed before the first message was whole: no rows.
+            self.damaged = self._is_damage(0)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while self._reader is not None:
+            begin = self._source.tell()
+            try:
+                batch = self._reader.read_next_batch()
+            except (StopIteration, *DECODING_ERRORS):
+                # The recorder writes no end mark: pages that a power cut left zero look like one.
+                self.damaged = self.damaged or self._is_damage(begin)
+                return
+            try:
+                batch.validate(full=True)
+                check_required(batch, self._table)
+            except (UnreadableFile, *DECODING_ERRORS):
+                self.damaged = True
+                continue
+            yield batch
+
+    def _is_damage(self, begin: int) -> bool:
+        """Whether what could not be decoded is something else than the beginning of a message that was cut off."""
+        if self._source.tell() < self._source.size():
+            return True
+        mark = self._source.read_at(len(_CONTINUATION), begin)
+        return not _CONTINUATION.startswith(mark)

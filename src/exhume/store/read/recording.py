@@ -1,6 +1,7 @@
 """A recording as one: rows, profiles, core grids, events and gaps of a window, over all of its segments."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,27 +9,22 @@ import pyarrow as pa
 
 from exhume.model.clock import Window
 from exhume.model.errors import NoRecording, RecordingError, UsageError
-from exhume.model.facts import RecordingFacts
+from exhume.model.facts import MissingSource, RecordingFacts
 from exhume.model.tables import TABLES, columns_of, loss_total
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
 from exhume.store.read.core_grid import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
 from exhume.store.read.events import EventView, LossView, of_kinds, views
 from exhume.store.read.index import Segment, SegmentIntervals, Skipped, Unchanged, gaps_between, list_recording
-from exhume.store.read.info import RecordingInfo, SelfCost, self_cost
-from exhume.store.read.profile import ProfileFilter, StackProfile, build_profile
+from exhume.store.read.profile import ProfileFilter, StackProfile, build_profile, filter_samples
 from exhume.store.read.progress import reader_threads
-from exhume.store.read.reader import Request, count_rows, damaged_files, facts_of, read_segment, with_wall
-from exhume.store.read.samples import filter_samples
+from exhume.store.read.reader import Request, count_rows, damaged_files, facts_of, read_available, with_wall
 from exhume.store.read.stacks import StackCache
-
-_KEYS = {"stacks": "stack", "frames": "frame"}
 
 
 def without_repeats(table: str, rows: pa.Table) -> pa.Table:
     """Each stack and frame once; each process once as it was first recorded."""
-    key = _KEYS.get(table)
-    if key is not None:
+    if (key := {"stacks": "stack", "frames": "frame"}.get(table)) is not None:
         _, first = np.unique(rows.column(key).to_numpy(), return_index=True)
         return rows.take(pa.array(np.sort(first)))
     keys = [name for name in rows.schema.names if name not in ("time", "wall")]
@@ -40,6 +36,36 @@ def without_repeats(table: str, rows: pa.Table) -> pa.Table:
 _MANY = 8
 # A few kilobytes in a segment: to hand them to a thread takes longer than to read them.
 _SMALL = ("anchors", "events", "losses", "self")
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCost:
+    """The recorder's own cost: CPU in percent of one core, memory in KiB, and all the bytes that it wrote."""
+
+    seconds: float
+    cpu_percent_mean: float
+    cpu_percent_max: float
+    rss_kb_max: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingInfo:
+    """`samples` are the stored ones; `losses` counts what was not recorded, by source and kind."""
+
+    directory: Path
+    facts: RecordingFacts
+    span: Window | None
+    recorded_seconds: float
+    segments: int
+    bytes: int
+    samples: int
+    rate_hz: int
+    event_source: str
+    losses: dict[str, int]
+    cost: SelfCost
+    sources_missing: list[MissingSource]
+    skipped: list[Skipped]
 
 
 class Recording:
@@ -154,7 +180,7 @@ class Recording:
         if columns is None and time_column(table) is not None:
             wanted = list(dict.fromkeys((*names, "wall")))
         if not parts:
-            return _empty(table).select(wanted)
+            return with_wall(schema_of(table).empty_table(), table, SegmentName(0, "", 0)).select(wanted)
         rows = pa.concat_tables(parts)
         if table in DIMENSIONS:
             rows = without_repeats(table, rows)
@@ -230,7 +256,18 @@ class Recording:
 
     def self_cost(self, window: Window | None = None) -> SelfCost:
         """What the recorder itself cost in the window."""
-        return self_cost(self.read("self", window))
+        rows = self.read("self", window)
+        if rows.num_rows == 0:
+            return SelfCost(0.0, 0.0, 0.0, 0, 0)
+        span_us = np.maximum(1, rows.column("span_ms").to_numpy().astype(np.int64)) * 1000
+        used_us = rows.column("user_us").to_numpy().astype(np.int64) + rows.column("system_us").to_numpy()
+        return SelfCost(
+            seconds=float(span_us.sum()) / 1e6,
+            cpu_percent_mean=100 * float(used_us.sum()) / float(span_us.sum()),
+            cpu_percent_max=100 * float((used_us / span_us).max()),
+            rss_kb_max=int(rows.column("rss_kb").to_numpy().max()),
+            written_bytes=int(rows.column("written_bytes").to_numpy().sum()),
+        )
 
     def info(self) -> RecordingInfo:
         """The recording as a whole; looks at every file, if only at its ends."""
@@ -239,17 +276,19 @@ class Recording:
         for loss in self.losses():
             what = f"{loss.source}: {loss.kind}"
             losses[what] = losses.get(what, 0) + loss_total(loss.kind, loss.count)
-        counted = [self._segment_span(segment) for segment in self.segments]
         size = samples = 0
         for segment in self.segments:
             size += segment.size()
-            samples += self._count(segment, "samples")
+            try:
+                samples += count_rows(segment, "samples")
+            except UnreadableFile as error:
+                self.note_unreadable(segment, "samples", error)
             self.look_at_files(segment)
         return RecordingInfo(
             directory=self.directory,
             facts=facts,
             span=self.span(),
-            recorded_seconds=sum(window.seconds for window in counted),
+            recorded_seconds=sum(self._segment_span(segment).seconds for segment in self.segments),
             segments=len(self.segments),
             bytes=size,
             samples=samples,
@@ -293,25 +332,10 @@ class Recording:
         return [(segment.name, rows) for segment, rows in zip(segments, found, strict=True) if rows is not None]
 
     def _read(self, segment: Segment, request: Request) -> pa.Table | None:
-        try:
-            return read_segment(segment, request)
-        except UnreadableFile as error:
-            self.note_unreadable(segment, request.table, error)
-            return error.rows
-
-    def _count(self, segment: Segment, table: str) -> int:
-        try:
-            return count_rows(segment, table)
-        except UnreadableFile as error:
-            self.note_unreadable(segment, table, error)
-            return 0
+        return read_available(segment, request, self.note_unreadable)
 
     def _segment_span(self, segment: Segment) -> Window:
         anchors = None if segment.sealed else self._read(segment, Request("anchors"))
         if anchors is None:
             return segment.name.span
         return Window(segment.name.span.since, anchors.column("time").to_numpy().max().item() + segment.name.offset)
-
-
-def _empty(table: str) -> pa.Table:
-    return with_wall(schema_of(table).empty_table(), table, SegmentName(0, "", 0))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from exhume.model.errors import DirectoryBusy, RecordingError
 from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE, Access, open_own, trusted_users
+from exhume.store.format.names import LOCK_NAME
 
-LOCK_NAME = "recorder.lock"
 # What the kernel says when there is no room, on the disk or in a quota.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIES, _PAUSE_S = 5, 0.02

@@ -6,10 +6,9 @@ whose sealed one exists already is only removed.
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS
 from exhume.model.ownership import PRIVATE_DIRECTORY, Access, trusted_users
+from exhume.model.tables import TABLES
 from exhume.store.format.files import check_regular
 from exhume.store.format.layout import ROW_GROUP_ROWS, arrange, layout_of
 from exhume.store.format.names import (
@@ -28,9 +28,9 @@ from exhume.store.format.names import (
     SEALING_SUFFIX,
     SegmentName,
 )
-from exhume.store.format.overview import FILE, OverviewRows
-from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, known_table, time_column
-from exhume.store.write.live import LiveStream, live_tables
+from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, time_column
+from exhume.store.read.core_grid import OverviewRows
+from exhume.store.read.reader import LiveStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,6 @@ class DamagedSegment(Exception):
 
 class SealProcessFailed(Exception):
     """A process that sealed ended, or did not start, for a reason that need not be the segment's."""
-
-
-class _Watching(Protocol):
-    """Looks at the rows that are sealed."""
-
-    def include(self, table: str, batch: pa.RecordBatch) -> None: ...
 
 
 @dataclass(slots=True)
@@ -94,10 +88,9 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
     try:
         # Nothing in it can be read by others before it has its access.
         staging.mkdir(mode=PRIVATE_DIRECTORY)
-        tables = [_seal_table(live, staging, table, (reach, overview), access) for table in live_tables(live)]
-        size = sum(table.size for table in tables)
-        damaged = tuple(table.name for table in tables if table.damaged)
-        if size == 0:
+        tables = [table for table in sorted(TABLES) if (live / (table + LIVE_SUFFIX)).exists()]
+        damaged = tuple(table for table in tables if _seal_table(live, staging, table, (reach, overview)))
+        if not any(staging.iterdir()):
             staging.rmdir()
             if damaged:
                 raise DamagedSegment
@@ -106,10 +99,11 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
         sealed = SegmentName(
             name.wall_ms, name.boot, name.start_ms, reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
         )
-        if written := overview.write(staging, sealed):
-            sync(staging / FILE, access)
-            size += written
-        sync(staging, access)
+        overview.write(staging, sealed)
+        files = sorted(staging.iterdir())
+        size = sum(path.stat().st_size for path in files)
+        for path in (*files, staging):
+            sync(path, access)
     except (OSError, pa.ArrowException):
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -120,70 +114,55 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
     return Sealed(sealed, path, size, damaged)
 
 
-@dataclass(frozen=True, slots=True)
-class _SealedTable:
-    """What was written of a table: its bytes, 0 where it had no rows."""
-
-    name: str
-    size: int
-    damaged: bool
-
-
-def _seal_table(live: Path, staging: Path, table: str, watching: Sequence[_Watching], access: Access) -> _SealedTable:
-    """Write one table. Those that watch are shown its rows."""
-    if not known_table(table):
-        return _SealedTable(table, 0, damaged=False)
-    file = live / (table + LIVE_SUFFIX)
+def _seal_table(live: Path, staging: Path, table: str, watching: tuple[_Reach, OverviewRows]) -> bool:
+    """Write one table, if it has rows; those that watch are shown them. Whether not all of it could be decoded."""
+    file, path = live / (table + LIVE_SUFFIX), staging / (table + PARQUET_SUFFIX)
     try:
         check_regular(file.stat())
+        with pa.OSFile(str(file)) as source:
+            stream = LiveStream(source, table)
+            if stream.schema is not None:
+                facts_in(stream.schema.metadata, table)
+                _write_rows(path, table, stream, watching)
+            return stream.damaged
     except UnreadableFile:
-        return _SealedTable(table, 0, damaged=True)
-    with pa.OSFile(str(file)) as source:
-        stream = LiveStream(source, table)
-        if stream.schema is None:
-            return _SealedTable(table, 0, stream.damaged)
-        try:
-            facts_in(stream.schema.metadata, table)
-        except UnreadableFile:
-            return _SealedTable(table, 0, damaged=True)
-        path = staging / (table + PARQUET_SUFFIX)
-        writer: pq.ParquetWriter | None = None
-        group: list[pa.RecordBatch] = []
-        rows = 0
-        try:
-            for batch in stream:
-                for each in watching:
-                    each.include(table, batch)
-                group.append(batch)
-                rows += batch.num_rows
-                if rows >= ROW_GROUP_ROWS:
-                    writer = writer or _open(path, table, stream.schema)
-                    _write_group(writer, table, group)
-                    group, rows = [], 0
-            if group:
-                writer = writer or _open(path, table, stream.schema)
-                _write_group(writer, table, group)
-        finally:
-            if writer is not None:
-                writer.close()
-    if writer is None:
-        return _SealedTable(table, 0, stream.damaged)
-    sync(path, access)
-    return _SealedTable(table, path.stat().st_size, stream.damaged)
+        return True
 
 
-def _open(path: Path, table: str, schema: pa.Schema) -> pq.ParquetWriter:
-    writer = pq.ParquetWriter(path, schema, **layout_of(table, schema).writer_options(schema))
-    writer.add_key_value_metadata(schema.metadata)
-    return writer
+def _write_rows(path: Path, table: str, stream: LiveStream, watching: tuple[_Reach, OverviewRows]) -> None:
+    writer: pq.ParquetWriter | None = None
+    try:
+        for group in _row_groups(table, stream, watching):
+            rows = pa.Table.from_batches(group)
+            if writer is None:
+                writer = pq.ParquetWriter(
+                    path, rows.schema, **layout_of(table, rows.schema).writer_options(rows.schema)
+                )
+                writer.add_key_value_metadata(rows.schema.metadata)
+            # Let go of the unsorted rows before the sorted ones are written.
+            group.clear()
+            rows = arrange(table, rows)
+            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+    finally:
+        if writer is not None:
+            writer.close()
 
 
-def _write_group(writer: pq.ParquetWriter, table: str, batches: list[pa.RecordBatch]) -> None:
-    rows = pa.Table.from_batches(batches)
-    # Let go of the unsorted rows before the sorted ones are written.
-    batches.clear()
-    rows = arrange(table, rows)
-    writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+def _row_groups(
+    table: str, batches: Iterable[pa.RecordBatch], watching: tuple[_Reach, OverviewRows]
+) -> Iterator[list[pa.RecordBatch]]:
+    group: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        for each in watching:
+            each.include(table, batch)
+        group.append(batch)
+        rows += batch.num_rows
+        if rows >= ROW_GROUP_ROWS:
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group
 
 
 def set_aside(live: Path) -> Path:

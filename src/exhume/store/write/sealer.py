@@ -13,12 +13,13 @@ from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
 from exhume.model.ownership import Access
 from exhume.model.process import give_back
+from exhume.model.tables import TABLES
 from exhume.store.format.names import LIVE_DIRECTORY, LIVE_SUFFIX, SegmentName
-from exhume.store.format.schema import DISK_FULL
+from exhume.store.format.schema import DISK_FULL, UnreadableFile
 from exhume.store.read.index import Segment
+from exhume.store.read.reader import Request, count_rows, read_available
 from exhume.store.write.lock import FULL, cannot_write
-from exhume.store.write.reserve import Reserve
-from exhume.store.write.retention import Retention
+from exhume.store.write.retention import Reserve, Retention
 from exhume.store.write.seal import (
     DamagedSegment,
     Sealed,
@@ -87,17 +88,11 @@ class Sealer:
         self._thread = threading.Thread(target=self._run, name="exhume-seal", daemon=True)
         self._thread.start()
 
-    def submit(self, live: Path, tick: Tick | None = None, reserve: int = 0) -> None:
+    def submit(self, live: Path, tick: Tick | None = None, reserve: int = 0, *, leftover: bool = False) -> None:
         """Seal a segment that is complete. With a tick, the retention is kept afterwards."""
         with self._changed:
-            self._waiting.append(_Job(live, tick, reserve))
+            self._waiting.append(_Job(live, tick, reserve, leftover))
             self._stuck = False
-            self._changed.notify_all()
-
-    def submit_leftover(self, live: Path) -> None:
-        """Seal a segment that another recorder left."""
-        with self._changed:
-            self._waiting.append(_Job(live, leftover=True))
             self._changed.notify_all()
 
     def take_losses(self) -> list[StoreLoss]:
@@ -246,24 +241,24 @@ class Sealer:
 
     def _discard(self, live: Path) -> None:
         """Drop a complete segment that was never sealed."""
-        from exhume.store.read.reader import rows_in
-
         self._carry_over(live)
         name = SegmentName.parse(live.name)
         if name is not None and not self._retention.is_empty():
             # Not the oldest of the recording: what is missing then lies in the middle of it.
-            rows = rows_in(Segment(name, live))
+            rows = 0
+            for table in TABLES:
+                with suppress(UnreadableFile):
+                    rows += count_rows(Segment(name, live), table)
             self.discarded_rows += rows
             self._losses.append(StoreLoss(DISK_FULL, rows, "rows of a segment that a full disk had no room to seal"))
         discard(self._recording, live)
 
     def _carry_over(self, leaving: Path) -> None:
         """Keep the count of the rows that were dropped, which would go with the segment that holds it."""
-        from exhume.store.read.reader import dropped_rows_in
-
         name = SegmentName.parse(leaving.name)
-        count = 0 if name is None else dropped_rows_in(Segment(name, leaving))
-        if count:
+        losses = None if name is None else read_available(Segment(name, leaving), Request("losses"))
+        rows = [] if losses is None else losses.to_pylist()
+        if count := sum(row["count"] for row in rows if row["kind"] == DISK_FULL):
             self._losses.append(StoreLoss(DISK_FULL, count, "rows dropped on a full disk, of segments that are gone"))
 
     def _set_aside(self, live: Path) -> None:

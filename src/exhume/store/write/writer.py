@@ -1,5 +1,7 @@
 """The writer of a recording: columns become record batches, which are checked, written to live files and sealed."""
 
+import errno
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -8,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import RecordingError
 from exhume.model.facts import RecordingFacts
-from exhume.model.ownership import Access
+from exhume.model.ownership import Access, open_own
 from exhume.model.process import use_one_arena
 from exhume.model.tables import TABLES, Columns
-from exhume.store.format.names import LIVE_DIRECTORY, SegmentName, boot_part
-from exhume.store.format.schema import DIMENSIONS, DISK_FULL, schema_of
-from exhume.store.write.live import LiveTable
+from exhume.store.format.names import LIVE_DIRECTORY, LIVE_SUFFIX, SegmentName, boot_part
+from exhume.store.format.schema import DIMENSIONS, DISK_FULL, schema_of, with_facts
 from exhume.store.write.lock import FULL, DirectoryLock, cannot_write
 from exhume.store.write.retention import Retention
 from exhume.store.write.seal import leftovers, sweep
@@ -85,22 +85,20 @@ def _array(kind: pa.DataType, values: Iterable[Any] | None, rows: int) -> pa.Arr
         return values.cast(kind)
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iuf" and pa.types.is_primitive(kind):
-            return _numbers(kind, values)
-        values = _plain(values)
+            # Without a copy where the type fits. Not through pa.array, which loads numpy's masked arrays when it is
+            # first given a numpy array: 40 ms and 4 MB at the recorder's start.
+            wanted = np.ascontiguousarray(values, dtype=_numpy_type(kind))
+            if wanted.dtype != values.dtype and not np.array_equal(wanted, values):
+                raise OverflowError(f"a value is beyond {kind}")
+            return pa.Array.from_buffers(kind, len(wanted), [None, pa.py_buffer(wanted)])
+        texts = values.tolist()
+        values = [text.decode("utf-8", "replace") for text in texts] if values.dtype.kind == "S" else texts
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
         # A process may call itself anything, also what is not text.
-        return pa.array([_as_text(value) for value in values], kind)
-
-
-def _numbers(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
-    """A numeric array without a copy where its type fits. Not through pa.array, which loads numpy's masked arrays when
-    it is first given a numpy array: 40 ms and 4 MB at the recorder's start."""
-    wanted = np.ascontiguousarray(values, dtype=_numpy_type(kind))
-    if wanted.dtype != values.dtype and not np.array_equal(wanted, values):
-        raise OverflowError(f"a value is beyond {kind}")
-    return pa.Array.from_buffers(kind, len(wanted), [None, pa.py_buffer(wanted)])
+        texts = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in values]
+        return pa.array([text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in texts], kind)
 
 
 @cache
@@ -109,13 +107,38 @@ def _numpy_type(kind: pa.DataType) -> np.dtype[Any]:
     return found
 
 
-def _plain(values: npt.NDArray[Any]) -> list[Any]:
-    texts = values.tolist()
-    return [text.decode("utf-8", "replace") for text in texts] if values.dtype.kind == "S" else texts
+class LiveTable:
+    """The growing file of one table: an Arrow IPC stream, which grows by a message a tick.
 
+    A message is written with one system call and cut off again if it did not fit, so what stands in a file is always
+    whole messages, but for the last one of a recorder that was killed in the middle. Readers stop there."""
 
-def _as_text(value: Any) -> Any:
-    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if isinstance(value, str) else value
+    def __init__(self, directory: Path, table: str, facts: RecordingFacts, access: Access | None = None) -> None:
+        self._fd = open_own(directory / (table + LIVE_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        (access or Access()).apply(self._fd)
+        self._header: list[pa.Buffer] = [with_facts(table, facts).serialize()]
+        self.size = os.fstat(self._fd).st_size
+
+    def write(self, batches: list[pa.RecordBatch]) -> int:
+        """Append batches as one whole; returns the bytes. On an error nothing of them stays in the file."""
+        messages = self._header + [batch.serialize() for batch in batches]
+        wanted: int = sum(message.size for message in messages)
+        try:
+            if os.writev(self._fd, messages) != wanted:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(self._fd, self.size)
+            raise
+        self._header = []
+        self.size += wanted
+        return wanted
+
+    def vanished(self) -> bool:
+        """Whether the file was deleted: what is written to it then can't be read by any process."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 # A segment has one difference between wall and monotonic time; when the clocks have moved against each other by
@@ -156,18 +179,20 @@ class SegmentWriter:
         self._access = access or Access()
         self._lock = DirectoryLock(directory, self._access)
         try:
-            _make_live(directory, self._access)
+            self._access.make_directory(directory / LIVE_DIRECTORY)
             sweep(directory)
             self._retention = Retention(directory, max_bytes, max_age_s, self._boot)
             self._sealer = Sealer(directory, self._retention, self._access)
             for live in leftovers(directory):
-                self._sealer.submit_leftover(live)
+                self._sealer.submit(live, leftover=True)
         except OSError as error:
             self._lock.close()
+            if isinstance(error, NotADirectoryError):
+                at = directory / LIVE_DIRECTORY
+                raise RecordingError(
+                    f"cannot record to {directory}: {at} is not a directory; remove it or choose another one with --dir"
+                ) from None
             raise cannot_write(directory, error) from error
-        except RecordingError:
-            self._lock.close()
-            raise
         self._pending: dict[str, list[pa.RecordBatch]] = {}
         self._segment: SegmentName | None = None
         self._files: dict[str, LiveTable] = {}
@@ -187,9 +212,7 @@ class SegmentWriter:
         """Add rows to this tick. Raises ValueError where they don't fit the table; anchors are the writer's own."""
         if table == "anchors":
             raise ValueError("anchors are written by the store, from the tick")
-        batch = to_batch(table, columns)
-        if batch is not None:
-            self._pending.setdefault(table, []).append(batch)
+        self._take(table, columns)
 
     def commit(self, tick: Tick) -> bool:
         """Make the tick's rows readable. True when a new segment begins with the next tick."""
@@ -207,7 +230,10 @@ class SegmentWriter:
             self._take("anchors", {"time": [tick.end], "wall": [tick.wall]})
         self._take_losses(tick)
         lost_dimension = self._write_pending()
-        if stepped or lost_dimension or self._crosses_boundary(tick) or self._is_large():
+        crossed = tick.wall // self._segment_ns != self._segment.wall_ms * MILLIS // self._segment_ns
+        # Of the size limit a live segment takes ten times what it does when it is sealed.
+        large = self._most_live is not None and self._live_size() > self._most_live
+        if stepped or lost_dimension or crossed or large:
             self._end_segment(tick)
             return True
         return False
@@ -244,19 +270,10 @@ class SegmentWriter:
         start_ms = tick.start // MILLIS
         return SegmentName(start_ms + round(offset / MILLIS), self._boot, start_ms)
 
-    def _crosses_boundary(self, tick: Tick) -> bool:
-        assert self._segment is not None
-        begun = self._segment.wall_ms * MILLIS // self._segment_ns
-        return tick.wall // self._segment_ns != begun
-
-    def _is_large(self) -> bool:
-        """Whether the live segment takes too much of the size limit: sealed it is a tenth."""
-        return self._most_live is not None and sum(file.size for file in self._files.values()) > self._most_live
-
-    def _take(self, table: str, columns: Columns) -> pa.RecordBatch:
+    def _take(self, table: str, columns: Columns) -> pa.RecordBatch | None:
         batch = to_batch(table, columns)
-        assert batch is not None
-        self._pending.setdefault(table, []).append(batch)
+        if batch is not None:
+            self._pending.setdefault(table, []).append(batch)
         return batch
 
     def _take_losses(self, tick: Tick) -> None:
@@ -264,7 +281,8 @@ class SegmentWriter:
             self._take("losses", _loss(tick, loss))
         # Rows that are dropped in the same tick as this count is written wait for the next.
         self._counted_rows = self._dropped_rows
-        self._counted = self._take("losses", _loss(tick, self._disk_full())) if self._dropped_rows else None
+        dropped = StoreLoss(DISK_FULL, self._dropped_rows, "rows that were dropped because the disk was full")
+        self._counted = self._take("losses", _loss(tick, dropped)) if self._dropped_rows else None
 
     def _write_last_losses(self) -> None:
         """Count what was lost since the last tick that could be written, if there is room for that by now."""
@@ -276,9 +294,6 @@ class SegmentWriter:
         if self._segment is None:
             self._segment = self._begin(self._tick, self._tick.wall - self._tick.end)
         self._write_pending()
-
-    def _disk_full(self) -> StoreLoss:
-        return StoreLoss(DISK_FULL, self._dropped_rows, "rows that were dropped because the disk was full")
 
     def _write_pending(self) -> bool:
         """Write every table; True where rows were dropped that later rows of the segment lean on."""
@@ -293,33 +308,29 @@ class SegmentWriter:
                 continue
             if table == "losses":
                 # What was lost must not get lost itself. The row that counts dropped rows is made again with each tick.
-                batches = self._owe([batch for batch in batches if batch is not self._counted])
+                owed = [batch for batch in batches if batch is not self._counted]
+                self._pending["losses"], batches = owed[-_LOSSES_OWED:], owed[:-_LOSSES_OWED]
             dropped = sum(batch.num_rows for batch in batches)
             self._dropped_rows += dropped
             self._dropped_in_all += dropped
             lost_dimension = lost_dimension or table in DIMENSIONS
         return lost_dimension
 
-    def _owe(self, losses: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Keep losses for the next tick; returns the ones that there are too many of."""
-        self._pending["losses"] = losses[-_LOSSES_OWED:]
-        return losses[:-_LOSSES_OWED]
-
     def _write(self, table: str, batches: list[pa.RecordBatch]) -> bool:
         """Write the batches of one table; on a full disk the oldest segment goes first. False: dropped."""
         whole = batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
-        while True:
-            try:
-                self._sealer.live_bytes += self._file(table).write(whole)
-                return True
-            except OSError as error:
-                if error.errno not in FULL:
-                    raise cannot_write(self._directory, error) from error
-            try:
+        try:
+            while True:
+                try:
+                    self._sealer.live_bytes += self._file(table).write(whole)
+                    return True
+                except OSError as error:
+                    if error.errno not in FULL:
+                        raise
                 if not self._sealer.make_room():
                     return False
-            except OSError as error:
-                raise cannot_write(self._directory, error) from error
+        except OSError as error:
+            raise cannot_write(self._directory, error) from error
 
     def _file(self, table: str) -> LiveTable:
         file = self._files.get(table)
@@ -329,29 +340,22 @@ class SegmentWriter:
             file = self._files[table] = LiveTable(path, table, self._facts, self._access)
         return file
 
+    def _live_size(self) -> int:
+        return sum(file.size for file in self._files.values())
+
     def _path(self) -> Path:
         return self._directory / LIVE_DIRECTORY / str(self._segment)
 
     def _end_segment(self, tick: Tick | None = None) -> None:
         if self._segment is None:
             return
-        reserve = sum(file.size for file in self._files.values())
+        reserve = self._live_size()
         for file in self._files.values():
             file.close()
         if self._files:
             self._sealer.submit(self._path(), tick, reserve)
         self._files = {}
         self._segment = None
-
-
-def _make_live(directory: Path, access: Access) -> None:
-    live = directory / LIVE_DIRECTORY
-    try:
-        access.make_directory(live)
-    except NotADirectoryError:
-        raise RecordingError(
-            f"cannot record to {directory}: {live} is not a directory; remove it or choose another one with --dir"
-        ) from None
 
 
 def _loss(tick: Tick, loss: StoreLoss) -> Columns:

@@ -26,8 +26,7 @@ from exhume.present.web.params import (
 )
 from exhume.present.web.schemas import Reply, SubsecondHeader, framed
 from exhume.store.read.flame_tree import FlameTree, Ints, build_tree
-from exhume.store.read.profile import StackProfile
-from exhume.store.read.samples import moments_of_samples
+from exhume.store.read.profile import StackProfile, moments_of_samples
 
 BEFORE_S = 60
 MAX_COLUMNS = 20_000

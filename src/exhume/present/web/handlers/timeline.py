@@ -19,15 +19,23 @@ from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.handle import BoundQuery, RecordingHandle, ms
 from exhume.present.web.params import CellParams, CoresParams, FrameTimesParams, Refusal
 from exhume.present.web.schemas import CellShape, CoresHeader, Reply, framed, json_reply
-from exhume.store.format.overview import MEASURE as OVERVIEW
-from exhume.store.format.overview import MOST_PERMILLE, STATE_BITS, Piece, Scores, read_overview, seconds_of
-from exhume.store.format.schema import UnreadableFile
-from exhume.store.read.core_grid import GAP, LONGEST_ROW_NS, STATES, columns_for
+from exhume.store.read.core_grid import (
+    GAP,
+    LONGEST_ROW_NS,
+    MOST_PERMILLE,
+    OVERVIEW_MEASURE,
+    STATE_BITS,
+    STATES,
+    Piece,
+    Scores,
+    columns_for,
+    read_overview,
+    seconds_of,
+)
 from exhume.store.read.index import Segment
-from exhume.store.read.profile import ProfileFilter
-from exhume.store.read.reader import Request, read_segment
+from exhume.store.read.profile import ProfileFilter, moments_of_samples
+from exhume.store.read.reader import Request, read_available
 from exhume.store.read.recording import Recording
-from exhume.store.read.samples import moments_of_samples
 from exhume.store.read.stacks import SAMPLED_STATES
 
 # A byte holds half percents and less; the last value means that nothing was recorded.
@@ -119,14 +127,11 @@ def pool_measure(handle: RecordingHandle, window: Window, cells: int, measure: s
 
 
 def _measured(segment: Segment, measure: str, columns: list[str]) -> Piece | None:
-    if measure == OVERVIEW and segment.sealed:
+    if measure == OVERVIEW_MEASURE and segment.sealed:
         overview = read_overview(segment.path, segment.name)
         if overview is not None:
             return overview
-    try:
-        rows = read_segment(segment, Request("cpu", None, columns))
-    except UnreadableFile as error:
-        rows = error.rows
+    rows = read_available(segment, Request("cpu", None, columns))
     return None if rows is None else seconds_of(segment.name, rows, measure)
 
 
