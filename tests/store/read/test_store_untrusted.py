@@ -18,7 +18,7 @@ from exhume.model.clock import Window
 from exhume.model.facts import RecordingFacts
 from exhume.store.format.files import NOT_REGULAR, TOO_LARGE
 from exhume.store.format.names import SegmentName
-from exhume.store.format.schema import FACTS_KEY
+from exhume.store.format.schema import FACTS_KEY, SEGMENT_KEY
 from exhume.store.read.core_grid import OVERVIEW_FILE, read_overview
 from exhume.store.read.reader import MOST_LIVE_BYTES
 from exhume.store.read.recording import Recording
@@ -162,6 +162,11 @@ def test_a_file_of_another_table_is_named(recorded: Path, table: str, other: str
 def test_a_file_of_another_segment_is_named(recorded: Path) -> None:
     first, second = sorted(recorded.glob("2*/cpu.parquet"))
     shutil.copy(second, first)
+    found = {skipped.path: skipped.reason for skipped in look_at_everything(recorded).damaged}
+    assert found[first] == "a file of another segment"
+    # Files of earlier versions don't say which segment they are of.
+    metadata = {key: value for key, value in pq.read_metadata(second).metadata.items() if key != SEGMENT_KEY}
+    pq.write_table(pq.read_table(second).replace_schema_metadata(metadata), first)
     found = {skipped.path: skipped.reason for skipped in look_at_everything(recorded).damaged}
     assert found[first] == "rows of another time than its segment's"
 

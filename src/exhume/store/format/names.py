@@ -89,6 +89,11 @@ class SegmentName:
         return (self.boot, self.start_ms)
 
     @property
+    def identity(self) -> bytes:
+        """The key, as the files of a segment carry it."""
+        return f"{self.boot}_{self.start_ms}".encode()
+
+    @property
     def offset(self) -> int:
         """Wall time minus monotonic time, in nanoseconds, for every row of the segment."""
         return (self.wall_ms - self.start_ms) * MILLIS

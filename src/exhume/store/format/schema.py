@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
 from exhume.model.tables import columns_of
+from exhume.store.format.names import SegmentName
 
 FACTS_KEY = b"exhume"
 TABLE_KEY = b"exhume.table"
+SEGMENT_KEY = b"exhume.segment"
 # The format that a file says it has, in the JSON of its facts. More digits than these are a newer format all the same.
 FORMAT = re.compile(rb'"format_version":\s*(\d{1,9})')
 
@@ -108,15 +110,17 @@ def time_column(table: str) -> str | None:
     return next((name for name in ("time", "time_ms") if name in names), None)
 
 
-def with_facts(table: str, facts: RecordingFacts) -> pa.Schema:
+def with_facts(table: str, facts: RecordingFacts, segment: SegmentName) -> pa.Schema:
     """The schema of a table, with the metadata that its files carry."""
-    return schema_of(table).with_metadata({FACTS_KEY: facts.to_json().encode(), TABLE_KEY: table.encode()})
+    own = {TABLE_KEY: table.encode(), SEGMENT_KEY: segment.identity}
+    return schema_of(table).with_metadata({FACTS_KEY: facts.to_json().encode(), **own})
 
 
-def facts_in(metadata: Mapping[bytes, bytes] | None, table: str) -> RecordingFacts:
-    """The facts in the metadata of a file that stands in a table's place. Raises UnreadableFile for foreign files, for
-    newer formats and for files of another table."""
-    text = (metadata or {}).get(FACTS_KEY)
+def facts_in(metadata: Mapping[bytes, bytes] | None, table: str, segment: SegmentName) -> RecordingFacts:
+    """The facts in the metadata of a file that stands in the place of a segment's table. Raises UnreadableFile for
+    foreign files, for newer formats and for files of another table or segment."""
+    metadata = metadata or {}
+    text = metadata.get(FACTS_KEY)
     if text is None:
         raise UnreadableFile("not written by exhume")
     # Before anything else: a later format may have its facts in another form.
@@ -125,9 +129,11 @@ def facts_in(metadata: Mapping[bytes, bytes] | None, table: str) -> RecordingFac
         raise UnreadableFile(
             f"format {int(version[1])} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
         )
-    # Files of earlier versions don't say it.
-    if (metadata or {}).get(TABLE_KEY, table.encode()) != table.encode():
+    # Files of earlier versions don't say these.
+    if metadata.get(TABLE_KEY, table.encode()) != table.encode():
         raise UnreadableFile("a file of another table")
+    if metadata.get(SEGMENT_KEY, segment.identity) != segment.identity:
+        raise UnreadableFile("a file of another segment")
     try:
         return _parse_facts(text)
     except ValueError as error:

@@ -301,7 +301,7 @@ def read_overview(directory: Path, name: SegmentName) -> Piece | None:
         # Page checksums are not verified: the one below covers all that is used.
         file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
         metadata = file.metadata.metadata
-        facts_in(metadata, OVERVIEW)
+        facts_in(metadata, OVERVIEW, name)
         segment, size, first, cores, seconds = json.loads(metadata[_INDEX_KEY])
         if segment != directory.name or size != os.stat(f"{directory}/{_ROWS}").st_size:  # noqa: PTH116
             return None

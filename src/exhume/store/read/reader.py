@@ -23,6 +23,7 @@ from exhume.store.format.schema import (
     DECODING_ERRORS,
     DIMENSIONS,
     FORMAT,
+    SEGMENT_KEY,
     TABLE_KEY,
     UnreadableFile,
     check_required,
@@ -150,14 +151,14 @@ def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
     try:
         with _decoding():
             if segment.sealed:
-                return facts_in(_open_parquet(path).metadata.metadata, table)
+                return facts_in(_open_parquet(path).metadata.metadata, table, segment.name)
             stream = LiveStream(pa.BufferReader(read_regular(path, MOST_LIVE_BYTES)), table)
     except FileNotFoundError:
         now = None if segment.path.exists() else segment.successor()
         return None if now is None else facts_of(now, table)
     if stream.damaged:
         raise UnreadableFile(DAMAGED)
-    return None if stream.schema is None else facts_in(stream.schema.metadata, table)
+    return None if stream.schema is None else facts_in(stream.schema.metadata, table, segment.name)
 
 
 def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
@@ -176,7 +177,7 @@ def count_rows(segment: Segment, table: str) -> int:
         try:
             with _decoding():
                 file = _open_parquet(segment.file(table))
-                facts_in(file.metadata.metadata, table)
+                facts_in(file.metadata.metadata, table, segment.name)
                 return int(file.metadata.num_rows)
         except FileNotFoundError:
             return 0
@@ -192,14 +193,14 @@ def damaged_files(segment: Segment) -> list[Skipped]:
     for path in sorted(segment.path.glob("*")):
         # An overview repeats what the rows say, so nothing is lost with it; a damaged disk shows here all the same.
         if path.suffix == PARQUET_SUFFIX and path.stem in (*TABLES, OVERVIEW):
-            if trouble := _trouble(path):
+            if trouble := _trouble(path, segment.name):
                 found.append(Skipped(path, trouble))
         elif path.name != OLD_OVERVIEW_FILE:
             found.append(Skipped(path, FOREIGN))
     return found
 
 
-def _trouble(path: Path) -> str | None:
+def _trouble(path: Path, segment: SegmentName) -> str | None:
     """Why a Parquet file can't be used, by its ends; None where it can."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
@@ -216,12 +217,16 @@ def _trouble(path: Path) -> str | None:
     # The facts stand at the very end, and the format closes them: the whole footer is only read where it is another.
     formats = FORMAT.findall(tail)
     # Thrift writes a text with its length before it.
-    own_table = TABLE_KEY + bytes([0x18, len(path.stem)]) + path.stem.encode()
-    if formats and int(formats[-1]) <= FORMAT_VERSION and own_table in tail:
+    own_table, own_segment = (
+        key + bytes([0x18, len(value)]) + value
+        for key, value in ((TABLE_KEY, path.stem.encode()), (SEGMENT_KEY, segment.identity))
+    )
+    moved = SEGMENT_KEY in tail and own_segment not in tail
+    if formats and int(formats[-1]) <= FORMAT_VERSION and own_table in tail and not moved:
         return None
     try:
         with _decoding():
-            facts_in(_open_parquet(path).metadata.metadata, path.stem)
+            facts_in(_open_parquet(path).metadata.metadata, path.stem, segment)
     except UnreadableFile as error:
         return str(error)
     except FileNotFoundError:
@@ -238,7 +243,7 @@ def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFil
 def _sealed(segment: Segment, request: Request, span: Window | None) -> pa.Table | None:
     file = _open_parquet(segment.file(request.table), request.dictionaries)
     schema = file.schema_arrow
-    facts_in(file.metadata.metadata, request.table)
+    facts_in(file.metadata.metadata, request.table, segment.name)
     check_schema(schema, request.table)
     groups = list(range(file.metadata.num_row_groups))
     if span is not None:
@@ -277,7 +282,7 @@ def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
     stream = LiveStream(pa.BufferReader(content), request.table)
     if stream.schema is None:
         return None, stream.damaged
-    facts_in(stream.schema.metadata, request.table)
+    facts_in(stream.schema.metadata, request.table, segment.name)
     batches = list(stream)
     if not batches:
         return None, stream.damaged

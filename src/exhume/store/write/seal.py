@@ -117,12 +117,14 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
 def _seal_table(live: Path, staging: Path, table: str, watching: tuple[_Reach, OverviewRows]) -> bool:
     """Write one table, if it has rows; those that watch are shown them. Whether not all of it could be decoded."""
     file, path = live / (table + LIVE_SUFFIX), staging / (table + PARQUET_SUFFIX)
+    name = SegmentName.parse(live.name)
+    assert name is not None
     try:
         check_regular(file.stat())
         with pa.OSFile(str(file)) as source:
             stream = LiveStream(source, table)
             if stream.schema is not None:
-                facts_in(stream.schema.metadata, table)
+                facts_in(stream.schema.metadata, table, name)
                 _write_rows(path, table, stream, watching)
             return stream.damaged
     except UnreadableFile:

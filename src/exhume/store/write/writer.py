@@ -116,7 +116,9 @@ class LiveTable:
     def __init__(self, directory: Path, table: str, facts: RecordingFacts, access: Access | None = None) -> None:
         self._fd = open_own(directory / (table + LIVE_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         (access or Access()).apply(self._fd)
-        self._header: list[pa.Buffer] = [with_facts(table, facts).serialize()]
+        segment = SegmentName.parse(directory.name)
+        assert segment is not None
+        self._header: list[pa.Buffer] = [with_facts(table, facts, segment).serialize()]
         self.size = os.fstat(self._fd).st_size
 
     def write(self, batches: list[pa.RecordBatch]) -> int:
