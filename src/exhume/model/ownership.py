@@ -23,17 +23,14 @@ class Access:
     def directory_mode(self) -> int:
         return PRIVATE_DIRECTORY if self.group is None else _SHARED_DIRECTORY
 
-    @property
-    def file_mode(self) -> int:
-        return PRIVATE_FILE if self.group is None else _SHARED_FILE
-
     def apply(self, fd: int) -> None:
         """Give an open file or directory this access. Raises OSError."""
         known = os.fstat(fd)
         if self.group is not None and known.st_gid != self.group:
             # Before the mode: a group that it had by chance must not read it for a moment.
             os.fchown(fd, -1, self.group)
-        mode = self.directory_mode if stat.S_ISDIR(known.st_mode) else self.file_mode
+        file_mode = PRIVATE_FILE if self.group is None else _SHARED_FILE
+        mode = self.directory_mode if stat.S_ISDIR(known.st_mode) else file_mode
         if stat.S_IMODE(known.st_mode) != mode:
             os.fchmod(fd, mode)
 

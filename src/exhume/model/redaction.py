@@ -41,16 +41,11 @@ _JOINED_ONLY = frozenset(("mysql", "mysqldump", "mysqladmin", "mariadb", "mariad
 
 def redact(args: Iterable[str]) -> list[str]:
     """The arguments of a command, with `***` in the place of secrets."""
-    return list(_redacted(list(args)))
+    args = list(args)
+    return list(_redacted(args, args[0].rpartition("/")[2] if args else ""))
 
 
-def redact_line(line: str) -> str:
-    """The same for a command that is one line."""
-    return _within(line)
-
-
-def _redacted(args: list[str]) -> Iterator[str]:
-    program = args[0].rpartition("/")[2] if args else ""
+def _redacted(args: list[str], program: str) -> Iterator[str]:
     short = _SHORT.get(program)
     follows = False
     for index, arg in enumerate(args):
@@ -69,10 +64,11 @@ def _redacted(args: list[str]) -> Iterator[str]:
         elif found := _ASSIGNED.match(arg):
             yield found[1] + MASK
         else:
-            yield _within(arg)
+            yield redact_line(arg)
 
 
-def _within(text: str) -> str:
+def redact_line(text: str) -> str:
+    """The same for a command that is one line."""
     # Most arguments have none of the signs: looking for those is cheaper than for the names.
     if not any(sign in text for sign in ("=", ":", " ")):
         return text

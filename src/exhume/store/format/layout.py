@@ -43,10 +43,14 @@ class Layout:
 
     def writer_options(self, schema: pa.Schema) -> dict[str, Any]:
         """Keyword arguments for pyarrow's ParquetWriter."""
+
+        def leaf(name: str) -> str:
+            return f"{name}.list.element" if pa.types.is_list(schema.field(name).type) else name
+
         return {
             "compression": self.compression,
             "compression_level": self.level,
-            "column_encoding": {_leaf(schema, name): encoding for name, encoding in self.encodings.items()} or None,
+            "column_encoding": {leaf(name): encoding for name, encoding in self.encodings.items()} or None,
             "use_dictionary": [name for name in schema.names if name not in self.encodings] or False,
             "write_statistics": list(self.statistics) or False,
             # Parquet's own types say all that is needed; a second copy of the schema costs a kilobyte a file.
@@ -57,10 +61,6 @@ class Layout:
             # A CRC-32 a page: 0.1% of the bytes.
             "write_page_checksum": True,
         }
-
-
-def _leaf(schema: pa.Schema, name: str) -> str:
-    return f"{name}.list.element" if pa.types.is_list(schema.field(name).type) else name
 
 
 _LAYOUTS = {

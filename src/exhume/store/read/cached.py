@@ -75,7 +75,7 @@ class CachedRecording(Recording):
     def _reaching(self, table: str, window: Window) -> _Held:
         """What is held of a table, after it was made to reach over the window."""
         held = self._held.get(table)
-        if held is None or _apart(held.window, window) > NEAR_NS:
+        if held is None or max(held.window.since - window.until, window.since - held.window.until) > NEAR_NS:
             held = _Held(window, super().read(table, window))
         else:
             parts = [held.rows]
@@ -91,10 +91,6 @@ class CachedRecording(Recording):
             held = _Held(window, _within(held.rows, window))
         self._held[table] = held
         return held
-
-
-def _apart(one: Window, other: Window) -> int:
-    return max(one.since - other.until, other.since - one.until, 0)
 
 
 def _within(rows: pa.Table, window: Window) -> pa.Table:
