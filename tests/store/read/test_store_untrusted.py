@@ -200,6 +200,19 @@ def test_what_is_no_regular_file_is_named_and_not_waited_for(recorded: Path, nam
     assert found == {victim: NOT_REGULAR}
 
 
+@pytest.mark.parametrize("target", ["cpu.parquet", "nowhere"])
+def test_a_link_that_leads_nowhere_costs_its_table_alone(recorded: Path, target: str) -> None:
+    victim = sealed_file(recorded, "cpu.parquet")
+    whole = Recording.open(recorded).info()
+    victim.unlink()
+    victim.symlink_to(target)
+    recording = look_at_everything(recorded)
+    found = recording.info()
+    assert [skipped.path for skipped in recording.damaged] == [victim]
+    assert found.samples == whole.samples
+    assert 0 < found.bytes < whole.bytes
+
+
 @pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
 def test_in_a_live_segment_neither(recorded: Path, kind: str) -> None:
     victim = live_file(recorded, "cpu")

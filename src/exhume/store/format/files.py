@@ -29,6 +29,8 @@ def _open(path: Path | str) -> tuple[int, int]:
     except PermissionError:
         raise UnreadableFile(FORBIDDEN) from None
     except FileNotFoundError:
+        if Path(path).is_symlink():
+            raise UnreadableFile(NOT_REGULAR) from None
         raise
     except OSError as error:
         raise UnreadableFile((error.strerror or str(error)).lower()) from error

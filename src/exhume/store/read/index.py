@@ -58,7 +58,7 @@ class Segment:
         """Bytes of the segment's files, wherever they are by now; 0 once it was removed."""
         try:
             with os.scandir(self.path) as entries:
-                return sum(entry.stat().st_size for entry in entries)
+                return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
         except FileNotFoundError:
             now = self.successor()
             return 0 if now is None else now.size()
