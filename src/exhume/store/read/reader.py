@@ -97,7 +97,7 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
 
 
 def read_available(segment: Segment, request: Request, note: Noter | None = None) -> pa.Table | None:
-    """The wanted rows that can be read; `note` is told why others can't."""
+    """The wanted rows that can be read; `note` gets the reason why others can't."""
     try:
         return read_segment(segment, request)
     except UnreadableFile as error:
