@@ -14,8 +14,10 @@ ARGS ?=
 PARALLEL = $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 # QUICK=1 makes benchmarks shorter: same rows, shorter runs, a smaller synthetic recording.
 QUICK ?=
+# How long `make fuzz` takes, over all of its targets.
+MINUTES ?= 10
 
-.PHONY: help setup web run check test test-unit test-page test-vm machine lint lint-python lint-page format bench soak score \
+.PHONY: help setup web run check test test-unit test-page test-vm fuzz machine lint lint-python lint-page format bench soak score \
 	messages lock clean
 
 help: ## list the targets
@@ -46,6 +48,10 @@ test-page: lint-page ## lint-page, then the unit tests of the web page
 test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, in a VM (ARGS="-k swap")
 	@tools/system-packages vm
 	@$(BIN)/pytest -m vm tests/system/vm $(ARGS)
+
+fuzz: $(VENV)/.installed-dev ## fuzz every parser of untrusted input for MINUTES (default 10) in all; another SEED tries other inputs
+	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 20 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
+		--timeout=0 tests/system/fuzz tests/store/test_store_fuzz.py $(ARGS)
 
 machine: $(VENV)/.installed-dev ## boot an nspawn container of the tests to try things in; needs root (ARGS="my.service" enables a unit)
 	@tools/system-packages test

@@ -24,13 +24,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from exhume.present.web.core_grid import pool_measure
 from tests.store.store_rows import FACTS, MONO, OFFSET, cpu_rows, loss_row, recorder, sample_rows, tick_at
 
 from exhume.cli.main import main
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import ExhumeError
 from exhume.model.tables import TABLES, columns_of
-from exhume.present.web.core_grid import pool_measure
 from exhume.present.web.handle import RecordingHandle
 from exhume.store.read.recording import Recording
 from exhume.store.write.seal import leftovers
