@@ -158,7 +158,9 @@ def explain(
     pins = likely_pins(
         host, residuals.parents, progress=lambda share: progress("looking for pins", share), seconds=PINS_S
     )
-    explanation = Explanation(classify(residuals.parents, pins), pins, blind_spots=list(residuals.blind_spots))
+    explanation = Explanation(
+        classify(residuals.parents, pins, report.census.dying), pins, blind_spots=list(residuals.blind_spots)
+    )
     if boot.recording is not None:
         progress("reading the recording", 0.0)
         explanation = _with_leakers(explanation, report.census, boot.recording, since, socket)

@@ -84,7 +84,7 @@ def assert_named(pin: str, work: Path) -> None:
         assert census.dying is not None and census.dying >= lab.made - removed.by_kernel - LEFT_FOR_A_MOMENT
         parent = parent_of(lab, removals)
         report = likely_pins(HOST, [parent], seconds=SEARCH_S)
-        (parent,) = classify([parent], report)
+        (parent,) = classify([parent], report, None)
         pinned, looked = lab.pinned(), removals.of(lab)
         # What the kernel reclaimed by itself meanwhile, and nothing else, may be missing.
         least = COUNT - looked.by_kernel
@@ -235,7 +235,9 @@ def test_unclassified_pages_are_of_the_kind_of_the_files_that_were_found() -> No
         PinnedFile("/usr/lib/c", PinKind.MAPPED, 1, PAGE, parent="/cg/docker"),
         PinnedFile("/var/log/d", PinKind.FILE, 9, 9 * PAGE, parent="/cg/other"),
     ]
-    (known,) = classify([parent], PinReport(files))
+    (known,) = classify([parent], PinReport(files), 11)
     assert (known.shmem_bytes, known.file_bytes, known.mapped_bytes) == (5 * PAGE, 3 * PAGE, PAGE)
     assert known.unclassified_bytes == 3 * PAGE
     assert known.bytes == parent.bytes
+    (certain,) = classify([parent, ParentResidual("/cg/x", 1, None, unclassified_bytes=PAGE)], PinReport(files), 8)
+    assert (certain.path, certain.unclassified_bytes) == ("/cg/docker", 0), "8 zombies have 8 pages of known kinds"

@@ -114,7 +114,7 @@ def test_they_are_counted_explained_and_freed(machine: Machine, pin: str) -> Non
 
 def freed_by(machine: Machine, *options: str) -> dict:
     """`fix apply zombies`, as the fix is recorded."""
-    command = ("fix", "apply", "zombies", "--yes", "--baseline", "0s", *options)
+    command = ("fix", "apply", "zombies", "--yes", "--baseline", "0s", "--max-time", "200s", *options)
     fix = machine.exhume_json(*command, seconds=400)
     assert fix["state"] == "applied"
     return fix

@@ -267,13 +267,18 @@ class _Search:
         return self._by_inode[found.parents.most_common(1)[0][0]]
 
 
-def classify(parents: Sequence[ParentResidual], report: PinReport) -> list[ParentResidual]:
+def classify(parents: Sequence[ParentResidual], report: PinReport, dying: int | None) -> list[ParentResidual]:
     """The parents with filesystem metadata apart from other cached pages, and unclassified pages by the kind of file
-    that they belong to, as far as the search found them."""
+    that they belong to, as far as the search found them. Where pages of known kinds account for all the dying, the
+    unclassified rest is what CPUs keep in stock."""
     found: Counter[tuple[str, PinKind]] = Counter()
     for file in report.files:
         found[file.parent, file.kind] += file.bytes
-    return [_classified(parent, {kind: found[parent.path, kind] for kind in PinKind}) for parent in parents]
+    known = [_classified(parent, {kind: found[parent.path, kind] for kind in PinKind}) for parent in parents]
+    if dying is not None and sum(parent.bytes - parent.unclassified_bytes for parent in known) >= dying * PAGE:
+        known = [parent for parent in known if not 0 < parent.unclassified_bytes == parent.bytes]
+        return [replace(parent, unclassified_bytes=0) for parent in known]
+    return known
 
 
 def _classified(parent: ParentResidual, found: dict[PinKind, int]) -> ParentResidual:

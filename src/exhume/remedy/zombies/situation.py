@@ -120,10 +120,10 @@ class Watch:
         report = find_residuals(self.host)
         parents = [parent for parent in report.parents if self._inside(parent)]
         pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds) if parents else PinReport()
-        if any(_is_partly_metadata(parent) for parent in classify(parents, pins)):
+        if any(_is_partly_metadata(parent) for parent in classify(parents, pins, census.dying)):
             time.sleep(_STATISTICS_LATE_S)
             parents = _lower(parents, self.residuals())
-        parents = classify(parents, pins)
+        parents = classify(parents, pins, census.dying)
         if not parents:
             time.sleep(_WAIT_S)
         again = take_census(self.host)
