@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.diagnose.audit.audit_scenes import container, facts, looping, unit
 
-from exhume.diagnose.audit.costs import Bill, costs_of
-from exhume.diagnose.audit.judge import audit
+from exhume.diagnose.audit.judge import Bill, audit, costs_of
 from exhume.model.audit import Costs, ServiceList, Use
 from exhume.store.read.recording import Recording
 

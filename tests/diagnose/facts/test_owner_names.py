@@ -6,7 +6,7 @@ from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene
 
 from exhume.model.finding import Diagnosis, Finding
-from exhume.present.html.diagnosis import diagnosis_data
+from exhume.present.html.reports import diagnosis_data
 
 UID, ID = "0f1e2d3c-0000-4000-8000-0123456789ab", "5a" * 32
 POD_GROUP = f"/kubepods/burstable/pod{UID}"

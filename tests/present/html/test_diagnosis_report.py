@@ -10,7 +10,7 @@ from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.clock import MILLIS
-from exhume.present.html.diagnosis import MAX_CELLS, diagnosis_data
+from exhume.present.html.reports import MAX_CELLS, diagnosis_data
 from exhume.present.html.schemas import DiagnosisReport
 
 ZONE = timezone(timedelta(hours=5, minutes=30))

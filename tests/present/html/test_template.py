@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.model.errors import ExhumeError
-from exhume.present.html import template
-from exhume.present.html.template import embedded_json, render
+from exhume.present.html import flame
+from exhume.present.html.flame import embedded_json, render
 
 HOSTILE = ["</script>", "</SCRIPT >", "<!--", "-->", "<script>", "]]>", "\u2028", "\u2029", "&lt;", "\0", "\ud800"]
 
@@ -39,8 +39,8 @@ def test_markers_in_the_data_are_data():
 
 
 def test_a_missing_template_says_how_to_build_it(monkeypatch, tmp_path):
-    template.template.cache_clear()
-    monkeypatch.setattr(template, "files", lambda _package: tmp_path)
+    flame.template.cache_clear()
+    monkeypatch.setattr(flame, "files", lambda _package: tmp_path)
     with pytest.raises(ExhumeError, match="make web"):
-        template.template()
-    template.template.cache_clear()
+        flame.template()
+    flame.template.cache_clear()

@@ -9,8 +9,8 @@ from tests.present.html.proofs import mixed_proof, pair, proof_of
 
 from exhume.model.remedy import Change, Measure
 from exhume.model.times import UTC
+from exhume.present.html.reports import MAX_POINTS, verify_data
 from exhume.present.html.schemas import VerifyReport
-from exhume.present.html.verify import MAX_POINTS, verify_data
 from exhume.present.terminal.verify import verification_lines
 from exhume.present.verify_view import sentence, verdict, verification_json
 from exhume.remedy.verify.proof import Proof

@@ -6,7 +6,7 @@ from tests.diagnose.scenes import Scene, at
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.times import UTC
-from exhume.present.html.diagnosis import diagnosis_report
+from exhume.present.html.reports import diagnosis_report
 
 pytestmark = pytest.mark.needs("chromium")
 

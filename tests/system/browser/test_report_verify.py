@@ -4,7 +4,7 @@ import pytest
 from tests.present.html.proofs import mixed_proof
 
 from exhume.model.times import UTC
-from exhume.present.html.verify import verify_report
+from exhume.present.html.reports import verify_report
 
 pytestmark = pytest.mark.needs("chromium")
 

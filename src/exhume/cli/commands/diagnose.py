@@ -102,7 +102,7 @@ def newest_mark(view: RecordingView) -> int | None:
 
 def _write_page(view: RecordingView, found: Diagnosis, target: Path) -> None:
     # Only here: drawing takes as long to import as the rest of the command.
-    from exhume.present.html.diagnosis import diagnosis_report
+    from exhume.present.html.reports import diagnosis_report
 
     with activity("drawing the page"):
         content = diagnosis_report(view.recording, found, view.zone).encode("utf-8", "replace")

@@ -15,8 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from exhume.collect.cgroup.candidates import Candidate, blind_spots, candidates
-from exhume.collect.cgroup.holders import FileKey, ProcessFiles, holders_of, scan_processes
+from exhume.collect.cgroup.candidates import (
+    Candidate,
+    FileKey,
+    ProcessFiles,
+    blind_spots,
+    candidates,
+    holders_of,
+    scan_processes,
+)
 from exhume.collect.cgroup.pages import (
     DIRTY,
     MLOCKED,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from exhume.lab.scenarios.background import BACKGROUNDS
+from exhume.lab.scenarios.cpu import BACKGROUNDS
 from exhume.model.finding import Severity, Verdict
 from exhume.procfs.flat_keyed import parse_meminfo
 from exhume.procfs.stat import parse_machine_times

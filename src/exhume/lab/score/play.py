@@ -19,7 +19,7 @@ from typing import Any
 
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.scenarios import scenario_named
-from exhume.lab.scenarios.background import BACKGROUNDS
+from exhume.lab.scenarios.cpu import BACKGROUNDS
 from exhume.lab.score.plan import Plan
 from exhume.lab.stage import refuse_unfit, stage, wait_until
 from exhume.model.errors import ExhumeError, LabError, RecordingError

@@ -1,15 +1,49 @@
-"""A flame graph as the page and the reports have it, and its report."""
+"""The template of all reports, and a flame graph as the page and the reports have it."""
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from exhume.model.clock import MILLIS, Window
+from exhume.model.errors import ExhumeError
 from exhume.present.events_view import visible
 from exhume.present.flame import FlameCaption, largest_changes, shown_name
-from exhume.present.html.template import render
 from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints, Labels
+
+Kind = Literal["flame", "diagnosis", "verify"]
+
+# `web/report.html` has both once, outside of scripts and styles.
+_TITLE, _DATA = "<!--report-title-->", "<!--report-data-->"
+
+
+def render(kind: Kind, data: Mapping[str, Any]) -> str:
+    """The report as one HTML file. `data` is a `FlameReport`, `DiagnosisReport` or `VerifyReport` without its kind."""
+    before, _, rest = template().partition(_TITLE)
+    between, _, after = rest.partition(_DATA)
+    content = embedded_json({"kind": kind, **data})
+    return "".join((before, escape(str(data["title"])), between, content, after))
+
+
+def embedded_json(data: Any) -> str:
+    """JSON for a script element: no string in it can end the element or open a comment."""
+    encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def template() -> str:
+    """The built template: scripts and styles inlined, with a policy that allows them by hash."""
+    try:
+        return files("exhume.present").joinpath("web", "report", "report.html").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ExhumeError("the report template is not built; run `make web`, or install a released wheel") from None
+
 
 # A report has to be small enough for a ticket: beyond this many frames, the thinnest are left out and counted.
 MAX_FRAMES = 20_000

@@ -12,7 +12,7 @@ from exhume.cli.terminal import ProgressBar, say, suggest
 from exhume.collect.node_root import NodeRoot
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
 from exhume.model.settings import COLOR, DIR, default_directory
-from exhume.present.html.verify import verify_report
+from exhume.present.html.reports import verify_report
 from exhume.present.terminal.console import console
 from exhume.present.terminal.verify import print_verification
 from exhume.present.verify_view import not_ruled_out, verdict, verification_json
