@@ -24,7 +24,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from exhume.present.web.core_grid import pool_measure
 from tests.store.store_rows import FACTS, MONO, OFFSET, cpu_rows, loss_row, recorder, sample_rows, tick_at
 
 from exhume.cli.main import main
@@ -32,6 +31,7 @@ from exhume.model.clock import NANOS, Window
 from exhume.model.errors import ExhumeError
 from exhume.model.tables import TABLES, columns_of
 from exhume.present.web.handle import RecordingHandle
+from exhume.present.web.handlers.timeline import pool_measure
 from exhume.store.read.recording import Recording
 from exhume.store.write.seal import leftovers
 from exhume.store.write.writer import SegmentWriter

@@ -62,7 +62,8 @@ def python_disk(cache: Path) -> Path:
         for directory in MOUNT_POINTS:
             (stage / directory).mkdir(parents=True)
         shutil.copy(static_busybox(), stage / "bin/busybox")
-        (stage / "bin/sh").symlink_to("busybox")
+        for applet in ("sh", "mount"):
+            (stage / "bin" / applet).symlink_to("busybox")
         programs = [PYTHON, Path(need("mkfs.ext4")).resolve()]
         copy_tree(STDLIB, stage)
         packages = list(locked_files())
