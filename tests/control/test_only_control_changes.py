@@ -46,6 +46,7 @@ ALLOWED = {
     ("store", "*"): ({"write", "remove"}, "the recording is its own"),
     ("store", "seal_process.py"): ({"kill"}, "its own worker process"),
     ("collect", "cgroup_trace.py"): ({"write", "remove"}, "a tracing instance of the recorder's own"),
+    ("collect", "confine.py"): ({"write"}, "its own oom_score_adj"),
     ("collect", "parse_queue.py"): ({"kill"}, "the recorder's own parser process"),
     ("collect", "parser_process.py"): ({"kill"}, "itself, by the queue that started it"),
     ("collect", "journal.py"): ({"kill"}, "journalctl, as its child"),
