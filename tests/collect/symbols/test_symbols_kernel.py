@@ -50,6 +50,20 @@ def names(symbols: KernelSymbols, *addresses: int) -> list[tuple[str, str]]:
     return [(frame.module, frame.name) for frame in symbols.frames(np.array(addresses, np.uint64))]
 
 
+def test_a_function_is_named_where_a_section_begins_or_ends(tmp_path: Path) -> None:
+    """As on a 5.4 without padding between its sections."""
+    text = "".join(
+        f"ffffffff8155daf0 {kind} {name}\n"
+        for kind, name in (("t", "default_idle"), ("T", "__cpuidle_text_start"), ("T", "__sched_text_end"))
+    )
+    text += "ffffffff8155db00 T __lock_text_start\n"
+    symbols = KernelSymbols(host_with(tmp_path, text))
+    assert names(symbols, 0xFFFFFFFF8155DAF4, 0xFFFFFFFF8155DB04) == [
+        ("[kernel]", "default_idle"),
+        ("[kernel]", "__lock_text_start"),
+    ]
+
+
 def test_functions_modules_and_bpf_programs_are_named(tmp_path: Path) -> None:
     symbols = KernelSymbols(host_with(tmp_path))
     assert names(symbols, 0xFFFFFFFF81000150, 0xFFFFFFFF81000200, 0xFFFFFFFF810004FF) == [

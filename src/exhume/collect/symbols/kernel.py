@@ -30,6 +30,9 @@ _BPF_REACH = np.uint64(64 << 10)
 # The padding before each function has a symbol of its own on kernels with call-depth tracking; it is never
 # executed, and leaving its names out halves the memory.
 _PADDING = b"__pfx_"
+# Symbols of the linker script (include/asm-generic/vmlinux.lds.h), not of functions: __cpuidle_text_start,
+# __sched_text_end. Where no padding lies between sections, a function begins at the same address.
+_SECTION_MARKS = (b"_text_start", b"_text_end")
 
 _NEWLINE, _TAB = 10, 9
 _HEX = np.zeros(256, np.uint64)
@@ -69,11 +72,12 @@ class KernelTable:
 @dataclass(slots=True)
 class _Lines:
     """The symbols in one chunk of text. `region` is 0 for the kernel's own code, a hash of the module for that of
-    a module, and _DATA for data."""
+    a module, and _DATA for data; `marks` are those of sections."""
 
     addresses: npt.NDArray[np.uint64]
     names: npt.NDArray[np.uint32]
     regions: npt.NDArray[np.uint32]
+    marks: npt.NDArray[np.bool_]
     blob: bytes
 
 
@@ -141,7 +145,10 @@ def _parse(content: bytes, blob_offset: int) -> _Lines:
     names = np.full(len(starts), _NO_NAME, np.uint32)
     lengths = end - begin
     names[named] = blob_offset + np.cumsum(lengths) - lengths
-    return _Lines(addresses, names, np.where(code, _regions(text, ends), _DATA), blob)
+    marks = np.zeros(len(starts), np.bool_)
+    for suffix in _SECTION_MARKS:
+        marks |= _begins_with(text, ends - len(suffix), suffix)
+    return _Lines(addresses, names, np.where(code, _regions(text, ends), _DATA), marks, blob)
 
 
 def _begins_with(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], prefix: bytes) -> npt.NDArray[np.bool_]:
@@ -177,18 +184,21 @@ def _assemble(parts: list[_Lines]) -> KernelTable:
     addresses = np.concatenate([part.addresses for part in parts])
     names = np.concatenate([part.names for part in parts])
     regions = np.concatenate([part.regions for part in parts])
+    marks = np.concatenate([part.marks for part in parts])
     blob = b"".join(part.blob for part in parts)
     parts.clear()
     # Per-CPU symbols are offsets near zero, not addresses.
     order = np.argsort(addresses, kind="stable")
     order = order[np.searchsorted(addresses[order], np.uint64(1 << 63)) :]
-    addresses, names, regions = addresses[order], names[order], regions[order]
-    # Of several functions at one address the last listed is taken, as perf does; a function beats data.
+    addresses, names, regions, marks = addresses[order], names[order], regions[order], marks[order]
+    # Of several functions at one address the last listed is taken, as perf does; a function beats a section's mark, and
+    # both beat data.
     named = names != _NO_NAME
     group = np.cumsum(np.append(True, addresses[1:] != addresses[:-1])) - 1
     keep = np.zeros(int(group[-1]) + 1 if len(group) else 0, np.intp)
     keep[group] = np.arange(len(addresses))
-    keep[group[named]] = np.flatnonzero(named)
+    for better in (named, named & ~marks):
+        keep[group[better]] = np.flatnonzero(better)
     addresses, names, regions = addresses[keep], names[keep], regions[keep]
     addresses, names = _with_region_ends(addresses, names, regions)
     # Nameless memory needs one mark, where it begins.
