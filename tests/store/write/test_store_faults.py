@@ -20,6 +20,7 @@ from exhume.store.format.names import LOCK_NAME
 from exhume.store.format.schema import FACTS_KEY
 from exhume.store.read.recording import Recording
 from exhume.store.write.lock import DirectoryLock
+from exhume.store.write.retention import Reserve
 
 
 @pytest.mark.root
@@ -47,6 +48,20 @@ def test_a_disk_that_turns_read_only_while_recording(tmp_path: Path, monkeypatch
         with pytest.raises(RecordingError, match="read-only file system"):
             record_noise(writer, range(3, 4))
     writer.close()
+    assert recorded_ticks(tmp_path) == [0, 1, 2]
+
+
+def test_a_disk_that_turns_read_only_before_the_end_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    writer = recorder(tmp_path)
+    record_noise(writer, range(3))
+    monkeypatch.setattr(Reserve, "release", refuse)
+    with pytest.raises(RecordingError, match="read-only file system"):
+        writer.close()
     assert recorded_ticks(tmp_path) == [0, 1, 2]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.parts import missing, need
 from tests.system.faults.recorder_process import PATIENCE_S, RecorderProcess
 
 FAULTS = Path(__file__).parent
@@ -41,16 +42,30 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.fixture
+def ext4_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that can fail as one on a disk does: `remount,abort` makes it read-only under open files."""
+    image, disk = tmp_path / "image", tmp_path / "ext4"
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run([need("mkfs.ext4"), "-q", "-m", "0", str(image)], check=True)
+    if subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=False).returncode:
+        missing("a loop device")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """The programs beside this file, by name, compiled when they are first asked for."""
     directory = tmp_path_factory.mktemp("programs")
 
-    def compile_one(name: str) -> Path:
+    def compile_one(name: str, *flags: str) -> Path:
         program = directory / name
         if not program.exists():
             source = FAULTS / f"{name}.c"
-            words = ["gcc", "-O1", "-static", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"]
+            words = ["gcc", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", *(flags or ["-static"])]
             subprocess.run([*words, "-o", str(program), str(source)], check=True)
         return program
 

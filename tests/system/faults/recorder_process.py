@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from exhume.cli import exit_codes
 from exhume.model.clock import NANOS
 from exhume.store.read.recording import Recording
@@ -142,6 +144,21 @@ def clean_words(process: RecorderProcess) -> None:
     """Nothing of the interpreter's own went to the person who started the recorder."""
     assert "Traceback" not in process.err, process.err
     assert "Exception" not in process.err, process.err
+
+
+def fill(disk: Path) -> Path:
+    """Leave no free page."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(4096))
+    return ballast
+
+
+def until_rows_are_dropped(recorder: RecorderProcess) -> None:
+    """However long it takes: what is free in the pages of its files is written first."""
+    until("the disk is full", lambda: recorder.ended or "because the disk was full" in recorder.out)
+    assert not recorder.ended, recorder.err
 
 
 def share_sums(directory: Path) -> set[int]:

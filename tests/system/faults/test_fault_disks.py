@@ -23,10 +23,12 @@ from tests.system.faults.recorder_process import (
     anchor_count,
     clean_words,
     exhume,
+    fill,
     losses,
     monotonic,
     rows,
     until,
+    until_rows_are_dropped,
 )
 
 from exhume.model.facts import FORMAT_VERSION
@@ -36,15 +38,6 @@ from exhume.store.read.recording import Recording
 pytestmark = pytest.mark.root
 
 Start = Callable[..., RecorderProcess]
-
-
-def fill(disk: Path) -> Path:
-    """Leave no free page."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        while True:
-            file.write(bytes(4096))
-    return ballast
 
 
 def refused(recorder: RecorderProcess) -> str:
@@ -59,12 +52,6 @@ def refused(recorder: RecorderProcess) -> str:
 
 def info(directory: Path) -> dict[str, Any]:
     return exhume("info", "--dir", directory)
-
-
-def until_rows_are_dropped(recorder: RecorderProcess) -> None:
-    """However long it takes: what is free in the pages of its files is written first."""
-    until("the disk is full", lambda: recorder.ended or "because the disk was full" in recorder.out)
-    assert not recorder.ended, recorder.err
 
 
 def test_a_disk_that_fills_up_is_survived_and_counted(small_disk: Path, start: Start) -> None:
@@ -157,6 +144,14 @@ def test_a_read_only_disk_is_one_sentence(small_disk: Path, start: Start) -> Non
     sentence = refused(start(small_disk / "recording"))
     assert "read-only file system" in sentence
     assert "--dir" in sentence
+
+
+def test_a_disk_that_turns_read_only_is_one_sentence_and_can_be_read(ext4_disk: Path, start: Start) -> None:
+    directory = ext4_disk / "recording"
+    recorder = start(directory).ticks(2)
+    subprocess.run(["mount", "-o", "remount,abort", str(ext4_disk)], check=True)
+    assert f"cannot record to {directory}: read-only file system; " in refused(recorder)
+    assert anchor_count(directory) >= 2
 
 
 def test_a_vanished_directory_is_one_sentence(tmp_path: Path, start: Start) -> None:

@@ -258,6 +258,8 @@ class SegmentWriter:
             self._sealer.close()
             self._raise_if_vanished()
             self._sealer.raise_failure()
+        except OSError as error:
+            raise cannot_write(self._directory, error) from error
         finally:
             self._lock.close()
 
