@@ -29,6 +29,8 @@ from exhume.store.write.writer import SegmentWriter
 # five minutes a sample takes half the bytes, and the live segment is still quick to read.
 SMALL_NODE = 1000
 SMALL_SEGMENT_S, SEGMENT_S = 300, 60
+# At its end the recorder seals what killed ones left for no longer than this: service managers don't wait long.
+LEFTOVERS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def node_recorder(settings: RecorderSettings) -> Iterator[NodeRecorder]:
             max_bytes=settings.max_bytes,
             max_age_s=None if age is None else age / NANOS,
             access=Access(settings.group),
+            leftovers_s=LEFTOVERS_S,
             segment_s=SMALL_SEGMENT_S if facts.cores * facts.rate_hz < SMALL_NODE else SEGMENT_S,
         )
         with closing(writer) as store:

@@ -18,7 +18,7 @@ from tests.store.write.crash_recorder import SAMPLES, TICKS_A_RUN
 
 from exhume.model.clock import NANOS, Window
 from exhume.store.read.recording import Recording
-from exhume.store.write import sealer
+from exhume.store.write import seal_process, sealer
 
 KILLS = 50
 # How often something has to be sealed between two looks of a reader.
@@ -152,6 +152,50 @@ def test_reading_while_it_is_being_recorded(tmp_path: Path, victims: Victims) ->
         last = victims.committed()
     assert len(sealings) > SEALINGS, "the recorder sealed nothing while it was read"
     victims.kill(pid)
+
+
+def recording_with_leftovers(directory: Path, count: int) -> Path:
+    """What so many recorders left that were killed, five ticks each."""
+    writer = recorder(directory, segment_s=5)
+    with pytest.MonkeyPatch.context() as no_sealing:
+        no_sealing.setattr(sealer, "seal", lambda *_: None)
+        for index in range(5 * count):
+            writer.append("cpu", cpu_rows(tick_at(index)))
+            writer.commit(tick_at(index))
+        writer.close()
+    return directory
+
+
+def live_segments(directory: Path) -> int:
+    return len(list((directory / "live").glob("2*")))
+
+
+def test_what_killed_recorders_left_does_not_delay_the_end(tmp_path: Path) -> None:
+    directory = recording_with_leftovers(tmp_path / "recording", 3)
+    writer = recorder(directory, leftovers_s=0.0)
+    writer.append("cpu", cpu_rows(tick_at(100)))
+    writer.commit(tick_at(100))
+    writer.close()
+    assert [segment.sealed for segment in Recording.open(directory).segments] == [False, False, False, True]
+    assert live_segments(directory) == 3, "nothing is left half sealed"
+    recorder(directory).close()
+    assert live_segments(directory) == 0
+    assert ticks_in(Recording.open(directory), "cpu") == sorted([*range(15), 100] * 2)
+
+
+def test_a_leftover_that_can_not_be_sealed_does_not_delay_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = recording_with_leftovers(tmp_path / "recording", 1)
+    hangs = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(seal_process, "isolated_python", lambda *_: hangs)
+    writer = recorder(directory, leftovers_s=0.2)
+    writer.commit(tick_at(100))
+    began = time.monotonic()
+    writer.close()
+    assert time.monotonic() - began < 60
+    assert live_segments(directory) == 1
+    assert Recording.open(directory).read("anchors").num_rows == 6
 
 
 def test_live_files_are_synced_within_seconds_and_not_by_the_tick(

@@ -66,6 +66,10 @@ class SealProcess:
             raise SealProcessFailed
         return Sealed(name, path, answer["size"], tuple(answer["tables"]))
 
+    def kill(self) -> None:
+        """Give up what it seals, from another thread."""
+        self._process.kill()
+
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None

@@ -28,6 +28,7 @@ from exhume.store.write.seal import (
     leftovers,
     seal,
     set_aside,
+    sweep,
     sync,
 )
 
@@ -63,10 +64,14 @@ class Sealer:
     """One thread that seals segments in their order and keeps the retention. A segment that doesn't fit on
     the disk stays live (readers read it all the same) and is tried again with the next one.
 
+    Leftovers that are not sealed `leftovers_s` after the end was asked for are left to the next recorder.
+
     `live_bytes` counts what was written to live segments, kept by the writer; `discarded_rows` counts the rows of
     complete segments that had to go before they were sealed."""
 
-    def __init__(self, recording: Path, retention: Retention, access: Access | None = None) -> None:
+    def __init__(
+        self, recording: Path, retention: Retention, access: Access | None = None, leftovers_s: float | None = None
+    ) -> None:
         self._recording = recording
         self._access = access or Access()
         self._retention = retention
@@ -76,6 +81,8 @@ class Sealer:
         self._stuck = False
         self._gave_up = False
         self._closing = False
+        self._leftovers_s = leftovers_s
+        self._leaving = False
         self._failure: RecordingError | None = None
         self._written = 0
         self._losses: list[StoreLoss] = []
@@ -132,6 +139,11 @@ class Sealer:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        self._thread.join(self._leftovers_s)
+        with self._changed:
+            self._leaving = True
+        if process := self._process:
+            process.kill()
         self._thread.join()
         self._reserve.release()
 
@@ -159,6 +171,8 @@ class Sealer:
             with self._changed:
                 # One that is stuck has to wait until another segment is complete; by then the disk may have room.
                 if self._changed.wait_for(lambda: (self._waiting and not self._stuck) or self._closing, SYNC_S):
+                    while self._leaving and self._waiting and self._waiting[0].leftover:
+                        self._waiting.popleft()
                     if not self._waiting or self._gave_up:
                         return None
                     self._active = self._waiting.popleft()
@@ -197,6 +211,7 @@ class Sealer:
                 return True
             except SealProcessFailed:
                 # Killed, or out of memory: it stays as it is, for readers and for the next start.
+                sweep(self._recording)
                 return True
             except OSError as error:
                 if error.errno not in FULL:
@@ -225,6 +240,8 @@ class Sealer:
         if self._process is None:
             self._process = SealProcess(self._recording, self._access)
         try:
+            if self._leaving:
+                raise SealProcessFailed
             return self._process.seal(job.live)
         except (DamagedSegment, SealProcessFailed):
             self._process.close()

@@ -168,6 +168,7 @@ class SegmentWriter:
         max_age_s: float | None,
         segment_s: int = 60,
         access: Access | None = None,
+        leftovers_s: float | None = None,
     ) -> None:
         # The recorder lives next to starved work: it stays on one thread, and small.
         pa.set_cpu_count(1)
@@ -184,7 +185,7 @@ class SegmentWriter:
             self._access.make_directory(directory / LIVE_DIRECTORY)
             sweep(directory)
             self._retention = Retention(directory, max_bytes, max_age_s, self._boot)
-            self._sealer = Sealer(directory, self._retention, self._access)
+            self._sealer = Sealer(directory, self._retention, self._access, leftovers_s)
             for live in leftovers(directory):
                 self._sealer.submit(live, leftover=True)
         except OSError as error:
