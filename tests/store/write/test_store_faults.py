@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from exhume.model.errors import DirectoryBusy, RecordingError
 from exhume.store.format.names import LOCK_NAME
 from exhume.store.format.schema import FACTS_KEY
 from exhume.store.read.recording import Recording
+from exhume.store.write import sealer
 from exhume.store.write.lock import DirectoryLock
 from exhume.store.write.retention import Reserve
 
@@ -63,6 +65,46 @@ def test_a_disk_that_turns_read_only_before_the_end_is_a_clear_error(
     with pytest.raises(RecordingError, match="read-only file system"):
         writer.close()
     assert recorded_ticks(tmp_path) == [0, 1, 2]
+
+
+def test_rows_dropped_in_the_last_tick_are_counted_though_its_segment_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room_for_frames(fd: int, buffers: list[bytes], writev: Callable[..., int] = os.writev) -> int:
+        if Path(f"/proc/self/fd/{fd}").readlink().name == "frames.arrows":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return writev(fd, buffers)
+
+    monkeypatch.setattr(os, "writev", no_room_for_frames)
+    writer = recorder(tmp_path)
+    writer.append("frames", {"frame": [7], "kind": ["kernel"], "module": ["[kernel]"], "name": ["spin"]})
+    record_noise(writer, range(1))
+    writer.close()
+    recording = Recording.open(tmp_path)
+    assert [(loss.kind, loss.count) for loss in recording.losses()] == [("disk-full", 1)]
+    assert recorded_ticks(tmp_path) == [0]
+    assert all(segment.sealed for segment in recording.segments)
+
+
+def test_a_disk_that_stays_full_does_not_cost_the_segment_that_waits_to_be_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    writer = recorder(tmp_path)
+    record_noise(writer, range(3))
+    with monkeypatch.context() as no_room:
+        no_room.setattr(os, "writev", full)
+        no_room.setattr(sealer, "seal", full)
+        for index in range(3, 8):
+            # Without its names the segment ends.
+            writer.append("frames", {"frame": [7], "kind": ["kernel"], "module": ["[kernel]"], "name": ["spin"]})
+            record_noise(writer, range(index, index + 1), samples=1)
+    writer.close()
+    assert recorded_ticks(tmp_path) == [0, 1, 2]
+    assert [(loss.kind, loss.count) for loss in Recording.open(tmp_path).losses()] == [("disk-full", 5 * 4)]
+    assert list((tmp_path / "live").iterdir()) == []
 
 
 def test_a_place_where_no_directory_can_be_is_a_clear_error(tmp_path: Path) -> None:

@@ -108,16 +108,17 @@ class Sealer:
             losses, self._losses = self._losses, []
         return losses
 
-    def make_room(self) -> bool:
+    def make_room(self, *, may_discard: bool = True) -> bool:
         """Make room on a full disk: give up the reserve, remove the oldest segment, or wait until one is sealed, which
-        makes it small. False where nothing more may go: new rows are dropped then, rather than all of the past."""
+        makes it small; then discard one that could not be sealed, where it may. False where nothing more may go: new
+        rows are dropped then, rather than all of the past."""
         with self._changed:
             if self._reserve.release() or self._drop_history():
                 return True
             if self._active is not None:
                 self._changed.wait_for(lambda: self._active is None)
                 return True
-            if len(self._waiting) > 1:
+            if may_discard and len(self._waiting) > 1:
                 # Neither could be sealed, for lack of room: the newer one stays.
                 self._discard(self._waiting.popleft().live)
                 return True

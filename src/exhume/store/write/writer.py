@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -226,7 +227,7 @@ class SegmentWriter:
         before = offset if self._offset is None else self._offset
         self._offset = offset
         if self._segment is None:
-            self._segment = self._begin(tick, before)
+            self._segment = self._begin(tick.start, before)
         stepped = abs(offset - self._segment.offset) > CLOCK_STEP_NS
         if not stepped:
             # After a step the pair does not belong to this segment's clock.
@@ -271,8 +272,8 @@ class SegmentWriter:
         if any(file.vanished() for file in islice(self._files.values(), 1)):
             raise RecordingError(f"{self._path()} was deleted while it was being recorded; start the recorder again")
 
-    def _begin(self, tick: Tick, offset: int) -> SegmentName:
-        start_ms = tick.start // MILLIS
+    def _begin(self, start: int, offset: int) -> SegmentName:
+        start_ms = start // MILLIS
         return SegmentName(start_ms + round(offset / MILLIS), self._boot, start_ms)
 
     def _take(self, table: str, columns: Columns) -> pa.RecordBatch | None:
@@ -297,7 +298,8 @@ class SegmentWriter:
         if not self._pending.get("losses"):
             return
         if self._segment is None:
-            self._segment = self._begin(self._tick, self._tick.wall - self._tick.end)
+            # The segment that ended with this tick may have begun with it too, and waits to be sealed under that name.
+            self._segment = self._begin(self._tick.end, self._tick.wall - self._tick.end)
         self._write_pending()
 
     def _write_pending(self) -> bool:
@@ -332,7 +334,7 @@ class SegmentWriter:
                 except OSError as error:
                     if error.errno not in FULL:
                         raise
-                if not self._sealer.make_room():
+                if not self._sealer.make_room(may_discard=not self._closed):
                     return False
         except OSError as error:
             raise cannot_write(self._directory, error) from error
@@ -357,8 +359,11 @@ class SegmentWriter:
         reserve = self._live_size()
         for file in self._files.values():
             file.close()
-        if self._files:
+        if reserve:
             self._sealer.submit(self._path(), tick, reserve)
+        elif self._files:
+            # A full disk took none of its rows: it must not push out one that waits to be sealed.
+            shutil.rmtree(self._path(), ignore_errors=True)
         self._files = {}
         self._segment = None
 
