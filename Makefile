@@ -16,9 +16,11 @@ PARALLEL = $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 QUICK ?=
 # How long `make fuzz` takes, over all of its targets.
 MINUTES ?= 10
+# How often soak-faults kills the recorder.
+KILLS ?= 200
 
-.PHONY: help setup web run check test test-unit test-page test-vm fuzz machine lint lint-python lint-page format bench soak score \
-	messages lock clean
+.PHONY: help setup web run check test test-unit test-page test-vm fuzz machine lint lint-python lint-page format bench soak \
+	soak-faults score messages lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -81,6 +83,9 @@ bench: $(VENV)/.installed-dev ## compare costs with the usual tools, into bench/
 soak: $(VENV)/.installed-dev ## record for an hour at a large node's rate, memory use into bench/SOAK.md (ARGS="--minutes 10 --idle")
 	@tools/system-packages test
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+soak-faults: $(VENV)/.installed-dev ## kill the recorder 200 times at random, also while it seals, and check what is left (KILLS=1000)
+	@EXHUME_KILLS=$(KILLS) $(BIN)/pytest -s tests/system/faults/test_fault_kills.py $(ARGS)
 
 score: $(VENV)/.installed-dev ## run randomised lab scenarios and score the diagnosis, into bench/DIAGNOSIS.md (ARGS="--only user-hog")
 	@tools/system-packages test
