@@ -2,19 +2,110 @@
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.system.faults.recorder_process import PATIENCE_S, PROGRAM, RecorderProcess, anchor_count, clean_words, until
+from tests.system.faults.recorder_process import (
+    PATIENCE_S,
+    PROGRAM,
+    RecorderProcess,
+    anchor_count,
+    clean_words,
+    fill,
+    until,
+    until_rows_are_dropped,
+)
 
 from exhume.store.read.recording import Recording
 
 pytestmark = pytest.mark.root
 
 Start = Callable[..., RecorderProcess]
+
+SIGTERM_S = 5.0
+HOUR_S = 3600
+
+
+def held(recorder: RecorderProcess, start: Start) -> None:
+    recorder.send(signal.SIGSTOP)
+    time.sleep(0.5)
+
+
+def clock_set(recorder: RecorderProcess, start: Start) -> None:
+    """An hour ahead, and in the next second an hour back."""
+    for ahead in (HOUR_S, -HOUR_S):
+        clock_of(recorder).write_text(str(ahead))
+        recorder.ticks(1)
+
+
+def disk_full(recorder: RecorderProcess, start: Start) -> None:
+    fill(recorder.directory.parent)
+    until_rows_are_dropped(recorder)
+
+
+def disk_read_only(recorder: RecorderProcess, start: Start) -> None:
+    subprocess.run(["mount", "-o", "remount,abort", str(recorder.directory.parent)], check=True)
+
+
+def directory_removed(recorder: RecorderProcess, start: Start) -> None:
+    # Aside first: it makes files meanwhile, also in what was just found empty.
+    shutil.rmtree(recorder.directory.rename(recorder.directory.with_name("removed")))
+
+
+def second_recorder(recorder: RecorderProcess, start: Start) -> None:
+    assert start(recorder.directory).wait() == 2
+
+
+def one_killed_before(recorder: RecorderProcess, start: Start) -> RecorderProcess:
+    recorder.kill()
+    # It still seals what the other left.
+    return start(recorder.directory).recording()
+
+
+def clock_of(recorder: RecorderProcess) -> Path:
+    """The file that sets its wall clock."""
+    return recorder.directory.parent.with_name("clock")
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (held, 0),
+        (clock_set, 0),
+        (disk_full, 0),
+        (second_recorder, 0),
+        (one_killed_before, 0),
+        (disk_read_only, 2),
+        (directory_removed, 2),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_sigterm_ends_it_within_seconds_whatever_is_wrong(
+    start: Start,
+    compiled: Callable[..., Path],
+    request: pytest.FixtureRequest,
+    fault: Callable[[RecorderProcess, Start], RecorderProcess | None],
+    code: int,
+) -> None:
+    disk = request.getfixturevalue("ext4_disk" if fault is disk_read_only else "small_disk")
+    directory = disk / "recording"
+    clock, preload = disk.with_name("clock"), compiled("wrong_clock", "-shared", "-fPIC")
+    recorder = start(directory, under=["env", f"LD_PRELOAD={preload}", f"WRONG_CLOCK={clock}"]).ticks(1)
+    recorder = fault(recorder, start) or recorder
+    recorder.send(signal.SIGTERM)
+    recorder.send(signal.SIGCONT)
+    assert recorder.wait(SIGTERM_S) == code, recorder.err
+    clean_words(recorder)
+    if directory.exists():
+        assert anchor_count(directory) >= 1
 
 
 def sealed_whole(directory: Path) -> bool:
