@@ -83,7 +83,7 @@ class SystemdControl:
 
     def __init__(self, root: NodeRoot) -> None:
         self._root = root
-        self._orders = BusOrders(Bus(root.bus))
+        self._orders = BusOrders(Bus(root.bus, systemd=root.host.proc / "1"))
 
     def __enter__(self) -> Self:
         return self

@@ -47,7 +47,11 @@ def take_audit(
 def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, ServiceList]]:
     """The services of each manager; none of one that isn't there."""
     progress("reading systemd", 0.1)
-    looks = [(Manager.SYSTEMD, read_services(root, hours))]
+
+    def waiting(method: str, share: float) -> None:
+        progress(*((f"waiting for systemd ({method})", share) if share < 1.0 else ("reading systemd", 0.1)))
+
+    looks = [(Manager.SYSTEMD, read_services(root, hours, waiting))]
     progress("reading container runtimes", 0.5)
     return [*looks, *container_services(root, hours)]
 

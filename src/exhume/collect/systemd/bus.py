@@ -10,12 +10,14 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from exhume.model.errors import ExhumeError
+from exhume.procfs.host import ProcFile
+from exhume.procfs.schedstat import parse_task_schedstat
 
 if TYPE_CHECKING:
     from jeepney import Message
@@ -30,7 +32,13 @@ _BUS = "org.freedesktop.DBus"
 _BUS_PATH = "/org/freedesktop/DBus"
 # systemd's own socket is called so (src/core/dbus.c, bus_init_private): no bus is behind it to greet, or to filter.
 _PRIVATE = "private"
+# An answer that systemd does not work on is waited for so long.
 _PATIENCE_S = 10.0
+# One that it may be working on is waited for no longer than this: a unit that crash-loops keeps systemd busy for ever.
+# Measured on an emulated 6.1: 20 s for the list of 205 unit files.
+LONGEST_S = 120.0
+# How often systemd's CPU time is read, and the wait reported.
+_LOOK_EVERY_S = 1.0
 # Questions that are under way at once: enough to keep both ends busy, far below what a bus allows.
 _AT_ONCE = 32
 # Signals that were not taken yet; a client that falls behind loses the oldest.
@@ -53,6 +61,11 @@ class BusError(ExhumeError):
 
 class BusSilent(BusError):
     """No answer in time."""
+
+
+# Called after each answer, and about each second until then, with the method and the share of answers that came; a wait
+# counts as a part of its answer. 1.0: all came.
+Waiting = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +100,24 @@ def properties(answer: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class Bus:
-    """A connection to the system's bus, with patience for each answer. Raises BusError where it can't be had."""
+    """A connection to the system's bus, with patience for each answer. Raises BusError where it can't be had.
 
-    def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
+    With `systemd`, its directory below /proc, an answer is waited for beyond that, up to LONGEST_S, while systemd's CPU
+    time advances or anything comes in. (A Ping would show nothing: systemd has one thread, and answers in order.)
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        patience_s: float | None = None,
+        systemd: Path | None = None,
+        waiting: Waiting = lambda method, share: None,
+    ) -> None:
         self._where = path
-        self.patience_s = patience_s
+        self.patience_s = _PATIENCE_S if patience_s is None else patience_s
+        self._systemd = systemd
+        self._waiting = waiting
+        self._received = 0
         self._signals: deque[Signal] = deque(maxlen=_MOST_SIGNALS)
         self._answers: dict[int, Message] = {}
         self._serial = 0
@@ -131,11 +157,14 @@ class Bus:
         self._answers.clear()
         asked = [self.ask(call) for call in calls[:_AT_ONCE]]
         answers: list[tuple[Any, ...] | BusError] = []
-        for index in range(len(calls)):
-            deadline = time.monotonic() + patience
+        for index, call in enumerate(calls):
+            wait = self._wait(call.method, patience, index, len(calls))
             while asked[index] not in self._answers:
-                self._receive(deadline, calls[index].method)
+                self._socket.settimeout(wait.seconds())
+                with contextlib.suppress(TimeoutError):
+                    self._take()
             answers.append(_content(self._answers.pop(asked[index])))
+            wait.report(1.0)
             if len(asked) < len(calls):
                 asked.append(self.ask(calls[len(asked)]))
         return answers
@@ -163,9 +192,10 @@ class Bus:
     def next_signal(self, deadline: float) -> Signal | None:
         """The next one; None when `deadline` (monotonic seconds) passes first."""
         while not self._signals:
+            self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
             try:
-                self._receive(deadline, "a signal")
-            except BusSilent:
+                self._take()
+            except TimeoutError:
                 return None
         return self._signals.popleft()
 
@@ -178,14 +208,17 @@ class Bus:
             # In one piece, as systemd's own clients do: it overlooks a message right behind a BEGIN that comes alone.
             self._socket.sendall(b"\0AUTH EXTERNAL\r\nDATA\r\nBEGIN\r\n")
             said = b""
+            wait = self._wait("AUTH", self.patience_s)
             while said.count(b"\r\n") < 2 and not said.startswith(b"REJECTED") and len(said) < _LONGEST_ANSWER:
-                part = self._socket.recv(1024)
-                if not part:
-                    raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
-                said += part
+                self._socket.settimeout(wait.seconds())
+                with contextlib.suppress(TimeoutError):
+                    part = self._socket.recv(1024)
+                    if not part:
+                        raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
+                    said += part
             if not (said.startswith(b"DATA") and b"\r\nOK " in said):
                 raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root")
-        except TimeoutError:
+        except (TimeoutError, BusSilent):
             raise BusSilent(f"the D-Bus at {self._where} does not answer") from None
         except FileNotFoundError:
             raise BusError(f"there is no D-Bus at {self._where}") from None
@@ -222,13 +255,20 @@ class Bus:
             raise self._gone(error) from None
         return self._serial
 
-    def _receive(self, deadline: float, waiting_for: str) -> None:
-        """Take in what comes next, at the latest at `deadline`."""
-        self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
-        try:
-            self._take()
-        except TimeoutError:
-            raise BusSilent(f"systemd did not answer in time ({waiting_for})") from None
+    def _wait(self, method: str, patience_s: float, index: int = 0, of: int = 1) -> "_Wait":
+        longest = patience_s if self._systemd is None else max(patience_s, LONGEST_S)
+        return _Wait(
+            method, patience_s, longest, self._activity, lambda share: self._waiting(method, (index + share) / of)
+        )
+
+    def _activity(self) -> tuple[int, int]:
+        """What changes while systemd works: its CPU time, and how much came in. Nothing where it is not watched."""
+        if self._systemd is None:
+            return 0, 0
+        # In a container with a process namespace of its own, the first process is another one.
+        is_systemd = ProcFile(self._systemd / "comm").read_or_none() == b"systemd\n"
+        spent = parse_task_schedstat(ProcFile(self._systemd / "schedstat").read_or_none() or b"")
+        return (spent.run_ns if is_systemd and spent is not None else 0), self._received
 
     def _take_what_is_there(self) -> None:
         self._socket.setblocking(False)
@@ -247,6 +287,7 @@ class Bus:
             raise self._gone(error) from None
         if not came:
             raise self._gone(None)
+        self._received += len(came)
         for message in self._parser.feed(came):
             fields, kind = message.header.fields, message.header.message_type
             if kind is MessageType.signal:
@@ -257,6 +298,41 @@ class Bus:
     def _gone(self, error: OSError | None) -> BusError:
         reason = f": {error.strerror or error}" if error is not None else ""
         return BusError(f"the D-Bus at {self._where} closed the connection{reason}")
+
+
+class _Wait:
+    """A wait for one answer, in short parts between which it is decided whether to go on."""
+
+    def __init__(
+        self,
+        method: str,
+        patience_s: float,
+        longest_s: float,
+        activity: Callable[[], object],
+        report: Callable[[float], None],
+    ) -> None:
+        self.report = report
+        self._method, self._patience_s, self._longest_s = method, patience_s, longest_s
+        self._activity = activity
+        self._began = self._advanced = self._looked = time.monotonic()
+        self._every_s = min(_LOOK_EVERY_S, patience_s / 4)
+        self._seen: object = None
+
+    def seconds(self) -> float:
+        """How long to wait before the next call of this. Raises BusSilent when the wait is over."""
+        now = time.monotonic()
+        if self._seen is None:
+            self._seen = self._activity()
+        elif now >= self._looked + self._every_s:
+            self._looked = now
+            seen = self._activity()
+            if seen != self._seen:
+                self._seen, self._advanced = seen, now
+            self.report(min((now - self._began) / self._longest_s, 0.99))
+        end = min(self._advanced + self._patience_s, self._began + self._longest_s)
+        if now >= end:
+            raise BusSilent(f"systemd did not answer within {now - self._began:.0f} s ({self._method})")
+        return max(min(end, self._looked + self._every_s) - now, 1e-3)
 
 
 def _content(message: "Message") -> tuple[Any, ...] | BusError:

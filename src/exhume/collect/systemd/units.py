@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exhume.collect.node_root import NodeRoot
-from exhume.collect.systemd.bus import Bus, BusError
+from exhume.collect.systemd.bus import Bus, BusError, Waiting
 from exhume.collect.systemd.facts import BusUnits, Listed, UnitFacts
 from exhume.collect.systemd.journal import Journal, read_journal, unit_log
 from exhume.model.audit import Condition, Manager, Service, ServiceList, Wants
@@ -33,19 +33,22 @@ _DEEPEST = 16
 _SOON_NS = 5 * 10**9
 
 
-def read_services(root: NodeRoot, hours: float = _HOURS) -> ServiceList:
+def read_services(root: NodeRoot, hours: float = _HOURS, waiting: Waiting = lambda method, share: None) -> ServiceList:
     """All of them, sorted by name; why nothing could be seen otherwise."""
     try:
-        with open_units(root) as units:
+        with open_units(root, waiting) as units:
             return _read(root, units, hours)
     except BusError as error:
         return ServiceList([], [f"units were not looked at: {error}"])
 
 
-def open_units(root: NodeRoot) -> BusUnits:
-    """A way to query systemd, to be closed by a `with`. Raises BusError, with the reason, where there is none."""
+def open_units(root: NodeRoot, waiting: Waiting | None = None) -> BusUnits:
+    """A way to query systemd, to be closed by a `with`. Raises BusError, with the reason, where there is none. With
+    `waiting`, a slow systemd is waited for as long as it works."""
     try:
-        return BusUnits(Bus(root.bus))
+        if waiting is None:
+            return BusUnits(Bus(root.bus))
+        return BusUnits(Bus(root.bus, systemd=root.host.proc / "1", waiting=waiting))
     except BusError:
         if root.is_here and not Path(_RUNS).is_dir():
             raise BusError("systemd doesn't run here") from None
@@ -60,14 +63,25 @@ def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
         if (name.endswith(".service") and row.load != "not-found")
         or (name.endswith(_OTHERS) and row.active == "failed")
     ]
-    # A template is no unit yet.
-    names += [name for name in units.enabled_services() if name not in listed and "@." not in name]
-    known = units.facts(sorted(names))
+    known = units.facts(names)
+    # All that is missing from here on is what is not loaded: units that never run.
+    unanswered: list[str] = []
+    try:
+        # To list them, systemd reads every unit file of the node. A template is no unit yet.
+        enabled = [name for name in units.enabled_services() if name not in listed and "@." not in name]
+        known |= units.facts(enabled)
+        names += enabled
+    except BusError as error:
+        unanswered.append(f"units that are enabled but not loaded were not looked at: {error}")
     journal = read_journal(root, hours)
 
     def facts(name: str) -> UnitFacts | None:
-        if name not in known:
-            known.update(units.facts([name]))
+        # While systemd still works on what was given up, it answers nothing else.
+        if name not in known and not unanswered:
+            try:
+                known.update(units.facts([name]))
+            except BusError as error:
+                unanswered.append(f"units that others require were not looked at: {error}")
         return known.get(name)
 
     blame = Blame(listed, facts, journal)
@@ -80,7 +94,7 @@ def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
             conditions = looked_at(root if _sees_file(root, unit) else None, unit.conditions, unit.unmet)
             row = _service(unit, conditions, blame.chain(unit), journal)
             rows[unit.name] = replace(row, absent=_absent(root, unit)) if _is_troubled(row) else row
-    blind_spots = list(journal.blind_spots)
+    blind_spots = [*unanswered, *journal.blind_spots]
     # Users have a systemd of their own, which only they may ask.
     users = sorted(name for name, row in listed.items() if name.startswith("user@") and row.active == "active")
     if users:

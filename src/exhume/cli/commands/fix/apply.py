@@ -16,6 +16,7 @@ from exhume.cli.commands.fix.terminal import (
     confirmed,
     print_document,
     printable,
+    reach_node,
     reading_width,
     warn_unreadable,
     work_dir_flag,
@@ -31,7 +32,7 @@ from exhume.model.stop import Stop
 from exhume.present.fix_view import fix_json, fix_lines, plan_lines
 from exhume.remedy.fixer import Fixer
 from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, SavedPlan, changed, last_plan, save_plan
-from exhume.remedy.services.node import Node, open_node
+from exhume.remedy.services.node import Node
 from exhume.remedy.services.planner import fingerprints
 from exhume.remedy.services.refusals import refusals_now
 from exhume.remedy.verify.proof import take_baseline
@@ -52,7 +53,7 @@ def run(options: Namespace) -> int:
     elif options.target is None:
         usual = Path(last_plan(ledger.place).root)
     with (
-        open_node(options.root or usual) as node,
+        reach_node(options.root or usual) as node,
         hold_journal(ledger.place, node.root.host) as journal,
         stopped_by_signals(INTERRUPTED) as stop,
     ):

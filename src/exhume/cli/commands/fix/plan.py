@@ -8,7 +8,7 @@ from exhume.cli import exit_codes
 from exhume.cli.args import value_of
 from exhume.cli.commands.audit import open_recording
 from exhume.cli.commands.diagnose import find_target
-from exhume.cli.commands.fix.terminal import print_document, reading_width, work_dir_flag
+from exhume.cli.commands.fix.terminal import print_document, reach_node, reading_width, work_dir_flag
 from exhume.cli.recording_args import RecordingView
 from exhume.cli.terminal import activity, suggest
 from exhume.diagnose.engine import diagnose
@@ -19,14 +19,14 @@ from exhume.model.text import listed
 from exhume.present.fix_view import plan_json, plan_lines
 from exhume.remedy.ledger import SavedPlan, save_plan
 from exhume.remedy.plan import ZOMBIES, PlanRequest, Progress, plan_fix
-from exhume.remedy.services.node import Node, open_node
+from exhume.remedy.services.node import Node
 from exhume.remedy.zombies.situation import Scope, find_cgroup
 from exhume.store.read.cached import CachedRecording
 
 
 def run(options: Namespace) -> int:
     check_options(options)
-    with open_node(options.root or Path("/")) as node:
+    with reach_node(options.root or Path("/")) as node:
         saved = make_plan(options, node)
     if saved.plan.steps:
         save_plan(options.work_dir, saved)

@@ -10,6 +10,7 @@ from exhume.cli.commands.fix.terminal import (
     actions_of,
     print_document,
     printable,
+    reach_node,
     warn_unreadable,
     work_dir_flag,
 )
@@ -21,14 +22,13 @@ from exhume.model.errors import ExhumeError, UsageError
 from exhume.present.fix_view import fix_json, fix_lines
 from exhume.remedy.fixer import Fixer
 from exhume.remedy.ledger import Fix, FixState, Ledger, Mark, plan_of
-from exhume.remedy.services.node import open_node
 
 
 def run(options: Namespace) -> int:
     ledger = Ledger(options.work_dir)
     fix = _chosen(ledger, options.id)
     with (
-        open_node(options.root or Path(fix.root)) as node,
+        reach_node(options.root or Path(fix.root)) as node,
         hold_journal(ledger.place, node.root.host) as journal,
         stopped_by_signals(INTERRUPTED) as stop,
     ):

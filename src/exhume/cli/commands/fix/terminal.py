@@ -6,11 +6,12 @@ import shlex
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from exhume.cli.commands.fix import WORK_DIR
-from exhume.cli.terminal import ProgressBar, say
+from exhume.cli.terminal import ProgressBar, activity, say
 from exhume.control.changes import NodeJournal
 from exhume.model.remedy import Outcome, Step
 from exhume.model.stop import Stop
@@ -18,7 +19,7 @@ from exhume.present.fix_view import format_cost, outcome_line
 from exhume.remedy.fixer import Point
 from exhume.remedy.ledger import Entry, Ledger
 from exhume.remedy.services.actions import Action, Patience, service_actions
-from exhume.remedy.services.node import Node
+from exhume.remedy.services.node import Node, open_node
 
 INTERRUPTED = (
     "exhume: interrupted; the current step is finished first (a slow stop is not waited for), and no other is begun"
@@ -29,6 +30,15 @@ _SLOW_STOP_S = 5.0
 def work_dir_flag(work_dir: Path) -> str:
     """` --work-dir D` as a next command needs it; empty for the default."""
     return "" if work_dir == WORK_DIR else f" --work-dir {shlex.quote(str(work_dir))}"
+
+
+@contextmanager
+def reach_node(path: Path) -> Iterator[Node]:
+    """Open the node; on a terminal, show that systemd is waited for."""
+    with ExitStack() as opened:
+        with activity("connecting to systemd"):
+            node = opened.enter_context(open_node(path))
+        yield node
 
 
 def can_ask() -> bool:
