@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.parts import missing, need
@@ -27,13 +27,21 @@ LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip", "t
 MOUNT_POINTS = ("dev", "proc", "run", "sys", "tmp", "var", "root", "etc", "bin")
 MIB = 1 << 20
 WORK_BYTES = 3 << 30
+ENVIRONMENT = (f"PYTHONPATH=/var/exhume/src:{PACKAGES}", "PATH=/bin:/sbin:/usr/sbin:/usr/bin", "HOME=/root")
+AGENT_UNIT = f"""[Unit]
+Description=Commands from the serial line
+[Service]
+Environment={" ".join(ENVIRONMENT)}
+ExecStart={PYTHON} /var/exhume/agent.py
+ExecStopPost=systemctl poweroff --force --force
+"""
 
 
 def boot_archive(kernel: GuestKernel, into: Path) -> Path:
     """What the kernel starts with: busybox, the modules that the disks need, and the program that mounts them."""
     with tempfile.TemporaryDirectory(dir=into) as name:
         stage = Path(name)
-        for directory in ("bin", "dev", "modules", "newroot"):
+        for directory in ("bin", "dev", "modules", "newroot", "proc"):
             (stage / directory).mkdir()
         shutil.copy(static_busybox(), stage / "bin/busybox")
         for number, module in enumerate(kernel.modules):
@@ -50,34 +58,69 @@ def boot_archive(kernel: GuestKernel, into: Path) -> Path:
 
 def python_disk(cache: Path) -> Path:
     """This machine's Python, the locked packages and mkfs.ext4, each at its own path. Made anew when one changes."""
-    recipe = (ROOT / "requirements.lock").read_bytes() + Path(__file__).read_bytes()
+
+    def fill(stage: Path) -> None:
+        for directory in MOUNT_POINTS:
+            (stage / directory).mkdir(parents=True)
+        copy_programs(stage)
+        for applet in ("sh", "mount"):
+            (stage / "bin" / applet).symlink_to("busybox")
+
+    return kept_disk(cache, "python", b"", fill)
+
+
+def systemd_disk(cache: Path, tree: Path) -> Path:
+    """The same, in a Debian that has systemd as its first process, which starts the agent."""
+
+    def fill(stage: Path) -> None:
+        # With its device nodes, which shutil would read.
+        subprocess.run(["cp", "--archive", tree, stage], check=True)
+        copy_programs(stage)
+        units = stage / "etc/systemd/system"
+        (units / "exhume-agent.service").write_text(AGENT_UNIT)
+        (units / "multi-user.target.wants/exhume-agent.service").symlink_to("../exhume-agent.service")
+        # Jobs of a Debian that has just been installed would take minutes of an emulated processor.
+        for timer in (stage / "lib/systemd/system").glob("*.timer"):
+            (units / timer.name).symlink_to("/dev/null")
+        generators = stage / "etc/systemd/system-generators"
+        generators.mkdir()
+        for program in (stage / "lib/systemd/system-generators").iterdir():
+            (generators / program.name).symlink_to("/dev/null")
+
+    return kept_disk(cache, "systemd", bytes(tree), fill)
+
+
+def kept_disk(cache: Path, kind: str, made_of: bytes, fill: Callable[[Path], None]) -> Path:
+    """A disk of the cache, made again when something that it is made of changes."""
+    recipe = (ROOT / "requirements.lock").read_bytes() + Path(__file__).read_bytes() + made_of
     key = hashlib.sha256(recipe + sys.version.encode() + bytes(PYTHON) + bytes(PACKAGES)).hexdigest()[:16]
-    disk = cache / f"python-{key}.img"
+    disk = cache / f"{kind}-{key}.img"
     if disk.exists():
         return disk
-    for outdated in cache.glob("python-*.img"):
+    for outdated in cache.glob(f"{kind}-*.img"):
         outdated.unlink()
     with tempfile.TemporaryDirectory(dir=cache) as name:
         stage = Path(name) / "stage"
-        for directory in MOUNT_POINTS:
-            (stage / directory).mkdir(parents=True)
-        shutil.copy(static_busybox(), stage / "bin/busybox")
-        for applet in ("sh", "mount"):
-            (stage / "bin" / applet).symlink_to("busybox")
-        programs = [PYTHON, Path(need("mkfs.ext4")).resolve()]
-        copy_tree(STDLIB, stage)
-        packages = list(locked_files())
-        copy(packages, stage)
-        extensions = [path for path in (*STDLIB.rglob("*.so"), *packages) if re.search(r"\.so(\.|$)", path.name)]
-        copy([*programs, *libraries_of([*programs, *extensions])], stage)
-        link = stage / str(need("mkfs.ext4")).lstrip("/")
-        if not link.exists():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(programs[1])
+        fill(stage)
         size = sum(path.lstat().st_size for path in stage.rglob("*"))
         make_disk(Path(name) / "disk", stage, size + size // 4 + 64 * MIB)
         (Path(name) / "disk").rename(disk)
     return disk
+
+
+def copy_programs(stage: Path) -> None:
+    """Busybox, Python with the packages, mkfs.ext4, and the libraries of all."""
+    shutil.copy(static_busybox(), stage / "bin/busybox")
+    programs = [PYTHON, Path(need("mkfs.ext4")).resolve()]
+    copy_tree(STDLIB, stage)
+    packages = list(locked_files())
+    copy(packages, stage)
+    extensions = [path for path in (*STDLIB.rglob("*.so"), *packages) if re.search(r"\.so(\.|$)", path.name)]
+    copy([*programs, *libraries_of([*programs, *extensions])], stage)
+    link = stage / str(need("mkfs.ext4")).lstrip("/")
+    if not link.exists():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(programs[1])
 
 
 def work_disk(into: Path) -> Path:
@@ -89,9 +132,7 @@ def work_disk(into: Path) -> Path:
     subprocess.run([sys.executable, "-m", "compileall", "-q", stage / "exhume/src"], check=True)
     shutil.copy(GUEST / "agent.py", stage / "exhume/agent.py")
     (stage / "exhume/start").write_text(
-        f"export PYTHONPATH=/var/exhume/src:{PACKAGES} PATH=/bin:/sbin:/usr/sbin:/usr/bin HOME=/root\n"
-        f"{PYTHON} /var/exhume/agent.py\n"
-        "/bin/busybox poweroff -f\n"
+        f"export {' '.join(ENVIRONMENT)}\n{PYTHON} /var/exhume/agent.py\n/bin/busybox poweroff -f\n"
     )
     disk = into / "work.img"
     make_disk(disk, stage, WORK_BYTES)
@@ -140,6 +181,9 @@ def copy(files: Iterable[Path], stage: Path) -> None:
     for file in files:
         at = stage / str(file).lstrip("/")
         at.parent.mkdir(parents=True, exist_ok=True)
+        # A link of the tree may lead to this machine's own file.
+        at.unlink(missing_ok=True)
+        assert at.parent.resolve().is_relative_to(stage.resolve()), at
         shutil.copy2(file, at)
 
 

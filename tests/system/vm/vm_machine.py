@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.parts import need
-from tests.system.vm.vm_disks import PYTHON, boot_archive, python_disk, work_disk
+from tests.system.vm.vm_disks import PYTHON, boot_archive, python_disk, systemd_disk, work_disk
 from tests.system.vm.vm_kernel import KernelChoice, cache_directory, guest_kernel
 
 BOOT_S = 300.0
+SYSTEMD_BOOT_S = 900.0
 STOP_S = 15.0
 MEMORY_MIB = 1536
 CORES = 2
@@ -39,8 +40,10 @@ class Answer:
 class Machine:
     """One boot of the virtual machine, from entering to leaving the context."""
 
-    def __init__(self, kernel: KernelChoice) -> None:
+    def __init__(self, kernel: KernelChoice, systemd_tree: Path | None = None) -> None:
+        """With a tree, systemd is its first process, otherwise busybox."""
         self.kernel = kernel
+        self._tree = systemd_tree
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
@@ -49,7 +52,7 @@ class Machine:
             undo.callback(self._stop)
             self._line = undo.enter_context(self._connected())
             self._received = bytearray()
-            self.release = str(self._next_object(BOOT_S)["ready"])
+            self.release = str(self._next_object(BOOT_S if self._tree is None else SYSTEMD_BOOT_S)["ready"])
             self._undo = undo.pop_all()
         return self
 
@@ -92,14 +95,21 @@ class Machine:
     def _start(self) -> "subprocess.Popen[bytes]":
         cache = cache_directory()
         kernel = guest_kernel(cache, self.kernel)
-        disks = ((python_disk(cache), "readonly=on"), (work_disk(self._directory), "cache=unsafe"))
+        # What systemd writes to its root is forgotten with the machine.
+        root = (
+            (python_disk(cache), "readonly=on")
+            if self._tree is None
+            else (systemd_disk(cache, self._tree), "snapshot=on")
+        )
+        disks = (root, (work_disk(self._directory), "cache=unsafe"))
         # Should this process be killed, the machine goes with it.
         words = [need("setpriv"), "--pdeathsig", "KILL", need("qemu-system-x86_64")]
         # The oldest processor that numpy's packages run on: emulated AVX2 sorts wrongly in some versions of qemu.
         words += ["-accel", "tcg,thread=multi", "-cpu", "Nehalem"]
         words += ["-smp", str(CORES), "-m", str(MEMORY_MIB), "-nic", "none", "-display", "none", "-no-reboot"]
         words += ["-kernel", str(kernel.image), "-initrd", str(boot_archive(kernel, self._directory))]
-        words += ["-append", f"console=ttyS0 quiet panic=-1 cgroup_version={self.kernel.cgroup_version}"]
+        parameters = f"console=ttyS0 quiet panic=-1 cgroup_version={self.kernel.cgroup_version}"
+        words += ["-append", parameters if self._tree is None else f"{parameters} guest_init=systemd"]
         for path, options in disks:
             words += ["-drive", f"file={path},format=raw,if=virtio,{options}"]
         words += ["-serial", f"file:{self._console}", "-serial", f"unix:{self._socket},server=on,wait=off"]
