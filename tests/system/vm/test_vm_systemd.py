@@ -113,7 +113,7 @@ def test_it_is_stopped_verified_and_rolled_back(machine: Machine) -> None:
 
 def verified(machine: Machine) -> dict:
     """What `fix verify` finds, with more time where it asks for it."""
-    for length in ("60s", "240s"):
+    for length in ("60s", "240s", "600s"):
         verdict = machine.exhume_json("fix", "verify", "--for", length, codes=(0, 1), seconds=SLOW_S + 300)
         if verdict["verdict"] != "unproven":
             break

@@ -152,8 +152,8 @@ def test_a_recorded_fix_is_verified(machine: Machine) -> None:
             fix = freed_by(machine, "--dir", "/var/fix")
             machine.shell(f"sleep {VERIFY}")
             verdict = machine.exhume_json("fix", "verify", fix["id"], "--dir", "/var/fix", codes=(0, 1), seconds=400)
-            count = next(each for each in verdict["measures"] if each["id"] == "zombies")
-            assert count["verdict"] == "improved", verdict
+            count = next(each for each in verdict["measures"] if each["measure"] == "zombies")
+            assert count["change"] == "improved", verdict
             assert (count["before"]["value"], count["after"]["value"]) == (COUNT, 0)
         finally:
             machine.shell("p=$(cat /var/fix.pid); kill $p; while kill -0 $p; do sleep 0.2; done; rm -r /var/fix")
