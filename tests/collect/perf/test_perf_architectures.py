@@ -384,6 +384,7 @@ def test_a_sample_waits_for_its_names_and_is_written_with_them(fake_sampler, ope
         return [make_frame("user", "/bin/x", name, patience=3 * frame_of["waits"]) for _ in offsets]
 
     monkeypatch.setattr(FileSymbols, "frames", answered)
+    monkeypatch.setattr(FileSymbols, "take_changed", lambda self: set() if frame_of["waits"] else {"/bin/x"})
     monkeypatch.setattr(PerfSource, "end", lambda self: None)
     fake_sampler._sampler.ending = False
     first = comm(50, "app", 10, execs=True) + PROGRAM

@@ -22,7 +22,11 @@ class Names:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.changed: set[str] = set()
         self.user_frame = lambda address: make_frame(USER, "/bin/app", f"f{address}")
+
+    def take_changed(self) -> set[str]:
+        return self.changed
 
     def kernel(self, addresses: np.ndarray) -> list[Frame]:
         self.asked += addresses.tolist()
@@ -176,6 +180,17 @@ def test_known_kernel_addresses_are_not_asked_about_again(book, names) -> None:
     resolve(book, {1: kernel_chain(5, 1)}, set())
     resolve(book, {2: kernel_chain(4, 1)}, set())
     assert names.asked == [1, 5, 4]
+
+
+def test_a_stack_that_waits_for_names_is_resolved_again_when_its_module_changed(book, names) -> None:
+    names.user_frame = lambda address: make_frame(USER, "/bin/app", f"app+{address}", patience=3)
+    chains = {1: user_chain(10)}
+    waiting = book.resolve(chains, set())[1]
+    names.user_frame = lambda address: make_frame(USER, "/bin/app", f"f{address}")
+    names.changed = {"/bin/other"}
+    assert book.resolve(chains, set())[1] is waiting
+    names.changed = {"/bin/app"}
+    assert [frame.name for frame in book.resolve(chains, set())[1].frames] == ["f10"]
 
 
 def test_ids_are_hashes_of_the_content_and_stay_what_they_are() -> None:

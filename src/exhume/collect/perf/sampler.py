@@ -100,12 +100,13 @@ class Sampler:
         self._changes.note(drained.tasks)
         self._symbolizer.poll()
         keys, stacks, resolved, chains = self._stacks(samples)
-        released = self._released(resolved)
+        late = self._released(resolved)
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
         busy = ~idle
         rows: dict[str, Columns] = {}
         pids, tids = samples.pid[busy], samples.tid[busy]
         processes: list[tuple[int, int | None, str]] = []
+        released: list[dict[str, npt.NDArray[Any]]] = []
         if len(pids):
             columns: dict[str, npt.NDArray[Any]] = {
                 "time_ms": (samples.time[busy] // np.uint64(MILLIS)).astype(np.int64),
@@ -118,13 +119,13 @@ class Sampler:
             processes = self._processes(columns)
             released.append(self._hold(columns, keys[busy], [stack for stack in stacks if not stack.idle], chains))
         if self.ending:
-            released += self._last_released()
-        released = [part for part in released if len(part["pid"])]
-        if released:
+            late += self._last_released()
+        # A segment may have begun since the processes of those that were held were written.
+        seen = {pid for pid, _, _ in processes}
+        held = {each[0]: each for part in reversed(late) for each in self._processes(part)}
+        processes += [each for pid, each in held.items() if pid not in seen]
+        if released := [part for part in (*late, *released) if len(part["pid"])]:
             rows["samples"] = {name: np.concatenate([part[name] for part in released]) for name in released[0]}
-            # A segment may have begun since the processes of those that were held were written.
-            seen = {pid for pid, _, _ in processes}
-            processes += [each for each in self._processes(rows["samples"]) if each[0] not in seen]
         rows["sampling"] = _sample_counts(tick, drained, samples, idle)
         rows.update(self._stack_table.take_rows())
         self._follow_kernel()

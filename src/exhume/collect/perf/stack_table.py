@@ -87,14 +87,17 @@ def stack_id(frames: tuple[Frame, ...]) -> int:
 
 
 class Chain:
-    """A raw callchain, cut into its kernel and user part, leaf first. `named` are the frames of user addresses, where
-    it was resolved before in part; of one in `excess` the user part is not resolved."""
+    """A raw callchain, cut into its kernel and user part, leaf first. One that was resolved in part has that `stack`,
+    the frames of user addresses that are `named`, and the modules that it `awaits`; of one in `excess` the user part is
+    not resolved."""
 
-    __slots__ = ("excess", "kernel", "named", "space", "user")
+    __slots__ = ("awaits", "excess", "kernel", "named", "space", "stack", "user")
 
     def __init__(self, addresses: list[int], space: AddressSpace | None) -> None:
         self.space = space
         self.named: dict[int, Frame] | None = None
+        self.stack: Stack | None = None
+        self.awaits: set[str] = set()
         self.excess = False
         self.kernel: list[int] = []
         self.user: list[int] = []
@@ -137,11 +140,18 @@ class StackTable:
 
     def resolve(self, chains: dict[int, Chain], idle_keys: set[int]) -> dict[int, Stack]:
         """Name new callchains, by key. `idle_keys` are those of the idle task."""
-        self._resolve_kernel(chains.values())
-        user = self._resolve_user(chains.values())
+        changed = self._symbolizer.take_changed()
         resolved: dict[int, Stack] = {}
-        kernel = self._kernel
+        open_chains: dict[int, Chain] = {}
         for key, chain in chains.items():
+            if chain.stack is not None and chain.awaits.isdisjoint(changed):
+                resolved[key] = chain.stack
+            else:
+                open_chains[key] = chain
+        self._resolve_kernel(open_chains.values())
+        user = self._resolve_user(open_chains.values())
+        kernel = self._kernel
+        for key, chain in open_chains.items():
             names = user.get(id(chain.space), {})
             if chain.named is not None:
                 names = {**chain.named, **{each: names[each] for each in chain.user if each in names}}
@@ -157,8 +167,10 @@ class StackTable:
             if named.settled and not chain.excess:
                 self._young[key] = stack
             elif named.patience:
-                found = ((address, names[address]) for address in chain.user if address in names)
-                chain.named = {address: frame for address, frame in found if not frame.patience}
+                found = {address: names[address] for address in chain.user if address in names}
+                chain.named = {address: frame for address, frame in found.items() if not frame.patience}
+                chain.awaits = {frame.module for frame in found.values() if frame.patience}
+                chain.stack = stack
         if len(self._young) > GENERATION:
             self._old, self._young = self._young, {}
         return resolved

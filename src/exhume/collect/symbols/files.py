@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.frame import USER, Frame, make_frame, readable
+from exhume.collect.symbols.frame import USER, Frame, make_frame
 from exhume.collect.symbols.locate import open_mapped, open_regular
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
 from exhume.collect.symbols.owners import Owner, Owners, RefusalLog
@@ -30,6 +30,7 @@ from exhume.collect.symbols.parser.open_file import (
     Identity,
     OpenFile,
     identity_of,
+    readable,
 )
 from exhume.collect.symbols.parser.program import Program, unpack_outlines, unpack_program
 from exhume.collect.symbols.parser.table import U64
@@ -51,8 +52,8 @@ _CHECK_EVERY_S = 10.0
 _RETRY_FIRST_S = 1.0
 _RETRY_AT_MOST_S = 60.0
 _RETRY_NAMES_S = 5.0
-# A file is asked for names every third tick: asking costs half a millisecond, whatever the number of names.
-_ASK_EVERY_S = 2.5
+# A file is asked for names every fourth tick: asking costs half a millisecond, whatever the number of names.
+_ASK_EVERY_S = 3.5
 # How many ticks a sample waits for its names.
 _PATIENCE = 5
 
@@ -117,6 +118,10 @@ class FileSymbols:
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
         self._unchecked = self._loaded_bytes = 0
+        # Functions whose names will be asked for, each file in its time.
+        self._unasked: dict[MappedFile, tuple[Views, Program, set[int]]] = {}
+        # Modules of which something became known, or is forgotten.
+        self._changed: set[str] = set()
         self._refusals = refusals or RefusalLog()
         self.queue = queue or ParseQueue(self._refusals)
         self._owners = Owners(host, clock)
@@ -151,6 +156,22 @@ class FileSymbols:
             )
             for index, offset in zip(at, offsets, strict=True)
         ]
+
+    def poll(self) -> None:
+        """Ask for names that became due."""
+        now = self._clock()
+        for file, (views, program, indexes) in list(self._unasked.items()):
+            known = self._known.get(file)
+            if known is None or known.program is not program:
+                del self._unasked[file]
+            elif not known.asked and now >= known.names_from:
+                del self._unasked[file]
+                self._name(views, known, program, indexes - known.frames.keys())
+
+    def take_changed(self) -> set[str]:
+        """Modules whose frames may be others than when this was last called."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def functions(self, file: MappedFile, offsets: npt.NDArray[np.uint64]) -> tuple[int, npt.NDArray[np.intp]]:
         """The number of the program that was read from a file, and those of the functions at some of its offsets.
@@ -281,8 +302,7 @@ class FileSymbols:
         may_ask = not known.asked and self._clock() >= known.names_from
         for index in indexes:
             if program.needs_file and program.has_name(index):
-                if may_ask:
-                    lookups[index] = program.lookup(index)
+                lookups[index] = program.lookup(index) if may_ask else []
                 continue
             name = program.name(index, None)
             if is_mangled(name):
@@ -290,7 +310,12 @@ class FileSymbols:
             else:
                 known.frames[index] = _named(file, program, index, name)
         self._grow(len(indexes) * _FRAME_BYTES)
-        if not (lookups or mangled) or not may_ask:
+        if not (lookups or mangled):
+            return
+        if not may_ask:
+            _, before, unasked = self._unasked.get(file, (views, program, set()))
+            unasked = unasked if before is program else set()
+            self._unasked[file] = (views, program, unasked.union(lookups, mangled))
             return
         known.asked = True
         known.names_from, known.names_soon = self._clock() + _ASK_EVERY_S, True
@@ -367,9 +392,15 @@ class FileSymbols:
         key = views[0][1].file.key
         # Disks answer as a whole; a filesystem without a device (network, FUSE, overlay) may stop to.
         device = (key.major, key.minor, key.inode if key.major else 0)
-        owners = [self._owners.of(space.pid, space.lineage) for space, _ in views]
-        owner = next((owner for owner in owners if self.queue.affords(owner)), owners[0])
-        self.queue.submit(owner, device, job, done)
+        owners = (self._owners.of(space.pid, space.lineage) for space, _ in views)
+        owner = next((owner for owner in owners if self.queue.affords(owner)), None)
+        owner = owner or self._owners.of(views[0][0].pid, views[0][0].lineage)
+
+        def finished(result: Any) -> None:
+            self._changed.add(views[0][1].file.module)
+            done(result)
+
+        self.queue.submit(owner, device, job, finished)
 
     def _note(self, refusal: FileRefused, views: Views) -> None:
         space, mapping = views[0]
@@ -392,7 +423,9 @@ class FileSymbols:
         most = _MAX_FILES * 7 // 8 if len(self._known) > _MAX_FILES else _MAX_FILES
         while len(self._known) > 1 and (size > self._budget or len(self._known) > most):
             owner = max(files, key=sizes.__getitem__)
-            known = self._known.pop(files[owner].popleft())
+            file = files[owner].popleft()
+            self._changed.add(file.module)
+            known = self._known.pop(file)
             program = known.program
             if program is not None:
                 users[program.number] -= 1
@@ -446,7 +479,7 @@ def _load(ask: Ask, file: OpenFile, roots: list[str], offsets: list[int]) -> _Lo
 
 
 def _indexed_names(reply: Arrays, program: Program) -> dict[int, bytes]:
-    indexes = column(reply, "indexes", "uint64").tolist()
+    indexes = column(reply, "indexes", np.uint64).tolist()
     names = pieces(reply, "lengths", "content")
     if len(indexes) != len(names) or not all(program.has_name(index) for index in indexes):
         raise BadReply("the names of functions")
@@ -455,8 +488,8 @@ def _indexed_names(reply: Arrays, program: Program) -> dict[int, bytes]:
 
 def _debug_files(reply: Arrays, file: OpenFile, roots: list[str]) -> list[OpenFile]:
     """The debug files of a stripped file that are installed; the parser decides which of them belongs to it."""
-    build_id = column(reply, "build_id", "uint8").tobytes()
-    link = os.fsdecode(column(reply, "link", "uint8").tobytes())
+    build_id = column(reply, "build_id", np.uint8).tobytes()
+    link = os.fsdecode(column(reply, "link", np.uint8).tobytes())
     if not 4 <= len(build_id) <= _MAX_BUILD_ID:
         return []
     places = [

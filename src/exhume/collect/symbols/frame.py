@@ -30,11 +30,3 @@ def make_frame(kind: str, module: str, name: str, *, deferred: bool = False, pat
     settled = not (deferred or patience) and kind != JIT and module != ANONYMOUS
     digest = blake2b(f"{kind}\0{module}\0{name}".encode(), digest_size=8).digest()
     return Frame(kind, module, name, int.from_bytes(digest, "little"), deferred, patience, settled)
-
-
-def readable(raw: bytes) -> str:
-    """Text from an untrusted file: always valid Unicode, and nothing in it that a terminal would obey."""
-    text = raw.decode("utf-8", "replace")
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)

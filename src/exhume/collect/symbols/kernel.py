@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.frame import KERNEL, Frame, make_frame, readable
+from exhume.collect.symbols.frame import KERNEL, Frame, make_frame
+from exhume.collect.symbols.parser.open_file import readable
 from exhume.model.facts import MissingSource
 from exhume.model.process import give_back
 from exhume.procfs.host import Host

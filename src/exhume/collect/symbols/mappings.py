@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.frame import readable
+from exhume.collect.symbols.parser.open_file import readable
 from exhume.procfs.host import Host
 from exhume.procfs.maps import parse_maps
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from exhume.collect.containers.identity import identify
 from exhume.collect.processes import cgroup_path, read_start
-from exhume.collect.symbols.frame import readable
-from exhume.collect.symbols.parser.open_file import DEFERRED, FileRefused
+from exhume.collect.symbols.parser.open_file import DEFERRED, FileRefused, readable
 from exhume.procfs.host import Host
 from exhume.procfs.pid_status import status_values
 

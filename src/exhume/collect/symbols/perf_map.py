@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.frame import JIT, Frame, make_frame, readable
+from exhume.collect.symbols.frame import JIT, Frame, make_frame
 from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import AddressSpace
 from exhume.collect.symbols.owners import UNKNOWN_OWNER, Owner, Owners, RefusalLog
 from exhume.collect.symbols.parse_queue import Ask, ParseQueue
-from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, MALFORMED, TIMEOUT, FileRefused
+from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, MALFORMED, TIMEOUT, FileRefused, readable
 from exhume.collect.symbols.parser.perf_map import MAX_LINE, MapPiece
 from exhume.procfs.host import Host
 from exhume.procfs.pid_stat import parse_pid_stat

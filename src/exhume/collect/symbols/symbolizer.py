@@ -78,10 +78,16 @@ class Symbolizer:
     def poll(self) -> None:
         """Take in what was read of files since the last call."""
         self.queue.poll()
+        self._files.poll()
+
+    def take_changed(self) -> set[str]:
+        """Modules whose frames may be others than when this was last called. Code without a file always may."""
+        return self._files.take_changed() | {ANONYMOUS}
 
     def wait(self, seconds: float) -> None:
         """Wait, for so long at most, until all files were read that were asked for."""
         self.queue.wait(seconds)
+        self._files.poll()
 
     def take_refusals(self) -> list[Refusal]:
         """The files that were not read since this was last called."""

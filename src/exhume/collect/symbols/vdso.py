@@ -4,10 +4,10 @@ import os
 
 import numpy as np
 
-from exhume.collect.symbols.frame import USER, Frame, make_frame, readable
+from exhume.collect.symbols.frame import USER, Frame, make_frame
 from exhume.collect.symbols.mappings import Mapping, executable_mappings
 from exhume.collect.symbols.parser.elf import ElfFile
-from exhume.collect.symbols.parser.open_file import FileRefused
+from exhume.collect.symbols.parser.open_file import FileRefused, readable
 from exhume.collect.symbols.parser.program import ElfNames, Program
 from exhume.collect.symbols.parser.table import FunctionTable
 from exhume.procfs.host import Host

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.frame import readable
 from exhume.collect.symbols.parser import demangle as demangling
 from exhume.collect.symbols.parser.confine import confine
-from exhume.collect.symbols.parser.open_file import MALFORMED, UNREADABLE, FileRefused, OpenFile, identity_of
+from exhume.collect.symbols.parser.open_file import MALFORMED, UNREADABLE, FileRefused, OpenFile, identity_of, readable
 from exhume.collect.symbols.parser.perf_map import read_perf_map
 from exhume.collect.symbols.parser.program import (
     Program,

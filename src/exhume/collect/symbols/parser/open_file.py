@@ -96,6 +96,14 @@ def refusing_malformed() -> Iterator[None]:
         raise FileRefused(MALFORMED, f"{type(error).__name__}: {error}") from error
 
 
+def readable(raw: bytes) -> str:
+    """Text from an untrusted file: always valid Unicode, and nothing in it that a terminal would obey."""
+    text = raw.decode("utf-8", "replace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
 Identity = tuple[int, int, int, int]
 
 

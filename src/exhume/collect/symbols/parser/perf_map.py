@@ -75,13 +75,13 @@ class MapPiece:
 
     def __init__(self, arrays: Arrays, size: int) -> None:
         """From a reply to a request for `size` bytes. Raises BadReply."""
-        self.starts, self.ends = column(arrays, "starts", "uint64"), column(arrays, "ends", "uint64")
+        self.starts, self.ends = column(arrays, "starts", np.uint64), column(arrays, "ends", np.uint64)
         self.names = pieces(arrays, "lengths", "content")
-        written = column(arrays, "written", "uint64")
+        written = column(arrays, "written", np.uint64)
         if len(written) % 2 or len(written) > 2 * _MAX_LINES or np.any(written[::2] >= written[1::2]):
             raise BadReply("the code of a perf map")
         self.written = written.reshape(-1, 2)
-        progress = column(arrays, "progress", "uint64").tolist()
+        progress = column(arrays, "progress", np.uint64).tolist()
         starts, ends = self.starts, self.ends
         if not len(starts) == len(ends) == len(self.names) <= _MAX_LINES or len(progress) != 2:
             raise BadReply("the functions of a perf map")

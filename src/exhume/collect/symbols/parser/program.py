@@ -308,29 +308,29 @@ def pack_program(program: Program, source: int) -> dict[str, npt.NDArray[Any]]:
 
 def unpack_program(arrays: Arrays) -> tuple[Program, int]:
     """The program in a reply, and the number of its source. Raises BadReply."""
-    code = column(arrays, "code", "uint64").tolist()
+    code = column(arrays, "code", np.uint64).tolist()
     # Sums of offsets and sizes have to fit in 64 bits.
     if len(code) % 3 or len(code) > 3 * _MAX_SEGMENTS or max(*code[0::3], *code[1::3], 0, 0) > _FAR:
         raise BadReply("the segments of code")
-    source, *heads = column(arrays, "tables", "uint64").tolist() or [0]
+    source, *heads = column(arrays, "tables", np.uint64).tolist() or [0]
     tables: list[NamedFunctions] = []
     if len(heads) not in (_HEAD, 2 * _HEAD):
         raise BadReply("the number of tables")
     for number, at in enumerate(range(0, len(heads), _HEAD)):
         kind, base, *fields = heads[at : at + _HEAD]
-        names = column(arrays, f"names{number}", "uint32").copy()
+        names = column(arrays, f"names{number}", np.uint32).copy()
         if kind == _GO:
-            bounds = column(arrays, f"bounds{number}", "uint32").copy()
+            bounds = column(arrays, f"bounds{number}", np.uint32).copy()
             if len(bounds) != len(names) + 1 or np.any(bounds[:-1] > bounds[1:]) or fields[1] not in (4, 8):
                 raise BadReply("a table of Go functions")
             tables.append(GoFunctions(base, bounds, names, GoLayout(*fields)))
             continue
-        starts = column(arrays, f"starts{number}", "uint32", "uint64").copy()
-        ends = column(arrays, f"ends{number}", "uint32", "uint64").copy()
+        starts = column(arrays, f"starts{number}", np.uint32, np.uint64).copy()
+        ends = column(arrays, f"ends{number}", np.uint32, np.uint64).copy()
         if not len(starts) == len(ends) == len(names) or starts.dtype != ends.dtype:
             raise BadReply("a table of symbols")
         _check_sorted(starts, ends)
-        strings = column(arrays, f"strings{number}", "uint8").tobytes() if fields[2] else None
+        strings = column(arrays, f"strings{number}", np.uint8).tobytes() if fields[2] else None
         table = FunctionTable(Spans(base, starts, ends), names)
         tables.append(ElfNames(table, strings, StringTable(fields[0], fields[1])))
     segments = tuple(Segment(*code[at : at + 3]) for at in range(0, len(code), 3))
@@ -339,7 +339,7 @@ def unpack_program(arrays: Arrays) -> tuple[Program, int]:
 
 def unpack_outlines(arrays: Arrays) -> tuple[U64, U64]:
     """The outlines in a reply. Raises BadReply."""
-    starts, ends = column(arrays, "outline", "uint64").copy(), column(arrays, "outlined", "uint64").copy()
+    starts, ends = column(arrays, "outline", np.uint64).copy(), column(arrays, "outlined", np.uint64).copy()
     if len(starts) != len(ends):
         raise BadReply("the outlines")
     _check_sorted(starts, ends)

@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -91,22 +92,21 @@ def decode_reply(header: bytes | bytearray, body: bytes | bytearray) -> dict[str
     return arrays
 
 
-def column(arrays: Arrays, name: str, *types: str) -> npt.NDArray[Any]:
+def column(arrays: Arrays, name: str, *types: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
     """An array that has to be there, and of one of these types. Raises BadReply."""
     array = arrays.get(name)
-    if array is None or array.dtype.name not in types:
+    if array is None or array.dtype.type not in types:
         raise BadReply(f"the array {name}")
     return array
 
 
 def pieces(arrays: Arrays, lengths: str, content: str) -> list[bytes]:
     """Texts that were written end to end. Raises BadReply."""
-    sizes = column(arrays, lengths, "uint32")
-    blob = column(arrays, content, "uint8").tobytes()
-    ends = np.cumsum(sizes, dtype=np.uint64)
-    if (int(ends[-1]) if len(ends) else 0) != len(blob):
+    sizes = column(arrays, lengths, np.uint32).tolist()
+    blob = column(arrays, content, np.uint8).tobytes()
+    if sum(sizes) != len(blob):
         raise BadReply(f"the lengths in {lengths}")
-    return [blob[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
+    return [blob[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def joined(texts: list[bytes]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
