@@ -18,6 +18,7 @@ def file_frames(symbols: FileSymbols, views: Views, offsets: list[int]) -> list[
         frames = symbols.frames(views, offsets)
         if not any(frame.patience for frame in frames):
             break
+        symbols.poll()
         symbols.queue.wait(LONG_S)
     return frames
 

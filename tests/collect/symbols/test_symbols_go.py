@@ -35,10 +35,12 @@ from tests.parts import missing, need
 
 from exhume.collect.symbols.files import DEFAULT_BUDGET, FileSymbols
 from exhume.collect.symbols.locate import open_regular
+from exhume.collect.symbols.owners import RefusalLog
 from exhume.collect.symbols.parser.elf import ElfFile
 from exhume.collect.symbols.parser.gopclntab import read_go_functions
-from exhume.collect.symbols.parser.open_file import FileRefused
+from exhume.collect.symbols.parser.open_file import MALFORMED, FileRefused
 from exhume.collect.symbols.parser.program import load_program
+from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.procfs.host import Host
 
 GO_CODE = sum(FUNCTIONS.values())
@@ -164,6 +166,40 @@ def test_a_function_whose_name_is_out_of_reach_still_has_one_frame(tmp_path: Pat
     (tmp_path / "elsewhere").rename(path)
     now = 10.0
     assert [frame.name for frame in file_frames(symbols, views, offsets)] == ["runtime.goexit.abi0"] * 2
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_files_of_one_owner_are_asked_for_names_together_or_else_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    asked: list[int] = []
+    ask = ParserProcess.ask
+
+    def counted(self, request, files, seconds):
+        if request["kind"] == "names":
+            asked.append(len(files))
+            if refused and len(files) > 1:
+                raise FileRefused(MALFORMED)
+        return ask(self, request, files, seconds)
+
+    monkeypatch.setattr(ParserProcess, "ask", counted)
+    log = RefusalLog()
+    symbols = FileSymbols(Host(), refusals=log)
+    programs = []
+    for number in range(3):
+        elf = Elf(GO_CODE)
+        elf.add(".gopclntab", function_table(FUNCTIONS))
+        (tmp_path / str(number)).mkdir()
+        programs.append(mapped(write(tmp_path / str(number), elf)))
+        file_frames(symbols, programs[-1], [CODE_OFFSET])
+    for _ in range(3):
+        names = [symbols.frames(views, [CODE_OFFSET + 96])[0].name for views in programs]
+        symbols.poll()
+        symbols.queue.wait(60.0)
+    assert names == ["runtime.goexit.abi0"] * 3
+    assert asked == ([3, 1, 1, 1] if refused else [3])
+    assert not log.take()
+    symbols.queue.close()
 
 
 @pytest.mark.needs("objcopy")

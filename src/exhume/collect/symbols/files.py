@@ -34,7 +34,7 @@ from exhume.collect.symbols.parser.open_file import (
 )
 from exhume.collect.symbols.parser.program import Program, unpack_outlines, unpack_program
 from exhume.collect.symbols.parser.table import U64
-from exhume.collect.symbols.parser.wire import Arrays, BadReply, column, pieces
+from exhume.collect.symbols.parser.wire import MAX_FILES, Arrays, BadReply, column, pieces
 from exhume.model.process import give_back
 from exhume.procfs.host import Host
 
@@ -61,9 +61,10 @@ _PATIENCE = 5
 class _FileState:
     """What is known about one mapped file. A program of None means that it could not be read, or not yet; `asked` that
     an answer is on its way, and `deferred` that there is none for want of time alone. `names_soon` says that names come
-    when they are asked for."""
+    when they are asked for, `alone` that it is not asked together with other files."""
 
     __slots__ = (
+        "alone",
         "asked",
         "backoff",
         "checked",
@@ -87,6 +88,20 @@ class _FileState:
         self.outline_from = now
         self.names_from = now
         self.names_soon = True
+        self.alone = False
+
+
+class _Names:
+    """Functions of a file whose names only the parser knows."""
+
+    __slots__ = ("indexes", "known", "program", "views")
+
+    def __init__(self, views: Views, known: _FileState, program: Program, indexes: set[int]) -> None:
+        self.views, self.known, self.program, self.indexes = views, known, program, indexes
+
+    @property
+    def file(self) -> MappedFile:
+        return self.views[0][1].file
 
 
 class _Loaded:
@@ -119,7 +134,7 @@ class FileSymbols:
         self._programs: dict[Identity, Program] = {}
         self._unchecked = self._loaded_bytes = 0
         # Functions whose names will be asked for, each file in its time.
-        self._unasked: dict[MappedFile, tuple[Views, Program, set[int]]] = {}
+        self._unasked: dict[MappedFile, _Names] = {}
         # Modules of which something became known, or is forgotten.
         self._changed: set[str] = set()
         self._refusals = refusals or RefusalLog()
@@ -158,15 +173,25 @@ class FileSymbols:
         ]
 
     def poll(self) -> None:
-        """Ask for names that became due."""
+        """Ask for names that are due. Files of one owner and filesystem are asked together: they fail together."""
         now = self._clock()
-        for file, (views, program, indexes) in list(self._unasked.items()):
-            known = self._known.get(file)
-            if known is None or known.program is not program:
+        batches: defaultdict[tuple[Owner, Any], list[_Names]] = defaultdict(list)
+        for file, names in list(self._unasked.items()):
+            known = names.known
+            if self._known.get(file) is not known or known.program is not names.program:
                 del self._unasked[file]
             elif not known.asked and now >= known.names_from:
                 del self._unasked[file]
-                self._name(views, known, program, indexes - known.frames.keys())
+                names.indexes -= known.frames.keys()
+                if not names.indexes:
+                    continue
+                known.asked = True
+                known.names_from = now + _ASK_EVERY_S
+                filesystem = file if known.alone else (file.key.major, file.key.minor)
+                batches[self._payer(names.views), filesystem].append(names)
+        for (owner, _), batch in batches.items():
+            for first in range(0, len(batch), MAX_FILES):
+                self._ask_names(owner, batch[first : first + MAX_FILES])
 
     def take_changed(self) -> set[str]:
         """Modules whose frames may be others than when this was last called."""
@@ -297,61 +322,73 @@ class FileSymbols:
         """Make frames for functions that are hit for the first time, where that takes neither the file nor the parser;
         ask for the others."""
         file = views[0][1].file
-        lookups: dict[int, list[int]] = {}
-        mangled: dict[int, bytes] = {}
-        may_ask = not known.asked and self._clock() >= known.names_from
+        unknown: set[int] = set()
         for index in indexes:
-            if program.needs_file and program.has_name(index):
-                lookups[index] = program.lookup(index) if may_ask else []
-                continue
-            name = program.name(index, None)
-            if is_mangled(name):
-                mangled[index] = name
+            from_file = program.needs_file and program.has_name(index)
+            name = b"" if from_file else program.name(index, None)
+            if from_file or is_mangled(name):
+                unknown.add(index)
             else:
                 known.frames[index] = _named(file, program, index, name)
         self._grow(len(indexes) * _FRAME_BYTES)
-        if not (lookups or mangled):
-            return
-        if not may_ask:
-            _, before, unasked = self._unasked.get(file, (views, program, set()))
-            unasked = unasked if before is program else set()
-            self._unasked[file] = (views, program, unasked.union(lookups, mangled))
-            return
-        known.asked = True
-        known.names_from, known.names_soon = self._clock() + _ASK_EVERY_S, True
-        wanted = [*lookups, *mangled]
-        request = {
-            "kind": "names",
-            "lookups": list(lookups.values()),
-            "mangled": [name.hex() for name in mangled.values()],
-        }
-        roots = self._debug_roots(views)
+        if unknown:
+            known.names_soon |= not known.asked and self._clock() >= known.names_from
+            before = self._unasked.get(file)
+            self._unasked[file] = _Names(views, known, program, unknown)
+            if before is not None and before.program is program:
+                unknown |= before.indexes
 
-        def load(ask: Ask) -> dict[int, bytes]:
-            if not lookups:
-                names = pieces(ask(request, []), "lengths", "content")
-            else:
-                source = self._open_names(ask, views, program, roots)
-                if source is None:
-                    return {}
-                with source:
-                    names = pieces(ask(request, [source.fd]), "lengths", "content")
-            if len(names) != len(wanted):
+    def _ask_names(self, owner: Owner, batch: "list[_Names]") -> None:
+        lookups: list[dict[int, list[int]]] = []
+        mangled: list[dict[int, bytes]] = []
+        for each in batch:
+            program = each.program
+            read = {index for index in each.indexes if program.needs_file and program.has_name(index)}
+            lookups.append({index: program.lookup(index) for index in read})
+            mangled.append({index: program.name(index, None) for index in each.indexes - read})
+
+        def load(ask: Ask) -> list[dict[int, bytes]]:
+            wanted: list[tuple[int, int]] = []
+            request: dict[str, Any] = {"kind": "names", "lookups": [], "mangled": []}
+            for place, names in enumerate(mangled):
+                request["mangled"] += [name.hex() for name in names.values()]
+                wanted += [(place, index) for index in names]
+            with ExitStack() as opened:
+                files: list[int] = []
+                for place, each in enumerate(batch):
+                    if not lookups[place]:
+                        continue
+                    source = self._open_names(ask, each.views, each.program)
+                    if source is not None:
+                        files.append(opened.enter_context(source).fd)
+                        request["lookups"].append(list(lookups[place].values()))
+                        wanted += [(place, index) for index in lookups[place]]
+                found = pieces(ask(request, files), "lengths", "content") if wanted else []
+            if len(found) != len(wanted):
                 raise BadReply("the number of names")
-            return dict(zip(wanted, names, strict=True))
+            result: list[dict[int, bytes]] = [{} for _ in batch]
+            for (place, index), name in zip(wanted, found, strict=True):
+                result[place][index] = name
+            return result
 
-        def done(names: dict[int, bytes] | FileRefused) -> None:
-            known.asked = False
-            if isinstance(names, FileRefused) or not names:
-                known.names_from, known.names_soon = self._clock() + _RETRY_NAMES_S, False
-            if isinstance(names, FileRefused):
-                if names.code != NOT_ELF:
-                    self._note(names, views)
-            elif known.program is program:
-                for index, name in names.items():
-                    known.frames[index] = _named(file, program, index, name)
+        def done(found: list[dict[int, bytes]] | FileRefused) -> None:
+            now = self._clock()
+            for place, each in enumerate(batch):
+                known = each.known
+                known.asked = False
+                self._changed.add(each.file.module)
+                if isinstance(found, FileRefused) and found.code != DEFERRED and len(batch) > 1:
+                    # It may be for one of them.
+                    known.names_from, known.alone = now, True
+                elif isinstance(found, FileRefused) or not found[place]:
+                    known.names_from, known.names_soon = now + _RETRY_NAMES_S, False
+                    if isinstance(found, FileRefused) and found.code != NOT_ELF:
+                        self._note(found, each.views)
+                elif known.program is each.program:
+                    for index, name in found[place].items():
+                        known.frames[index] = _named(each.file, each.program, index, name)
 
-        self._submit(views, load, done)
+        self.queue.submit(owner, _device(batch[0].file), load, done)
 
     def _grow(self, size: int) -> None:
         """So many bytes more are held: what all take is added up from time to time."""
@@ -364,19 +401,23 @@ class FileSymbols:
         """Where debug files may be installed: next to the file, as the processes see it, or here."""
         return [*(f"{self._host.proc}/{space.pid}/root" for space, _ in views), ""]
 
-    def _open_names(self, ask: Ask, views: Views, program: Program, roots: list[str]) -> OpenFile | None:
+    def _open_names(self, ask: Ask, views: Views, program: Program) -> OpenFile | None:
         """The file that the names are in: where it was, or wherever the mapped file can be reached now."""
         root, path = program.source_at
         if (file := open_regular(path, root=root)) is not None:
             if file.identity == program.source:
                 return file
             file.close()
-        with _opened(self._host, views) as mapped:
+        try:
+            mapped = _opened(self._host, views)
+        except FileRefused:
+            return None
+        with mapped:
             # The names of a stripped file lie in another one, which was reached through a process that may be gone.
             if program.source == program.identity:
                 found = [mapped]
             else:
-                found = _debug_files(ask({"kind": "debug"}, [mapped.fd]), mapped, roots)
+                found = _debug_files(ask({"kind": "debug"}, [mapped.fd]), mapped, self._debug_roots(views))
             match = next((file for file in found if file.identity == program.source), None)
             for file in found:
                 if file is not match and file is not mapped:
@@ -389,18 +430,18 @@ class FileSymbols:
 
     def _submit(self, views: Views, job: Callable[[Ask], Any], done: Callable[[Any], None]) -> None:
         """Queue a job that reads a file, at the cost of the first owner that has some of its share left."""
-        key = views[0][1].file.key
-        # Disks answer as a whole; a filesystem without a device (network, FUSE, overlay) may stop to.
-        device = (key.major, key.minor, key.inode if key.major else 0)
-        owners = (self._owners.of(space.pid, space.lineage) for space, _ in views)
-        owner = next((owner for owner in owners if self.queue.affords(owner)), None)
-        owner = owner or self._owners.of(views[0][0].pid, views[0][0].lineage)
+        file = views[0][1].file
 
         def finished(result: Any) -> None:
-            self._changed.add(views[0][1].file.module)
+            self._changed.add(file.module)
             done(result)
 
-        self.queue.submit(owner, device, job, finished)
+        self.queue.submit(self._payer(views), _device(file), job, finished)
+
+    def _payer(self, views: Views) -> Owner:
+        owners = (self._owners.of(space.pid, space.lineage) for space, _ in views)
+        owner = next((owner for owner in owners if self.queue.affords(owner)), None)
+        return owner or self._owners.of(views[0][0].pid, views[0][0].lineage)
 
     def _note(self, refusal: FileRefused, views: Views) -> None:
         space, mapping = views[0]
@@ -440,6 +481,11 @@ class FileSymbols:
         if size > self._budget:
             for known in self._known.values():
                 known.frames.clear()
+
+
+def _device(file: MappedFile) -> tuple[int, int, int]:
+    """Disks answer as a whole; a filesystem without a device (network, FUSE, overlay) may stop to."""
+    return file.key.major, file.key.minor, file.key.inode if file.key.major else 0
 
 
 def _state_bytes(known: _FileState, *, with_program: bool) -> int:

@@ -132,6 +132,7 @@ class Symbolizer:
             found = self._files.frames(group.views, group.offsets)
             for (frames, at), frame in zip(group.places, found, strict=True):
                 frames[at] = frame
+        self._files.poll()
         return results
 
     def _place(

@@ -54,8 +54,10 @@ def answer(request: dict[str, Any], files: list[OpenFile]) -> _Arrays:
         case "outlines":
             return _outlines(files[0])
         case "names":
-            names = load_names(files[0], request["lookups"]) if files else []
-            return _named([*names, *(bytes.fromhex(each) for each in request["mangled"])])
+            names = [bytes.fromhex(each) for each in request["mangled"]]
+            for file, lookups in zip(files, request["lookups"], strict=True):
+                names += load_names(file, lookups)
+            return _named(names)
         case "perf-map":
             return read_perf_map(files[0], request["offset"], request["size"])
     raise ValueError(request["kind"])
