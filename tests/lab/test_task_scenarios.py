@@ -8,7 +8,7 @@ import pytest
 from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
-from exhume.collect.perf.exit_codes import ExitCodes
+from exhume.collect.perf.netlink import ExitCodes
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import stage

@@ -6,7 +6,7 @@ import time
 import pytest
 from tests.parts import missing
 
-from exhume.collect.perf.exit_codes import ExitCodes
+from exhume.collect.perf.netlink import ExitCodes
 
 pytestmark = pytest.mark.root
 

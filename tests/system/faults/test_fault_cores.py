@@ -20,7 +20,7 @@ from tests.system.faults.recorder_process import (
     until,
 )
 
-from exhume.collect.perf.hotplug import HotplugWatch
+from exhume.collect.perf.netlink import HotplugWatch
 from exhume.model.clock import MILLIS, NANOS
 from exhume.store.read.recording import Recording
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from exhume.collect.perf.attr import open_event, sampling_event, task_event, tracepoint_event
-from exhume.collect.perf.hotplug import HotplugWatch
+from exhume.collect.perf.netlink import HotplugWatch
 from exhume.collect.perf.records import Records, lost_counts, walk
 from exhume.collect.perf.ring import Ring, load_fence
 from exhume.collect.perf.tracepoints import Tracepoint

@@ -1,7 +1,7 @@
 """What tasks do: the rows of processes and cgroup_events, and the events of restarts and transmit timeouts."""
 
 from exhume.collect.containers.names import PodNames
-from exhume.collect.perf.exit_codes import ExitCodes
+from exhume.collect.perf.netlink import ExitCodes
 from exhume.collect.perf.process_table import ProcessRows, keepers
 from exhume.collect.perf.records import RecordType
 from exhume.collect.perf.restarts import RestartRows, Restarts
