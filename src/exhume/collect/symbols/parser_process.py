@@ -25,8 +25,16 @@ from exhume.model.isolation import isolated_environment, isolated_python
 _MODULE = "exhume.collect.symbols.parser"
 # On a starved machine a process takes seconds to start.
 START_S = 20.0
-# One thread is enough, and each has a stack and buffers.
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+# One thread is enough, and each has a stack and buffers. Up to 4 MiB of free memory are kept between files: to give it
+# back and take it again costs a third of what reading a file does.
+_FREE_BYTES_KEPT = str(4 << 20)
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": _FREE_BYTES_KEPT,
+    "MALLOC_TRIM_THRESHOLD_": _FREE_BYTES_KEPT,
+}
 
 
 class ParserFailed(Exception):
@@ -42,7 +50,7 @@ class ParserProcess:
             with theirs:
                 self._process = subprocess.Popen(
                     isolated_python(_MODULE, str(theirs.fileno()), str(os.getpid())),
-                    env=isolated_environment() | _ONE_THREAD,
+                    env=isolated_environment() | _ENVIRONMENT,
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
