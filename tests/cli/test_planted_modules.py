@@ -128,7 +128,7 @@ def test_the_server_loads_no_planted_module(trap, environment, small_recording):
 @pytest.mark.slow
 def test_steps_of_a_score_load_no_planted_module(trap, environment, small_recording):
     directory, marks, _ = trap
-    command = isolated_python("exhume.lab.score.judge", small_recording)
+    command = isolated_python("exhume.lab.score.answer", small_recording)
     subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, timeout=120)
     assert loaded(marks) == []
 

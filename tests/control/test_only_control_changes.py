@@ -45,6 +45,7 @@ ALLOWED = {
     ("model", "process.py"): ({"write"}, "the autogroup of this process"),
     ("store", "*"): ({"write", "remove"}, "the recording is its own"),
     ("store", "seal_process.py"): ({"kill"}, "its own worker process"),
+    ("store", "sealer.py"): ({"kill"}, "the same, when the recorder ends"),
     ("collect", "cgroup_trace.py"): ({"write", "remove"}, "a tracing instance of the recorder's own"),
     ("collect", "confine.py"): ({"write"}, "its own oom_score_adj"),
     ("collect", "parse_queue.py"): ({"kill"}, "the recorder's own parser process"),

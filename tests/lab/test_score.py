@@ -161,7 +161,7 @@ def test_without_root_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 )
 def test_whatever_goes_wrong_in_a_run_is_its_outcome(monkeypatch, tmp_path, play: str, answer: str, reason: str):
     """A step that fails, breaks, mumbles, hangs or dies: the next run is played all the same."""
-    programs = {"exhume.lab.score.play": play, "exhume.lab.score.judge": answer}
+    programs = {"exhume.lab.score.play": play, "exhume.lab.score.answer": answer}
     popen = subprocess.Popen
     monkeypatch.setattr(
         judge.subprocess,

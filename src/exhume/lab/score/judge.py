@@ -1,12 +1,10 @@
-"""The judge of the diagnosis, with the right answer of each scenario: plays, records, diagnoses blindly and judges each
-run. A failed run is counted too."""
+"""The judge of the diagnosis: plays, records, diagnoses blindly and judges each run. A failed run is counted too."""
 
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
@@ -14,48 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from exhume.control.files import lock_directory
-from exhume.diagnose.engine import diagnose
 from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, clean
 from exhume.lab.scenarios import scenario_named
 from exhume.lab.score.plan import Outcome, Plan, ReportedFinding, others_busy
-from exhume.model.errors import ExhumeError, LabError, RecordingError
+from exhume.model.errors import LabError
 from exhume.model.isolation import isolated_environment, isolated_python
-from exhume.store.read.recording import Recording
-
-
-def answer(directory: Path) -> dict[str, Any]:
-    """The findings of the whole recording, best first."""
-    began = time.perf_counter()
-    recording = Recording.open(directory)
-    span = recording.span()
-    if span is None:
-        raise RecordingError("nothing was recorded")
-    diagnosis = diagnose(recording, span)
-    return {
-        "seconds": round(time.perf_counter() - began, 3),
-        "verdict": str(diagnosis.verdict),
-        "focus": diagnosis.focus,
-        "findings": [
-            {
-                "cause": finding.cause,
-                "severity": str(finding.severity),
-                "confidence": finding.confidence,
-                "cpu": finding.culprit.cpu,
-                "comm": finding.culprit.comm,
-                "summary": finding.summary,
-            }
-            for finding in diagnosis.findings
-        ],
-    }
-
-
-if __name__ == "__main__":
-    try:
-        answered = answer(Path(sys.argv[1]))
-    except ExhumeError as error:
-        sys.exit(f"{error}")
-    sys.stdout.write(json.dumps(answered) + "\n")
-
 
 _PREPARING_S = 180.0
 _ANSWERING_S = 120.0

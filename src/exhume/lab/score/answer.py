@@ -1,0 +1,50 @@
+"""The diagnosis of one recording, in a process of its own that gets nothing but the recording's directory.
+
+    python -m exhume.lab.score.answer DIRECTORY
+
+Prints as JSON what was found, and how long it took.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from exhume.diagnose.engine import diagnose
+from exhume.model.errors import ExhumeError, RecordingError
+from exhume.store.read.recording import Recording
+
+
+def answer(directory: Path) -> dict[str, Any]:
+    """The findings of the whole recording, best first."""
+    began = time.perf_counter()
+    recording = Recording.open(directory)
+    span = recording.span()
+    if span is None:
+        raise RecordingError("nothing was recorded")
+    diagnosis = diagnose(recording, span)
+    return {
+        "seconds": round(time.perf_counter() - began, 3),
+        "verdict": str(diagnosis.verdict),
+        "focus": diagnosis.focus,
+        "findings": [
+            {
+                "cause": finding.cause,
+                "severity": str(finding.severity),
+                "confidence": finding.confidence,
+                "cpu": finding.culprit.cpu,
+                "comm": finding.culprit.comm,
+                "summary": finding.summary,
+            }
+            for finding in diagnosis.findings
+        ],
+    }
+
+
+if __name__ == "__main__":
+    try:
+        answered = answer(Path(sys.argv[1]))
+    except ExhumeError as error:
+        sys.exit(f"{error}")
+    sys.stdout.write(json.dumps(answered) + "\n")
