@@ -19,7 +19,7 @@ MINUTES ?= 10
 # How often soak-faults kills the recorder.
 KILLS ?= 200
 
-.PHONY: help setup web run check test test-unit test-page test-vm fuzz machine lint lint-python lint-page format bench soak \
+.PHONY: help setup web run check test test-unit test-page test-vm test-long fuzz machine lint lint-python lint-page format bench soak \
 	soak-faults score messages lock clean
 
 help: ## list the targets
@@ -50,6 +50,10 @@ test-page: lint-page ## lint-page, then the unit tests of the web page
 test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, in a VM (ARGS="-k swap")
 	@tools/system-packages vm
 	@$(BIN)/pytest -m vm tests/system/vm $(ARGS)
+
+test-long: $(VENV)/.installed-dev ## the proofs that take minutes: 20,000 zombies, 2,000 crafted programs, what each step frees
+	@tools/system-packages test
+	@$(BIN)/pytest -s -m long tests $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## fuzz every parser of untrusted input for MINUTES (default 10) in all; another SEED tries other inputs
 	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 20 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
@@ -84,8 +88,9 @@ soak: $(VENV)/.installed-dev ## record for an hour at a large node's rate, memor
 	@tools/system-packages test
 	@$(BIN)/python -m bench.soak $(ARGS)
 
-soak-faults: $(VENV)/.installed-dev ## kill the recorder 200 times at random, also while it seals, and check what is left (KILLS=1000)
-	@EXHUME_KILLS=$(KILLS) $(BIN)/pytest -s tests/system/faults/test_fault_kills.py $(ARGS)
+soak-faults: $(VENV)/.installed-dev ## kill the recorder 200 times at random, also while it seals, and hold it for 30 s (KILLS=1000)
+	@EXHUME_KILLS=$(KILLS) EXHUME_HELD_S=30 $(BIN)/pytest -s tests/system/faults/test_fault_kills.py \
+		tests/system/faults/test_fault_clocks.py $(ARGS)
 
 score: $(VENV)/.installed-dev ## run randomised lab scenarios and score the diagnosis, into bench/DIAGNOSIS.md (ARGS="--only user-hog")
 	@tools/system-packages test

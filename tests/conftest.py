@@ -12,9 +12,9 @@ from tests.parts import missing, need
 from xdist.scheduler import LoadScopeScheduling
 
 # What `tools/run-tests --unit` selects, the marks of a whole file, and those that it leaves out.
-UNIT = "not (root or needs or slow or alone or vm)"
+UNIT = "not (root or needs or slow or alone or long or vm)"
 MARKED = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)$", re.MULTILINE)
-NOT_UNIT = re.compile(r"pytest\.mark\.(root|needs|slow|alone|vm)\b")
+NOT_UNIT = re.compile(r"pytest\.mark\.(root|needs|slow|alone|long|vm)\b")
 GROUP = re.compile(r'pytest\.mark\.xdist_group\("(\w+)"\)')
 
 # How long an example takes depends on the load of the host, so no profile has a deadline.
@@ -67,11 +67,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "vm" not in config.option.markexpr:
-        # Minutes in a VM: only on request, by -m vm.
-        vm = [item for item in items if "vm" in item.keywords]
-        config.hook.pytest_deselected(items=vm)
-        items[:] = [item for item in items if "vm" not in item.keywords]
+    # Minutes each: only on request, by -m vm or -m long.
+    unasked = {"vm", "long"} - set(re.findall(r"\w+", config.option.markexpr))
+    left_out = [item for item in items if unasked & item.keywords.keys()]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not unasked & item.keywords.keys()]
     if hasattr(config, "workerinput"):
         sort_longest_first(items)
 

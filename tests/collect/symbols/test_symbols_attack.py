@@ -56,6 +56,7 @@ int main(int argc, char **argv) {
 """
 
 
+@pytest.mark.long
 @pytest.mark.needs("gcc")
 def test_a_storm_of_crafted_programs_costs_no_tick_and_names_who_makes_it(compile_c: Compile, tmp_path: Path) -> None:
     program = compile_c(SPIN, "-s")

@@ -78,6 +78,7 @@ def test_the_right_remedy_is_planned_and_frees_them(pin, lab_of, fix):
             assert {file.read_bytes() for file in lab.files} == {CONTENT}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("pin", "step", "least"), ALONE)
 def test_each_step_frees_what_it_is_known_to_free(pin, step, least, lab_of, fix):
     with lab_of(COUNT, pin) as lab:

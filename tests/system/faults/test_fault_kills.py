@@ -32,7 +32,7 @@ from tests.system.faults.recorder_process import (
 from exhume.store.read.recording import Recording
 
 DIRECTORIES = 5
-KILLS = -(-int(os.environ.get("EXHUME_KILLS", "50")) // DIRECTORIES)
+KILLS = -(-int(os.environ.get("EXHUME_KILLS", "30")) // DIRECTORIES)
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(240 + DIRECTORIES * KILLS * 6)]
 
 # What the recorder itself may lose. Five of them share the cores here: for the time in which others had them it can do

@@ -25,7 +25,7 @@ ANSWER_S = 1.0
 END_S = 5.0
 # The server holds answers that nobody reads up to 64 MB, and 500 connections.
 MORE_MEMORY_MB = 110
-FOR_S = 25.0
+FOR_S = 15.0
 LARGE = "/api/export/html?since=0"
 HOSTILE = (
     "/api/flame?since=-1",

@@ -41,7 +41,7 @@ from exhume.procfs.pressure import parse_pressure
 SECONDS = float(os.environ.get("EXHUME_FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("EXHUME_FUZZ_SEED", "20261116"))
 # Of each target, at least.
-CASES = 300
+CASES = 100
 LONGEST_S = 5.0
 MORE_MEMORY = 1 << 30
 

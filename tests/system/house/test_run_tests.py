@@ -12,8 +12,8 @@ PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
 PYTEST = """#!/bin/sh
 echo "$*" >> "$(dirname "$0")/calls"
 case "$*" in
-    *"-m not (alone or vm)") exit {together} ;;
-    *"-m alone and not vm") exit {alone} ;;
+    *"-m not (alone or long or vm)") exit {together} ;;
+    *"-m alone and not (long or vm)") exit {alone} ;;
     *"-m not (root or "*) exit 0 ;;
 esac
 exit 99

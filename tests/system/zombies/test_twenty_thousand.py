@@ -24,7 +24,7 @@ from exhume.lab.zombies import ZombieLab, make_zombies
 from exhume.procfs.host import Host
 from exhume.store.read.recording import Recording
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(600)]
 PROGRAM = (sys.executable, "-m", "exhume.cli.main")
 COUNT = 20_000
 # Longer than the time between two counts of cgroups, so that each window has at least one.
