@@ -28,7 +28,7 @@ def test_a_group_is_named_in_the_file_or_next_to_it():
     assert groups[TESTS / "model/test_times.py"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_takes_whole_files_and_groups(tmp_path: Path):
     (tmp_path / "tests").mkdir()
     for name in ("conftest.py", "parts.py"):
