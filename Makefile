@@ -51,7 +51,7 @@ test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, 
 	@tools/system-packages vm
 	@$(BIN)/pytest -m vm tests/system/vm $(ARGS)
 
-test-long: $(VENV)/.installed-dev ## the proofs that take minutes: 20,000 zombies, 2,000 crafted programs, what each step frees
+test-long: $(VENV)/.installed-dev ## the proofs that take minutes: cost next to perf, 20,000 zombies, 2,000 crafted programs, what each step frees
 	@tools/system-packages test
 	@$(BIN)/pytest -s -m long tests $(ARGS)
 

@@ -103,7 +103,7 @@ def cost_of_both(work: Path) -> Cost:
 
 @pytest.mark.root
 @pytest.mark.alone
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.needs("perf")
 def test_it_takes_no_more_cpu_than_perf_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU from start to exit as the kernel counts it, of both: imports and symbol tables of the one, the last pass over
