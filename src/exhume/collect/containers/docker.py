@@ -91,7 +91,7 @@ class Engine:
         if line is None:
             raise EngineError(f"{self.socket} does not answer: it closed the connection")
         status = int(line[1])
-        # To be sent elsewhere is no answer: no question of ours has another place.
+        # A redirect is not an answer: the Engine API has none for these requests.
         if status >= 300 and status != 304:
             raise EngineError(f"it answered {status} {_reason(said) or line[2].decode(errors='replace')}", status)
         return status, said

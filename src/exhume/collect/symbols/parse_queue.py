@@ -232,7 +232,7 @@ class ParseQueue:
         self._cpu_s += cpu_s
 
     def lane_ended(self, lane: "_Lane") -> None:
-        """A thread ended by an error of ours; the next job gets another."""
+        """A thread ended by an unexpected error; the next job gets another."""
         with self._changed:
             if self._lane is lane:
                 self._lane = _Lane(self) if self._queued else None

@@ -135,7 +135,7 @@ class Spans:
         return outer
 
     def enclose(self, starts: U64, ends: U64) -> Bools:
-        """Which of these stretches lie wholly inside one of ours (some that do may be missed where ours nest)."""
+        """Which of these stretches lie wholly inside a span (some that do may be missed where spans nest)."""
         enclosed = np.zeros(len(starts), np.bool_)
         for first in range(0, len(starts), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
