@@ -24,6 +24,10 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def command_line(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
 @pytest.mark.parametrize(("setting", "expected"), [("", -20), ("0", 0), ("-5", -5)])
 def test_the_recorder_is_raised_and_its_page_is_not(tmp_path, setting, expected):
     usual = os.getpriority(os.PRIO_PROCESS, 0)
@@ -36,7 +40,7 @@ def test_the_recorder_is_raised_and_its_page_is_not(tmp_path, setting, expected)
             assert time.monotonic() < deadline and recorder.poll() is None
             time.sleep(0.05)
         assert nice_values(recorder.pid) == {expected}
-        [page] = children(recorder.pid)
+        [page] = [pid for pid in children(recorder.pid) if "exhume.cli.page" in command_line(pid)]
         assert nice_values(page) == {usual}
     finally:
         recorder.send_signal(signal.SIGINT)

@@ -14,6 +14,7 @@ from exhume import __version__
 from exhume.collect.loop import Recorder, RecorderOptions
 from exhume.collect.source_set import Sources, open_sources
 from exhume.collect.sources.kmsg import LogPosition
+from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
 from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import Access
@@ -22,7 +23,9 @@ from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.settings import RecorderSettings
 from exhume.model.stop import Stop
 from exhume.procfs.host import Host
+from exhume.store.format.names import boot_part
 from exhume.store.read.events import last_log_sequence
+from exhume.store.read.index import sealed_segments
 from exhume.store.write.writer import SegmentWriter
 
 # Every segment holds the names of its own stacks. On a small node a minute has too few samples to share that cost: with
@@ -52,15 +55,18 @@ class NodeRecorder:
 
 
 @contextmanager
-def node_recorder(settings: RecorderSettings) -> Iterator[NodeRecorder]:
-    """Open the sources and the store; at the end, what was recorded is sealed."""
+def node_recorder(settings: RecorderSettings, parser: ParserProcess | None = None) -> Iterator[NodeRecorder]:
+    """Open the sources and the store; at the end, what was recorded is sealed. The parser is one that was
+    forked before."""
     host, age = Host(), settings.max_age_ns
     boot_id = read_boot_id(host.proc)
     sequence = last_log_sequence(settings.directory, boot_id)
     position = None if sequence is None else LogPosition(boot_id, sequence)
     with (
         raised_priority(settings.nice) as nice,
-        closing(open_sources(host, settings.rate_hz, position, keep_secrets=settings.keep_secrets)) as sources,
+        closing(
+            open_sources(host, settings.rate_hz, position, keep_secrets=settings.keep_secrets, parser=parser)
+        ) as sources,
     ):
         facts = facts_of(boot_id, sources, settings.rate_hz, nice)
         writer = SegmentWriter(
@@ -74,6 +80,13 @@ def node_recorder(settings: RecorderSettings) -> Iterator[NodeRecorder]:
         )
         with closing(writer) as store:
             yield NodeRecorder(sources, store, settings)
+
+
+def size_on_disk(directory: Path, began_ms: int) -> int:
+    """Size of the segments of this recorder; the directory may hold those of an earlier one."""
+    boot = boot_part(read_boot_id())
+    mine = (s for s in sealed_segments(directory) if s.name.boot == boot and s.name.start_ms >= began_ms)
+    return sum(segment.size() for segment in mine)
 
 
 def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = None) -> RecordingFacts:

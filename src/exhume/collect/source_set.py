@@ -19,6 +19,7 @@ from exhume.collect.sources.softnet import SoftnetSource
 from exhume.collect.sources.threads import ThreadSource
 from exhume.collect.sources.throttling import ThrottlingSource
 from exhume.collect.sources.unit_events import UnitEventSource
+from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
@@ -48,11 +49,22 @@ class Sources:
             source.close()
 
 
-def open_sources(host: Host, rate_hz: int, log_position: LogPosition | None, *, keep_secrets: bool = False) -> Sources:
-    """Everything that can be recorded here."""
+def open_sources(
+    host: Host,
+    rate_hz: int,
+    log_position: LogPosition | None,
+    *,
+    keep_secrets: bool = False,
+    parser: ParserProcess | None = None,
+) -> Sources:
+    """Everything that can be recorded here. A parser of symbol files that was made before is used, or closed."""
     sources = Sources()
     stat = StatFile(host)
-    sources.sampler = _open(lambda: PerfSource(host, rate_hz, keep_secrets=keep_secrets), sources.missing)
+    sources.sampler = _open(
+        lambda: PerfSource(host, rate_hz, keep_secrets=keep_secrets, parser=parser), sources.missing
+    )
+    if sources.sampler is None and parser is not None:
+        parser.close()
     sources.cgroups = _open(lambda: CgroupSource(host), sources.missing)
     makers: list[Callable[[], Source]] = [
         lambda: CpuSource(host, stat),

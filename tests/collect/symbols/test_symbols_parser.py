@@ -51,7 +51,7 @@ TICK_S = 0.8
 
 @pytest.fixture
 def parser() -> Iterator[ParserProcess]:
-    made = ParserProcess()
+    made = ParserProcess.spawn()
     yield made
     made.close()
 
@@ -79,7 +79,7 @@ def test_the_running_parser_is_confined(parser: ParserProcess) -> None:
 # Each prints an errno, or 0 where it was not stopped.
 CONFINED = """
 import os, socket, sys, ctypes, mmap, subprocess
-from exhume.collect.symbols.parser import __main__ as parser
+from exhume.collect.symbols.parser import server as parser
 from exhume.collect.symbols.parser.confine import confine
 parser._warm_up()
 libc = ctypes.CDLL(None, use_errno=True)
@@ -194,7 +194,7 @@ def test_parsers_that_fail_one_after_the_other_are_started_less_often(monkeypatc
         started.append(time.monotonic())
         raise parse_queue.ParserFailed("no memory")
 
-    monkeypatch.setattr(parse_queue, "ParserProcess", fail)
+    monkeypatch.setattr(ParserProcess, "spawn", fail)
     queue = ParseQueue()
     codes: list[object] = []
     deadline = time.monotonic() + 1.5
@@ -412,14 +412,32 @@ def test_a_parser_without_work_is_ended_and_started_again(monkeypatch: pytest.Mo
         queue.close()
 
 
-def test_the_parser_ends_with_the_recorder() -> None:
-    script = (
-        "import time; from exhume.collect.symbols.parser_process import ParserProcess;"
-        "print(ParserProcess().pid, flush=True); time.sleep(60)"
-    )
+STARTING = """
+import os, time
+from exhume.collect.symbols.parser_process import ParserProcess
+opened = os.open("/etc/passwd", os.O_RDONLY)
+parser = ParserProcess.HOW()
+if "HOW" == "fork":
+    parser.wait_started()
+assert parser.unconfined == []
+print(parser.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["spawn", "fork"])
+def test_the_parser_holds_nothing_else_and_ends_with_the_recorder(how: str) -> None:
+    script = STARTING.replace("HOW", how)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as recorder:
         assert recorder.stdout is not None
         pid = int(recorder.stdout.readline())
+        status = status_of(pid)
+        assert (status["CapEff"], status["NoNewPrivs"], status["Seccomp"]) == ("0" * 16, "1", "2")
+        assert status["Threads"] == "1"
+        if os.geteuid() == 0:
+            held = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
+            assert len(held) == 4 and held.count("/dev/null") == 3
+        assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
         recorder.kill()
     deadline = time.monotonic() + 10
     while Path(f"/proc/{pid}").exists() and status_of(pid)["State"][0] != "Z":
@@ -428,13 +446,13 @@ def test_the_parser_ends_with_the_recorder() -> None:
 
 
 def test_what_the_kernel_refuses_of_the_confinement_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = ParserProcess.__init__
+    start = ParserProcess.wait_started
 
     def unconfined(self) -> None:
         start(self)
         self.unconfined = ["seccomp"]
 
-    monkeypatch.setattr(ParserProcess, "__init__", unconfined)
+    monkeypatch.setattr(ParserProcess, "wait_started", unconfined)
     monkeypatch.setattr(parse_queue, "_IDLE_S", 0.1)
     log = RefusalLog()
     queue = ParseQueue(log)

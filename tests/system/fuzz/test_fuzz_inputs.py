@@ -25,10 +25,10 @@ from tests.parts import need
 
 from exhume.collect.sources.cgroup_trace import parse_trace
 from exhume.collect.symbols.kernel import load_kallsyms
-from exhume.collect.symbols.parser.__main__ import answer
 from exhume.collect.symbols.parser.demangle import demangle
 from exhume.collect.symbols.parser.open_file import FileRefused, OpenFile, identity_of
 from exhume.collect.symbols.parser.program import unpack_program
+from exhume.collect.symbols.parser.server import answer
 from exhume.collect.symbols.parser.wire import HEADER_SIZE, BadReply, body_size, decode_reply, encode_reply, text
 from exhume.procfs.cgroup import parse_cgroup_stat, parse_controllers, parse_cpu_max, parse_cpu_stat, parse_pid_cgroup
 from exhume.procfs.flat_keyed import parse_flat_keyed

@@ -10,21 +10,20 @@ import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from exhume.cli import exit_codes
 from exhume.cli.args import RECORDER, add_setting, log_target, recorder_settings, value_of, zone_of
 from exhume.cli.log import log_lines_to
-from exhume.cli.recorder import node_recorder
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say
-from exhume.model.clock import MILLIS, SystemClock, read_boot_id
+from exhume.model.clock import MILLIS, SystemClock
 from exhume.model.isolation import isolated_environment, isolated_python
-from exhume.model.settings import COLOR, DIR, LISTEN, LOG, UTC
+from exhume.model.settings import COLOR, DIR, LISTEN, LOG, UTC, RecorderSettings
 from exhume.present.terminal.status import Status, status_for, summary_lines
-from exhume.store.format.names import boot_part
-from exhume.store.read.index import sealed_segments
+
+if TYPE_CHECKING:
+    from exhume.collect.symbols.parser_process import ParserProcess
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -34,18 +33,26 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Without a command, the page of the recording is served too."""
-    if options.command is not None:
-        return _record(options, None)
-    with _page_server(options) as lines:
-        return _record(options, lines)
-
-
-def _record(options: Namespace, page: IO[bytes] | None) -> int:
-    """Record until the time is over or a signal comes; the status shows the lines of `page`."""
     settings = recorder_settings(options)
+    # The confined process is forked before the recorder loads, opens or starts anything else.
+    from exhume.collect.symbols.parser_process import ParserProcess
+
+    parser = ParserProcess.fork()
+    if options.command is not None:
+        return _record(options, settings, parser, None)
+    with _page_server(options) as lines:
+        return _record(options, settings, parser, lines)
+
+
+def _record(
+    options: Namespace, settings: RecorderSettings, parser: "ParserProcess | None", page: IO[bytes] | None
+) -> int:
+    """Record until the time is over or a signal comes; the status shows the lines of `page`."""
+    from exhume.cli.recorder import node_recorder, size_on_disk
+
     directory = settings.directory
     began_ms = SystemClock().monotonic_ns() // MILLIS
-    with stopped_by_signals() as stop, node_recorder(settings) as recorder:
+    with stopped_by_signals() as stop, node_recorder(settings, parser) as recorder:
         # A closed terminal, a pipe without a reader or a full disk under the log is no reason to stop recording.
         with suppress(OSError):
             if recorder.store.tightened:
@@ -58,7 +65,7 @@ def _record(options: Namespace, page: IO[bytes] | None) -> int:
         with log_lines_to(status.note):
             summary = recorder.run(stop, status.tick)
     try:
-        for line in summary_lines(summary, str(directory), _size_on_disk(directory, began_ms)):
+        for line in summary_lines(summary, str(directory), size_on_disk(directory, began_ms)):
             print(line)
         print(f"next: exhume {'incidents' if summary.incidents else 'cores'}{dir_args(directory)}")
         sys.stdout.flush()
@@ -100,10 +107,3 @@ def _forward(lines: IO[bytes], status: Status) -> None:
     """Show the lines of the server in the status: its address, or why there is no page."""
     for line in lines:
         status.announce(line.decode(errors="replace").rstrip("\n"))
-
-
-def _size_on_disk(directory: Path, began_ms: int) -> int:
-    """Size of the segments of this recorder; the directory may hold those of an earlier one."""
-    boot = boot_part(read_boot_id())
-    mine = (s for s in sealed_segments(directory) if s.name.boot == boot and s.name.start_ms >= began_ms)
-    return sum(segment.size() for segment in mine)

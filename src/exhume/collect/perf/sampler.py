@@ -27,6 +27,7 @@ from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.perf.unique import group_indices, unique
 from exhume.collect.symbols.mappings import strip_tags, user_va_bits
 from exhume.collect.symbols.owners import fair_level
+from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.facts import MissingSource
@@ -70,10 +71,10 @@ class Sampler:
     written when they have: its row says when it was taken.
     """
 
-    def __init__(self, host: Host, rate_hz: int, tasks: Tasks) -> None:
+    def __init__(self, host: Host, rate_hz: int, tasks: Tasks, parser: ParserProcess | None = None) -> None:
         self.rate_hz = rate_hz
         self._tasks = tasks
-        self._symbolizer = Symbolizer(host)
+        self._symbolizer = Symbolizer(host, parser)
         self._stack_table = StackTable(self._symbolizer)
         self._changes = KernelChanges()
         self._kernel_generation = 0

@@ -7,6 +7,7 @@ from exhume.collect.perf.task_follower import TaskFollower
 from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, load_tracepoints
 from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.model.clock import Tick
 from exhume.model.facts import MissingSource
 from exhume.model.tables import Losses
@@ -26,7 +27,9 @@ class PerfSource:
 
     name = "stacks"
 
-    def __init__(self, host: Host, rate_hz: int, *, keep_secrets: bool = False) -> None:
+    def __init__(
+        self, host: Host, rate_hz: int, *, keep_secrets: bool = False, parser: ParserProcess | None = None
+    ) -> None:
         tracepoints = load_tracepoints(host)
         self._rings = RingSet(host, rate_hz, tracepoints)
         self.traces_cgroups = self._rings.tracing and any(each.name == "cgroup_mkdir" for each in tracepoints)
@@ -34,7 +37,7 @@ class PerfSource:
             # On some cores they may be open all the same; another source records them now, and on all cores.
             tracepoints = [each for each in tracepoints if each.name not in CGROUP_OPERATIONS]
         self._tasks = Tasks(host)
-        self._sampler = Sampler(host, rate_hz, self._tasks)
+        self._sampler = Sampler(host, rate_hz, self._tasks, parser)
         self._follower = TaskFollower(host, self._tasks, tracepoints, keep_secrets=keep_secrets)
         self._losses: list[Losses] = []
         self._started = False

@@ -79,6 +79,7 @@ class ParseQueue:
         refusals: RefusalLog | None = None,
         deadline_s: float = DEADLINE_S,
         clock: Callable[[], float] = time.monotonic,
+        parser: ParserProcess | None = None,
     ) -> None:
         self._refusals = refusals or RefusalLog()
         self._deadline_s = deadline_s
@@ -91,6 +92,8 @@ class ParseQueue:
         self._all = _Bucket(_CPU_BURST_S, _CPU_RATE, clock())
         self._shares: dict[Owner, tuple[_Bucket, _Bucket]] = {}
         self._cpu_s = 0.0
+        # The first one, where it was made before anything else.
+        self._first = parser
         # When a parser may be started again, after several in a row that failed.
         self._restart_at, self._backoff_s = 0.0, 0.0
 
@@ -176,6 +179,8 @@ class ParseQueue:
             self._changed.notify_all()
         if lane is not None:
             lane.thread.join(_CLOSE_S)
+        if self._first is not None:
+            self._first.close()
 
     # What follows is called by lanes, from their threads.
 
@@ -208,8 +213,12 @@ class ParseQueue:
         """Raises FileRefused."""
         if time.monotonic() < self._restart_at:
             raise FileRefused(DEFERRED)
+        parser, self._first = self._first, None
         try:
-            parser = ParserProcess()
+            if parser is None:
+                parser = ParserProcess.spawn()
+            else:
+                parser.wait_started()
         except ParserFailed as failure:
             self.parser_failed()
             raise FileRefused(FAILED, f"the parser can't be started: {failure}") from failure

@@ -16,6 +16,7 @@ from exhume.collect.symbols.kernel import KernelSymbols
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
 from exhume.collect.symbols.owners import Owners, Refusal, RefusalLog
 from exhume.collect.symbols.parse_queue import ParseQueue
+from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.collect.symbols.perf_map import JitSymbols
 from exhume.collect.symbols.vdso import VDSO, VdsoSymbols
 from exhume.model.facts import MissingSource
@@ -55,11 +56,11 @@ _SYS_PTRACE = 1 << 19
 class Symbolizer:
     """Names addresses of the kernel and of processes."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, parser: ParserProcess | None = None) -> None:
         self._kernel = KernelSymbols(host)
         self.refusals = RefusalLog()
         self.owners = Owners(host)
-        self.queue = ParseQueue(self.refusals)
+        self.queue = ParseQueue(self.refusals, parser=parser)
         self._files = FileSymbols(host, queue=self.queue, refusals=self.refusals)
         self._jit = JitSymbols(host, queue=self.queue, refusals=self.refusals)
         self._vdso = VdsoSymbols(host)
