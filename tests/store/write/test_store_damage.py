@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from tests.store.store_rows import cpu_rows, recorder, sample_rows, tick_at
 from exhume.model import isolation
 from exhume.model.clock import Window
 from exhume.store.format.names import DAMAGED_SUFFIX
-from exhume.store.format.schema import DAMAGED
+from exhume.store.format.schema import CHECKSUM_KEY, DAMAGED
 from exhume.store.read.index import SET_ASIDE
 from exhume.store.read.recording import Recording
 from exhume.store.write.writer import SegmentWriter
@@ -177,3 +178,64 @@ def test_a_flipped_bit_in_a_page_is_named(tmp_path: Path) -> None:
             assert [(skipped.path, skipped.reason) for skipped in recording.damaged] == [(victim, DAMAGED)]
             named += 1
     assert named > 20
+
+
+def test_a_flipped_bit_in_a_live_file_costs_its_message_and_is_named(left: Path) -> None:
+    victim = live_file(left, "cpu")
+    whole, bounds = victim.read_bytes(), batch_bounds(victim)
+    wanted = Recording.open(left).read("cpu").column("system").to_pylist()
+    for place in range(0, bounds[-2], 5):
+        content = bytearray(whole)
+        content[place] ^= 1 << place % 8
+        victim.write_bytes(content)
+        recording = Recording.open(left)
+        found = recording.read("cpu").column("system").to_pylist()
+        # The first message is the schema, without which no row can be read.
+        hit = sum(bound <= place for bound in bounds) - 1
+        assert found == ([] if hit < 0 else wanted[: 2 * hit] + wanted[2 * hit + 2 :]), place
+        assert [(skipped.path, skipped.reason) for skipped in recording.damaged] == [(victim, DAMAGED)]
+
+
+def test_a_flipped_bit_in_a_live_file_is_a_loss_when_it_is_sealed(left: Path) -> None:
+    victim = live_file(left, "cpu")
+    content = bytearray(victim.read_bytes())
+    content[batch_bounds(victim)[3] - 1] ^= 1
+    content[batch_bounds(victim)[4] + 4] ^= 1
+    victim.write_bytes(content)
+    recorder(left).close()
+    recording = Recording.open(left)
+    assert recording.read("cpu").column("system").to_pylist() == [0, 0, 1, 1, 3, 3, 5, 5]
+
+
+def test_live_files_of_earlier_versions_have_no_checksums_and_are_read(left: Path) -> None:
+    victim = live_file(left, "cpu")
+    wanted = Recording.open(left).read("cpu")
+    stream = pa.ipc.open_stream(victim.read_bytes())
+    metadata = {key: value for key, value in stream.schema.metadata.items() if key != CHECKSUM_KEY}
+    messages = [stream.schema.with_metadata(metadata).serialize(), *(batch.serialize() for batch in stream)]
+    victim.write_bytes(b"".join(message.to_pybytes() for message in messages))
+    recording = Recording.open(left)
+    assert recording.read("cpu").equals(wanted)
+    assert recording.damaged == []
+
+
+def test_a_schema_that_hides_the_checksums_is_damaged(left: Path) -> None:
+    victim = live_file(left, "cpu")
+    content = victim.read_bytes()
+    victim.write_bytes(content.replace(CHECKSUM_KEY, CHECKSUM_KEY[:-1] + b"n", 1))
+    recording = Recording.open(left)
+    assert recording.read("cpu").num_rows == 0
+    assert [skipped.path for skipped in recording.damaged] == [victim]
+
+
+def test_the_search_for_the_next_message_is_bounded(left: Path) -> None:
+    victim = live_file(left, "cpu")
+    content, bounds = victim.read_bytes(), batch_bounds(victim)
+    # What looks like the beginning of a message of 2 MiB, again and again.
+    false_head = b"\xff\xff\xff\xff" + (32).to_bytes(4, "little") + CHECKSUM_KEY.ljust(32, b"\0")
+    victim.write_bytes(content[: bounds[2]] + false_head * 50_000)
+    began = time.monotonic()
+    recording = Recording.open(left)
+    assert recording.read("cpu").column("system").to_pylist() == [0, 0, 1, 1]
+    assert [skipped.path for skipped in recording.damaged] == [victim]
+    assert time.monotonic() - began < 5

@@ -1,6 +1,8 @@
-"""Arrow schemas of the tables, derived from the model, and the facts that every file carries."""
+"""Arrow schemas of the tables, derived from the model; the facts that every file carries, and the checksum of every
+message of a live one."""
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
@@ -13,6 +15,10 @@ from exhume.store.format.names import SegmentName
 FACTS_KEY = b"exhume"
 TABLE_KEY = b"exhume.table"
 SEGMENT_KEY = b"exhume.segment"
+# In the custom metadata of each message of a live file: the CRC-32 of the whole message, in hexadecimal. It is computed
+# while the value is this one, of the same length.
+CHECKSUM_KEY = b"exhume.checksum"
+UNSET_CHECKSUM = b"crc32:00000000"
 # The format that a file says it has, in the JSON of its facts. More digits than these are a newer format all the same.
 FORMAT = re.compile(rb'"format_version":\s*(\d{1,9})')
 
@@ -59,6 +65,28 @@ class UnreadableFile(Exception):
     def __init__(self, reason: str, rows: pa.Table | None = None) -> None:
         super().__init__(reason)
         self.rows = rows
+
+
+def with_checksum(message: bytes) -> list[bytes | memoryview]:
+    """An encapsulated message whose checksum is unset, in pieces, with the checksum set."""
+    # The metadata comes first: no text in the rows that looks like the value is found instead.
+    place = message.index(UNSET_CHECKSUM)
+    whole = memoryview(message)
+    return [whole[:place], _checksum(zlib.crc32(message)), whole[place + len(UNSET_CHECKSUM) :]]
+
+
+def checksum_matches(message: memoryview, value: bytes) -> bool:
+    """Whether an encapsulated message is the one that its checksum was computed of."""
+    metadata_bytes = int.from_bytes(message[4:8], "little")
+    place = bytes(message[: 8 + metadata_bytes]).find(value)
+    if place < 0 or len(value) != len(UNSET_CHECKSUM):
+        return False
+    crc = zlib.crc32(UNSET_CHECKSUM, zlib.crc32(message[:place]))
+    return _checksum(zlib.crc32(message[place + len(value) :], crc)) == value
+
+
+def _checksum(crc: int) -> bytes:
+    return b"crc32:%08x" % crc
 
 
 @cache

@@ -1,7 +1,7 @@
 """One table of one segment, sealed or live -> Arrow rows inside a window."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from exhume.model.tables import TABLES
 from exhume.store.format.files import FORBIDDEN, map_regular, open_regular, read_regular
 from exhume.store.format.names import OLD_OVERVIEW_FILE, OVERVIEW, PARQUET_SUFFIX, SegmentName
 from exhume.store.format.schema import (
+    CHECKSUM_KEY,
     DAMAGED,
     DECODING_ERRORS,
     DIMENSIONS,
@@ -28,6 +29,7 @@ from exhume.store.format.schema import (
     UnreadableFile,
     check_required,
     check_schema,
+    checksum_matches,
     conform,
     facts_in,
     time_column,
@@ -43,6 +45,12 @@ _MAGIC = b"PAR1"
 _TAIL = 4096
 # What every message begins with (Arrow's columnar format, encapsulated messages).
 _CONTINUATION = b"\xff\xff\xff\xff"
+_ALIGNMENT = 8
+# After a damaged message of a live file the next one is looked for in pieces of this size. Its metadata is smaller than
+# the largest head (that of the widest table takes 4 KiB), and so many places that look like one are tried.
+_PIECE = 1 << 20
+_LARGEST_HEAD = 64 << 10
+_MOST_TRIES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +304,9 @@ def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
 class LiveStream:
     """The batches of a live file that are whole. Iterate once.
 
-    A file that ends inside a batch is what a killed recorder leaves. Anything else that can't be decoded is damage:
-    `damaged` is set, and only the batches from which the next one can still be found are passed over. Every value is
-    checked: offsets that a flipped bit sent out of bounds crash the process that follows them."""
+    A file that ends inside a batch is what a killed recorder leaves. Anything else that can't be decoded, or that is
+    not what its checksum says, is damage: `damaged` is set, and the batch is passed over. Every value is checked too,
+    for files of earlier versions and crafted ones: offsets out of bounds crash the process that follows them."""
 
     def __init__(self, source: pa.NativeFile, table: str) -> None:
         self.schema: pa.Schema | None = None
@@ -306,32 +314,96 @@ class LiveStream:
         self._source = source
         self._table = table
         self._reader: pa.ipc.RecordBatchStreamReader | None = None
+        self._tries = _MOST_TRIES
         try:
             reader = pa.ipc.open_stream(source)
             check_schema(reader.schema, table)
+            self._check(0, reader.schema.metadata)
             self.schema, self._reader = reader.schema, reader
         except UnreadableFile:
             self.damaged = True
         except DECODING_ERRORS:
-            # Killed before the first message was whole: no rows.
-            self.damaged = self._is_damage(0)
+            # Killed before the first message was whole: no rows. Unless others follow it.
+            self.damaged = self._is_damage(0) or next(self._marks(len(_CONTINUATION)), None) is not None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while self._reader is not None:
             begin = self._source.tell()
             try:
-                batch = self._reader.read_next_batch()
+                batch, own = self._reader.read_next_batch_with_custom_metadata()
             except (StopIteration, *DECODING_ERRORS):
                 # The recorder writes no end mark: pages that a power cut left zero look like one.
-                self.damaged = self.damaged or self._is_damage(begin)
+                cut_off = not self._is_damage(begin)
+                if self._resume(begin):
+                    continue
+                self.damaged = self.damaged or not cut_off
                 return
             try:
+                self._check(begin, own)
                 batch.validate(full=True)
                 check_required(batch, self._table)
             except (UnreadableFile, *DECODING_ERRORS):
                 self.damaged = True
+                # What it says of its own length may be wrong.
+                self._resume(begin)
                 continue
             yield batch
+
+    @property
+    def _has_checksums(self) -> bool:
+        """Whether the messages have checksums: files of earlier versions don't."""
+        return self.schema is not None and CHECKSUM_KEY in (self.schema.metadata or {})
+
+    def _check(self, begin: int, metadata: Mapping[bytes, bytes] | None) -> None:
+        """Raises UnreadableFile where the message that was just read is not the one that was written."""
+        value = (metadata or {}).get(CHECKSUM_KEY)
+        # The first message decides whether there are checksums. One with a damaged key would hide that.
+        if begin and (value is not None) != self._has_checksums:
+            raise UnreadableFile(DAMAGED)
+        end = self._source.tell()
+        self._source.seek(begin)
+        message = memoryview(self._source.read_buffer(end - begin))
+        if value is not None and not checksum_matches(message, value):
+            raise UnreadableFile(DAMAGED)
+
+    def _resume(self, begin: int) -> bool:
+        """Move to the next message after one that is damaged, by its checksum. False: there is none, and the source
+        stands where it stood."""
+        if not self._has_checksums:
+            return False
+        here = self._source.tell()
+        for place in self._marks(begin + len(_CONTINUATION)):
+            self._source.seek(0)
+            reader = pa.ipc.open_stream(self._source)
+            self._source.seek(place)
+            try:
+                _, own = reader.read_next_batch_with_custom_metadata()
+                self._check(place, own)
+            except (StopIteration, UnreadableFile, *DECODING_ERRORS):
+                continue
+            self._source.seek(0)
+            self._reader = pa.ipc.open_stream(self._source)
+            self._source.seek(place)
+            self.damaged = True
+            return True
+        self._source.seek(here)
+        return False
+
+    def _marks(self, begin: int) -> Iterator[int]:
+        """Where messages with a checksum may begin."""
+        while self._tries and begin < self._source.size():
+            piece = self._source.read_at(_PIECE, begin)
+            place = piece.find(_CONTINUATION)
+            while place >= 0 and self._tries:
+                if (begin + place) % _ALIGNMENT == 0:
+                    head = self._source.read_at(_LARGEST_HEAD, begin + place)
+                    if CHECKSUM_KEY in head[: 8 + int.from_bytes(head[4:8], "little")]:
+                        self._tries -= 1
+                        yield begin + place
+                place = piece.find(_CONTINUATION, place + 1)
+            if len(piece) < _PIECE:
+                return
+            begin += _PIECE - len(_CONTINUATION)
 
     def _is_damage(self, begin: int) -> bool:
         """Whether what could not be decoded is something else than the beginning of a message that was cut off."""
