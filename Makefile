@@ -55,7 +55,7 @@ test-long: $(VENV)/.installed-dev ## the proofs that take minutes: cost next to 
 	@tools/system-packages test
 	@$(BIN)/pytest -s -m long tests $(ARGS)
 
-fuzz: $(VENV)/.installed-dev ## fuzz every parser of untrusted input for MINUTES (default 10) in all; another SEED tries other inputs
+fuzz: $(VENV)/.installed-dev ## fuzz parsers of untrusted input, recordings and the page for MINUTES (default 10) in all; another SEED tries other inputs
 	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 20 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
 		--timeout=0 tests/system/fuzz tests/store/test_store_fuzz.py $(ARGS)
 
