@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
+from tests.parts import missing
 
 from exhume.collect.symbols import parse_queue
 from exhume.collect.symbols.files import FileSymbols
@@ -24,6 +26,7 @@ from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import FileKey
 from exhume.collect.symbols.owners import Owner, RefusalLog, accounted_cgroup
 from exhume.collect.symbols.parse_queue import ParseQueue
+from exhume.collect.symbols.parser import confine
 from exhume.collect.symbols.parser.open_file import FAILED, TIMEOUT, FileRefused
 from exhume.collect.symbols.parser.perf_map import MapPiece
 from exhume.collect.symbols.parser.program import (
@@ -468,3 +471,34 @@ def test_what_the_kernel_refuses_of_the_confinement_is_reported_once(monkeypatch
         assert row.kind == "symbols-unconfined" and "seccomp" in row.text
     finally:
         queue.close()
+
+
+def numbers_of(header: Path) -> dict[str, int]:
+    """System calls and their numbers in a header of the kernel. Those that differ by word size have the names of
+    64-bit ones here."""
+    if not header.is_file():
+        missing("linux-libc-dev")
+    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
+    # Later definitions are for 32 bits (include/uapi/asm-generic/unistd.h, at its end).
+    numbers: dict[str, int] = {}
+    for name, number in found:
+        numbers.setdefault("newfstatat" if name == "fstatat" else name, int(number))
+    return numbers
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_numbers_of_system_calls_are_the_kernels(machine: str) -> None:
+    headers = {
+        "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+        # arch/arm64/include/uapi/asm/unistd.h includes this one.
+        "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+    }
+    known = numbers_of(headers[machine])
+    column, _ = confine._ARCHITECTURES[machine]
+    table = {**confine._ALLOWED, **confine._MAPPING}
+    assert {name: numbers[column] for name, numbers in table.items()} == {name: known.get(name) for name in table}
+
+
+def test_the_filters_of_both_architectures_have_numbers_for_all_calls() -> None:
+    without = [name for name, (_, aarch64) in confine._ALLOWED.items() if aarch64 is None]
+    assert without == ["poll"] and "ppoll" in confine._ALLOWED

@@ -25,12 +25,12 @@ _MAX_FILES = 64
 
 # What an interpreter that computes, reads open files and talks over an open socket calls: x86_64 and aarch64
 # (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h; None: not there).
-_ALLOWED: dict[str, tuple[int | None, int]] = {
+_ALLOWED: dict[str, tuple[int, int | None]] = {
     "read": (0, 63),
     "write": (1, 64),
     "close": (3, 57),
     "fstat": (5, 80),
-    "poll": (7, 73),
+    "poll": (7, None),
     "lseek": (8, 62),
     "munmap": (11, 215),
     "brk": (12, 214),
@@ -63,8 +63,8 @@ _ALLOWED: dict[str, tuple[int | None, int]] = {
     "getrandom": (318, 278),
     "rseq": (334, 293),
 }
-# Allowed as long as no memory becomes executable: mmap and mprotect.
-_MAPPING = ((9, 222), (10, 226))
+# Allowed as long as no memory becomes executable.
+_MAPPING = {"mmap": (9, 222), "mprotect": (10, 226)}
 _PROT_EXEC = 4
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -123,7 +123,7 @@ def _filter_system_calls(libc: ctypes.CDLL) -> bool:
     program.append((_LOAD, 0, 0, _NUMBER_AT))
     for number in allowed:
         program += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
-    first, second = (numbers[column] for numbers in _MAPPING)
+    first, second = (numbers[column] for numbers in _MAPPING.values())
     program += [
         (_JUMP_EQUAL, 2, 0, first),
         (_JUMP_EQUAL, 1, 0, second),
