@@ -5,6 +5,7 @@ does not come back is left behind, with its parser, and its device is left alone
 none gets more of the recorder's time than its share: what is beyond is deferred.
 """
 
+import logging
 import threading
 import time
 from collections import OrderedDict, deque
@@ -19,6 +20,7 @@ from exhume.collect.symbols.parser.wire import BadReply
 from exhume.collect.symbols.parser_process import START_S, ParserFailed, ParserProcess, refusal_of
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 # Seconds for one file: to open it, and again for each reply about it.
 DEADLINE_S = 3.0
@@ -176,7 +178,16 @@ class ParseQueue:
             for each in (lane, *self._stuck):
                 if each is not None:
                     each.leave()
+            stuck = {lane.task.owner for lane in self._stuck if lane.task is not None}
             self._changed.notify_all()
+        for owner in stuck:
+            # Not even SIGKILL ends a thread whose request the server of a FUSE mount has read and does not answer
+            # (fs/fuse/dev.c, request_wait_answer).
+            _log.warning(
+                "a file system that processes of %s use does not answer: this process ends when it does, or when its "
+                "connection is aborted (/sys/fs/fuse/connections/*/abort, umount -f)",
+                owner,
+            )
         if lane is not None:
             lane.thread.join(_CLOSE_S)
         if self._first is not None:
