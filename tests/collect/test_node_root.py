@@ -56,13 +56,21 @@ def test_the_environment_speaks_only_of_this_very_place(node: NodeRoot, monkeypa
 
 
 def test_sockets_that_are_there_are_found(node: NodeRoot) -> None:
-    for name in ("docker.sock", "podman/podman.sock", "crio/crio.sock", "k3s/containerd/containerd.sock"):
-        path = node.path / "run" / name
+    cri = (
+        "run/crio/crio.sock",
+        "run/k3s/containerd/containerd.sock",
+        "run/k0s/containerd.sock",
+        "var/snap/microk8s/common/run/containerd.sock",
+        "run/dockershim.sock",
+        "run/cri-dockerd.sock",
+    )
+    for name in ("run/docker.sock", "run/podman/podman.sock", *cri):
+        path = node.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         os.mknod(path)
     assert node.docker == node.path / "run/docker.sock"
     assert node.podman == node.path / "run/podman/podman.sock"
-    assert [each.relative_to(node.path / "run").parts[0] for each in node.cri] == ["crio", "k3s"]
+    assert [str(each.relative_to(node.path)) for each in node.cri] == list(cri)
 
 
 def test_the_kernel_s_files_are_those_of_the_node(node: NodeRoot) -> None:

@@ -14,7 +14,16 @@ from exhume.procfs.host import Host
 _BUS, _PRIVATE_BUS = "/run/dbus/system_bus_socket", "/run/systemd/private"
 _DOCKER = "/var/run/docker.sock"
 _PODMAN = "/run/podman/podman.sock"
-_CRI = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock")
+_CRI = (
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+    # In front of Docker: kubelet's own before Kubernetes 1.24, and what took its place.
+    "/var/run/dockershim.sock",
+    "/run/cri-dockerd.sock",
+)
 # As many as the kernel follows (include/linux/namei.h, MAXSYMLINKS).
 _MOST_LINKS = 40
 

@@ -266,7 +266,8 @@ class Service:
     manifest, a compose project), `fragment` the file that defines it, where there is one. `start_limit` says, of one
     that its manager gave up on, how many starts were too many; `absent` are files that a unit that failed names and
     that are not there, with the setting that names each. `starts` are all the commands that start a unit, `directory`
-    the one that they run in; `published` are the node's TCP ports that lead to a container."""
+    the one that they run in; `published` are the node's TCP ports that lead to a container;
+    `workload` is what keeps its pod alive, as kubectl names it (`deployment/web`)."""
 
     manager: Manager
     id: str
@@ -302,6 +303,7 @@ class Service:
     starts: tuple[str, ...] = ()
     directory: str | None = None
     published: tuple[int, ...] = ()
+    workload: str | None = None
 
     @property
     def key(self) -> str:

@@ -4,6 +4,7 @@ import shlex
 from datetime import tzinfo
 from typing import Any
 
+from exhume.collect.containers.owner import logs_command
 from exhume.diagnose.audit.explain import exit_text, hours_text
 from exhume.diagnose.audit.traits import is_active, pace_per_hour
 from exhume.model.audit import AUDIT_VERSION, Audit, Costs, History, Judged, Manager, Needed, Origin, Service, Trait
@@ -130,6 +131,8 @@ def look_command(judged: Judged) -> str:
     service = judged.service
     if service.manager is Manager.SYSTEMD:
         return f"journalctl -e -u {shlex.quote((*service.wants.failed[-1:], *service.wants.triggers, service.id)[0])}"
+    if service.pod is not None:
+        return logs_command(service.pod, service.name.rpartition("/")[2], previous=bool(service.restarts))
     if service.manager is Manager.CRI:
         return f"crictl logs --tail=50 {shlex.quote(service.id)}"
     return f"{service.manager.value} logs --tail=50 {shlex.quote(service.name)}"

@@ -1,10 +1,14 @@
 """Attempts of a pod's container as a history, where the runtime kept only the last of them; and lines of its log."""
 
+import json
+import shlex
 from pathlib import Path
 
-from exhume.collect.containers.cri_services import Attempt, Attempts, log_tail
-from exhume.collect.containers.owner import owner_of, pod_owner
-from exhume.collect.containers.runs import Run
+import pytest
+
+from exhume.collect.containers.cri_services import log_tail
+from exhume.collect.containers.owner import Workload, WorkloadKind, owner_of, workload_of
+from exhume.collect.containers.runs import Attempt, Attempts, Run
 from exhume.collect.node_root import NodeRoot
 
 NANOS = 10**9
@@ -63,6 +67,17 @@ def test_lines_of_a_log_are_put_together_from_their_parts(tmp_path: Path) -> Non
     assert log_tail(NodeRoot(), str(tmp_path / "none.log"), 3) == ()
 
 
+def test_lines_of_docker_are_read_too(tmp_path: Path) -> None:
+    def line(text: str) -> str:
+        return json.dumps({"log": text, "stream": "stderr", "time": "2026-01-01T00:00:00Z"}) + "\n"
+
+    log = tmp_path / "0.log"
+    log.write_text('og":"cut","stream":"stderr"}\n' + line("one\n") + line("a part, ") + line("and the rest\r\n"))
+    with log.open("a") as file:
+        file.write('{"no": "log"}\n{broken\n' + line("last"))
+    assert log_tail(NodeRoot(), str(log), 5) == ("one", "a part, and the rest", "last")
+
+
 def test_a_huge_log_is_read_from_its_end(tmp_path: Path) -> None:
     log = tmp_path / "0.log"
     line = f"2026-01-01T00:00:00Z stdout F {'x' * 1000}\n"
@@ -82,7 +97,52 @@ def test_owners_are_reported_by_what_they_leave_on_a_pod() -> None:
         "job shop/once": ("shop/once-abcde", {"batch.kubernetes.io/job-name": "once"}),
         "pod shop/alone": ("shop/alone", {}),
     }
-    assert [pod_owner(pod, labels, {}) for pod, labels in reported.values()] == list(reported)
+    owners = [workload_of(pod, labels, {}) for pod, labels in reported.values()]
+    assert [str(owner) for owner in owners] == list(reported)
+    # What is recorded of them is all that is needed to name them again.
+    pods = [pod for pod, _ in reported.values()]
+    assert [Workload.parse(pod, owner.reference) for pod, owner in zip(pods, owners, strict=True)] == owners
+
+
+@pytest.mark.parametrize(
+    ("pod", "kind", "name"),
+    [
+        ("shop/web-596c6549b5-gn4q9", WorkloadKind.DEPLOYMENT, "web"),
+        ("shop/web-a-7f8d9c4bd5-x2c4v", WorkloadKind.DEPLOYMENT, "web-a"),
+        # Any of several kinds may have made these.
+        ("shop/agent-qfttl", WorkloadKind.POD, "agent-qfttl"),
+        ("shop/pg-0", WorkloadKind.POD, "pg-0"),
+        # A CronJob's number, a hash with letters that none has.
+        ("shop/nightly-28412640-x2c4v", WorkloadKind.POD, "nightly-28412640-x2c4v"),
+        ("shop/web-abcdefghij-x2c4v", WorkloadKind.POD, "web-abcdefghij-x2c4v"),
+    ],
+)
+def test_only_the_name_of_a_deployments_pod_shows_its_owner(pod: str, kind: WorkloadKind, name: str) -> None:
+    for reference in (None, "", "deployment/", "cat/web"):
+        assert Workload.parse(pod, reference) == Workload(kind, "shop", name)
+
+
+def test_commands_stop_an_owner_of_each_kind() -> None:
+    def stop(reference: str) -> list[list[str]]:
+        owner = Workload.parse("prod/x", reference)
+        return [shlex.split(each) for each in (*owner.stop_commands, *owner.undo_commands)]
+
+    assert stop("deployment/crashy") == [["kubectl", "-n", "prod", "scale", "deployment", "crashy", "--replicas=0"]]
+    assert stop("statefulset/pg") == [["kubectl", "-n", "prod", "scale", "statefulset", "pg", "--replicas=0"]]
+    assert stop("job/import") == [["kubectl", "-n", "prod", "delete", "job", "import"]]
+    assert stop("pod/x") == [["kubectl", "-n", "prod", "delete", "pod", "x"]]
+    assert stop("static-pod/x") == []
+    to, back = stop("daemonset/agent")
+    assert to[:6] == back[:6] == ["kubectl", "-n", "prod", "patch", "daemonset", "agent"]
+    (key,) = json.loads(to[7])["spec"]["template"]["spec"]["nodeSelector"]
+    assert json.loads(back[7])["spec"]["template"]["spec"]["nodeSelector"] == {key: None}
+
+
+def test_a_limit_is_raised_where_its_template_may_be_changed() -> None:
+    owner = Workload.parse("prod/pg-0", "statefulset/pg")
+    assert owner.limit_command("db", 2) == "kubectl -n prod set resources statefulset pg -c db --limits=cpu=2"
+    for reference in ("job/import", "static-pod/x", "pod/x"):
+        assert Workload.parse("prod/x", reference).limit_command("db", 2) == ""
 
 
 def test_owners_of_single_containers() -> None:

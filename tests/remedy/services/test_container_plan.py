@@ -107,7 +107,7 @@ def test_an_id_that_is_none_or_a_manager_that_is_silent_is_told():
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        ({"pod": f"kube-system/{HOSTILE}"}, ["kubectl", "-n", "kube-system", "get", "pod", HOSTILE]),
+        ({"pod": f"kube-system/{HOSTILE}"}, ["kubectl", "-n", "kube-system", "describe", "pod", HOSTILE]),
         ({"pod": "a/b", "fragment": f"/etc/kubernetes/manifests/{HOSTILE}.yaml"}, ["mv", "--"]),
         ({}, ["crictl", "inspect", ID]),
     ],
@@ -119,6 +119,24 @@ def test_what_kubernetes_orders_is_left_to_a_person_with_commands_that_can_be_ty
     assert all(
         HOSTILE in shlex.split(command) or HOSTILE not in command or "yaml" in command for command in step.commands
     )
+
+
+def test_the_plan_for_a_pod_stops_its_owner():
+    known = {"pod": "prod/crashy-596c6549b5-gn4q9", "workload": "deployment/crashy", "restarts": 4}
+    (step,), _ = container_steps(Selection(Service(Manager.CRI, ID, f"{known['pod']}/worker", **known)), Controls())
+    assert step.commands[1:] == (
+        "kubectl -n prod logs --previous crashy-596c6549b5-gn4q9 -c worker",
+        "kubectl -n prod scale deployment crashy --replicas=0",
+    )
+    assert step.reversible and ".." not in step.why
+    known = {"pod": "prod/import-abcde", "workload": "job/import"}
+    (step,), _ = container_steps(Selection(Service(Manager.CRI, ID, f"{known['pod']}/run", **known)), Controls())
+    # The only run of a job's pod has none before it.
+    assert step.commands[1:] == (
+        "kubectl -n prod logs import-abcde -c run",
+        "kubectl -n prod delete job import",
+    )
+    assert not step.reversible
 
 
 def test_a_pod_of_docker_is_left_to_a_person_too():

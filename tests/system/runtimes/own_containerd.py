@@ -20,7 +20,7 @@ from tests.parts import SEARCH_PATH, need
 from tests.system.runtimes.runtime_parts import PATIENCE_S, at_work, remove_cgroup
 from tests.system.zombies.own_docker import until
 
-from exhume.collect.containers.cri_services import Cri, CriError
+from exhume.collect.containers.cri import Cri, CriError
 
 # A limited machine lets no process lower a score.
 _CONFIG = """

@@ -19,8 +19,9 @@ from tests.system.runtimes.runtime_parts import (
 )
 from tests.system.zombies.own_docker import until
 
-from exhume.collect.containers import cri_services as client
-from exhume.collect.containers.cri_services import Cri, CriError, cri_restarts, cri_services
+from exhume.collect.containers import cri as client
+from exhume.collect.containers.cri import Cri, CriError
+from exhume.collect.containers.cri_services import cri_restarts, cri_services
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Manager, Service
 

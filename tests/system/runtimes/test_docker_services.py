@@ -21,7 +21,8 @@ from exhume.collect.containers.docker import Engine, container_path
 from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
 from exhume.control.containers import DockerControl
-from exhume.model.audit import Manager, Service, merge_lists
+from exhume.diagnose.audit.traits import traits_of
+from exhume.model.audit import Manager, Service, Trait, merge_lists
 from exhume.remedy.audit import container_services
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
@@ -230,3 +231,40 @@ def test_an_engine_that_is_not_there_is_a_blind_spot(tmp_path) -> None:
     seen = docker_services(tmp_path / "docker.sock", Manager.PODMAN)
     assert seen.services == [] and len(seen.blind_spots) == 1
     assert "podman can't be seen" in seen.blind_spots[0] and "No such file" in seen.blind_spots[0]
+
+
+def test_attempts_of_a_pods_container_are_one_service(docker: OwnDocker) -> None:
+    """As dockershim and cri-dockerd make them: a container for each attempt, without a restart policy."""
+    uid, pod = "3357da80-0000-4000-8000-000000000001", "crashy-596c6549b5-gn4q9"
+
+    def run(name: str, script: str, attempt: int, **more: str) -> str:
+        labels = {
+            "io.kubernetes.pod.name": pod,
+            "io.kubernetes.pod.namespace": "prod",
+            "io.kubernetes.pod.uid": uid,
+            "io.kubernetes.container.name": name,
+            "annotation.io.kubernetes.container.restartCount": str(attempt),
+            **more,
+        }
+        options = [word for label in labels.items() for word in ("--label", "=".join(label))]
+        number = docker.run(f"k8s_{name}_{pod}_prod_{uid}_{attempt}", IMAGE, script, *options)
+        until("it ended", lambda: name == "POD" or has_ended(docker, number), PATIENCE_S)
+        return number
+
+    own = {"io.kubernetes.docker.type": "podsandbox", "pod-template-hash": "596c6549b5"}
+    made = [run("POD", "exec busybox sleep 600", 0, **own)]
+    made += [run("worker", COMPLAINT, attempt) for attempt in range(5)]
+    # kubelet keeps the last of those that ended.
+    remove(docker, *made[1:4])
+    try:
+        services = {service.name: service for service in look(docker).values()}
+        worker = services[f"prod/{pod}/worker"]
+        assert worker.id == made[-1] and worker.pod == f"prod/{pod}" and worker.image == IMAGE
+        assert (worker.owner, worker.workload) == ("deployment prod/crashy", "deployment/crashy")
+        assert worker.restarts == 4 and worker.result == "exit-code"
+        assert worker.history is not None and (worker.history.starts, worker.history.failures) == (5, 5)
+        assert worker.history.restarts_per_hour is not None and worker.history.restarts_per_hour >= 60
+        assert Trait.CRASH_LOOP in traits_of(worker, time.time_ns())
+        assert "POD" not in " ".join(services)
+    finally:
+        remove(docker, *made)

@@ -1,41 +1,25 @@
-"""Services that run as containers of pods, from a runtime over the Container Runtime Interface (CRI, gRPC).
-
-kubelet makes a new container for each restart and keeps the last few: the attempts of a pod's container.
-"""
+"""Services that run as containers of pods, from a runtime over the Container Runtime Interface (CRI)."""
 
 import contextlib
 import json
-import os
 import re
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib.resources import files
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import quote
+from typing import Any
 
-from exhume.collect.containers.owner import is_static, pod_owner
-from exhume.collect.containers.runs import SIGTERM, Run, age_pattern, history, outcome
+from exhume.collect.containers.cri import CREATED, EXITED, OOM_KILLED, RUNNING, Cri, CriError
+from exhume.collect.containers.owner import Workload, is_static, workload_of
+from exhume.collect.containers.runs import SIGTERM, Attempt, Attempts, Run, outcome
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import cgroup_of
-from exhume.model.audit import Exit, History, Manager, Service, ServiceList
+from exhume.model.audit import Manager, Service, ServiceList
 from exhume.model.clock import NANOS
-from exhume.model.errors import ExhumeError
 from exhume.model.redaction import redact
 
-_TIMEOUT_S = 5.0
-# A node full of containers comes in one answer.
-_MOST_ANSWER = 64 << 20
-# Before version 1 the same messages went by another name.
-_PACKAGES = ("runtime.v1", "runtime.v1alpha2")
-_SHORTEST_S = 60.0
-_LAST_EXITS = 10
-# Few ended containers are kept: with this many attempts two of them make a pattern.
-_MANY_ATTEMPTS = 3
 _TAIL_BYTES = 64 << 10
 _MOST_LINE = 400
 # Where nothing is said: kubeadm's, and those of small distributions.
@@ -50,147 +34,9 @@ _METADATA = re.compile(r"^metadata:[^\S\n]*(?:#.*)?\n((?:[ \t]+.*\n|[^\S\n]*\n|[
 _NAME = re.compile(r"^([ \t]+)name:\s*[\"']?([a-z0-9.-]+)", re.MULTILINE)
 _MOST_BYTES = 1 << 20
 _STATES = ("created", "running", "exited", "unknown")
-_CREATED, _RUNNING, _EXITED = range(3)
 _MOST_COMMAND = 400
 # A runtime that hangs over single containers is left after this long.
 _PATIENCE_S = 20.0
-
-
-@lru_cache(maxsize=1)
-def messages() -> dict[str, Any]:
-    """The classes of all messages, by their names without the package. They come out of a compiled description instead
-    of generated Python code: any version of protobuf will do."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    described = descriptor_pb2.FileDescriptorSet.FromString(
-        files("exhume.collect.containers").joinpath("runtime.protoset").read_bytes()
-    )
-    pool = descriptor_pool.DescriptorPool()
-    found = {}
-    for file in described.file:
-        pool.Add(file)
-        for message in file.message_type:
-            descriptor = pool.FindMessageTypeByName(f"{file.package}.{message.name}")
-            found[message.name] = message_factory.GetMessageClass(descriptor)
-    return found
-
-
-class CriError(ExhumeError):
-    """The runtime could not be asked, or refused. `unknown` is True where it does not speak CRI at all."""
-
-    def __init__(self, message: str, *, unknown: bool = False) -> None:
-        super().__init__(message)
-        self.unknown = unknown
-
-
-class Cri:
-    """A runtime by its socket, to be used in a `with`. Whatever goes wrong is a CriError."""
-
-    def __init__(self, socket: Path, packages: tuple[str, ...] = _PACKAGES) -> None:
-        # It would write its own lines to the terminal; and it takes a while to load.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        import grpc
-
-        self._socket = socket
-        self._channel = grpc.insecure_channel(
-            # Its addresses are escaped, paths are not.
-            f"unix:{quote(os.fspath(socket))}",
-            # Servers written in Go refuse the name that is made of a path.
-            options=(("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", _MOST_ANSWER)),
-        )
-        for self._package in packages:
-            try:
-                self.version = self._ask("RuntimeService", "Version")
-            except CriError as error:
-                if error.unknown:
-                    continue
-                self._channel.close()
-                raise
-            return
-        self._channel.close()
-        raise CriError(f"{socket} does not speak CRI", unknown=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._channel.close()
-
-    def sandboxes(self) -> list[Any]:
-        """Its pods (PodSandbox)."""
-        return list(self._ask("RuntimeService", "ListPodSandbox").items)
-
-    def containers(self) -> list[Any]:
-        """Its containers, those that ended as well (Container)."""
-        return list(self._ask("RuntimeService", "ListContainers").containers)
-
-    def status(self, container: str) -> Any:
-        """All that it knows of a container (ContainerStatusResponse)."""
-        return self._ask("RuntimeService", "ContainerStatus", container_id=container, verbose=True)
-
-    def images(self) -> list[Any]:
-        """Its images (Image)."""
-        return list(self._ask("ImageService", "ListImages").images)
-
-    def _ask(self, service: str, method: str, **fields: Any) -> Any:
-        import grpc
-
-        known = messages()
-        call = self._channel.unary_unary(
-            f"/{self._package}.{service}/{method}",
-            request_serializer=known[f"{method}Request"].SerializeToString,
-            response_deserializer=known[f"{method}Response"].FromString,
-        )
-        try:
-            return call(known[f"{method}Request"](**fields), timeout=_TIMEOUT_S)
-        except grpc.RpcError as error:
-            unknown = error.code() is grpc.StatusCode.UNIMPLEMENTED
-            raise CriError(f"{self._socket} does not answer: {error.details()}", unknown=unknown) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One container of the row; times are wall nanoseconds."""
-
-    number: int
-    created: int
-    run: Run | None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """Those that the runtime still has, oldest first. `pod_made` is when the pod came to this node, None where that is
-    not known (the pod's sandbox was made again, so that the numbers go back further than it)."""
-
-    known: Sequence[Attempt] = field(default_factory=tuple)
-    pod_made: int | None = None
-
-    def history(self, now: int, since: int) -> History:
-        """How they fared. Attempts that are no longer there are taken to have ended like those that are."""
-        runs = [attempt.run for attempt in self.known if attempt.run is not None]
-        last = self.known[-1].number
-        if last == len(self.known) - 1:
-            return history(runs, now, max(since, self.known[0].created))
-        # Numbers count from the first on; the time that they took is known where all fall into the time looked at,
-        # or by the oldest one that is left.
-        if self.pod_made is not None and self.pod_made >= since:
-            first, began = 0, self.pod_made
-        else:
-            first, began = self.known[0].number, self.known[0].created
-        span_s = max(_SHORTEST_S, (now - began) / NANOS)
-        ended = [run for run in runs if run.ended is not None]
-        failed = sum(run.failed for run in ended)
-        gone = last - first + 1 - len(self.known)
-        failures = failed + (gone if ended and failed == len(ended) else 0)
-        return History(
-            source="runtime",
-            hours=round(span_s / 3600, 4),
-            starts=last - first + 1,
-            failures=failures,
-            restarts_per_hour=round((last - first) * 3600 / span_s, 2),
-            exits=tuple(Exit(run.ended, run.code) for run in reversed(ended[-_LAST_EXITS:])),
-            age_pattern=age_pattern([run.lasted_s for run in ended], fewest=2 if last >= _MANY_ATTEMPTS else 3),
-        )
 
 
 def log_tail(root: NodeRoot, name: str, lines: int) -> tuple[str, ...]:
@@ -199,17 +45,35 @@ def log_tail(root: NodeRoot, name: str, lines: int) -> tuple[str, ...]:
     said: list[str] = []
     part = ""
     for line in root.text(name, _TAIL_BYTES, from_end=True).split("\n"):
-        # <time> <stdout or stderr> <F for a full line, P for a part of one> <text>
-        fields = line.split(" ", 3)
-        if len(fields) < 4 or fields[1] not in ("stdout", "stderr"):
-            continue
-        part += fields[3]
-        if not fields[2].startswith("P"):
-            said.append(part.rstrip("\r")[:_MOST_LINE])
+        text, is_whole = _of_docker(line) if line.startswith("{") else _of_runtime(line)
+        part += text
+        if is_whole:
+            said.append(part.rstrip("\r\n")[:_MOST_LINE])
             part = ""
     if part:
         said.append(part[:_MOST_LINE])
     return tuple(line for line in said if line.strip())[-lines:]
+
+
+def _of_runtime(line: str) -> tuple[str, bool]:
+    """The text of a line in CRI's format, and whether it ends there: <time> <stdout or stderr> <F for a full line, P
+    for a part of one> <text>."""
+    fields = line.split(" ", 3)
+    if len(fields) < 4 or fields[1] not in ("stdout", "stderr"):
+        return "", False
+    return fields[3], not fields[2].startswith("P")
+
+
+def _of_docker(line: str) -> tuple[str, bool]:
+    """The same of a line of Docker's json-file driver, which dockershim and cri-dockerd leave the logs to. A line that
+    is too long for it (16 KiB) is in parts, of which the last alone ends with a new line."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        # Cut off at the beginning of what was read.
+        return "", False
+    text = entry.get("log") if isinstance(entry, dict) else None
+    return (text, text.endswith("\n")) if isinstance(text, str) else ("", False)
 
 
 def manifest_of(root: NodeRoot, pod: str) -> str | None:
@@ -280,7 +144,7 @@ class _Pod:
     """The sandbox around a container."""
 
     name: str | None = None
-    owner: str = ""
+    workload: Workload | None = None
     manifest: str | None = None
     made: int | None = None
 
@@ -328,9 +192,9 @@ class _RuntimeReader:
             if answer is not None
         )
         past = Attempts(known, pod.made).history(self._now, self._since)
-        up = status.state == _RUNNING
-        is_over = status.state not in (_CREATED, _RUNNING)
-        result = outcome(status.exit_code, oom=status.reason == "OOMKilled") if is_over else ""
+        up = status.state == RUNNING
+        is_over = status.state not in (CREATED, RUNNING)
+        result = outcome(status.exit_code, oom=status.reason == OOM_KILLED) if is_over else ""
         restarts = newest.metadata.attempt
         args = ((info.get("runtimeSpec") or {}).get("process") or {}).get("args") or []
         pid = int(info.get("pid") or 0) or None if up else None
@@ -352,7 +216,8 @@ class _RuntimeReader:
             cgroup=self._cgroup(pid, info),
             image=self._image(newest, status),
             pod=pod.name,
-            owner=pod.owner,
+            owner=str(pod.workload or ""),
+            workload=pod.workload.reference if pod.workload is not None else None,
             created=newest.created_at or None,
             fragment=pod.manifest,
             command=shlex.join(redact([str(each) for each in args]))[:_MOST_COMMAND] or None,
@@ -368,7 +233,7 @@ class _RuntimeReader:
         manifest = manifest_of(self._root, metadata.name) if is_static(annotations) else None
         # A sandbox that was made again is younger than the attempts are many.
         made = sandbox.created_at if metadata.attempt == 0 else None
-        return _Pod(name, pod_owner(name, dict(sandbox.labels), annotations), manifest, made)
+        return _Pod(name, workload_of(name, dict(sandbox.labels), annotations), manifest, made)
 
     def _status(self, container: str) -> Any | None:
         if time.monotonic() <= self._deadline:
@@ -394,7 +259,7 @@ def _run(status: Any) -> Run | None:
     """None for a container that was never started."""
     if not status.started_at:
         return None
-    if status.state != _EXITED:
+    if status.state != EXITED:
         return Run(status.started_at)
     failed = status.exit_code not in (0, SIGTERM)
     return Run(status.started_at, status.finished_at or None, status.exit_code, failed=failed)

@@ -1,17 +1,26 @@
 """Services that run as containers of Docker or Podman: state, runs, owner, published ports and the end of the log."""
 
+import contextlib
 import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from exhume.collect.containers.docker import Engine, EngineError, container_path
-from exhume.collect.containers.owner import CONTAINER_NAME, POD_UID, owner_of, pod_of
-from exhume.collect.containers.runs import Run, history, nanoseconds, outcome
+from exhume.collect.containers.owner import (
+    POD_UID,
+    Workload,
+    is_sandbox,
+    name_in_pod,
+    owner_of,
+    pod_of,
+    workload_of_sandbox,
+)
+from exhume.collect.containers.runs import SIGTERM, Attempt, Attempts, Run, history, nanoseconds, outcome
 from exhume.collect.processes import cgroup_of
 from exhume.model.audit import Exit, History, Manager, Service, ServiceList
 from exhume.model.clock import NANOS
@@ -30,7 +39,6 @@ _SAME = {"died": "die"}
 _PATIENCE_S = 20.0
 _MOST_COMMAND = 400
 _KUBERNETES_RESTARTS = "annotation.io.kubernetes.container.restartCount"
-_SANDBOX = ("io.kubernetes.docker.type", "podsandbox")
 
 
 def published_ports(inspect: dict[str, Any]) -> tuple[int, ...]:
@@ -109,6 +117,7 @@ class _EngineReader:
         # Moment, action and exit code, by container; and how far back they go for certain.
         self._events: dict[str, list[tuple[int, str, int | None]]] = defaultdict(list)
         self._reaches = 0
+        self._images: dict[str, str] = {}
         self._blind_spots: list[str] = []
 
     def take(self) -> ServiceList:
@@ -117,7 +126,7 @@ class _EngineReader:
             self._read_events()
         except EngineError as error:
             self._blind_spots.append(f"{self._manager.value} has no history of its containers: {error}")
-        services = [self._service(inspect) for inspect in self._newest(self._inspected(listed))]
+        services = [self._service(*each) for each in self._rows(self._inspected(listed))]
         return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
 
     def _read_events(self) -> None:
@@ -173,20 +182,42 @@ class _EngineReader:
                 f"{self._manager.value} gave no more than the names of {hidden} of its {len(listed)} containers"
             )
 
-    def _newest(self, inspected: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Kubelet makes a new container for each restart: the last one stands for them all. What holds a pod together
-        and runs nothing is left out."""
-        newest: dict[tuple[str, ...], dict[str, Any]] = {}
+    def _rows(self, inspected: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], "_InPod | None"]]:
+        """A container for each service. Kubelet makes a new container for each restart: the last one stands for them
+        all. What holds a pod together and runs nothing is left out."""
+        sandboxes: dict[str, dict[str, Any]] = {}
+        attempts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for inspect in inspected:
             labels = _labels(inspect)
-            if labels.get(_SANDBOX[0]) == _SANDBOX[1]:
-                continue
-            key = (labels[POD_UID], labels.get(CONTAINER_NAME, "")) if POD_UID in labels else (str(inspect.get("Id")),)
-            if key not in newest or str(newest[key].get("Created", "")) < str(inspect.get("Created", "")):
-                newest[key] = inspect
-        yield from newest.values()
+            name, uid = name_in_pod(labels), labels.get(POD_UID, "")
+            if is_sandbox(labels):
+                sandboxes[uid] = inspect
+            elif name is None:
+                yield inspect, None
+            else:
+                attempts[uid, name].append(inspect)
+        if attempts:
+            self._read_images()
+        for (uid, name), row in attempts.items():
+            row.sort(key=lambda inspect: (_attempt_of(inspect), str(inspect.get("Created", ""))))
+            sandbox = sandboxes.get(uid)
+            known = tuple(
+                Attempt(_attempt_of(each), nanoseconds(each.get("Created")) or self._now, _run_of(each)) for each in row
+            )
+            # One that was made again is younger than the attempts are many.
+            is_first = sandbox is not None and str(sandbox.get("Name")).endswith("_0")
+            made = nanoseconds(sandbox.get("Created")) if sandbox is not None and is_first else None
+            workload = workload_of_sandbox(_labels(sandbox)) if sandbox is not None else None
+            yield row[-1], _InPod(name, workload, Attempts(known, made))
 
-    def _service(self, inspect: dict[str, Any]) -> Service:
+    def _read_images(self) -> None:
+        """Kubelet orders containers by the id of their image."""
+        with contextlib.suppress(EngineError):
+            for image in self._engine.get("/images/json"):
+                tags = image.get("RepoTags") or []
+                self._images |= dict.fromkeys((str(image.get("Id")),), tags[0]) if tags else {}
+
+    def _service(self, inspect: dict[str, Any], in_pod: "_InPod | None") -> Service:
         number, state, labels = str(inspect.get("Id", "")), inspect.get("State") or {}, _labels(inspect)
         runs, stopped = self._runs_of(number)
         started, ended = nanoseconds(state.get("StartedAt")), nanoseconds(state.get("FinishedAt"))
@@ -195,6 +226,7 @@ class _EngineReader:
         logged = next((run.code for run in reversed(runs) if run.ended is not None), None)
         last_exit = Exit(ended, logged if up else int(state.get("ExitCode") or 0)) if ended is not None else None
         owner, created = owner_of(labels), nanoseconds(inspect.get("Created"))
+        workload, image = in_pod.workload if in_pod is not None else None, str(_config(inspect).get("Image") or "")
         restarts = int(inspect.get("RestartCount") or labels.get(_KUBERNETES_RESTARTS) or 0)
         result, oom = "", bool(state.get("OOMKilled"))
         if not up and (last_exit is not None or oom):
@@ -210,7 +242,7 @@ class _EngineReader:
         service = Service(
             manager=self._manager,
             id=number,
-            name=str(inspect.get("Name") or number[:12]).lstrip("/"),
+            name=in_pod.name if in_pod is not None else str(inspect.get("Name") or number[:12]).lstrip("/"),
             description=labels.get("org.opencontainers.image.description", ""),
             state=str(state.get("Status") or ""),
             detail=str(state.get("Error") or (state.get("Health") or {}).get("Status") or ""),
@@ -222,15 +254,20 @@ class _EngineReader:
             restart_policy=(policy.get("Name") or "no") + (f":{most}" if most else ""),
             last_exit=last_exit,
             cgroup=cgroup_of(self._host, pid),
-            image=(inspect.get("Config") or {}).get("Image") or None,
+            image=self._images.get(image, image) or None,
             pod=pod_of(labels),
-            owner=owner.label,
+            owner=str(workload) if workload is not None else owner.label,
+            workload=workload.reference if workload is not None else None,
             created=created,
             fragment=owner.file,
             command=shlex.join(redact(args))[:_MOST_COMMAND] if inspect.get("Path") else None,
             log=(*log_tail(self._engine, inspect, self._log_lines), *unwell) if troubled or unwell else (),
             published=published_ports(inspect),
         )
+        if in_pod is not None:
+            past = in_pod.attempts.history(self._now, self._since)
+            # Docker starts none of them again: kubelet does, by the pod's policy.
+            return replace(service, history=past, last_exit=next(iter(past.exits), None), restart_policy="")
         # While it waits to be started again, that run is counted already.
         over = not state.get("Running") and not state.get("Restarting")
         return replace(service, history=self._history(service, runs, over=over))
@@ -259,8 +296,38 @@ class _EngineReader:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _InPod:
+    """What kubelet made a container for: namespace/pod/container, what keeps the pod alive, and its attempts."""
+
+    name: str
+    workload: Workload | None
+    attempts: Attempts
+
+
+def _attempt_of(inspect: dict[str, Any]) -> int:
+    text = _labels(inspect).get(_KUBERNETES_RESTARTS, "")
+    return int(text) if text.isdigit() else 0
+
+
+def _run_of(inspect: dict[str, Any]) -> Run | None:
+    """Of a container that is started once; None where it never was."""
+    state = inspect.get("State") or {}
+    started = nanoseconds(state.get("StartedAt"))
+    if started is None:
+        return None
+    ended, code = nanoseconds(state.get("FinishedAt")), int(state.get("ExitCode") or 0)
+    if state.get("Running") or ended is None:
+        return Run(started)
+    return Run(started, ended, code, failed=code not in (0, SIGTERM))
+
+
+def _config(inspect: dict[str, Any]) -> dict[str, Any]:
+    return inspect.get("Config") or {}
+
+
 def _labels(inspect: dict[str, Any]) -> dict[str, str]:
-    return (inspect.get("Config") or {}).get("Labels") or {}
+    return _config(inspect).get("Labels") or {}
 
 
 def _only_listed(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,26 @@
-"""Who made a container and who starts it again, by the labels that orchestrators leave on it."""
+"""Who made a container and who starts it again, by the labels that orchestrators leave on it; and the kubectl commands
+about what Kubernetes runs."""
 
 import posixpath
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
 POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
+# dockershim and cri-dockerd mark what holds a pod together; only that one has the labels of the pod itself, and its
+# annotations with a prefix (pkg/kubelet/dockershim/helpers.go, makeLabels).
+_DOCKER_KIND, _SANDBOX = "io.kubernetes.docker.type", "podsandbox"
+_ANNOTATION = "annotation."
 _SOURCE = "kubernetes.io/config.source"
+# A deployment's pod is <name>-<hash>-<five letters>. The hash is a 32-bit number in decimal whose digits 0 to 9 are
+# written as 4 to 9, b, c, d and f (k8s.io/apimachinery/pkg/util/rand, SafeEncodeString), the letters are out of
+# rand.String's alphabet. A CronJob's number is in minutes since 1970 and begins with a 2: it is none of these.
+_DEPLOYED = re.compile(r"(?P<name>.+)-[4-9bcdf]{7,10}-[bcdfghjklmnpqrstvwxz2456789]{5}")
 # How an owner that is compose is labelled: the project, then the service in it.
 COMPOSE_PROJECT, COMPOSE_SERVICE = "compose project ", ", service "
 
@@ -42,21 +54,116 @@ def owner_of(labels: Mapping[str, str]) -> Owner:
     return Owner()
 
 
-def pod_owner(pod: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Who keeps a pod (namespace/name) alive, by what its controller left on it; kubelet gives the runtime no more."""
-    if is_static(annotations):
-        return f"static pod {pod} of this node's kubelet"
+class WorkloadKind(StrEnum):
+    """What keeps a pod alive, as kubectl names it. A static pod is kept by its node's kubelet alone; `pod` stands for
+    one that has no owner, or whose owner is not known."""
+
+    DEPLOYMENT = "deployment"
+    DAEMON_SET = "daemonset"
+    STATEFUL_SET = "statefulset"
+    JOB = "job"
+    STATIC_POD = "static-pod"
+    POD = "pod"
+
+
+_LABELS = {WorkloadKind.DAEMON_SET: "daemon set", WorkloadKind.STATEFUL_SET: "stateful set"}
+# Their pods are made from a template that may be changed while they run. That of a job may not.
+_WITH_TEMPLATE = (WorkloadKind.DEPLOYMENT, WorkloadKind.STATEFUL_SET, WorkloadKind.DAEMON_SET)
+# A node selector that fits no node: a daemon set has no number of replicas.
+_NOWHERE = '{"spec":{"template":{"spec":{"nodeSelector":{"exhume-no-such-node":"true"}}}}}'
+_ANYWHERE = '{"spec":{"template":{"spec":{"nodeSelector":{"exhume-no-such-node":null}}}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The owner of pods, by its kind, namespace and name."""
+
+    kind: WorkloadKind
+    namespace: str
+    name: str
+
+    @property
+    def reference(self) -> str:
+        """How kubectl names it in its namespace, and how it is recorded: `deployment/web`."""
+        return f"{self.kind}/{self.name}"
+
+    @classmethod
+    def parse(cls, pod: str, reference: str | None) -> "Workload":
+        """What was recorded of the owner of a pod (namespace/name); by the pod's name where nothing was."""
+        namespace, _, name = pod.partition("/")
+        kind, _, owner = (reference or "").partition("/")
+        if owner and any(kind == each for each in WorkloadKind):
+            return cls(WorkloadKind(kind), namespace, owner)
+        if match := _DEPLOYED.fullmatch(name):
+            return cls(WorkloadKind.DEPLOYMENT, namespace, match["name"])
+        return cls(WorkloadKind.POD, namespace, name)
+
+    def __str__(self) -> str:
+        if self.kind is WorkloadKind.STATIC_POD:
+            return f"static pod {self.namespace}/{self.name} of this node's kubelet"
+        return f"{_LABELS.get(self.kind, self.kind)} {self.namespace}/{self.name}"
+
+    @property
+    def stop_commands(self) -> tuple[str, ...]:
+        """What keeps its pods from being started: one command; none for a static pod, which its file keeps."""
+        name = shlex.quote(self.name)
+        if self.kind in (WorkloadKind.DEPLOYMENT, WorkloadKind.STATEFUL_SET):
+            return (f"{self._kubectl} scale {self.kind} {name} --replicas=0",)
+        if self.kind is WorkloadKind.DAEMON_SET:
+            return (f"{self._kubectl} patch daemonset {name} -p {shlex.quote(_NOWHERE)}",)
+        return () if self.kind is WorkloadKind.STATIC_POD else (f"{self._kubectl} delete {self.kind} {name}",)
+
+    @property
+    def undo_commands(self) -> tuple[str, ...]:
+        """What takes that back; none for what is deleted."""
+        if self.kind is WorkloadKind.DAEMON_SET:
+            return (f"{self._kubectl} patch daemonset {shlex.quote(self.name)} -p {shlex.quote(_ANYWHERE)}",)
+        return ()
+
+    @property
+    def stops_reversibly(self) -> bool:
+        return self.kind not in (WorkloadKind.JOB, WorkloadKind.POD)
+
+    def limit_command(self, container: str | None, cores: int) -> str:
+        """Raises the CPU limit of a container of its pods; empty where its template can't be changed."""
+        if self.kind not in _WITH_TEMPLATE:
+            return ""
+        only = f" -c {shlex.quote(container)}" if container else ""
+        return f"{self._kubectl} set resources {self.kind} {shlex.quote(self.name)}{only} --limits=cpu={cores}"
+
+    @property
+    def _kubectl(self) -> str:
+        return f"kubectl -n {shlex.quote(self.namespace)}"
+
+
+def logs_command(pod: str, container: str | None, *, previous: bool = True) -> str:
+    """What the container of a pod (namespace/name) wrote; `previous`: before it was started again."""
     namespace, _, name = pod.partition("/")
+    which, only = " --previous" if previous else "", f" -c {shlex.quote(container)}" if container else ""
+    return f"kubectl -n {shlex.quote(namespace)} logs{which} {shlex.quote(name)}{only}"
+
+
+def describe_command(pod: str) -> str:
+    """Its owner, its limits and its last events."""
+    namespace, _, name = pod.partition("/")
+    return f"kubectl -n {shlex.quote(namespace)} describe pod {shlex.quote(name)}"
+
+
+def workload_of(pod: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Workload:
+    """What keeps a pod (namespace/name) alive, by what its controller left on it; kubelet gives the runtime no more."""
+    namespace, _, name = pod.partition("/")
+    if is_static(annotations):
+        return Workload(WorkloadKind.STATIC_POD, namespace, name)
     if job := labels.get("batch.kubernetes.io/job-name") or labels.get("job-name"):
-        return f"job {namespace}/{job}"
+        return Workload(WorkloadKind.JOB, namespace, job)
     if "statefulset.kubernetes.io/pod-name" in labels:
-        return f"stateful set {namespace}/{name.rpartition('-')[0]}"
+        return Workload(WorkloadKind.STATEFUL_SET, namespace, name.rpartition("-")[0])
     if revision := labels.get("pod-template-hash"):
         # <deployment>-<hash>-<five letters>
-        return f"deployment {namespace}/{name.rpartition('-')[0].removesuffix('-' + revision)}"
+        return Workload(WorkloadKind.DEPLOYMENT, namespace, name.rpartition("-")[0].removesuffix("-" + revision))
     if "controller-revision-hash" in labels:
-        return f"daemon set {namespace}/{name.rpartition('-')[0]}"
-    return f"pod {pod}"
+        return Workload(WorkloadKind.DAEMON_SET, namespace, name.rpartition("-")[0])
+    return Workload(WorkloadKind.POD, namespace, name)
 
 
 def is_static(annotations: Mapping[str, str]) -> bool:
@@ -68,3 +175,21 @@ def pod_of(labels: Mapping[str, str]) -> str | None:
     """namespace/pod, where kubelet made it."""
     name = labels.get(POD_NAME)
     return f"{labels.get(POD_NAMESPACE, '')}/{name}" if name else None
+
+
+def name_in_pod(labels: Mapping[str, str]) -> str | None:
+    """namespace/pod/container, where kubelet made it: the same for all its attempts."""
+    pod, container = pod_of(labels), labels.get(CONTAINER_NAME)
+    return f"{pod}/{container}" if pod and container else None
+
+
+def is_sandbox(labels: Mapping[str, str]) -> bool:
+    """Whether a container of Docker holds a pod together and runs nothing."""
+    return labels.get(_DOCKER_KIND) == _SANDBOX
+
+
+def workload_of_sandbox(labels: Mapping[str, str]) -> Workload | None:
+    """What keeps the pod of such a container alive."""
+    pod = pod_of(labels)
+    given = {key.removeprefix(_ANNOTATION): value for key, value in labels.items() if key.startswith(_ANNOTATION)}
+    return workload_of(pod, labels, given) if pod else None

@@ -1,7 +1,10 @@
-"""The runs of a container or unit: their times as engines write them, their history, and the age at which they end."""
+"""The runs of a container or unit: their times as engines write them, their history, and the age at which they end.
+
+kubelet makes a new container for each restart and keeps the last few: the attempts of a pod's container.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +34,8 @@ _LAST_EXITS = 10
 _LAST_RUNS = 1000
 # A pattern needs some runs.
 _FEWEST_RUNS = 3
+# kubelet keeps few ended containers: with this many attempts two of them make a pattern.
+_MANY_ATTEMPTS = 3
 _ALIKE = 1.5
 _AGES = (
     (1, "never a second old"),
@@ -83,6 +88,51 @@ def history(runs: Sequence[Run], now: int, since: int) -> History:
         failing_s=round((now - bad[0]) / NANOS, 1) if bad else None,
         restarted_at=tuple(run.started for run in runs[1:]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One container of the row; times are wall nanoseconds."""
+
+    number: int
+    created: int
+    run: Run | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Those that the runtime still has, oldest first. `pod_made` is when the pod came to this node, None where that is
+    not known (the pod's sandbox was made again, so that the numbers go back further than it)."""
+
+    known: Sequence[Attempt] = field(default_factory=tuple)
+    pod_made: int | None = None
+
+    def history(self, now: int, since: int) -> History:
+        """How they fared. Attempts that are no longer there are taken to have ended like those that are."""
+        runs = [attempt.run for attempt in self.known if attempt.run is not None]
+        last = self.known[-1].number
+        if last == len(self.known) - 1:
+            return history(runs, now, max(since, self.known[0].created))
+        # Numbers count from the first on; the time that they took is known where all fall into the time looked at,
+        # or by the oldest one that is left.
+        if self.pod_made is not None and self.pod_made >= since:
+            first, began = 0, self.pod_made
+        else:
+            first, began = self.known[0].number, self.known[0].created
+        span_s = max(_SHORTEST_S, (now - began) / NANOS)
+        ended = [run for run in runs if run.ended is not None]
+        failed = sum(run.failed for run in ended)
+        gone = last - first + 1 - len(self.known)
+        failures = failed + (gone if ended and failed == len(ended) else 0)
+        return History(
+            source="runtime",
+            hours=round(span_s / 3600, 4),
+            starts=last - first + 1,
+            failures=failures,
+            restarts_per_hour=round((last - first) * 3600 / span_s, 2),
+            exits=tuple(Exit(run.ended, run.code) for run in reversed(ended[-_LAST_EXITS:])),
+            age_pattern=age_pattern([run.lasted_s for run in ended], fewest=2 if last >= _MANY_ATTEMPTS else 3),
+        )
 
 
 def age_pattern(lasted_s: Sequence[float], fewest: int = _FEWEST_RUNS) -> str:

@@ -172,7 +172,9 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
         # Its restart policy was taken away.
         return False
     pause = 3600.0 / max(pace_per_hour(service), LOOP_PER_HOUR)
-    waits = YOUNG_S if service.wants.restarted_by else _WAITS_S.get(service.manager, 0.0)
+    # What kubelet starts again is a pod's, whichever runtime has it.
+    manager = Manager.CRI if service.pod is not None else service.manager
+    waits = YOUNG_S if service.wants.restarted_by else _WAITS_S.get(manager, 0.0)
     return (now - last) / 1e9 <= max(waits, min(RECENT_S, 3 * pause))
 
 

@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from exhume.collect.containers.owner import COMPOSE_PROJECT
+from exhume.collect.containers.owner import (
+    COMPOSE_PROJECT,
+    Workload,
+    WorkloadKind,
+    describe_command,
+    logs_command,
+)
 from exhume.control.containers import check_container_id
 from exhume.control.managers import Controls
 from exhume.control.unit_files import (
@@ -293,21 +299,37 @@ def _by_its_orchestrator(chosen: Selection) -> Step:
 def _by_a_person(chosen: Selection) -> Step:
     """What a kubelet looks after is started again by it, whatever is done to the container."""
     service = chosen.service
-    namespace, slash, pod = (service.pod or "").partition("/")
-    namespace, pod = (namespace, pod) if slash else ("", namespace)
-    where = f" -n {shlex.quote(namespace)}" if namespace else ""
+    undo_commands: tuple[str, ...] = ()
+    reversible = True
     if service.fragment:
         title, undo = f"take the static pod's manifest away: {service.fragment}", "put the manifest back"
         commands: tuple[str, ...] = (f"mv -- {shlex.quote(service.fragment)} /root/",)
-    elif pod:
-        title = f"change what owns pod {service.pod}" + (f" ({service.owner})" if service.owner else "")
-        commands = (
-            f"kubectl{where} get pod {shlex.quote(pod)} -o jsonpath='{{.metadata.ownerReferences}}'",
-            f"kubectl{where} describe pod {shlex.quote(pod)}",
-        )
-        undo = "change it back"
+    elif service.pod:
+        workload = Workload.parse(service.pod, service.workload)
+        container = service.name.rpartition("/")[2]
+        logs = logs_command(service.pod, container, previous=bool(service.restarts))
+        commands = (describe_command(service.pod), logs, *workload.stop_commands)
+        undo_commands, reversible = workload.undo_commands, workload.stops_reversibly
+        if workload.kind is WorkloadKind.POD:
+            title, undo = f"delete pod {service.pod}, or change what owns it", "make it again from its manifest"
+        elif workload.kind is WorkloadKind.JOB:
+            title, undo = f"delete {workload}, which makes pod {service.pod}", "make the job again from its manifest"
+        elif workload.kind is WorkloadKind.STATIC_POD:
+            title, undo = f"take the manifest of {workload} out of kubelet's directory", "put the manifest back"
+        else:
+            title, undo = f"stop {workload}, which keeps pod {service.pod}", "scale it to the number it had before"
+            undo = "take the node selector away again" if undo_commands else undo
     else:
         title, undo = f"stop container {service.name} where it was ordered", "order it again"
         commands = tuple(f"crictl {verb} {shlex.quote(service.id)}" for verb in ("inspect", "stop"))
-    why = f"{chosen.why} CRI has no restart policy: the owner of the container orders it again"
-    return chosen.step("owner", title=title, why=why, targets=(service.key,), commands=commands, undo=undo)
+    why = f"{chosen.why.rstrip('.')}. What is done to the container alone does not last: its owner orders it again"
+    return chosen.step(
+        "owner",
+        title=title,
+        why=why,
+        targets=(service.key,),
+        commands=commands,
+        undo=undo,
+        undo_commands=undo_commands,
+        reversible=reversible,
+    )

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from exhume.collect.containers.cri_services import CriError, cri_restarts
+from exhume.collect.containers.cri import CriError
+from exhume.collect.containers.cri_services import cri_restarts
 from exhume.collect.containers.docker import Engine, EngineError, container_path
 from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.node_root import NodeRoot
