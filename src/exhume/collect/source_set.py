@@ -9,8 +9,8 @@ from exhume.collect.perf.source import PerfSource
 from exhume.collect.source import PartialSource, Source, StatFile
 from exhume.collect.sources.cgroup_trace import CgroupTraceSource
 from exhume.collect.sources.cgroups import CgroupFollower, CgroupSource, ChurnSource
+from exhume.collect.sources.container_events import CriEventSource, DockerEventSource
 from exhume.collect.sources.cpu import CpuSource
-from exhume.collect.sources.docker_events import DockerEventSource
 from exhume.collect.sources.interrupts import InterruptSource
 from exhume.collect.sources.kmsg import KernelLogClock, KernelLogSource, LogPosition
 from exhume.collect.sources.netdev import NetdevSource
@@ -76,6 +76,7 @@ def open_sources(
         lambda: NetdevSource(host),
         lambda: KernelLogSource(host, log_position, KernelLogClock()),
         lambda: DockerEventSource(host),
+        lambda: CriEventSource(host),
         lambda: UnitEventSource(host),
     ]
     memory = sources.cgroups.v1 if sources.cgroups else None

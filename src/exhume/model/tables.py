@@ -262,7 +262,8 @@ class Events:
 
     `kernel_us` is the kernel's own stamp of a log line; `time` is that stamp brought to CLOCK_MONOTONIC (the
     kernel log uses another clock, which drifts from it). Events of containers have their id, name and
-    image; `comm` is the name of a program or, in events of systemd, of a unit."""
+    image; those of a pod are named namespace/pod/container and have the pod's uid, its name (namespace/pod) and its
+    owner (`deployment/web`). `comm` is the name of a program or, in events of systemd, of a unit."""
 
     time: I64
     source: Text
@@ -280,6 +281,9 @@ class Events:
     container: Text | None = None
     container_name: Text | None = None
     image: Text | None = None
+    pod: Text | None = None
+    pod_name: Text | None = None
+    owner: Text | None = None
 
 
 @dataclass(slots=True)

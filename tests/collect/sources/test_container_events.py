@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.collect.sources.docker_events import DockerEventSource
+from exhume.collect.sources.container_events import DockerEventSource
 from exhume.model.clock import NANOS, Tick
 from exhume.procfs.host import Host
 
@@ -117,3 +117,24 @@ def test_no_docker_is_no_trouble_and_it_may_come_later(tmp_path: Path) -> None:
     assert late.accept() == "/events"
     late.close()
     source.close()
+
+
+def test_the_attempts_of_a_pod_have_one_name_and_its_owner(daemon: Daemon, tmp_path: Path) -> None:
+    """With dockershim or cri-dockerd each attempt is a container; the labels of the pod are on its sandbox."""
+    source = connected(daemon, tmp_path)
+    head = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    own = {"io.kubernetes.pod.name": "web-0", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "u-1"}
+    sandbox = {**own, "io.kubernetes.docker.type": "podsandbox", "statefulset.kubernetes.io/pod-name": "web-0"}
+    listed = [{"Id": "cd" * 32, "Names": ["/k8s_POD_web-0_shop_u-1_0"], "Image": "pause", "Labels": sandbox}]
+    daemon.say("/containers/json", head + json.dumps(listed).encode())
+    daemon.open["/containers/json"].close()
+    daemon.say("/events", head)
+    assert source.read(tick(1)) == {}
+    own["io.kubernetes.container.name"] = "web"
+    for attempt in range(2):
+        name = f"k8s_web_web-0_shop_u-1_{attempt}"
+        daemon.say("/events", event("die", WALL + 2 * NANOS + attempt, exitCode="3", **{**own, "name": name}))
+    rows = source.read(tick(2))["events"]
+    assert rows["container_name"] == ["shop/web-0/web"] * 2 and rows["value"] == [3.0, 3.0]
+    assert rows["pod"] == ["u-1"] * 2 and rows["pod_name"] == ["shop/web-0"] * 2
+    assert rows["owner"] == ["statefulset/web"] * 2
