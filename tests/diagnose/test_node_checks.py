@@ -59,6 +59,9 @@ def test_a_busy_healthy_node_is_well():
         ("conntrack", {"conntrack": 262_000}, Level.BAD),
         ("throttling", {"quotas": [QuotaCount("/a", 5_000, 2_000), QuotaCount("/b", 90_000, 10)]}, Level.LOOK),
         ("throttling", {"quotas": [QuotaCount("/a", 5_000, 4_500)]}, Level.BAD),
+        # A limit of its own is that workload's trouble.
+        ("throttling", {"quotas": [QuotaCount("/docker/" + "ab" * 32, 5_000, 4_500)]}, Level.LOOK),
+        ("throttling", {"quotas": [QuotaCount("/system.slice/a.service", 5_000, 4_500)]}, Level.LOOK),
         ("throttling", {"quotas": [QuotaCount("/young", 40, 40)]}, Level.WELL),
         ("pressure-memory", {"pressure": {"memory": (0.5, 0.2)}}, Level.LOOK),
         ("pressure-memory", {"pressure": {"memory": (0.5, 0.5)}}, Level.BAD),

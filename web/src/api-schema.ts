@@ -129,6 +129,7 @@ export interface Finding {
   cause: string;
   title: string;
   severity: "critical" | "warning" | "info";
+  scope: "node" | "workload";
   confidence: number;
   why_not_sure: string[];
   summary: string;
@@ -358,6 +359,9 @@ export interface Remedy {
   command: string;
   risk: string;
   reversible: boolean;
+  read_only: boolean;
+  cost: string;
+  node: string | null;
 }
 
 export interface ReportEvent {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exhume import __version__
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.loop import Recorder, RecorderOptions
 from exhume.collect.source_set import Sources, open_sources
 from exhume.collect.sources.kmsg import LogPosition
@@ -94,6 +95,8 @@ def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = No
     sampler, zone = sources.sampler, ""
     with suppress(OSError):
         zone = str(Path("/etc/localtime").readlink()).partition("zoneinfo/")[2]
+    layout = hierarchies(Host())
+    cpu = find_v1(layout, "cpu") or find_v2(layout)
     return RecordingFacts(
         node=platform.node(),
         boot_id=boot_id,
@@ -107,4 +110,6 @@ def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = No
         timezone=zone or time.strftime("%z"),
         page_bytes=mmap.PAGESIZE,
         nice=nice,
+        cpu_cgroups=os.fspath(cpu.path) if cpu is not None else None,
+        cpu_cgroup_version=cpu.version if cpu is not None else None,
     )

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from exhume.diagnose.evidence.samples import Names
-from exhume.model.finding import Action, Remedy
+from exhume.model.finding import Action, Place, Remedy
 
 
 @dataclass(frozen=True)
@@ -85,5 +85,7 @@ def _remedy(entry: dict[str, Any]) -> Remedy:
     kinds = {"fix": Action.APPLY, "plan": Action.PLAN, "command": Action.RUN}
     key = next((key for key in kinds if key in entry), "")
     template, action = entry.get(key, ""), kinds.get(key, Action.ADVISE)
-    rest = {name: value for name, value in entry.items() if name != key}
+    rest = {name: value for name, value in entry.items() if name not in (key, "place")}
+    # What is run in the cluster is filled in by who knows the pod.
+    rest["place"] = Place(entry.get("place", Place.NODE))
     return Remedy(action=action, template=template, names_target="{target}" in template + entry["text"], **rest)

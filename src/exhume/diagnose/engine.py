@@ -24,6 +24,7 @@ from exhume.model.finding import (
     Link,
     Role,
     RuledOut,
+    Scope,
     Severity,
     Verdict,
 )
@@ -60,7 +61,7 @@ def diagnose(
         for reason in ruled_out:
             against.setdefault(reason.cause, reason)
     # Each focus is ranked by itself; among them, the most severe come first.
-    ranked = sorted(findings.values(), key=lambda finding: -finding.severity.rank)
+    ranked = sorted(findings.values(), key=_standing)
     return Diagnosis(
         node=recording.facts.node,
         window=(window.since, window.until),
@@ -150,7 +151,12 @@ def _names_same(better: Finding, lesser: Finding) -> bool:
 def _rank(each: Found) -> tuple[float, ...]:
     finding = each.finding
     weight = min(1.0, _limit("least_weight") + each.weight / _limit("full_weight"))
-    return (-finding.severity.rank, -finding.confidence * weight, -finding.confidence)
+    return (*_standing(finding), -finding.confidence * weight, -finding.confidence)
+
+
+def _standing(finding: Finding) -> tuple[float, ...]:
+    """The more severe comes first; what only one workload feels after what the node does."""
+    return (-finding.severity.rank, float(finding.scope is Scope.WORKLOAD))
 
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
@@ -189,7 +195,7 @@ def with_comparison(case: Case, finding: Finding) -> Finding:
 def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]) -> Verdict:
     if not any(len(case.now("cpu")) for case in cases):
         return Verdict.UNKNOWN
-    severities = {finding.severity for finding in findings} | {
+    severities = {finding.severity for finding in findings if finding.scope is Scope.NODE} | {
         symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd")
     }
     # A core in the kernel is severe by itself, unless a finding says what it does: then that one's severity counts.

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.facts.owners import is_workload
 from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
 from exhume.diagnose.zombies import Verdict as ZombieVerdict
 from exhume.model.clock import NANOS
-from exhume.model.finding import Check, Level, Restarted, Vitals
+from exhume.model.finding import Check, Level, Restarted, Scope, Vitals
 from exhume.model.text import size
 from exhume.model.zombies import Census
 from exhume.store.read.events import EventView
@@ -53,7 +54,7 @@ def _graded(name: str, title: str, number: float, look: float, bad: float, **sho
     level = Level.BAD if number >= bad else Level.LOOK if number >= look else Level.WELL
     if level is Level.WELL:
         shown.pop("text", None)
-    return Check(name, title, level, number=number, **shown)
+    return Check(name, title, level, shown["value"], shown.get("limit", ""), shown.get("text", ""), number)
 
 
 def _zombies(census: Census, verdict: ZombieVerdict) -> Check:
@@ -122,7 +123,12 @@ def _throttled(vitals: Vitals) -> Check:
     check = _graded(
         "throttling", title, ran[worst], *THROTTLED, value=value, limit=f"under {THROTTLED[0]:.0%}", text=text
     )
-    return replace(check, text=check.text or note, number=round(ran[worst], 4))
+    check = replace(check, text=check.text or note, number=round(ran[worst], 4))
+    if not is_workload(worst):
+        return check
+    # A limit of its own slows the workload that has it, and gives the others more room.
+    level = min(check.level, Level.LOOK, key=lambda level: level.rank)
+    return replace(check, level=level, scope=Scope.WORKLOAD)
 
 
 def _pressure(vitals: Vitals, resource: str) -> Check:

@@ -47,6 +47,9 @@ class RecordingFacts:
     page_bytes: int | None = None
     # The recorder's nice value.
     nice: int | None = None
+    # Where the cgroups with the cpu controller are mounted, and their version.
+    cpu_cgroups: str | None = None
+    cpu_cgroup_version: int | None = None
     format_version: int = FORMAT_VERSION
 
     def missing(self, *sources: str) -> list[MissingSource]:
@@ -74,6 +77,9 @@ class RecordingFacts:
         texts = (self.node, self.boot_id, self.kernel, self.arch, self.event_source, self.exhume_version, self.timezone)
         # Joining and encoding fails for what is not text, a lone surrogate among it.
         "".join((*texts, *map(str, self.sources_missing))).encode()
-        for number in (self.cores, self.rate_hz, self.format_version, self.page_bytes or 0):
+        if not isinstance(self.cpu_cgroups or "", str):
+            raise TypeError(f"{self.cpu_cgroups!r} is not a path")
+        optional = (self.page_bytes or 0, self.cpu_cgroup_version or 0)
+        for number in (self.cores, self.rate_hz, self.format_version, *optional):
             if not isinstance(number, int) or not 0 <= number < 1 << 63:
                 raise ValueError(f"{number!r} is not a number of a recording")

@@ -4,7 +4,7 @@ Decisions use the fields and codes of these types. `text`, `summary` and `comman
 """
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from exhume.model.clock import Wall
@@ -22,6 +22,13 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         return (Severity.INFO, Severity.WARNING, Severity.CRITICAL).index(self)
+
+
+class Scope(StrEnum):
+    """Whose trouble it is: the whole node's, or that of one workload, which others don't feel."""
+
+    NODE = "node"
+    WORKLOAD = "workload"
 
 
 class Role(StrEnum):
@@ -147,10 +154,18 @@ class Action(StrEnum):
     ADVISE = "advise"
 
 
+class Place(StrEnum):
+    """Where a command works: on the node that it is about, or wherever its cluster can be reached."""
+
+    NODE = "node"
+    CLUSTER = "cluster"
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """Something to do about a finding. `target` is the thing it acts on. `template` has `{target}` for it: the target
-    of `exhume fix` (`docker:{target}`) for a fix, a shell command for everything else."""
+    of `exhume fix` (`docker:{target}`) for a fix, a shell command for everything else. `read_only`: it changes nothing.
+    `place` is where its command works, `node` the node to run it on where that is not this one."""
 
     id: str
     text: str
@@ -160,6 +175,9 @@ class Remedy:
     risk: str = "low"
     reversible: bool = True
     names_target: bool = True
+    read_only: bool = False
+    place: Place = Place.NODE
+    node: str | None = None
 
     @property
     def fix_target(self) -> str | None:
@@ -200,6 +218,7 @@ class Finding:
     remedies: tuple[Remedy, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     entities: tuple[Entity, ...] = ()
+    scope: Scope = Scope.NODE
 
     def names(self, name: str, *kinds: EntityKind) -> bool:
         """Whether the finding names an entity of one of these kinds by its name or id."""
@@ -235,9 +254,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The answer. `window` is the requested time, `focus` the part of it that the findings are about, `baseline` the
-    calm time that it was compared with, empty where there is none (wall nanoseconds, half-open). `symptoms` are listed
-    whether a cause explains them or not."""
+    """The answer. `verdict` is on the node: findings about a workload alone don't change it. `window` is the requested
+    time, `focus` the part of it that the findings are about, `baseline` the calm time that it was compared with, empty
+    where there is none (wall nanoseconds, half-open). `symptoms` are listed whether a cause explains them or not."""
 
     node: str
     window: tuple[int, int]
@@ -248,6 +267,19 @@ class Diagnosis:
     blind_spots: list[BlindSpot] = field(default_factory=list)
     baseline: tuple[int, int] = (0, 0)
     symptoms: list[Link] = field(default_factory=list)
+
+    def seen_from(self, here: str) -> "Diagnosis":
+        """The same with the node's name on each command that has to be run there, where `here` is another node."""
+        if self.node == here:
+            return self
+        return replace(self, findings=[_from_elsewhere(finding, self.node) for finding in self.findings])
+
+
+def _from_elsewhere(finding: Finding, node: str) -> Finding:
+    def aimed(remedy: Remedy) -> Remedy:
+        return replace(remedy, node=node) if remedy.command and remedy.place is Place.NODE else remedy
+
+    return replace(finding, remedies=tuple(map(aimed, finding.remedies)))
 
 
 CHECKUP_VERSION = 2
@@ -278,6 +310,7 @@ class Check:
     limit: str = ""
     text: str = ""
     number: float | None = None
+    scope: Scope = Scope.NODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from exhume.model.finding import (
     Remedy,
     Role,
     RuledOut,
+    Scope,
     Severity,
     Verdict,
 )
@@ -47,10 +48,23 @@ LONG_NS = 2 * NANOS
 def verdict_text(diagnosis: Diagnosis) -> str:
     """The answer in a sentence."""
     severe = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
+    if severe and severe[0].scope is Scope.WORKLOAD:
+        # The verdict is on the node: what no finding explains is not the workload's doing.
+        return f"{_VERDICTS[diagnosis.verdict]}{_unexplained(diagnosis)}; {visible(severe[0].summary)}"
     if severe:
         return visible(severe[0].summary)
-    unexplained = ", and no known cause accounts for it" if diagnosis.verdict in _OF_VERDICT else ""
-    return f"{_VERDICTS[diagnosis.verdict]}{unexplained}"
+    return f"{_VERDICTS[diagnosis.verdict]}{_unexplained(diagnosis)}"
+
+
+def _unexplained(diagnosis: Diagnosis) -> str:
+    return ", and no known cause accounts for it" if diagnosis.verdict in _OF_VERDICT else ""
+
+
+def remedy_cost_text(remedy: Remedy) -> str:
+    """What a remedy may cost: `medium risk, can be undone`."""
+    if remedy.read_only:
+        return "changes nothing"
+    return f"{remedy.risk} risk, {'can be undone' if remedy.reversible else 'cannot be undone'}"
 
 
 def confidence_text(confidence: float) -> str:
@@ -185,7 +199,11 @@ _SHAPES: Shapes = {
     ),
     Remedy: Shape(
         omit=("template", "names_target"),
-        add=lambda remedy, _: {"fix_target": remedy.fix_target, "command": remedy.command},
+        add=lambda remedy, _: {
+            "fix_target": remedy.fix_target,
+            "command": remedy.command,
+            "cost": remedy_cost_text(remedy),
+        },
     ),
     RuledOut: Shape(add=lambda reason, _: {"values": dict(reason.values)}),
 }
@@ -218,6 +236,7 @@ class Checkup:
             seen = sum(check.level is not Level.UNSEEN for check in self.checks)
             return f"{count(seen, 'check')} and {self.looked_s:.0f} s of sampling found nothing wrong"
         worst = [check for check in self.checks if check.level is self.level]
+        worst.sort(key=lambda check: check.scope is Scope.WORKLOAD)
         return f"{worst[0].title}: {worst[0].value}" + (f", and {len(worst) - 1} more" if len(worst) > 1 else "")
 
 

@@ -26,7 +26,7 @@ def info_json(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: b
 
 
 _SHAPES: Shapes = {
-    RecordingFacts: Shape(omit=("page_bytes",)),
+    RecordingFacts: Shape(omit=("page_bytes", "cpu_cgroups", "cpu_cgroup_version")),
     RecordingInfo: Shape(omit=("facts",)),
     SelfCost: Shape(omit=("seconds", "rss_kb_max"), add=lambda cost, _: {"rss_bytes_max": cost.rss_kb_max * 1024}),
 }

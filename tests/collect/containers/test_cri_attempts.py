@@ -140,9 +140,9 @@ def test_commands_stop_an_owner_of_each_kind() -> None:
 
 def test_a_limit_is_raised_where_its_template_may_be_changed() -> None:
     owner = Workload.parse("prod/pg-0", "statefulset/pg")
-    assert owner.limit_command("db", 2) == "kubectl -n prod set resources statefulset pg -c db --limits=cpu=2"
+    assert owner.limit_command("db", "cpu=2") == "kubectl -n prod set resources statefulset pg -c db --limits=cpu=2"
     for reference in ("job/import", "static-pod/x", "pod/x"):
-        assert Workload.parse("prod/x", reference).limit_command("db", 2) == ""
+        assert Workload.parse("prod/x", reference).limit_command("db", "cpu=2") == ""
 
 
 def test_owners_of_single_containers() -> None:

@@ -1,6 +1,7 @@
 """Quotas and stolen time: who is stopped in most periods, and which core the host keeps."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.diagnose.judged import judged_recording
@@ -38,11 +39,46 @@ def test_a_container_that_stands_still_in_most_periods(tmp_path: Path) -> None:
     recording = scene.write(tmp_path)
     found = judged_recording(recording, scene.window)
     top = found.findings[0]
-    assert (top.cause, top.severity) == ("cfs-throttling", "critical")
+    # Its own limit slows it, and no other: the node is well.
+    assert (top.cause, top.severity, top.scope) == ("cfs-throttling", "warning", "workload")
+    assert found.verdict == "healthy"
     assert (top.culprit.cgroup, top.culprit.container, top.culprit.comm) == (GROUP, ID, "trainer")
     assert top.confidence >= 0.85
     assert "0.5 cores" in top.summary and top.summary.startswith("trainer in container")
     assert [remedy.id for remedy in top.remedies] == ["raise-container-quota", "raise-cgroup-quota"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "hierarchy", "command"),
+    [
+        ({}, "unified", f"echo max > /sys/fs/cgroup{GROUP}/cpu.max"),
+        # Early recordings don't say where the cpu controller is.
+        ({}, "memory", f"echo -1 > /sys/fs/cgroup/cpu{GROUP}/cpu.cfs_quota_us"),
+        (
+            {"cpu_cgroups": "/sys/fs/cgroup/cpu,cpuacct", "cpu_cgroup_version": 1},
+            "unified",
+            f"echo -1 > /sys/fs/cgroup/cpu,cpuacct{GROUP}/cpu.cfs_quota_us",
+        ),
+    ],
+)
+def test_the_command_is_that_of_the_nodes_cgroups(
+    tmp_path: Path, facts: dict[str, Any], hierarchy: str, command: str
+) -> None:
+    scene = throttle(Scene(cores=8, seconds=40, **facts), 20, 30, 9)
+    scene.row("cgroups", 5, hierarchy=hierarchy, parent="", kernel=40, visible=40, dying=0)
+    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert told is not None and [each.command for each in told.remedies if "quota" in each.id][-1] == command
+
+
+def test_what_the_node_feels_comes_before_a_limit_of_a_workload(tmp_path: Path) -> None:
+    scene = throttle(Scene(cores=8, seconds=40), 20, 30, 9)
+    scene.core(3, 20, 30, user=500, steal=250)
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    assert [(each.cause, each.severity, each.scope) for each in found.findings[:2]] == [
+        ("cpu-steal", "warning", "node"),
+        ("cfs-throttling", "warning", "workload"),
+    ]
+    assert found.verdict == "degraded"
 
 
 def test_one_of_many_groups_on_a_large_node(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from tests.diagnose.codes import doubts
 from tests.diagnose.judged import judged_recording
-from tests.diagnose.scenes import Scene
+from tests.diagnose.scenes import Scene, at
 
+from exhume.model.clock import Window
 from exhume.model.finding import Diagnosis, Finding
 
 IMPORT = ["python3:_start", "libpython3.so:import_module"]
@@ -280,3 +281,81 @@ def test_a_unit_that_ends_well_and_is_started_again_by_systemd_is_a_loop(tmp_pat
 def test_a_unit_that_is_called_when_needed_and_ends_well_is_no_loop(tmp_path: Path) -> None:
     scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "backup.service", 0, again=False)
     assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+
+
+UID = "fbece6e8-0000-4000-8000-0123456789ab"
+OTHER_UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
+POD = f"/kubepods/besteffort/pod{UID}"
+EVERY_FIFTEEN = [4.0 + 15.0 * n for n in range(10)]
+
+
+def pod_deaths(scene: Scene, seconds: list[float], name: str, uid: str, owner: str) -> Scene:
+    """The ends of a pod's container, as they are recorded of a CRI runtime."""
+    for number, second in enumerate(seconds):
+        told = {"container": hex_id(77 + number), "container_name": name, "value": 1.0, "source": "cri"}
+        told |= {"pod": uid, "pod_name": name.rpartition("/")[0], "owner": owner}
+        scene.event(second, "container-die", f"container {name} ended with code 1", "info", **told)
+    return scene
+
+
+def test_a_pod_is_named_with_its_owner(tmp_path: Path) -> None:
+    name = "prod/crashy-596c6549b5-gn4q9/worker"
+    scene = pod_deaths(
+        Scene(cores=4, seconds=160), [start + 1 for start in EVERY_FIFTEEN], name, UID, "deployment/crashy"
+    )
+    cgroups(scene, EVERY_FIFTEEN, 1.3, POD + "/{}")
+    # What runs in it is a loop of that name to the sampler.
+    inside(scene, EVERY_FIFTEEN, POD + "/{}", ["/bin/sh"])
+    restarts(scene, [60.0, 90.0, 120.0], "sh")
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    top = told(found)
+    assert top is not None and (top.severity, top.scope) == ("warning", "workload")
+    assert top.summary == f"{name} of deployment prod/crashy is started every 15.0 s, and fails each time"
+    culprit = top.culprit
+    assert (culprit.pod, culprit.pod_name, culprit.container_name) == (UID, "prod/crashy-596c6549b5-gn4q9", name)
+    assert [remedy.command for remedy in top.remedies] == [
+        "kubectl -n prod logs --previous crashy-596c6549b5-gn4q9 -c worker",
+        "kubectl -n prod scale deployment crashy --replicas=0",
+    ]
+    assert [remedy.read_only for remedy in top.remedies] == [True, False]
+    assert found.verdict == "healthy"
+
+
+def test_a_pod_without_events_is_named_by_its_processes(tmp_path: Path) -> None:
+    scene = cgroups(Scene(cores=4, seconds=160), EVERY_FIFTEEN, 1.3, POD + "/{}")
+    named = {"pod": UID, "pod_name": "monitoring/log-agent-qfttl", "container_name": "monitoring/log-agent-qfttl/agent"}
+    # One of the attempts lived for long enough to be seen.
+    place = {"cgroup": f"{POD}/{hex_id(80)}", "container": hex_id(80)}
+    scene.row("processes", EVERY_FIFTEEN[3], pid=3_003, comm="sh", cmdline="/agent", **place, **named)
+    top = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert top is not None and top.severity == "warning"
+    assert "monitoring/log-agent-qfttl is started every 15.0 s" in top.summary
+    assert (top.culprit.pod, top.culprit.pod_name) == (UID, "monitoring/log-agent-qfttl")
+    assert top.remedies[0].command == "kubectl -n monitoring logs --previous log-agent-qfttl"
+    assert "unknown-program" not in " ".join(doubts(top))
+
+
+def test_loops_are_named_side_by_side(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=160), [start + 1.2 for start in EVERY_TWO], "ecs-agent", 1)
+    pod_deaths(scene, EVERY_FIFTEEN, "prod/crashy-596c6549b5-gn4q9/worker", UID, "deployment/crashy")
+    pod_deaths(scene, EVERY_FIFTEEN[1:], "monitoring/log-agent-qfttl/agent", OTHER_UID, "daemonset/log-agent")
+    top = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert top is not None
+    also = [link for link in top.chain if link.code == "crash-loop.also"]
+    named = {entity.name for entity in top.entities}
+    assert len(also) == 2 and all(link.evidence for link in also)
+    assert {"ecs-agent", "prod/crashy-596c6549b5-gn4q9/worker", "monitoring/log-agent-qfttl/agent"} <= named
+    commands = [remedy.command for remedy in top.remedies]
+    assert "kubectl -n monitoring logs --previous log-agent-qfttl -c agent" in commands
+    assert "docker logs --tail 100 ecs-agent" in commands
+
+
+def test_kubelets_pauses_grow_and_it_is_still_a_loop(tmp_path: Path) -> None:
+    """10, 20, 40, 80, 160 and then 300 s: within three minutes there are few ends."""
+    name, ends = "prod/crashy-596c6549b5-gn4q9/worker", [2.0, 302.0, 602.0, 902.0]
+    scene = pod_deaths(Scene(cores=1, seconds=1000), ends, name, UID, "deployment/crashy")
+    window = Window(at(940), at(1000))
+    top = told(judged_recording(scene.write(tmp_path), window))
+    assert top is not None and (top.severity, top.culprit.pod) == ("info", UID)
+    over = pod_deaths(Scene(cores=1, seconds=1000), [2.0, 12.0, 32.0, 72.0], name, UID, "deployment/crashy")
+    assert told(judged_recording(over.write(tmp_path / "over"), window)) is None

@@ -156,12 +156,9 @@ function RemedyStep(props: { remedy: Remedy; first: boolean; compact: boolean })
       <span class={first ? "role" : "role repeated"}>remedy</span>
       <div>
         <p>{remedy.text || remedy.id}</p>
+        {remedy.node && <p class="muted">on {remedy.node}:</p>}
         {remedy.command && <code class="command">{remedy.command}</code>}
-        {!compact && (
-          <p class="muted">
-            {remedy.risk} risk, {remedy.reversible ? "can be undone" : "cannot be undone"}
-          </p>
-        )}
+        {!compact && <p class="muted">{remedy.cost}</p>}
       </div>
     </li>
   );

@@ -3,6 +3,7 @@
 Without a time it looks at the newest moment that the recorder marked, or else at the last ten minutes.
 """
 
+import platform
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def run(options: Namespace) -> int:
         say(f"exhume: nothing was recorded at {options.at}; the recording holds {view.format(view.span)}")
         return exit_codes.NO_DATA
     with ProgressBar("diagnosing") as bar:
-        found = diagnose(view.recording, target.window, at=target.at, progress=bar)
+        found = diagnose(view.recording, target.window, at=target.at, progress=bar).seen_from(platform.node())
     show(
         options,
         lambda: diagnosis_json(found, view.zone),

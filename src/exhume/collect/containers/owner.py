@@ -124,12 +124,12 @@ class Workload:
     def stops_reversibly(self) -> bool:
         return self.kind not in (WorkloadKind.JOB, WorkloadKind.POD)
 
-    def limit_command(self, container: str | None, cores: int) -> str:
-        """Raises the CPU limit of a container of its pods; empty where its template can't be changed."""
+    def limit_command(self, container: str | None, limit: str) -> str:
+        """Sets a limit (`cpu=2`) of a container of its pods; empty where its template can't be changed."""
         if self.kind not in _WITH_TEMPLATE:
             return ""
         only = f" -c {shlex.quote(container)}" if container else ""
-        return f"{self._kubectl} set resources {self.kind} {shlex.quote(self.name)}{only} --limits=cpu={cores}"
+        return f"{self._kubectl} set resources {self.kind} {shlex.quote(self.name)}{only} --limits={limit}"
 
     @property
     def _kubectl(self) -> str:

@@ -1,5 +1,6 @@
 """CPU time that is withheld: by a cgroup's quota, period after period, or by the hypervisor."""
 
+import shlex
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,12 +11,26 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import Case, KnownProcess
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Rows
-from exhume.diagnose.facts.owners import CgroupOwner, for_engine, owner_of
+from exhume.diagnose.facts.leaks import MEMORY_V1, cgroup_counts
+from exhume.diagnose.facts.owners import CgroupOwner, for_engine, for_pod, is_workload, owner_of
 from exhume.model.clock import NANOS, Window
-from exhume.model.finding import Culprit, Entity, EntityKind, Remedy, Role, RuledOut, Severity, process_entity
+from exhume.model.finding import (
+    Culprit,
+    Entity,
+    EntityKind,
+    Place,
+    Remedy,
+    Role,
+    RuledOut,
+    Scope,
+    Severity,
+    process_entity,
+)
 
 QUOTA = catalogue()["cfs-throttling"]
 STEAL = catalogue()["cpu-steal"]
+V1, V2 = 1, 2
+_USUAL_ROOT = "/sys/fs/cgroup"
 # Niced programs leave their core to a throttled cgroup as well.
 _ROOM = ("idle", "iowait", "nice")
 
@@ -40,11 +55,8 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if worst.share < QUOTA.limit("reported_share"):
         return builder.rule_out("usual", cgroup=cgroup, share=worst.share)
     owner, known = owner_of(case, worst.cgroup), _member(case, worst.cgroup)
-    uid = owner.pod or (known.pod if known else None)
-    # The pod's name; its uid where the name was not recorded.
-    pod = None if uid is None else case.pod_names.get(uid, uid)
-    if not owner and pod:
-        owner = CgroupOwner(pod=uid, pod_name=pod)
+    if not owner and known is not None and known.pod is not None:
+        owner = owner_of(case, known.cgroup).without_container()
     values = {
         "who": process_entity(known.comm, known.pid) if known is not None and known.comm is not None else None,
         "where": owner or None,
@@ -75,8 +87,20 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         stands = worst.share >= mostly and worst.seconds >= QUOTA.limit("starved_seconds")
         room = idle >= QUOTA.limit("idle_cores")
         severity = Severity.CRITICAL if stands and risen and room else Severity.WARNING
-    remedies = _quota_remedies(worst.cgroup, owner, pod)
-    return builder.found(severity, "summary", culprit=culprit, weight=worst.seconds, remedies=remedies, values=values)
+    scope = Scope.WORKLOAD if is_workload(worst.cgroup) else Scope.NODE
+    if scope is Scope.WORKLOAD:
+        # A limit of its own slows the workload that has it, and no other: the node is well.
+        severity = min(severity, Severity.WARNING, key=lambda each: each.rank)
+    remedies = _quota_remedies(case, worst.cgroup, owner)
+    return builder.found(
+        severity,
+        "summary",
+        culprit=culprit,
+        weight=worst.seconds,
+        remedies=remedies,
+        scope=scope,
+        values=values,
+    )
 
 
 def _most_throttled(case: Case) -> Throttled | None:
@@ -122,14 +146,32 @@ def _member(case: Case, cgroup: str) -> KnownProcess | None:
     return max(inside, key=lambda each: samples.time(now & (samples.pid == each.pid)), default=None)
 
 
-def _quota_remedies(cgroup: str, owner: CgroupOwner, pod: str | None) -> tuple[Remedy, ...]:
+def _quota_remedies(case: Case, cgroup: str, owner: CgroupOwner) -> tuple[Remedy, ...]:
+    version, root = _cpu_cgroups(case)
     fitting = {
-        "raise-container-quota": owner.target if owner.container is not None and pod is None else None,
+        "raise-container-quota": owner.target if owner.container is not None and owner.pod is None else None,
         "raise-unit-quota": owner.unit,
-        "raise-pod-limit": pod,
+        "raise-cgroup-quota": cgroup if version == V2 else None,
+        "raise-cgroup-quota-v1": cgroup if version != V2 else None,
     }
-    aimed = [(for_engine(each, owner), fitting.get(each.id, cgroup)) for each in QUOTA.remedies]
-    return tuple(aim((each,), target)[0] for each, target in aimed if target)
+    chosen: list[Remedy] = []
+    for each in QUOTA.remedies:
+        target = fitting.get(each.id)
+        if each.place is Place.CLUSTER:
+            chosen += [for_pod(each, owner)] if owner.pod_name is not None else []
+        elif target:
+            rooted = replace(each, template=each.template.replace("{root}", shlex.quote(root)))
+            chosen += aim((for_engine(rooted, owner),), target)
+    return tuple(chosen)
+
+
+def _cpu_cgroups(case: Case) -> tuple[int, str]:
+    """The version of the cgroups that have the cpu controller, and where they are mounted. Recordings of early versions
+    don't say: where v1 has memory, it has the cpu too."""
+    if case.facts.cpu_cgroups is not None:
+        return case.facts.cpu_cgroup_version or V2, case.facts.cpu_cgroups
+    is_v1 = any(counts.hierarchy == MEMORY_V1 for counts in cgroup_counts(case))
+    return (V1, f"{_USUAL_ROOT}/cpu") if is_v1 else (V2, _USUAL_ROOT)
 
 
 @examines(STEAL)

@@ -3,6 +3,9 @@
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
+from exhume.collect.containers.owner import Workload
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
@@ -10,8 +13,9 @@ from exhume.diagnose.evidence.case import Case, KnownProcess
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.facts.lifetimes import Restarts, Series, find_restarts, series_of_cgroups
-from exhume.diagnose.facts.owners import CgroupOwner, fit_remedies, owner_of
-from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
+from exhume.diagnose.facts.owners import NO_OWNER, CgroupOwner, fit_remedies, owner_of
+from exhume.model.clock import NANOS
+from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Scope, Severity, process_entity
 
 CAUSE = catalogue()["crash-loop"]
 _UNIT = re.compile(r"([^/]+\.service)(?:/|$)")
@@ -26,6 +30,8 @@ class Loop:
     restarts: Restarts | None
     known: KnownProcess | None
     commands: tuple[str, ...]
+    # Of what loops, where it is a container of a pod.
+    owner: CgroupOwner = NO_OWNER
 
     @property
     def failed(self) -> bool:
@@ -42,7 +48,8 @@ class Loop:
         """Whether the same thing is known to be started each time: a unit by its name, or one command."""
         unit = self.cgroups is not None and len({life.path for life in self.cgroups.lives}) == 1
         unit = unit or (self.restarts is not None and self.restarts.is_unit)
-        return unit or (len(self.commands) > 1 and len(set(self.commands)) == 1)
+        # kubelet makes no other containers in a pod that runs than those that it starts again.
+        return unit or self.owner.pod is not None or (len(self.commands) > 1 and len(set(self.commands)) == 1)
 
     @property
     def interval_s(self) -> float | None:
@@ -58,6 +65,10 @@ class Loop:
             return Entity(EntityKind.UNIT, unit[1], unit[1])
         if self.restarts is not None:
             return self.restarts.entity
+        if self.owner.name_in_pod is not None:
+            return Entity(EntityKind.CONTAINER, self.owner.name_in_pod, self.owner.name_in_pod)
+        if self.owner.pod is not None:
+            return Entity(EntityKind.POD, self.owner.pod, self.owner.pod_name or self.owner.pod)
         if self.known is not None and self.known.comm:
             return process_entity(self.known.comm)
         assert self.cgroups is not None
@@ -69,25 +80,65 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     seconds = CAUSE.limit("seconds")
     churn = case.recorded("cgroup_events", seconds)
     restarts = find_restarts(case.recorded("events", seconds), CAUSE.limit("least_ends"))
+    restarts += _slow_pods(case, {each.name for each in restarts})
     series = [each for each in series_of_cgroups(churn) if _is_steady(each)]
     loops = [loop for each in series if (loop := _of_cgroups(case, each, restarts)) is not None]
-    loops += [_of_restarts(case, each) for each in restarts if all(loop.restarts is not each for loop in loops)]
+    apart = [each for each in restarts if all(loop.restarts is not each for loop in loops)]
+    loops += [_of_restarts(case, each) for each in apart if each.is_container or each.is_unit]
+    loops += [_of_restarts(case, each) for each in apart if each.is_program and not _is_part(case, each, loops)]
     if not loops:
         return builder.rule_out("none")
-    loads = [_load(case, loop) for loop in loops]
     # One that is known to fail or is managed, then the one that costs most.
-    loop, load = max(
-        zip(loops, loads, strict=True),
-        key=lambda each: (each[0].failed + each[0].is_managed, each[1].cores, -(each[0].interval_s or seconds)),
+    ranked = sorted(
+        ((loop, _load(case, loop)) for loop in loops),
+        key=lambda each: (-each[0].failed - each[0].is_managed, -each[1].cores, each[0].interval_s or seconds),
     )
+    loop, load = ranked[0]
     _describe(builder, loop, load)
     culprit = _culprit(loop)
     weight, severity = max(1.0, load.cores * case.focus.seconds), _severity(loop, load)
     remedies = fit_remedies(CAUSE.remedies, *_aim_at(case, loop, culprit))
-    values = {"what": loop.entity, "interval": loop.interval_s, "failed": loop.failed}
+    # The helpers of a script are no loops next to one that is known to be one.
+    others = [other for other, _ in ranked[1:] if other.is_managed][: int(CAUSE.limit("most_others"))]
+    for other in others:
+        builder.add(Role.CULPRIT, "also", *_quotes(other)[:1], values=_values(other))
+        remedies += fit_remedies(CAUSE.remedies, *_aim_at(case, other, _culprit(other)))[:1]
+    values = {**_values(loop), "others": len(others) or None}
+    # What kubelet starts again, and slower each time, is felt by those who use it.
+    scope = Scope.WORKLOAD if loop.owner.pod is not None else Scope.NODE
     return builder.found(
-        severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, values=values
+        severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, scope=scope, values=values
     )
+
+
+def _values(loop: Loop) -> dict[str, object]:
+    return {
+        "what": loop.entity,
+        "workload": loop.owner.workload_label,
+        "interval": loop.interval_s,
+        "failed": loop.failed,
+    }
+
+
+def _slow_pods(case: Case, known: set[str]) -> list[Restarts]:
+    """Containers of pods that kubelet starts again ever later, up to five minutes after they ended
+    (pkg/kubelet/kubelet.go, MaxContainerBackOff), and that still do it."""
+    events = case.recorded("events", CAUSE.limit("pod_seconds"))
+    events = events.where(np.array([pod is not None for pod in events.texts("pod").tolist()], np.bool_))
+    found = []
+    for each in find_restarts(events, CAUSE.limit("least_ends")):
+        silent_s = (case.focus.until - int(each.rows.wall.max())) / NANOS
+        if each.name not in known and each.failed and silent_s <= CAUSE.limit("silent_part") * (each.interval_s or 0.0):
+            found.append(each)
+    return found
+
+
+def _is_part(case: Case, program: Restarts, loops: list[Loop]) -> bool:
+    """Whether a program is what a container or unit that loops runs."""
+    pids = program.rows.numbers("pid")
+    known = [case.processes[int(pid)] for pid in pids[~np.isnan(pids)].tolist() if int(pid) in case.processes]
+    managed = [loop.restarts for loop in loops if loop.restarts is not None and not loop.restarts.is_program]
+    return any(_is_of(process, restarts) for process in known for restarts in managed)
 
 
 def _is_steady(series: Series) -> bool:
@@ -120,14 +171,33 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
         for each in restarts
         if each.name in names or any(number in path for number in each.containers for path in paths)
     ]
+    # A container's own ends say more than those of a program in it.
+    others.sort(key=lambda each: not each.is_container)
     main = next((known for known in inside if known.cmdline), inside[0] if inside else None)
-    return Loop(series, next(iter((*units, *others)), None), main, tuple(commands.values()))
+    found = next(iter((*units, *others)), None)
+    owner = _pod_of(found) or owner_of(case, paths[-1])
+    owner = owner if owner.pod is not None and not units else CgroupOwner()
+    return Loop(series, found, main, tuple(commands.values()), owner)
 
 
 def _of_restarts(case: Case, restarts: Restarts) -> Loop:
     own = [known for known in case.processes.values() if _is_of(known, restarts)]
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
-    return Loop(None, restarts, known, tuple(each.cmdline for each in own if each.cmdline))
+    commands = tuple(each.cmdline for each in own if each.cmdline)
+    return Loop(None, restarts, known, commands, _pod_of(restarts))
+
+
+def _pod_of(restarts: Restarts | None) -> CgroupOwner:
+    """The newest container that ended, with its pod and what keeps that alive; empty where it is in none."""
+    if restarts is None or not restarts.is_container:
+        return CgroupOwner()
+    columns = ("container", "pod", "pod_name", "owner", "image")
+    newest = restarts.rows.listed(*columns)[int(restarts.rows.wall.argmax())]
+    container, pod, name, owner, image = newest
+    if pod is None or name is None:
+        return CgroupOwner()
+    workload = Workload.parse(name, owner)
+    return CgroupOwner(container, pod=pod, image=image, pod_name=name, name_in_pod=restarts.name, workload=workload)
 
 
 def _is_of(known: KnownProcess, restarts: Restarts) -> bool:
@@ -144,10 +214,7 @@ def _is_of(known: KnownProcess, restarts: Restarts) -> bool:
 def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
     series, restarts, known = loop.cgroups, loop.restarts, loop.known
     if series is not None:
-        quotes = [
-            Evidence("cgroup_events", "path", how, life.path, life.born, life.born + 1, match=(("path", life.path),))
-            for how, life in (("first", series.lives[0]), ("last", series.lives[-1]))
-        ]
+        quotes = _births(series)
         values: dict[str, object] = {"pattern": series.pattern, "times": len(series.lives)}
         values |= {"maker": process_entity(series.maker) if series.maker else None}
         values |= {"interval": series.interval_s, "life": series.life_s}
@@ -166,10 +233,26 @@ def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
             builder.support("regular_strength")
         if not restarts.failed and series is None:
             builder.doubt("helper")
+    if loop.owner.pod_name is not None:
+        pod = Entity(EntityKind.POD, loop.owner.pod or "", loop.owner.pod_name)
+        builder.add(Role.CULPRIT, "pod", pod=pod, workload=loop.owner.workload_label)
     if known is not None and known.cmdline:
         rows = builder.case.now("processes").matching("cmdline", known.cmdline)
         quote = quote_column(rows, "pid", "count", match=(("cmdline", known.cmdline),))
         builder.add(Role.CULPRIT, "command", quote, command=known.cmdline[:_COMMAND_WIDTH])
+
+
+def _births(series: Series) -> list[Evidence]:
+    """The first and the last of its cgroups."""
+    return [
+        Evidence("cgroup_events", "path", how, life.path, life.born, life.born + 1, match=(("path", life.path),))
+        for how, life in (("first", series.lives[0]), ("last", series.lives[-1]))
+    ]
+
+
+def _quotes(loop: Loop) -> list[Evidence]:
+    ends = [loop.restarts.evidence] if loop.restarts is not None and loop.restarts.evidence is not None else []
+    return ends + (_births(loop.cgroups) if loop.cgroups is not None else [])
 
 
 def _load(case: Case, loop: Loop) -> Load:
@@ -185,6 +268,7 @@ def _severity(loop: Loop, load: Load) -> Severity:
         return Severity.INFO
     # What is not known to fail may be a timer's job, unless it restarts faster than any timer would.
     hurried = interval is not None and interval <= CAUSE.limit("hurried_s") and loop.is_managed
+    hurried = hurried or loop.owner.pod is not None
     known = loop.is_managed and (loop.failed or (loop.is_one_thing and hurried))
     costs = loop.failed and load.cores >= CAUSE.limit("burns_share")
     return Severity.WARNING if known or costs else Severity.INFO
@@ -195,17 +279,23 @@ def _culprit(loop: Loop) -> Culprit:
     cgroup = loop.cgroups.lives[-1].path if loop.cgroups is not None else None
     container = restarts.name if restarts is not None and restarts.is_container else None
     program = restarts.name if restarts is not None and not (restarts.is_container or restarts.is_unit) else None
+    pod = loop.owner.pod
+    if pod is not None:
+        # By its id, from which the engine names it.
+        container = loop.owner.container
     if known is None:
-        return Culprit(comm=program, cgroup=cgroup, container=container)
+        return Culprit(comm=program, cgroup=cgroup, container=container, pod=pod)
     comm = program or known.comm
     return Culprit(
-        None, known.pid, comm, known.cmdline, cgroup or known.cgroup, container or known.container, known.pod
+        None, known.pid, comm, known.cmdline, cgroup or known.cgroup, container or known.container, pod or known.pod
     )
 
 
 def _aim_at(case: Case, loop: Loop, culprit: Culprit) -> tuple[CgroupOwner, str]:
     """What starts it (a unit, a container by Docker's events, else the owner of its cgroup), and what to stop: the
     unit, the container, else the program by its name."""
+    if loop.owner.pod_name is not None:
+        return loop.owner, loop.owner.target
     match, restarts = _UNIT.search(culprit.cgroup or ""), loop.restarts
     unit = match[1] if match is not None else None
     if unit is None and restarts is not None and restarts.is_unit and culprit.container is None:

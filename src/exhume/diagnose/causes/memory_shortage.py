@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_event, quote_share
@@ -49,7 +49,8 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     available = _add_shortage(builder, case, kind, loads[LIMIT], culprit)
     owner = owner_of(case, culprit.cgroup)
     advice = "raise-limit" if kind == LIMIT else "find-hog"
-    fitting = tuple(each for each in RECLAIM.remedies if each.id in (advice, "see-pressure"))
+    ids = (advice, "see-pressure", *(["raise-pod-memory"] if kind == LIMIT else []))
+    fitting = tuple(each for each in RECLAIM.remedies if each.id in ids)
     severity = severity_of(case, whole)
     much, scarce = (
         stalled >= RECLAIM.limit("stalled_much"),
@@ -61,7 +62,7 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = min(severity, most, key=lambda each: each.rank)
     elif severity is Severity.INFO and much:
         severity = Severity.WARNING
-    remedies = aim(fitting, owner.target or culprit.cgroup or "it")
+    remedies = fit_remedies(fitting, owner, owner.target or culprit.cgroup or "it")
     values = {"who": culprit.process, "where": owner or _cgroup(culprit.cgroup)}
     return builder.found(severity, f"summary-{kind}", culprit=culprit, load=whole, remedies=remedies, values=values)
 

@@ -15,7 +15,20 @@ from exhume.diagnose.catalogue import Cause, thresholds
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.rows import Mask
-from exhume.model.finding import Culprit, Doubt, Entity, Evidence, Finding, Link, Remedy, Role, RuledOut, Severity
+from exhume.model.finding import (
+    Culprit,
+    Doubt,
+    Entity,
+    Evidence,
+    Finding,
+    Link,
+    Place,
+    Remedy,
+    Role,
+    RuledOut,
+    Scope,
+    Severity,
+)
 
 UNKNOWN_TARGET = "TARGET"
 _NO_CULPRIT = Culprit()
@@ -98,6 +111,7 @@ class EvidenceBuilder:
         weight: float | None = None,
         target: str | None = None,
         remedies: tuple[Remedy, ...] | None = None,
+        scope: Scope = Scope.NODE,
         values: messages.Values = _NO_VALUES,
         **more: object,
     ) -> Found:
@@ -126,6 +140,7 @@ class EvidenceBuilder:
             remedies=remedies,
             doubts=tuple(self._doubts),
             entities=tuple(dict.fromkeys(named)),
+            scope=scope,
         )
         mask = load.mask if load is not None else np.zeros(len(self.case.samples), np.bool_)
         if weight is None:
@@ -141,8 +156,13 @@ def rule_out(cause: str, key: str, **values: object) -> RuledOut:
 
 
 def untargeted(remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
-    """The remedies for a finding that names no target: fixes of one are left out, commands have a placeholder."""
-    fitting = [each for each in remedies if not (each.names_target and each.fix_target is not None)]
+    """The remedies for a finding that names no target: fixes of one and commands about a pod are left out,
+    other commands have a placeholder."""
+    fitting = [
+        each
+        for each in remedies
+        if not (each.names_target and each.fix_target is not None) and each.place is not Place.CLUSTER
+    ]
     return tuple(aim((each,), UNKNOWN_TARGET)[0] if each.names_target else each for each in fitting)
 
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from exhume.diagnose.symptoms import Symptom
 
 KERNEL_STATES = ("system", "irq", "softirq")
+# A container may have been started long before it caused trouble.
+NAMES_S = 24 * 3600.0
+# Processes are many more than events of containers.
+_NAMED_PROCESSES_S = 600.0
 # A process is in a load's hold when so much of its own time goes there.
 _HELD = 0.5
 # It does nothing else when it is so much: then its turn on a core without idle time counts for twice as much.
@@ -152,8 +156,13 @@ class Case:
 
     @cached_property
     def pod_names(self) -> dict[str, str]:
-        """Names of pods (namespace/name) by uid, from processes near the focus."""
+        """Names of pods (namespace/name) by uid, from processes and from events of containers."""
         return self._names("pod")
+
+    @cached_property
+    def pod_owners(self) -> dict[str, str]:
+        """What keeps pods alive (`deployment/web`) by uid, from events of containers."""
+        return self.recorded("events", NAMES_S).pairs("pod", "owner")
 
     @cached_property
     def names_in_pods(self) -> dict[str, str]:
@@ -161,8 +170,11 @@ class Case:
         return self._names("container")
 
     def _names(self, kind: str) -> dict[str, str]:
-        listed = self.now("processes").listed(kind, f"{kind}_name")
-        return {number: name for number, name in listed if number is not None and name is not None}
+        """From the events for what is gone already; the names of containers outside pods are no names in pods."""
+        events = self.recorded("events", NAMES_S)
+        events = events.where(np.array([pod is not None for pod in events.texts("pod").tolist()], np.bool_))
+        processes = self.recorded("processes", _NAMED_PROCESSES_S + self.focus.seconds)
+        return events.pairs(kind, f"{kind}_name") | processes.pairs(kind, f"{kind}_name")
 
     def command(self, pid: int, width: int = 120) -> str | None:
         """The command line of a process, cut to a width."""

@@ -71,6 +71,11 @@ class Rows:
         """Some columns as plain rows: for the few rows that are read one by one."""
         return list(zip(*(self._table.column(name).to_pylist() for name in columns), strict=True))
 
+    def pairs(self, key: str, value: str) -> dict[Any, Any]:
+        """The values of one column by those of another, of the rows that have both; the last one counts."""
+        both = self._table.select([key, value]).drop_null().group_by([key, value], use_threads=False).aggregate([])
+        return dict(zip(both.column(key).to_pylist(), both.column(value).to_pylist(), strict=True))
+
     # Of a column, what was recorded of it taken together; None where nothing was.
 
     def total(self, column: str) -> float | None:

@@ -197,6 +197,10 @@ class Restarts:
         return self.kind is EntityKind.UNIT
 
     @property
+    def is_program(self) -> bool:
+        return self.kind is EntityKind.PROCESS
+
+    @property
     def entity(self) -> Entity:
         return Entity(self.kind, "" if self.kind is EntityKind.PROCESS else self.name, self.name)
 

@@ -4,18 +4,19 @@ import re
 from dataclasses import dataclass, replace
 
 from exhume.collect.containers.identity import identify
+from exhume.collect.containers.owner import Workload, WorkloadKind, describe_command, logs_command
 from exhume.diagnose import messages
 from exhume.diagnose.evidence.builder import aim
-from exhume.diagnose.evidence.case import Case
-from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Finding, Link, Remedy, Role
+from exhume.diagnose.evidence.case import NAMES_S, Case
+from exhume.model.finding import Action, Culprit, Entity, EntityKind, Evidence, Finding, Link, Place, Remedy, Role
 
 _UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
 # Units that run other programs' work: disabling them is never the remedy.
 _SHARED_UNITS = re.compile(r"(?:user@\d+|session-.*|init|containerd|docker|crio|kubelet|dbus.*)\.service")
 SHORT_ID = 12
 _PODMAN = "podman"
-# A container may have been started long before it caused trouble.
-_NAMES_S = 24 * 3600.0
+# What a throttled container is given at least, in cores.
+_LEAST_LIMIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class ContainerName:
     at: int
     kind: str
     text: str
+    pod: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class CgroupOwner:
     # Kubernetes' names: namespace/pod, and namespace/pod/container. Container runtimes don't use them.
     pod_name: str | None = None
     name_in_pod: str | None = None
+    workload: Workload | None = None
 
     def __bool__(self) -> bool:
         return any(each is not None for each in (self.container, self.unit, self.pod))
@@ -55,11 +58,25 @@ class CgroupOwner:
                 "id": self.container[:SHORT_ID],
                 "image": self.image,
                 "pod": None if self.name_in_pod else self.pod_name,
+                "workload": self.workload_label,
             }
             return messages.render("owner.container", values)
         if self.unit is not None:
             return messages.render("owner.unit", {"name": self.unit})
-        return messages.render("owner.pod", {"name": self.pod_name or self.pod}) if self.pod is not None else ""
+        if self.pod is None:
+            return ""
+        return messages.render("owner.pod", {"name": self.pod_name or self.pod, "workload": self.workload_label})
+
+    @property
+    def workload_label(self) -> str | None:
+        """What keeps its pod alive; None where that is not known, or is the pod itself."""
+        known = self.workload is not None and self.workload.kind is not WorkloadKind.POD
+        return str(self.workload) if known else None
+
+    @property
+    def in_pod(self) -> str | None:
+        """What the container is called in its pod."""
+        return self.name_in_pod.rpartition("/")[2] if self.name_in_pod else None
 
     @property
     def entities(self) -> tuple[Entity, ...]:
@@ -77,6 +94,8 @@ class CgroupOwner:
     @property
     def target(self) -> str:
         """What a command has to name."""
+        if self.pod_name is not None and self.unit is None:
+            return self.name_in_pod or self.pod_name
         if self.container is not None:
             return self.name or self.container[:SHORT_ID]
         return self.unit or self.pod_name or self.pod or ""
@@ -84,6 +103,14 @@ class CgroupOwner:
     def without_container(self) -> "CgroupOwner":
         """The same owner, where the container is one of many that are alike."""
         return replace(self, container=None, name=None, image=None, evidence=())
+
+
+NO_OWNER = CgroupOwner()
+
+
+def is_workload(cgroup: str) -> bool:
+    """Whether a cgroup is that of one container, pod or unit, rather than one that holds several."""
+    return identify(cgroup) is not None or bool(_UNIT.search(cgroup))
 
 
 def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
@@ -94,25 +121,33 @@ def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
     if identity is not None and identity.container is not None:
         named = container_names(case).get(identity.container)
         owner = CgroupOwner(
-            identity.container,
-            identity.runtime,
-            identity.pod,
-            pod_name=case.pod_names.get(identity.pod or ""),
-            name_in_pod=case.names_in_pods.get(identity.container),
+            identity.container, identity.runtime, identity.pod, name_in_pod=case.names_in_pods.get(identity.container)
         )
-        if named is None:
-            return owner
+        owner = _with_pod(case, owner)
+        if named is None or named.pod is not None:
+            return replace(owner, image=named.image if named is not None else None)
         match = (("kind", named.kind),)
         quote = Evidence("events", "text", "last", named.text, named.at, named.at + 1, match=match)
         return replace(owner, name=named.name, image=named.image, evidence=(quote,))
     units = [match["unit"] for match in _UNIT.finditer(cgroup) if not _SHARED_UNITS.fullmatch(match["unit"])]
     pod = identity.pod if identity else None
-    return CgroupOwner(pod=pod, unit=units[-1] if units else None, pod_name=case.pod_names.get(pod or ""))
+    return _with_pod(case, CgroupOwner(pod=pod, unit=units[-1] if units else None))
+
+
+def _with_pod(case: Case, owner: CgroupOwner) -> CgroupOwner:
+    """The owner with the name of its pod, and with what keeps that alive."""
+    name = case.pod_names.get(owner.pod or "")
+    if name is None and owner.name_in_pod is not None:
+        name = owner.name_in_pod.rpartition("/")[0]
+    if name is None:
+        return owner
+    return replace(owner, pod_name=name, workload=Workload.parse(name, case.pod_owners.get(owner.pod or "")))
 
 
 def container_names(case: Case) -> dict[str, ContainerName]:
     """Names of containers by id, as recorded up to the end of the focus."""
-    rows = case.recorded("events", _NAMES_S).listed("container", "container_name", "image", "wall", "kind", "text")
+    columns = ("container", "container_name", "image", "wall", "kind", "text", "pod")
+    rows = case.recorded("events", NAMES_S).listed(*columns)
     return {number: ContainerName(name, *rest) for number, name, *rest in rows if number and name is not None}
 
 
@@ -122,7 +157,9 @@ def stop_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner) -> tuple[Rem
     # A path below a pod doesn't distinguish docker from containerd; what Kubernetes starts, it also restarts.
     by_docker = owner.runtime == "docker" or (owner.runtime is None and owner.pod is None)
     of_engine = owner.container is not None and (by_docker or owner.runtime == _PODMAN)
-    of_another = owner.container is not None and not of_engine
+    of_pod = owner.pod_name is not None and owner.unit is None
+    of_engine = of_engine and not of_pod
+    of_another = owner.container is not None and not of_engine and not of_pod
     of_unit = owner.container is None and owner.unit is not None
     kinds = {
         "stop-container": of_engine,
@@ -132,11 +169,16 @@ def stop_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner) -> tuple[Rem
         "disable-unit": of_unit,
         "see-unit-log": of_unit,
         "slow-restarts": of_unit,
-        "see-restarts": owner.container is None and owner.unit is None,
+        "see-restarts": owner.container is None and owner.unit is None and not of_pod,
+        "raise-limit": not of_pod,
     }
     chosen: list[Remedy] = []
     for each in remedies:
-        if each.id not in kinds:
+        if each.id == "raise-limit" and not of_pod and owner:
+            chosen += aim((_raise_limit(each, owner),), owner.target)
+        elif each.place is Place.CLUSTER:
+            chosen += [for_pod(each, owner)] if of_pod else []
+        elif each.id not in kinds:
             chosen.append(each)
         elif kinds[each.id]:
             chosen += aim((for_engine(each, owner),), owner.target)
@@ -148,9 +190,38 @@ def for_engine(remedy: Remedy, owner: CgroupOwner) -> Remedy:
     return replace(remedy, template=remedy.template.replace("docker", _PODMAN)) if owner.runtime == _PODMAN else remedy
 
 
+def _raise_limit(remedy: Remedy, owner: CgroupOwner) -> Remedy:
+    """The remedy with the command of the engine or of systemd, whichever set the memory limit."""
+    if owner.container is None and owner.unit is not None:
+        return replace(remedy, template="systemctl set-property {target} MemoryMax=SIZE")
+    by_engine = owner.runtime in ("docker", _PODMAN, None) and owner.container is not None and owner.pod is None
+    return for_engine(replace(remedy, template="docker update --memory SIZE {target}"), owner) if by_engine else remedy
+
+
+def for_pod(remedy: Remedy, owner: CgroupOwner) -> Remedy:
+    """A remedy of the catalogue with the kubectl command for a pod of that name, and for what keeps it alive. Advice
+    where there is no command for that kind of owner."""
+    assert owner.pod_name is not None
+    workload = owner.workload or Workload.parse(owner.pod_name, None)
+    commands = {
+        "see-pod-log": logs_command(owner.pod_name, owner.in_pod),
+        "see-pod": describe_command(owner.pod_name),
+        "stop-workload": next(iter(workload.stop_commands), ""),
+        "raise-pod-limit": workload.limit_command(owner.in_pod, f"cpu={_LEAST_LIMIT}"),
+        "raise-pod-memory": workload.limit_command(owner.in_pod, "memory=SIZE"),
+    }
+    command = commands[remedy.id]
+    reversible = workload.stops_reversibly if remedy.id == "stop-workload" else remedy.reversible
+    of_workload = remedy.id == "stop-workload"
+    target = str(workload) if of_workload else owner.name_in_pod or owner.pod_name
+    action = Action.RUN if command else Action.ADVISE
+    return aim((replace(remedy, template=command, action=action, reversible=reversible),), target)[0]
+
+
 def fit_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner, target: str) -> tuple[Remedy, ...]:
     """The same, with all others aimed at what the finding is about."""
-    return tuple(each if each.target else aim((each,), target)[0] for each in stop_remedies(remedies, owner))
+    chosen = stop_remedies(remedies, owner)
+    return tuple(each if each.target or each.place is Place.CLUSTER else aim((each,), target)[0] for each in chosen)
 
 
 def with_names(case: Case, finding: Finding) -> Finding:

@@ -61,12 +61,16 @@ class Remedy(TypedDict):
     command: str
     risk: str
     reversible: bool
+    read_only: bool
+    cost: str
+    node: str | None
 
 
 class Finding(TypedDict):
     cause: str
     title: str
     severity: Severity
+    scope: Literal["node", "workload"]
     confidence: float
     why_not_sure: list[str]
     summary: str

@@ -17,6 +17,7 @@ from exhume.present.diagnosis_view import (
     confidence_text,
     evidence_parts,
     focus_text,
+    remedy_cost_text,
     shortened,
     verdict_text,
 )
@@ -144,10 +145,11 @@ def _chain(
         # A process is named by the chain above.
         named = not remedy.target or remedy.target.isdigit() or remedy.names_target
         text = visible(remedy.text if named else f"{remedy.text} ({remedy.target})")
-        below = [Text(f"{remedy.risk} risk, {'can be undone' if remedy.reversible else 'cannot be undone'}", DIM)]
+        below = [Text(remedy_cost_text(remedy), DIM)]
         if remedy.command:
             # Commands are for copying: they are never broken.
-            below.insert(0, Text().append("$ ", DIM).append(visible(remedy.command), BOLD))
+            where = f"on {visible(remedy.node)} " if remedy.node is not None else ""
+            below.insert(0, Text().append(f"{where}$ ", DIM).append(visible(remedy.command), BOLD))
         head = Text(" " * (_CLOCK + 3)).append("▶", GREEN)
         role = "remedy" if place == 1 else ""
         yield from _station(head, role, text, below, room, last=place == len(remedies))

@@ -1,5 +1,6 @@
 """The diagnosis of a window or an incident, and the incidents that the recorder marked."""
 
+import platform
 from datetime import UTC
 from typing import Any
 
@@ -82,7 +83,7 @@ def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagno
     # Loaded with the first diagnosis: the first view does not wait for it.
     from exhume.diagnose.engine import diagnose
 
-    return diagnose(CachedRecording(handle.recording()), window, at=at)
+    return diagnose(CachedRecording(handle.recording()), window, at=at).seen_from(platform.node())
 
 
 def _reply(found: Diagnosis) -> Reply:
