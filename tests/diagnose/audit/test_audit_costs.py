@@ -1,13 +1,16 @@
 """What services cost, from recordings of real loops and from live cgroups."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.diagnose.audit.audit_scenes import container, facts, looping, unit
+from tests.diagnose.scenes import Scene
 
 from exhume.diagnose.audit.judge import Bill, audit, costs_of
-from exhume.model.audit import Costs, ServiceList, Use
+from exhume.model.audit import Costs, Manager, ServiceList, Use
+from exhume.model.tables import RESTART
 from exhume.store.read.recording import Recording
 
 INCIDENTS = Path(__file__).resolve().parents[1] / "incidents"
@@ -47,14 +50,27 @@ def test_what_was_not_recorded_is_not_zero(tmp_path, incident):
     assert (costs.cpu_seconds, costs.cgroups_made, costs.cgroups_leaked) == (None, None, None)
 
 
-def test_starts_of_a_program_are_counted_where_the_recorder_told_of_them():
-    loop = Recording.open(INCIDENTS / "crash-loop")
-    told = {event.comm for event in loop.events(kinds=["restart"])}
-    assert told
-    for comm in told:
-        costs = priced(looping(command=f"/usr/bin/{comm} --flag"), loop)
-        assert costs.forks is not None and costs.forks >= 3
-    assert priced(looping(command="/usr/bin/nobody"), loop).forks is None
+def test_starts_of_a_program_are_counted_in_its_own_cgroups_alone(tmp_path):
+    """A shell loops in a unit and in each attempt of a pod's container, and a person has another one."""
+    attempts, name = ["1b" * 32, "2c" * 32], "shop/cart-0/web"
+    scene = Scene(cores=1, seconds=40)
+    homes = [f"/kubepods/pod0f1e2d3c-0000-4000-8000-0123456789ab/{each}" for each in attempts]
+    homes += ["/system.slice/poller.service", "/user.slice/session-3.scope"]
+    for number, (home, times) in enumerate(zip(homes, (5.0, 4.0, 7.0, 26.0), strict=True)):
+        known = {"container": attempts[number], "container_name": name} if number < 2 else {}
+        scene.row("processes", 3 + number, pid=300 + number, comm="sh", cgroup=home, **known)
+        scene.event(9 + number, RESTART, "sh", "warning", source="recorder", comm="sh", pid=300 + number, value=times)
+        row = {"hierarchy": 4, "id": 900 + number, "level": 2, "path": home}
+        scene.row("cgroup_events", 3 + number, op="mkdir", pid=40, comm="runc", **row)
+    # A process that was not seen belongs to none of them.
+    scene.event(20, RESTART, "sh", "warning", source="recorder", comm="sh", pid=999, value=50.0)
+    recording = scene.write(tmp_path)
+    newest = replace(container(name), manager=Manager.CRI, id=attempts[1], command="/bin/sh -c 'exit 1'")
+    costs = priced(newest, recording)
+    assert (costs.forks, costs.cgroups_made) == (9, 2)
+    assert priced(looping("poller.service", command="/bin/sh /opt/poll"), recording).forks == 7
+    assert priced(looping("other.service", command="/bin/sh /opt/poll"), recording).forks is None
+    assert priced(looping("poller.service", command="/usr/bin/nobody"), recording).forks is None
 
 
 def test_the_leaker_of_two_loops_comes_first(incident):

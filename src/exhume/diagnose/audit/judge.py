@@ -154,7 +154,8 @@ class Bill:
     cpu_us: Counter[str] | None = None
     made: Counter[str] | None = None
     leaked: Counter[str] = field(default_factory=Counter)
-    lives: Counter[str] = field(default_factory=Counter)
+    # Starts of a program (by its name) in an owner's cgroups.
+    lives: Counter[tuple[str, str]] = field(default_factory=Counter)
     ids: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
@@ -166,21 +167,28 @@ class Bill:
         window = Window(max(span.since, span.until - WINDOW_NS), span.until)
         bill = cls(window.seconds)
         sampled = recording.read("samples", window, columns=["pid", "weight_us"])
+        wanted = ["pid", "cgroup", "container", "container_name"]
+        known = recording.read("processes", window, columns=wanted).to_pydict()
+        home: dict[int, str] = {}
+        for pid, path, number, name in zip(*(known[column] for column in wanted), strict=True):
+            if path:
+                home[pid] = path
+            if number and name:
+                bill.ids[name].add(number)
         if len(sampled):
-            known = recording.read("processes", window, columns=["pid", "cgroup"]).to_pydict()
-            home = {pid: path for pid, path in zip(known["pid"], known["cgroup"], strict=True) if path}
             sums = sampled.group_by("pid").aggregate([("weight_us", "sum")]).to_pydict()
             bill.cpu_us = Counter()
             for pid, weight in zip(sums["pid"], sums["weight_us_sum"], strict=True):
                 bill.cpu_us.update(dict.fromkeys(_owners(home.get(pid, "")), weight))
         bill._add_births(recording, window)
-        wanted = ["kind", "comm", "value", "container", "container_name"]
+        wanted = ["kind", "comm", "value", "pid", "container", "container_name"]
         rows = recording.read("events", window, columns=wanted).to_pydict()
-        for kind, comm, value, number, name in zip(*(rows[column] for column in wanted), strict=True):
+        for kind, comm, value, pid, number, name in zip(*(rows[column] for column in wanted), strict=True):
             if number and name:
                 bill.ids[name].add(number)
             if kind == RESTART and comm and value:
-                bill.lives[comm] += round(value)
+                # Others may have a program of that name as well: a shell is everywhere.
+                bill.lives.update({(owner, comm): round(value) for owner in _owners(home.get(pid, ""))})
         return bill
 
     def of(self, service: Service) -> Costs:
@@ -195,7 +203,7 @@ class Bill:
             cpu_seconds=None if self.cpu_us is None else round(_sum(self.cpu_us, owners) / 1e6, 3),
             cgroups_made=None if self.made is None else _sum(self.made, owners),
             cgroups_leaked=None if self.made is None else _sum(self.leaked, owners),
-            forks=self.lives.get(program),
+            forks=sum(self.lives.get((owner, program), 0) for owner in owners) or None,
         )
 
     def _add_births(self, recording: Recording, window: Window) -> None:
