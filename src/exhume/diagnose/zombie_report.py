@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.pins import classify, likely_pins
 from exhume.collect.cgroup.residuals import find_residuals
 from exhume.collect.containers.docker import docker_socket
+from exhume.collect.containers.identity import ContainerIdentity, identify
 from exhume.collect.containers.names import ContainerName, container_names
 from exhume.diagnose.facts.leaks import COLUMNS, Leaker, LeakReport, find_leakers
 from exhume.diagnose.zombies import RECORDING, SAMPLING, WATCHING, Growth, Verdict, growth_between, judge
@@ -197,15 +198,35 @@ def _with_leakers(
     rows = rows.filter(pc.equal(rows.column("hierarchy"), memory.number)).sort_by("wall")
     leaks = find_leakers({name: rows.column(name).to_pylist() for name in COLUMNS}, span.until)
     names = container_names(docker_socket(socket), since // NANOS)
+    ids = {each for leaker in leaks.leakers for life in leaker.lives if (each := identify(life.path)) is not None}
     spots = [*explanation.blind_spots, *names.blind_spots, *_gaps(recording, window, rows.num_rows)]
     return replace(
         explanation,
         leaks=leaks,
         recorded=window,
-        names=names.names,
+        names=recorded_names(recording, window, ids) | names.names,
         creators=_creators(recording, leaks.leakers[:CREATORS_LOOKED_UP]),
         blind_spots=spots,
     )
+
+
+def recorded_names(recording: "Recording", window: Window, wanted: Set[ContainerIdentity]) -> dict[str, ContainerName]:
+    """Names of containers that may be gone by now, by their ids; one whose own name was not recorded goes by its
+    pod's."""
+    from exhume.diagnose.evidence.rows import Rows
+
+    events = Rows("events", recording.read("events", window, ["container", "container_name", "image"]))
+    columns = ["container", "container_name", "pod", "pod_name"]
+    processes = Rows("processes", recording.read("processes", window, columns))
+    named = events.pairs("container", "container_name") | processes.pairs("container", "container_name")
+    images, pods = events.pairs("container", "image"), processes.pairs("pod", "pod_name")
+    found: dict[str, ContainerName] = {}
+    for identity in wanted:
+        container = identity.container
+        name = named.get(container) or pods.get(identity.pod)
+        if container is not None and name is not None:
+            found[container] = ContainerName(name, images.get(container), "recording")
+    return found
 
 
 def _gaps(recording: "Recording", window: Window, events: int) -> list[str]:

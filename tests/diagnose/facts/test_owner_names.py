@@ -5,6 +5,8 @@ from pathlib import Path
 from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene
 
+from exhume.collect.containers.identity import identify
+from exhume.diagnose.zombie_report import recorded_names
 from exhume.model.finding import Diagnosis, Finding
 from exhume.present.html.reports import diagnosis_data
 
@@ -112,3 +114,19 @@ def test_where_a_program_runs_is_told_with_the_row_that_says_so(tmp_path: Path) 
     without = hogged()
     bare = of(judged_recording(without.write(tmp_path / "bare"), without.window), "user-hog")
     assert len(bare.chain) == len(told.chain) - 1
+
+
+def test_containers_that_are_gone_are_named_from_the_recording(tmp_path: Path) -> None:
+    """A leaker's containers, of which the node itself knows nothing any more."""
+    told, unnamed, other = "1b" * 32, "2c" * 32, "3d" * 32
+    scene = Scene(cores=1, seconds=10)
+    known = {"container_name": "shop/cart-0/web", "image": "cart:3", "pod": UID, "pod_name": "shop/cart-0"}
+    scene.event(1, "container-die", "ended", "info", source="cri", container=told, **known)
+    scene.row("processes", 2, pid=77, comm="web", cgroup=f"{POD_GROUP}/{ID}", pod=UID, pod_name="shop/cart-0")
+    wanted = [identify(path) for path in (f"{POD_GROUP}/{told}", f"{POD_GROUP}/{unnamed}", f"/docker/{other}")]
+    found = recorded_names(scene.write(tmp_path), scene.window, {each for each in wanted if each is not None})
+    assert {number: (name.name, name.image) for number, name in found.items()} == {
+        told: ("shop/cart-0/web", "cart:3"),
+        # Its own name was not recorded: the pod in its path was.
+        unnamed: ("shop/cart-0", None),
+    }

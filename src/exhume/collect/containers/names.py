@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exhume.collect.containers.docker import Engine, EngineError
+from exhume.collect.containers.owner import name_in_pod
 from exhume.procfs.host import Host
 
 KUBERNETES_LOGS = Path("/var/log/containers")
@@ -145,9 +146,10 @@ def _docker(path: Path, since_s: int) -> Iterator[tuple[str, ContainerName]]:
     for event in engine.lines("/events", since=since_s, until=until, filters='{"type": ["container"]}'):
         actor = event.get("Actor", {})
         known = actor.get("Attributes", {})
-        if known.get("name"):
-            yield actor.get("ID", ""), ContainerName(known["name"], known.get("image"), "docker")
+        # All labels of the container are among its attributes.
+        if name := name_in_pod(known) or known.get("name"):
+            yield actor.get("ID", ""), ContainerName(name, known.get("image"), "docker")
     for container in engine.get("/containers/json", all=1):
-        names = container.get("Names") or []
-        if names:
-            yield container["Id"], ContainerName(names[0].lstrip("/"), container.get("Image"), "docker")
+        names = container.get("Names") or [""]
+        if name := name_in_pod(container.get("Labels") or {}) or names[0].lstrip("/"):
+            yield container["Id"], ContainerName(name, container.get("Image"), "docker")
