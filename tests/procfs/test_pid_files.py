@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exhume.procfs.maps import parse_entry, parse_maps
 from exhume.procfs.pid_stat import parse_pid_stat
-from exhume.procfs.pid_status import status_mask, status_values
+from exhume.procfs.pid_status import status_mask, status_text, status_values
 from exhume.procfs.schedstat import parse_schedstat, parse_task_schedstat
 
 FIELDS = b"S 7 " + b" ".join(b"%d" % number for number in range(5, 53))
@@ -24,7 +24,7 @@ def test_a_name_may_hold_spaces_and_parentheses(comm: str) -> None:
     stat = parse_pid_stat(b"70 (%s) %s\n" % (comm.encode(), FIELDS))
     assert stat is not None
     assert (stat.comm, stat.state, stat.ppid, stat.start) == (comm, "S", 7, 22)
-    assert (stat.rt_priority, stat.policy) == (40, 41)
+    assert (stat.nice, stat.rt_priority, stat.policy) == (19, 40, 41)
 
 
 def test_a_stat_of_our_own() -> None:
@@ -52,6 +52,8 @@ def test_lines_of_a_status() -> None:
     assert status_values(STATUS, b"VmLck") == []
     assert status_mask(STATUS, b"CapEff") == 0xA80425FB
     assert status_mask(STATUS, b"CapBnd") is None
+    assert status_text(STATUS, b"VmHWM") == "1234 kB"
+    assert status_text(STATUS, b"Cpus_allowed_list") is None
 
 
 def test_run_queues_and_tasks() -> None:

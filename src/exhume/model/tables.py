@@ -257,6 +257,40 @@ class Threads:
 
 
 @dataclass(slots=True)
+class RunDelays:
+    """A thread that was sampled on a full core which several threads share: time it ran and time it waited to run, in
+    one tick. `cpu` is where it was last sampled, `affinity` the list of cores that it may use; `cgroup` and `cpuset`
+    are its paths in the hierarchies of the cpu and the cpuset controller. At most 64 threads a tick; a wait is counted
+    in the tick in which it ends."""
+
+    time: I64
+    tid: I32
+    pid: I32
+    comm: Text
+    cpu: U16
+    run_ns: U64
+    wait_ns: U64
+    nice: I32 | None = None
+    policy: U8 | None = None
+    affinity: Text | None = None
+    cgroup: Text | None = None
+    cpuset: Text | None = None
+
+
+@dataclass(slots=True)
+class CgroupCpu:
+    """What a cgroup with threads in `run_delays` may use, when it was first seen there in a segment and when that
+    changed. `shares` is cpu.shares; on v2 cpu.weight in the same unit (1024 is a request of one core in Kubernetes).
+    `quota` is in cores, null without a limit; `cores` is the list of cores of its cpuset."""
+
+    time: I64
+    cgroup: Text
+    shares: U64 | None = None
+    quota: F64 | None = None
+    cores: Text | None = None
+
+
+@dataclass(slots=True)
 class Events:
     """Something that happened: a kernel-log line, a NIC timeout, a restart, an incident mark.
 
@@ -336,6 +370,8 @@ TABLES: dict[str, type] = {
     "softnet": Softnet,
     "interrupts": Interrupts,
     "threads": Threads,
+    "run_delays": RunDelays,
+    "cgroup_cpu": CgroupCpu,
     "events": Events,
     "losses": Losses,
     "self": Self,

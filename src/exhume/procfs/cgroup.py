@@ -93,3 +93,9 @@ def parse_cpu_max(content: bytes) -> tuple[int, int | None] | None:
     if not fields or not fields[0].isdigit():
         return None
     return int(fields[0]), int(fields[1]) if len(fields) > 1 else None
+
+
+def weight_to_shares(weight: int) -> int:
+    """A cpu.weight of v2 (1 to 10,000) as cpu.shares of v1 (2 to 262,144): the inverse of what container runtimes
+    convert with (opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value)."""
+    return 2 + (weight - 1) * 262_142 // 9_999

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 # Fields of proc(5), counted from the state on, which is the first behind the name.
-_PPID, _START, _RT_PRIORITY, _POLICY = 1, 19, 37, 38
+_PPID, _NICE, _START, _RT_PRIORITY, _POLICY = 1, 16, 19, 37, 38
 
 
 class PidStat(NamedTuple):
@@ -15,6 +15,7 @@ class PidStat(NamedTuple):
     start: int
     rt_priority: int | None
     policy: int | None
+    nice: int
 
 
 def parse_pid_stat(content: bytes) -> PidStat | None:
@@ -33,6 +34,7 @@ def parse_pid_stat(content: bytes) -> PidStat | None:
             int(fields[_START]),
             int(fields[_RT_PRIORITY]) if complete else None,
             int(fields[_POLICY]) if complete else None,
+            int(fields[_NICE]),
         )
     except ValueError:
         return None

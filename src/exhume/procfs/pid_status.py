@@ -17,3 +17,9 @@ def status_mask(content: bytes, name: bytes) -> int | None:
         return int(line, 16)
     except ValueError:
         return None
+
+
+def status_text(content: bytes, name: bytes) -> str | None:
+    """The text of one line, such as the list of `Cpus_allowed_list`; None without that line."""
+    line = content.partition(b"\n" + name + b":")[2].partition(b"\n")[0].strip()
+    return line.decode("ascii", "replace") or None

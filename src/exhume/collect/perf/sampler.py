@@ -46,13 +46,15 @@ _RANGES_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A tick's rows; `processes` are the processes that were sampled (pid, parent where it is known, name), `pids` and
-    `tids` those of each busy sample."""
+    """A tick's rows; `processes` are the processes that were sampled (pid, parent where it is known, name), `pids`,
+    `tids`, `cpus` and `names` those of each busy sample."""
 
     rows: dict[str, Columns]
     processes: list[tuple[int, int | None, str]]
     pids: npt.NDArray[np.int32]
     tids: npt.NDArray[np.int32]
+    cpus: npt.NDArray[np.uint16]
+    names: npt.NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -105,16 +107,18 @@ class Sampler:
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
         busy = ~idle
         rows: dict[str, Columns] = {}
-        pids, tids = samples.pid[busy], samples.tid[busy]
+        pids, tids, cpus = samples.pid[busy], samples.tid[busy], samples.cpu[busy]
+        names: npt.NDArray[Any] = np.zeros(0, dtype=object)
         processes: list[tuple[int, int | None, str]] = []
         released: list[dict[str, npt.NDArray[Any]]] = []
         if len(pids):
+            names = self._names(samples)[busy]
             columns: dict[str, npt.NDArray[Any]] = {
                 "time_ms": (samples.time[busy] // np.uint64(MILLIS)).astype(np.int64),
-                "cpu": samples.cpu[busy],
+                "cpu": cpus,
                 "pid": pids,
                 "tid": tids,
-                "comm": self._names(samples)[busy],
+                "comm": names,
                 "weight_us": np.full(len(pids), 1_000_000 // self.rate_hz, dtype=np.uint32),
             }
             processes = self._processes(columns)
@@ -130,7 +134,7 @@ class Sampler:
         rows["sampling"] = _sample_counts(tick, drained, samples, idle)
         rows.update(self._stack_table.take_rows())
         self._follow_kernel()
-        return Sampled(rows, processes, pids, tids)
+        return Sampled(rows, processes, pids, tids, cpus, names)
 
     def _processes(self, columns: Columns) -> list[tuple[int, int | None, str]]:
         pids = columns["pid"].tolist()

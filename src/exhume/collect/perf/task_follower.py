@@ -6,6 +6,7 @@ from exhume.collect.perf.process_table import ProcessRows, keepers
 from exhume.collect.perf.records import RecordType
 from exhume.collect.perf.restarts import RestartRows, Restarts
 from exhume.collect.perf.rings import Drained
+from exhume.collect.perf.run_delays import RunDelays
 from exhume.collect.perf.sampler import Sampled
 from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import Tracepoint, TracepointRows
@@ -27,6 +28,7 @@ class TaskFollower:
         self._tasks = tasks
         reader = ProcessReader(host, keep_secrets=keep_secrets)
         self._processes = ProcessRows(reader, PodNames(host), Owners(host))
+        self._run_delays = RunDelays(host)
         self._restarts = Restarts()
         self._exit_codes = _open_exit_codes()
         self._tracepoints = TracepointRows(tracepoints)
@@ -41,6 +43,7 @@ class TaskFollower:
         processes = self._processes.rows(tick.start, seen, self._tasks.gone, keeping)
         if processes:
             rows["processes"] = processes
+        rows |= self._run_delays.read(tick, sampled, samples_per_core)
         cgroups: list[CgroupEvents] = []
         events: list[Events] = []
         if RecordType.SAMPLE in drained.tasks.types:
@@ -72,12 +75,14 @@ class TaskFollower:
 
     def begin_segment(self) -> None:
         self._processes.begin_segment()
+        self._run_delays.begin_segment()
 
     def forget(self) -> None:
         """Task records were lost: a number may by now belong to another process."""
         self._processes.forget()
 
     def close(self) -> None:
+        self._run_delays.close()
         if self._exit_codes is not None:
             self._exit_codes.close()
 

@@ -140,6 +140,7 @@ class Minute:
         yield "node", self.node()
         yield "cgroup_events", self.cgroup_events()
         yield "throttling", self.throttling()
+        yield from self.competition()
         if self.minute % MINUTE_S == 17:
             text = f"the tick came {int(self.rng.integers(20, 90))} ms late"
             yield (
@@ -389,6 +390,34 @@ class Minute:
             "throttled": throttled,
             "throttled_ns": throttled * self.rng.integers(1_000_000, 40_000_000, len(hit)),
         }
+
+    def competition(self) -> Iterator[tuple[str, Columns]]:
+        """The threads of a few pods that share a full core in some seconds, and what their cgroups may use."""
+        pods = [row for row in self.world.fleet.processes if row.pod is not None][::17]
+        hit = np.argwhere(self.rng.random((self.seconds, len(pods))) < 0.1)
+        chosen = [pods[i] for i in hit[:, 1].tolist()]
+        run = self.rng.integers(100_000_000, 500_000_000, len(hit))
+        pids, paths = [row.pid for row in chosen], [row.cgroup for row in chosen]
+        yield (
+            "run_delays",
+            {
+                "time": self.starts[hit[:, 0]],
+                "tid": pids,
+                "pid": pids,
+                "comm": [row.comm or "" for row in chosen],
+                "cpu": self.rng.integers(0, self.world.cores, len(hit)),
+                "run_ns": run,
+                "wait_ns": (run * self.rng.uniform(0.02, 0.4, len(hit))).astype(np.int64),
+                "nice": [0] * len(hit),
+                "policy": [0] * len(hit),
+                "affinity": [f"0-{self.world.cores - 1}"] * len(hit),
+                "cgroup": paths,
+                "cpuset": paths,
+            },
+        )
+        distinct = list(dict.fromkeys(paths))
+        columns: Columns = {"time": [self.begin] * len(distinct), "cgroup": distinct, "shares": [256] * len(distinct)}
+        yield "cgroup_cpu", columns
 
     def own_cost(self) -> Columns:
         rows, rng, seconds = self.sampled.rows_by_second, self.rng, self.seconds
