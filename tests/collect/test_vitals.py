@@ -32,6 +32,8 @@ def test_everything_that_is_there_is_read(tmp_path: Path, monkeypatch: pytest.Mo
             "proc/sys/net/netfilter/nf_conntrack_count": "12\n",
             "proc/sys/net/netfilter/nf_conntrack_max": "100\n",
             "proc/stat": "cpu 50 10 20 800 10 5 5 100 40 0\ncpu0 1 2 3\n",
+            "proc/loadavg": "9.00 8.00 7.00 3/900 77\n",
+            "sys/devices/system/cpu/online": "0-3\n",
             "proc/vmstat": "pgfault 7\noom_kill 4\n",
             "proc/pressure/cpu": "some avg10=1.00 avg60=2.00 avg300=3.00 total=9\n",
             "proc/pressure/memory": "some avg10=0.00 avg60=50.00 avg300=12.50 total=9\nfull avg60=1 avg300=2\n",
@@ -49,6 +51,8 @@ def test_everything_that_is_there_is_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found.uptime_s, found.memory_bytes, found.dentries_negative, found.mounts) == (86400.5, 1 << 20, 700, 3)
     assert (found.conntrack, found.conntrack_max, found.oom_kills, found.steal) == (12, 100, 4, 0.1)
     assert found.pressure == {"cpu": (0.02, 0.03), "memory": (0.5, 0.125)}
+    # The counters of the written file stand still.
+    assert (found.load, found.niced) == (2.0, None)
     assert found.tx_timeouts == {"eth0": 5}
     assert found.quotas == [QuotaCount("/a", 40, 30)]
     # io was not there; units are asked for where the test runs, which may be without systemd.
@@ -65,6 +69,7 @@ def test_an_empty_tree_names_what_is_missing(tmp_path: Path) -> None:
 def test_this_machine_can_be_read() -> None:
     found = read_vitals(Host())
     assert found.mounts and found.memory_bytes and found.steal is not None
+    assert found.load is not None and found.load >= 0 and 0 <= (found.niced or 0) <= 1
 
 
 def process(pid: int, start: int, cgroup: str) -> dict[str, str]:

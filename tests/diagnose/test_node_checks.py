@@ -25,6 +25,8 @@ HEALTHY = Vitals(
     pressure={"cpu": (0.97, 0.95), "memory": (0.0, 0.01), "io": (0.2, 0.1)},
     quotas=[QuotaCount("/kubepods/a", 50_000, 400)],
     failed_units=[],
+    load=1.2,
+    niced=0.0,
 )
 NOW = 1_780_000_000 * NANOS
 
@@ -66,6 +68,12 @@ def test_a_busy_healthy_node_is_well():
         ("pressure-memory", {"pressure": {"memory": (0.5, 0.2)}}, Level.LOOK),
         ("pressure-memory", {"pressure": {"memory": (0.5, 0.5)}}, Level.BAD),
         ("pressure-io", {"pressure": {"io": (0.9, 0.6)}}, Level.LOOK),
+        ("pressure-cpu", {"load": 2.5}, Level.LOOK),
+        ("pressure-cpu", {"load": 5.0}, Level.BAD),
+        ("pressure-cpu", {"load": 5.0, "niced": 0.1, "pressure": {"cpu": (0.98, 0.98)}}, Level.BAD),
+        ("pressure-cpu", {"load": 5.0, "niced": 0.9}, Level.WELL),
+        ("pressure-cpu", {"load": 5.0, "pressure": {"cpu": (0.1, 0.1)}}, Level.WELL),
+        ("pressure-cpu", {"load": 1.1}, Level.WELL),
         ("oom", {"oom_kills": 400}, Level.LOOK),
         ("oom", {"oom_kills": 40, "uptime_s": 3600}, Level.LOOK),
         ("steal", {"steal": 0.08}, Level.LOOK),

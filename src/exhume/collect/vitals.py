@@ -14,6 +14,7 @@ from exhume.collect.systemd.units import open_units
 from exhume.model.clock import NANOS
 from exhume.model.finding import QuotaCount, Restarted, Vitals
 from exhume.procfs.cgroup import parse_cpu_stat
+from exhume.procfs.cpulist import online_cpus
 from exhume.procfs.dentry_state import parse_dentry_state
 from exhume.procfs.flat_keyed import parse_flat_keyed, parse_meminfo
 from exhume.procfs.host import Host, ProcFile, subdirectories
@@ -23,6 +24,9 @@ from exhume.procfs.stat import CPU_STATES, parse_machine_times
 # Walking the cgroups of a node that has far too many of them must not take long.
 WALK_S = 2.0
 _STEAL = CPU_STATES.index("steal")
+_NICE, _IDLE, _IOWAIT = (CPU_STATES.index(state) for state in ("nice", "idle", "iowait"))
+# Long enough for some clock ticks on every core.
+_MOMENT_S = 0.2
 
 
 def read_vitals(host: Host) -> Vitals:
@@ -62,11 +66,32 @@ def read_vitals(host: Host) -> Vitals:
         steal=times[_STEAL] / max(1, sum(times)) if len(times) > _STEAL else None,
         oom_kills=parse_flat_keyed(content("oom_kills", "vmstat")).get(b"oom_kill"),
         tx_timeouts=_tx_timeouts(host, unseen),
+        load=_load_per_core(host, content("load", "loadavg")),
+        niced=_niced_part(host),
         pressure={name: (each["some"].avg60, each["some"].avg300) for name, each in pressure.items() if "some" in each},
         quotas=_quotas(host, unseen),
         failed_units=failed,
         unseen=unseen,
     )
+
+
+def _load_per_core(host: Host, content: bytes) -> float | None:
+    """The load average of five minutes for each core (kernel/sched/loadavg.c); None where either can't be read."""
+    fields, cores = content.split(), online_cpus(host)
+    return float(fields[1]) / len(cores) if len(fields) > 1 and cores else None
+
+
+def _niced_part(host: Host) -> float | None:
+    """The part of the busy time of a moment that niced work has; None where nothing was busy."""
+    file = ProcFile(host.proc / "stat")
+    before = parse_machine_times(file.read_or_none() or b"")[: _STEAL + 1]
+    time.sleep(_MOMENT_S)
+    after = parse_machine_times(file.read_or_none() or b"")[: _STEAL + 1]
+    if len(before) <= _STEAL or len(after) <= _STEAL:
+        return None
+    spent = [end - start for start, end in zip(before, after, strict=True)]
+    busy = sum(spent) - spent[_IDLE] - spent[_IOWAIT]
+    return spent[_NICE] / busy if busy > 0 else None
 
 
 def _tx_timeouts(host: Host, unseen: dict[str, str]) -> dict[str, int] | None:

@@ -15,9 +15,12 @@ from exhume.model.text import size
 from exhume.model.zombies import Census
 from exhume.store.read.events import EventView
 
-# Shares of time, over five minutes, from which on stalls for memory or disks matter. Waiting for the CPU is what a
-# busy node does: it is reported, and never counts against it.
-PRESSURE = {"memory": (0.1, 0.4), "io": (0.5, 0.9)}
+# Shares of time, over five minutes, from which on stalls matter. That some thread waits for a core is what a busy node
+# does all the time, the more so the larger it is: that counts only where so many wait for each core (LOAD).
+PRESSURE = {"memory": (0.1, 0.4), "io": (0.5, 0.9), "cpu": (0.6, 0.9)}
+LOAD = (2.0, 4.0)
+# Niced work that has so much of the busy time is what waits.
+MOSTLY_NICED = 0.5
 THROTTLED = (0.25, 0.75)
 LEAST_PERIODS = 1000
 STEAL = (0.05, 0.2)
@@ -138,10 +141,28 @@ def _pressure(vitals: Vitals, resource: str) -> Check:
         return _unseen(f"pressure-{resource}", title, f"{why}: boot with psi=1 where the kernel has it")
     minute, five = vitals.pressure[resource]
     value = f"{five:.0%} (5 min), {minute:.0%} (1 min)"
-    if resource not in PRESSURE:
-        return Check(f"pressure-{resource}", title, Level.WELL, value, number=five)
+    if resource == "cpu":
+        return _cpu_pressure(vitals, title, value, five)
     limit = f"under {PRESSURE[resource][0]:.0%}"
     return _graded(f"pressure-{resource}", title, five, *PRESSURE[resource], value=value, limit=limit)
+
+
+def _cpu_pressure(vitals: Vitals, title: str, value: str, five: float) -> Check:
+    """Waiting for a core matters where several threads for each core do, and not by the choice of their owner."""
+    load, levels = vitals.load or 0.0, (Level.LOOK, Level.BAD)
+    reached = [
+        level
+        for level, pressure, least in zip(levels, PRESSURE["cpu"], LOAD, strict=True)
+        if five >= pressure and load >= least
+    ]
+    value = value if vitals.load is None else f"{value}, {load:.1f} threads for each core"
+    limit = f"under {PRESSURE['cpu'][0]:.0%}, or under {LOAD[0]:.0f} threads for each core"
+    level, text = Level.WELL, ""
+    if reached and (vitals.niced or 0.0) >= MOSTLY_NICED:
+        text = "most of it is niced work, which gives way"
+    elif reached:
+        level, text = reached[-1], "more work than cores: record, and diagnose what wants them and what waits"
+    return Check("pressure-cpu", title, level, value, limit, text, number=five)
 
 
 def _oom(vitals: Vitals) -> Check:

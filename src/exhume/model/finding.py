@@ -334,7 +334,8 @@ class Restarted:
 @dataclass(frozen=True, slots=True)
 class Vitals:
     """What the files of /proc and /sys say at one moment. None where it could not be read; `unseen` says why, by the
-    name of the field. Pressure is the share (0 to 1) of the last one and five minutes, by resource."""
+    name of the field. Pressure is the share (0 to 1) of the last one and five minutes, by resource; `load` is the load
+    average of five minutes for each core, `niced` the part of the busy time that niced work has now."""
 
     uptime_s: float
     memory_bytes: int | None = None
@@ -348,4 +349,6 @@ class Vitals:
     pressure: dict[str, tuple[float, float]] = field(default_factory=dict)
     quotas: list[QuotaCount] | None = None
     failed_units: list[str] | None = None
+    load: float | None = None
+    niced: float | None = None
     unseen: dict[str, str] = field(default_factory=dict)
