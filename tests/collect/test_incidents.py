@@ -180,3 +180,31 @@ def test_subtrees_are_not_counted_again() -> None:
     marks = IncidentMarks()
     for second, count in ((0, 0), (10, 500), (20, 500)):
         assert not marks.observe(tick(second), [dying(second, count, parent="/kubepods.slice")])
+
+
+def dying_marks(counts: list[tuple[int, int]]) -> list[tuple[int, float, str, str]]:
+    """Time (s), value, text and trigger of the marks for counts at some seconds."""
+    marks = IncidentMarks()
+    found = []
+    for second, count in counts:
+        rows = marks.observe(tick(second), [dying(second, count)])
+        if rows:
+            events = rows["events"]
+            columns = (events[name] for name in ("time", "value", "text", "trigger"))
+            found += [(time - tick(0).start, *rest) for time, *rest in zip(*columns, strict=True)]
+    return [((time // NANOS), *rest) for time, *rest in found]
+
+
+def test_a_growth_begins_at_the_jump_and_counts_all_that_came() -> None:
+    # The lowest count is 40 s before the jump; 80 a second are made from 40 s on.
+    ((at, value, text, trigger),) = dying_marks(
+        [(0, 68), (10, 72), (20, 70), (30, 72), (40, 72), (50, 872), (60, 1672)]
+    )
+    assert (at, value, trigger) == (40, 1600.0, "dying-cgroups")
+    assert text == "1600 more dying cgroups within 20 s (1672 in all)"
+
+
+def test_counts_that_follow_closely_do_not_shrink_the_jump() -> None:
+    # A walk that ends between two counts adds one: 80 a second, the second count after 4 s, the third after 24 s.
+    ((at, value, _, _),) = dying_marks([(0, 30_000), (4, 30_320), (24, 31_920)])
+    assert (at, value) == (0, 1920.0)

@@ -1,5 +1,7 @@
 """The verdict on counts, and the thresholds it goes by."""
 
+from itertools import pairwise
+
 import pytest
 
 from exhume.diagnose.zombies import (
@@ -109,3 +111,46 @@ def test_a_zombie_of_an_instant_is_no_growth() -> None:
 @pytest.mark.parametrize("points", [[], [(0, 1)], [(0, 1), (NANOS, 9)], [(HOUR, 1), (0, 2)]])
 def test_too_short_to_tell(points: list[tuple[int, int]]) -> None:
     assert growth_between(points, RECORDING) is None
+
+
+def course(*parts: tuple[float, int], every: int = 10) -> list[tuple[int, int]]:
+    """Counts every ten seconds, that go straight from each (second, count) to the next."""
+    found = []
+    for second in range(int(parts[0][0]), int(parts[-1][0]) + 1, every):
+        (t0, n0), (t1, n1) = next(pair for pair in pairwise(parts) if pair[0][0] <= second <= pair[1][0])
+        found.append((second * NANOS, round(n0 + (n1 - n0) * (second - t0) / (t1 - t0))))
+    return found
+
+
+def test_a_growth_that_ended_has_its_rate_and_the_rate_now() -> None:
+    # 40,000 in 171 s, and a minute later.
+    growth = growth_between(course((0, 72), (600, 75), (771, 40_072), (840, 40_073)), RECORDING)
+    assert growth is not None and growth.ended is not None
+    assert growth.per_hour < 100
+    assert growth.ended.per_second == pytest.approx(235, rel=0.1)
+    assert growth.ended.gained == pytest.approx(40_000, rel=0.03)
+    verdict = judge(census(40_073), {("memory", "memory"): growth})
+    assert "growing" not in verdict.summary
+    assert any("ended" in reason for reason in verdict.reasons)
+
+
+def test_a_growth_that_goes_on_is_measured_from_its_begin() -> None:
+    growth = growth_between(course((0, 20), (1800, 21), (1920, 9_621)), RECORDING)
+    assert growth is not None and growth.ended is None
+    assert growth.per_hour == pytest.approx(80 * 3600, rel=0.1)
+    assert growth.since == pytest.approx(1800 * NANOS, abs=20 * NANOS)
+
+
+def test_a_job_that_leaks_now_and_then_goes_on() -> None:
+    parts = [(0.0, 0)]
+    for burst in range(1, 6):
+        parts += [(burst * 600 - 10.0, (burst - 1) * 100), (burst * 600.0, burst * 100)]
+    growth = growth_between(course(*parts, (3500.0, 500)), RECORDING)
+    assert growth is not None and growth.ended is None
+    assert growth.per_hour == pytest.approx(550, rel=0.1)
+
+
+def test_a_slow_steady_growth_goes_on() -> None:
+    growth = growth_between(course((0, 1000), (3600, 1480)), RECORDING)
+    assert growth is not None and growth.ended is None
+    assert growth.per_hour == pytest.approx(480, rel=0.02)

@@ -21,7 +21,15 @@ import numpy as np
 from exhume.collect.source import TickRows, event_rows
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.model.clock import NANOS, Tick
-from exhume.model.tables import INCIDENT, RECORDER, Columns, Events
+from exhume.model.tables import (
+    DYING_CGROUPS,
+    HOT_CORE,
+    INCIDENT,
+    RECORDER,
+    WAITING_KSOFTIRQD,
+    Columns,
+    Events,
+)
 
 HOT_PERMILLE = 950
 HOT_NS = 2 * NANOS
@@ -29,6 +37,8 @@ WAITED_NS = NANOS // 2
 DYING_JUMP = 200
 DYING_WITHIN_NS = 60 * NANOS
 QUIET_NS = 30 * NANOS
+# Counts that are above the least by no more than this part of the jump come before it.
+_CALM_PART = 0.1
 
 
 class IncidentMarks:
@@ -61,10 +71,10 @@ class IncidentMarks:
             seen.add(core)
             run = self._hot[core] = self._hot.get(core) or _HotRun(share)
             nanos = run.extend(tick, share)
-            if nanos and self._opens(("core", core), tick.end):
+            if nanos and self._opens((HOT_CORE, core), tick.end):
                 length = f"{nanos / NANOS:.1f} s"
                 text = f"core {core} has spent {length} in the kernel so far, {HOT_PERMILLE // 10}% of it or more"
-                opened.append(_incident(run.start, text, cpu=core, value=nanos / NANOS))
+                opened.append(_incident(run.start, HOT_CORE, text, cpu=core, value=nanos / NANOS))
         for core in self._hot.keys() - seen:
             del self._hot[core]
         return opened
@@ -72,11 +82,12 @@ class IncidentMarks:
     def _starved_softirqs(self, tick: Tick, threads: Columns) -> list[Events]:
         opened = []
         for comm, core, waited in _rows(threads, "comm", "cpu", "wait_ns"):
-            if waited > WAITED_NS and comm.startswith("ksoftirqd/") and self._opens(("ksoftirqd", core), tick.end):
+            starved = waited > WAITED_NS and comm.startswith("ksoftirqd/")
+            if starved and self._opens((WAITING_KSOFTIRQD, core), tick.end):
                 # A wait is counted when it ends, so one that is longer than the tick began before it.
                 start = min(tick.start, tick.end - waited)
                 text = f"{comm} waited {waited / NANOS:.1f} s to run: softirqs of core {core} stood still"
-                opened.append(_incident(start, text, cpu=core, value=waited / NANOS))
+                opened.append(_incident(start, WAITING_KSOFTIRQD, text, cpu=core, value=waited / NANOS))
         return opened
 
     def _logged(self, _: Tick, events: Columns) -> list[Events]:
@@ -86,7 +97,7 @@ class IncidentMarks:
             if kind not in STARVATION_KINDS or (self._began is not None and time < self._began):
                 continue
             if self._opens((kind, core if core is not None else device), time):
-                opened.append(replace(_incident(time, f"{source}: {text}", cpu=core), device=device))
+                opened.append(replace(_incident(time, kind, f"{source}: {text}", cpu=core), device=device))
         return opened
 
     def _dying_cgroups(self, _: Tick, cgroups: Columns) -> list[Events]:
@@ -98,12 +109,14 @@ class IncidentMarks:
             while history and history[0][0] < time - DYING_WITHIN_NS:
                 history.popleft()
             if len(history) >= 2:
-                start, least = min(history, key=lambda count: (count[1], -count[0]))
-                confirmed = min(dying, history[-1][1])
-                jump = confirmed - least
-                if jump >= DYING_JUMP and self._opens(("dying", hierarchy), time):
-                    text = f"{jump} more dying cgroups within {(time - start) / NANOS:.0f} s ({dying} in all)"
-                    opened.append(_incident(start, text, value=float(jump)))
+                least = min(count for _, count in history)
+                jump = min(dying, history[-1][1]) - least
+                if jump >= DYING_JUMP and self._opens((DYING_CGROUPS, hierarchy), time):
+                    # From the last count before it: those may have gone up and down by a few for a while.
+                    start, count = next(each for each in reversed(history) if each[1] <= least + jump * _CALM_PART)
+                    seconds = (time - start) / NANOS
+                    text = f"{dying - count} more dying cgroups within {seconds:.0f} s ({dying} in all)"
+                    opened.append(_incident(start, DYING_CGROUPS, text, value=float(dying - count)))
             history.append((time, dying))
         return opened
 
@@ -155,5 +168,5 @@ def _rows(columns: Columns, *names: str) -> list[tuple[Any, ...]]:
     return list(zip(*(each.tolist() if isinstance(each, np.ndarray) else each for each in lists), strict=True))
 
 
-def _incident(time: int, text: str, *, cpu: int | None = None, value: float | None = None) -> Events:
-    return Events(time, RECORDER, INCIDENT, "critical", text, cpu=cpu, value=value)
+def _incident(time: int, trigger: str, text: str, *, cpu: int | None = None, value: float | None = None) -> Events:
+    return Events(time, RECORDER, INCIDENT, "critical", text, cpu=cpu, value=value, trigger=trigger)

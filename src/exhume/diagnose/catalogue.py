@@ -14,7 +14,8 @@ from exhume.model.finding import Action, Place, Remedy
 @dataclass(frozen=True)
 class Cause:
     """One entry of the catalogue. `functions` of the kernel are its signature in stacks, `groups` are other functions
-    that it distinguishes; `log` are kinds of kernel-log lines that support it. `yields_to` are causes that explain
+    that it distinguishes; `log` are kinds of kernel-log lines that support it; `marks` are triggers of incidents that it
+    explains before any other cause. `yields_to` are causes that explain
     more: where one of them accounts for the same CPU time, this one is only an effect of it. `last`: it examines what
     the other causes leave unexplained. `outweighs_ordinary`: its functions inside an ordinary system call are what the
     time goes to, not the call."""
@@ -28,6 +29,7 @@ class Cause:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     yields_to: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    marks: tuple[str, ...] = ()
     last: bool = False
     outweighs_ordinary: bool = False
 
@@ -68,7 +70,7 @@ def _cause(name: str, entry: dict[str, Any], shared: Mapping[str, Sequence[str]]
     known = {**shared, **entry.pop("groups", {})}
     groups = {group: _expanded(names, known) for group, names in known.items()}
     functions = _expanded(entry.pop("functions", []), known)
-    lists: dict[str, Any] = {key: tuple(entry.pop(key)) for key in ("log", "yields_to") if key in entry}
+    lists: dict[str, Any] = {key: tuple(entry.pop(key)) for key in ("log", "marks", "yields_to") if key in entry}
     return Cause(id=name, functions=functions, groups=groups, remedies=remedies, **lists, **entry)
 
 

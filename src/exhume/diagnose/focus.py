@@ -174,6 +174,7 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
         "throttling": _above_calm(throttled) * weights["throttling"],
         "kernel log": _before(lines, context, seconds, _limit("before_line_s")),
         "one process": one_process,
+        "dying cgroups": _growth_of_zombies(recording, context, seconds) * weights["dying cgroups"],
         "restarts": _before(restarts, context, seconds, _limit("restart_reported_s")) * _limit("restart_score"),
     }
     names = list(excesses)
@@ -235,6 +236,22 @@ def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Float
         if comm.startswith("ksoftirqd/"):
             took = slice(max(0, last - waited // NANOS), last + 1)
             curve[took] = np.maximum(curve[took], waited / (NANOS / 2))
+    return curve
+
+
+def _growth_of_zombies(recording: Recording, context: Window, seconds: int) -> Floats:
+    """How fast dying cgroups became more, at most 1, in all the seconds from one count to the next."""
+    rows = Rows("cgroups", recording.read("cgroups", context, ["hierarchy", "parent", "dying", "wall"]))
+    rows = rows.matching("parent", "")
+    curve = np.zeros(seconds)
+    for hierarchy in set(rows.texts("hierarchy").tolist()):
+        own = rows.matching("hierarchy", hierarchy)
+        own = own.where(~np.isnan(own.numbers("dying")))
+        order = np.argsort(own.wall, kind="stable")
+        bins, counts, walls = _bins(own, context, seconds)[order], own.numbers("dying")[order], own.wall[order]
+        pace = np.diff(counts) / np.maximum(np.diff(walls) / NANOS, 1.0) / _limit("dying_a_second")
+        for begin, end, value in zip(bins[:-1].tolist(), bins[1:].tolist(), pace.tolist(), strict=True):
+            curve[begin : end + 1] = np.maximum(curve[begin : end + 1], min(value, 1.0))
     return curve
 
 

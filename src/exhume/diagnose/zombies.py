@@ -1,7 +1,8 @@
 """What a count of zombies means: a verdict, and the thresholds that it goes by."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from exhume.model.clock import NANOS, Wall
 from exhume.model.text import count
@@ -26,9 +27,37 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
+# Parts of a growth by which it is followed, and how much longer than any pause in it a calm is that ends it.
+_STEPS, _CALM = 50, 2
+_SHORTEST_CALM_NS = 30 * NANOS
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A growth that ended: the counts at its begin and at its end (wall times)."""
+
+    since: Wall
+    until: Wall
+    first: int
+    last: int
+
+    @property
+    def gained(self) -> int:
+        return self.last - self.first
+
+    @property
+    def seconds(self) -> float:
+        return (self.until - self.since) / NANOS
+
+    @property
+    def per_second(self) -> float:
+        return self.gained / max(self.seconds, 1e-9)
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a count changed over a while that ends now. `since` is wall time."""
+    """How a count changed over a while that ends now. `since` is wall time. `ended` is a growth that was over by
+    then: the rest is what came after it."""
 
     per_hour: float
     seconds: float
@@ -36,6 +65,7 @@ class Growth:
     last: int
     since: Wall
     source: str
+    ended: Episode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +95,41 @@ def growth_between(points: Sequence[tuple[int, int]], source: str, shortest_s: f
         return None
     begin, end = points[:2] if len(points) > 3 else points[:1], points[-2:] if len(points) > 3 else points[-1:]
     first, last = min(begin, key=lambda point: point[1]), min(end, key=lambda point: point[1])
-    nanos = last[0] - first[0]
-    if nanos <= 0:
+    if last[0] <= first[0]:
         return None
+    began, ended = _course(points[points.index(first) : points.index(last) + 1])
+    if ended is None:
+        return _growth(began, last, source)
+    return replace(_growth(ended, last, source), ended=Episode(began[0], ended[0], began[1], ended[1]))
+
+
+def _growth(first: tuple[int, int], last: tuple[int, int], source: str) -> Growth:
+    nanos = last[0] - first[0]
     return Growth((last[1] - first[1]) * HOUR_NS / nanos, nanos / NANOS, first[1], last[1], first[0], source)
+
+
+def _course(points: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], tuple[int, int] | None]:
+    """From which count on it grew, and the count with which that ended; None where it goes on.
+
+    It is followed in steps. A calm before the first or after the last one is no part of the growth when it is longer
+    than any pause between two of them: a job that leaks every ten minutes goes on.
+    """
+    first, last = points[0], points[-1]
+    step = max(THRESHOLDS.least_growth, (last[1] - first[1]) / _STEPS)
+    reached, edges = first[1], []
+    for before, point, after in zip(points[:-1], points[1:], [*points[2:], last], strict=True):
+        # What the next count doesn't confirm was removed just then.
+        confirmed = min(point[1], after[1])
+        if confirmed >= reached + step:
+            reached = confirmed
+            # The count after it has the rest, less than a step.
+            edges.append((before, point, after))
+    if not edges:
+        return first, None
+    times = [edges[0][0][0], *(point[0] for _, point, _ in edges)]
+    calm = max(_SHORTEST_CALM_NS, _CALM * max(later - earlier for earlier, later in pairwise(times)))
+    began = edges[0][0] if times[0] - first[0] >= calm else first
+    return began, edges[-1][2] if last[0] - times[-1] >= calm else None
 
 
 def judge(census: Census, growth: Mapping[tuple[str, str], Growth], thresholds: Thresholds = THRESHOLDS) -> Verdict:
@@ -82,6 +143,12 @@ def judge(census: Census, growth: Mapping[tuple[str, str], Growth], thresholds: 
     growing = []
     for each in census.hierarchies:
         change = growth.get((each.name, each.controller))
+        if change is not None and change.ended is not None:
+            over = change.ended
+            reasons.append(
+                f"{count(over.gained, 'more zombie')} in {_hours(over.seconds / 3600)}, {over.per_second:,.1f} a second; "
+                f"that ended {_hours(change.seconds / 3600)} ago"
+            )
         if change is None or change.last - change.first < thresholds.least_growth:
             continue
         hours = hours_until(each.dying or 0, change, thresholds)

@@ -297,7 +297,8 @@ class Events:
     `kernel_us` is the kernel's own stamp of a log line; `time` is that stamp brought to CLOCK_MONOTONIC (the
     kernel log uses another clock, which drifts from it). Events of containers have their id, name and
     image; those of a pod are named namespace/pod/container and have the pod's uid, its name (namespace/pod) and its
-    owner (`deployment/web`). `comm` is the name of a program or, in events of systemd, of a unit."""
+    owner (`deployment/web`). `comm` is the name of a program or, in events of systemd, of a unit. `trigger`
+    is what an incident was marked for: core, ksoftirqd, dying-cgroups, or the kind of a log line."""
 
     time: I64
     source: Text
@@ -318,6 +319,7 @@ class Events:
     pod: Text | None = None
     pod_name: Text | None = None
     owner: Text | None = None
+    trigger: Text | None = None
 
 
 @dataclass(slots=True)
@@ -413,6 +415,8 @@ KERNEL_LOG = "kernel-log"
 INCIDENT = "incident"
 RECORDER = "recorder"
 RESTART = "restart"
+# What an incident is marked for, besides kinds of log lines.
+HOT_CORE, WAITING_KSOFTIRQD, DYING_CGROUPS = "core", "ksoftirqd", "dying-cgroups"
 NIC_TX_TIMEOUT = "nic-tx-timeout"
 # Losses whose count is the sampler's new rate, in Hz.
 _RATE_CHANGES = ("rate-lowered", "rate-raised", "rate-refused")

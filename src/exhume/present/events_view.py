@@ -7,6 +7,7 @@ from typing import Any
 
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Diagnosis, Finding
+from exhume.model.tables import DYING_CGROUPS
 from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.store.read.events import EventView
 
@@ -15,6 +16,8 @@ JSON_VERSION = 1
 TOGETHER_NS = 30 * NANOS
 LONGEST_NS = 120 * NANOS
 AROUND_NS = 20 * NANOS
+# A growth is marked when it has gone on for up to this long.
+GROWTH_NS = 60 * NANOS
 _SHAPES: Shapes = {
     EventView: Shape(rename={"wall": "time", "time": "monotonic_ns"}),
     Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities")),
@@ -45,14 +48,34 @@ class Moment:
     marks: tuple[EventView, ...]
 
     @property
+    def trigger(self) -> str | None:
+        """What all of its marks were made for; None where that differs."""
+        triggers = {mark.trigger for mark in self.marks}
+        return triggers.pop() if len(triggers) == 1 else None
+
+    @property
     def window(self) -> Window:
-        """What to look at to explain it."""
-        return Window(self.marks[0].wall - AROUND_NS, self.marks[-1].wall + AROUND_NS)
+        """What to look at to explain it. A growth is visible only after its first second."""
+        first, last = self.marks[0].wall, self.marks[-1].wall
+        if self.trigger == DYING_CGROUPS:
+            return Window(first, last + GROWTH_NS + AROUND_NS)
+        return Window(first - AROUND_NS, last + AROUND_NS)
 
     @property
     def at(self) -> int:
         """Its middle: the diagnosis looks for the trouble nearest to it."""
+        if self.trigger == DYING_CGROUPS:
+            return self.marks[-1].wall + GROWTH_NS // 2
         return (self.marks[0].wall + self.marks[-1].wall) // 2
+
+
+def best_finding(findings: Sequence[Finding], trigger: str | None) -> Finding | None:
+    """The finding that explains a moment: of the cause that its trigger is about, else the first one."""
+    # Lists of marks do without it.
+    from exhume.diagnose.catalogue import catalogue
+
+    about = [each for each in findings if trigger is not None and trigger in catalogue()[each.cause].marks]
+    return next(iter((*about, *findings)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +87,7 @@ class Explained:
 
     @property
     def finding(self) -> Finding | None:
-        return self.diagnosis.findings[0] if self.diagnosis and self.diagnosis.findings else None
+        return best_finding(self.diagnosis.findings, self.moment.trigger) if self.diagnosis else None
 
 
 def moments_of(marks: Sequence[EventView]) -> list[Moment]:

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 from tests.diagnose.codes import doubts, reason
 from tests.diagnose.judged import judged_recording
-from tests.diagnose.scenes import Scene
+from tests.diagnose.scenes import Scene, at
 
+from exhume.collect.incidents import IncidentMarks
+from exhume.model.clock import NANOS, Tick
 from exhume.model.finding import Diagnosis, Finding, Severity
+from exhume.present.events_view import Explained, moments_of
 
 SYSCALL = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64"]
 # Reads before 5.8; reclaim after it; reclaim of arm64 with a clone's mark.
@@ -246,3 +249,34 @@ def test_another_process_with_the_number_of_the_maker_is_not_blamed(tmp_path: Pa
     scene.row("processes", 0, pid=900, comm="sshd", cgroup="/system.slice/ssh.service")
     _, found = the_finding(scene, tmp_path)
     assert not any("ssh.service" in remedy.command for remedy in found.remedies)
+
+
+@pytest.mark.parametrize("since", [60, 125])
+def test_an_incident_of_growth_is_explained_by_the_growth(tmp_path: Path, since: int) -> None:
+    """A pod at its own limit all the time, and 200 zombies a second from some second on, for 20 s."""
+    scene, marks = Scene(seconds=240), IncidentMarks()
+    for second in range(scene.seconds):
+        throttled = 10 if second % 40 < 20 else 3
+        values = {"periods": 10, "throttled": throttled, "throttled_ns": throttled * 60_000_000, "quota": 0.5}
+        scene.row("throttling", second, cgroup="/kubepods/podA", **values)
+    for second in range(0, scene.seconds, 10):
+        dying = 70 + second % 3 + max(0, min(second - since, 20)) * 200
+        counts = {"hierarchy": "memory", "parent": "", "kernel": dying + 100, "visible": 100, "dying": dying}
+        scene.row("cgroups", second, **counts)
+        tick = Tick(second, second * NANOS, (second + 1) * NANOS, 0)
+        rows = marks.observe(
+            tick, [{"cgroups": {"time": [tick.start], **{key: [value] for key, value in counts.items()}}}]
+        )
+        for mark in zip(*rows["events"].values(), strict=True) if rows else ():
+            values = dict(zip(rows["events"], mark, strict=True))
+            more = {name: values[name] for name in ("value", "trigger", "source")}
+            scene.event(values["time"] // NANOS, "incident", values["text"], **more)
+    recording = scene.write(tmp_path)
+    (moment,) = moments_of(recording.events(scene.window, ["incident"]))
+    window = moment.window.clamp(scene.window)
+    answer = judged_recording(recording, window, moment.at)
+    finding = Explained(moment, answer).finding
+    assert finding is not None and finding.cause == "zombie-memcgs"
+    assert moment.marks[0].wall == at(since // 10 * 10)
+    assert finding.severity is Severity.WARNING
+    assert {"zombie-memcgs.growth", "zombie-memcgs.grown"} & {link.code for link in finding.chain}

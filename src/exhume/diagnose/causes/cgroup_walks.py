@@ -79,6 +79,13 @@ def _dormant(builder: EvidenceBuilder, case: Case, counts: CgroupCounts, leak: L
         growing = pace >= ZOMBIES.limit("growth_per_hour") and gained >= ZOMBIES.limit("least_gained")
         if growing:
             builder.add(Role.CULPRIT, "growth", counts.evidence_of_growth, counts.evidence("dying"), per_hour=pace)
+        over = counts.growth.ended
+        if over is not None and over.gained >= ZOMBIES.limit("least_gained"):
+            values = {"gained": over.gained, "seconds": over.seconds, "rate": over.per_second}
+            ago = (case.focus.until - over.until) / NANOS
+            builder.add(Role.CULPRIT, "grown", *counts.evidence_of_episode(over), values=values, ago=ago)
+            # Within the time that is looked at, it is what happened.
+            growing = growing or over.until > case.focus.since
     owner = _add_leak(builder, case, counts, leak)
     share, cpu, at = case.core_share(KERNEL_STATES)
     if not case.has_stacks and share >= ZOMBIES.limit("kernel_share") and cpu is not None:

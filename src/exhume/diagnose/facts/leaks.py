@@ -16,7 +16,7 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.lifetimes import path_pattern
 from exhume.diagnose.facts.owners import CgroupOwner, container_names, owner_of
-from exhume.diagnose.zombies import RECORDING, Growth, growth_between
+from exhume.diagnose.zombies import RECORDING, Episode, Growth, growth_between
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
 
@@ -237,8 +237,14 @@ class CgroupCounts:
         """The count that growth is reckoned from."""
         if self.growth is None:
             return None
-        since = self.growth.since
-        return Evidence("cgroups", "dying", "first", self.growth.first, since, since + 1, match=self._match)
+        return self._dying_at(self.growth.since, self.growth.first)
+
+    def evidence_of_episode(self, episode: Episode) -> tuple[Evidence, Evidence]:
+        """The counts at the begin and at the end of a growth that ended."""
+        return self._dying_at(episode.since, episode.first), self._dying_at(episode.until, episode.last)
+
+    def _dying_at(self, at: int, dying: int) -> Evidence:
+        return Evidence("cgroups", "dying", "first", dying, at, at + 1, match=self._match)
 
     @property
     def _match(self) -> tuple[tuple[str, str], ...]:

@@ -252,6 +252,7 @@ class MomentParams(QueryParams):
     since: int
     until: int
     at: int
+    trigger: str | None = None
     long = True
 
 

@@ -50,6 +50,7 @@ class EventView:
     value: float | None
     kernel_us: int | None
     sequence: int | None
+    trigger: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Diagnosis
 from exhume.present.diagnosis_view import diagnosis_json
-from exhume.present.events_view import moments_of
+from exhume.present.events_view import best_finding, moments_of
 from exhume.present.web.handle import RecordingHandle, ms
 from exhume.present.web.params import DiagnosisParams, MomentParams, QueryParams, Refusal
 from exhume.present.web.schemas import IncidentShape, Reply, json_reply
@@ -34,14 +34,15 @@ def diagnosis(handle: RecordingHandle, params: DiagnosisParams) -> Reply:
 
 
 def explain(handle: RecordingHandle, params: MomentParams) -> tuple[dict[str, Any], bytes] | None:
-    """The first finding of an incident (empty where nothing explains it), and the whole diagnosis as JSON; None where
+    """The best finding of an incident (empty where nothing explains it), and the whole diagnosis as JSON; None where
     nothing of it is left."""
     window = Window(params.since, params.until).clamp(handle.span())
     if window.empty:
         return None
     found = _diagnose(handle, window, params.at)
     fields = ("cause", "title", "severity", "confidence", "summary")
-    finding = {name: getattr(found.findings[0], name) for name in fields} if found.findings else {}
+    best = best_finding(found.findings, params.trigger)
+    finding = {} if best is None else {name: getattr(best, name) for name in fields}
     return finding, _reply(found).body
 
 
@@ -75,7 +76,9 @@ def incidents(handle: RecordingHandle, params: QueryParams) -> list[tuple[Incide
             "confidence": None,
             "summary": None,
         }
-        found.append((shape, MomentParams(since=moment.window.since, until=moment.window.until, at=moment.at)))
+        window = moment.window
+        moment_params = MomentParams(since=window.since, until=window.until, at=moment.at, trigger=moment.trigger)
+        found.append((shape, moment_params))
     return found
 
 
