@@ -1,17 +1,25 @@
 """Scenarios of memory cgroups on the real kernel: each makes its trouble, and nothing of it is left."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from tests.lab.lab_program import PATIENCE_S, play_until
 from tests.parts import missing
 
+from exhume.diagnose.engine import diagnose
 from exhume.lab.hierarchies import find_memory_hierarchy
 from exhume.lab.scenarios import SCENARIOS, memory
+from exhume.lab.score.plan import Plan
 from exhume.lab.stage import Stage, stage
+from exhume.model.clock import Window
 from exhume.model.errors import LabError
 from exhume.procfs.host import Host
+from exhume.store.read.recording import Recording
 
 
 def no_memory_cgroups() -> bool:
@@ -87,3 +95,26 @@ def test_a_limit_is_hit_again_and_again(work: Path) -> None:
 def test_the_kernel_kills_more_than_once(work: Path) -> None:
     before = vmstat("oom_kill")
     played("oom-thrash", work, lambda playing: vmstat("oom_kill") - before >= 2)
+
+
+@pytest.mark.slow
+def test_an_agent_of_many_threads_is_found_in_a_recording(work: Path) -> None:
+    """It takes no core, and little of its time is in functions of cgroups."""
+    plan = Plan(1, "cgroup-agent", 7, 0, calm_s=6.0, seconds=20.0, after_s=1.0, background="nothing")
+    command = [
+        sys.executable,
+        "-m",
+        "exhume.lab.score.play",
+        json.dumps(asdict(plan)),
+        work / "recording",
+        work / "lab",
+    ]
+    (work / "lab").mkdir()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    played = json.loads(done.stdout)
+    recording = Recording.open(work / "recording")
+    found = diagnose(recording, Window(played["began"], played["ended"]))
+    finding = next(each for each in found.findings if each.cause == "cgroup-excess")
+    assert finding.culprit.comm in played["names"]
+    assert finding.culprit.pid is not None

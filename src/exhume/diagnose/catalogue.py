@@ -14,9 +14,9 @@ from exhume.model.finding import Action, Place, Remedy
 @dataclass(frozen=True)
 class Cause:
     """One entry of the catalogue. `functions` of the kernel are its signature in stacks, `groups` are other functions
-    that it distinguishes; `log` are kinds of kernel-log lines that support it; `marks` are triggers of incidents that it
-    explains before any other cause. `yields_to` are causes that explain
-    more: where one of them accounts for the same CPU time, this one is only an effect of it. `last`: it examines what
+    that it distinguishes; `log` are kinds of kernel-log lines that support it; `marks` are triggers of incidents that
+    it explains before any other cause. `yields_to` are causes that explain more: where one of them accounts for the
+    same CPU time, this one is only an effect of it. `last`: it examines what
     the other causes leave unexplained. `outweighs_ordinary`: its functions inside an ordinary system call are what the
     time goes to, not the call."""
 

@@ -145,10 +145,8 @@ def judge(census: Census, growth: Mapping[tuple[str, str], Growth], thresholds: 
         change = growth.get((each.name, each.controller))
         if change is not None and change.ended is not None:
             over = change.ended
-            reasons.append(
-                f"{count(over.gained, 'more zombie')} in {_hours(over.seconds / 3600)}, {over.per_second:,.1f} a second; "
-                f"that ended {_hours(change.seconds / 3600)} ago"
-            )
+            gained, took, ago = count(over.gained, "more zombie"), _hours(over.seconds / 3600), change.seconds / 3600
+            reasons.append(f"{gained} in {took}, {over.per_second:,.1f} a second; that ended {_hours(ago)} ago")
         if change is None or change.last - change.first < thresholds.least_growth:
             continue
         hours = hours_until(each.dying or 0, change, thresholds)

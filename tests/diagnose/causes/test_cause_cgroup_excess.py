@@ -93,3 +93,43 @@ def test_a_busy_healthy_node_has_none(tmp_path: Path) -> None:
         scene.core(cpu, 0, 40, user=700, system=100).stack(cpu, 0, 40, 0.1, "agent", 40, READ)
     answer, finding = examined(scene, tmp_path)
     assert finding is None and answer.verdict == "healthy"
+
+
+LOOKUP = [*SYSCALL, "__do_sys_newfstatat", "vfs_fstatat", "vfs_statx", "filename_lookup", "path_lookupat"]
+STAT = [*LOOKUP, "link_path_walk", "lookup_fast", "kernfs_dop_revalidate"]
+STAT_DISK = [*LOOKUP, "link_path_walk", "walk_component", "ext4_lookup"]
+EPOLL = [*SYSCALL, "__x64_sys_epoll_ctl", "do_epoll_ctl", "ep_insert"]
+COMPUTE = ["kubelet:encoding/json.Unmarshal"]
+
+
+def agent(scene: Scene, *parts: tuple[float, list[str]], scale: float = 1.0) -> Scene:
+    """A process whose threads run now on this core, now on that one."""
+    for second in range(20, 100):
+        cpu = second % scene.cores
+        scene.core(cpu, second, second + 1, system=200, user=150)
+        for share, frames in parts:
+            scene.stack(cpu, second, second + 1, share * scale, "kubelet", 40, frames)
+    return scene
+
+
+# As cAdvisor was measured: a third in files, a tenth of that in functions of cgroups, the rest is its own.
+CADVISOR = ((0.08, LOOKUP), (0.03, STAT), (0.03, EPOLL), (0.21, COMPUTE))
+
+
+def test_an_agent_of_many_threads_is_named_though_it_has_no_core_of_its_own(tmp_path: Path) -> None:
+    answer, finding = examined(counted(agent(Scene(cores=2, seconds=100), *CADVISOR), 6_103), tmp_path)
+    assert finding is not None and answer.findings[0] is finding
+    assert (finding.culprit.comm, finding.culprit.pid, finding.culprit.cpu) == ("kubelet", 40, None)
+    assert finding.severity is Severity.WARNING and finding.confidence >= 0.75
+    assert finding.chain[0].code == "cgroup-excess.agent"
+
+
+def test_a_little_of_it_is_no_finding_about_the_agent(tmp_path: Path) -> None:
+    for name, scene in {
+        "light": agent(Scene(cores=2, seconds=100), *CADVISOR, scale=0.2),
+        "other files": agent(Scene(cores=2, seconds=100), (0.1, STAT_DISK), *CADVISOR),
+        "busy elsewhere": agent(Scene(cores=2, seconds=100), (0.6, COMPUTE), *CADVISOR[:2]),
+    }.items():
+        _, finding = examined(counted(scene, 6_103), tmp_path / name)
+        assert finding is not None and finding.severity is Severity.INFO, name
+        assert finding.culprit.pid is None, name

@@ -1,11 +1,16 @@
 """Walks over too many cgroups: zombie memory cgroups, and thousands of live ones."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from exhume.diagnose.catalogue import Cause, catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import KERNEL_STATES, Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_share
+from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.evidence.samples import Names
 from exhume.diagnose.facts.leaks import CgroupCounts, Leak, cgroup_counts, find_leak, leaking_parent, memory_counts
 from exhume.diagnose.facts.owners import CgroupOwner, owner_of, stop_remedies
@@ -151,11 +156,14 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     shared = walk.peak >= EXCESS.limit("shared_core") and case.hold(walk).owner_part >= EXCESS.limit("own_part")
     hot = walk.peak >= EXCESS.limit("core_share") or shared
     seen = counts.visible is not None
-    if not seen and not hot:
+    agent = None if hot else _find_agent(case, walking)
+    if not seen and not hot and agent is None:
         return builder.rule_out("not-walked")
     values = {"count": _live(counts), "visible": seen, "hierarchy": counts.hierarchy}
     quote = counts.evidence("visible" if seen else "kernel")
     builder.add(Role.ROOT_CAUSE, "counts", quote, strength="counted", values=values)
+    if agent is not None:
+        return _agent(builder, case, agent, walk, _live(counts))
     if not hot:
         builder.support("fair")
         return builder.found(Severity.INFO, "summary-dormant", weight=0.0, count=_live(counts))
@@ -169,6 +177,50 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         if samples.time(own & walk.mask) >= EXCESS.limit("walker_part") * samples.time(own):
             whole = case.load_of(walking | (samples.pid == owner.pid))
     values = {"who": culprit.process, "count": _live(counts)}
+    return builder.found(severity_of(case, whole), "summary", culprit=culprit, load=whole, values=values)
+
+
+def _find_agent(case: Case, walking: Mask) -> int | None:
+    """The process that spends most on files of cgroups, over all of its threads and cores; None where none does so
+    with a good part of its time."""
+    samples, now = case.samples, case.samples.within(case.focus) & (case.samples.pid > 0)
+    if not (walking & now).any():
+        return None
+    elsewhere = samples.holding(EXCESS.group("elsewhere"))
+    files = walking | (samples.holding(EXCESS.group("paths")) & ~elsewhere)
+    pids, members = np.unique(samples.pid[now], return_inverse=True)
+    own, named, other, about = (
+        np.bincount(members, samples.weight[now] * mask[now], len(pids))
+        for mask in (np.ones(len(samples)), walking, elsewhere, files)
+    )
+    counts = np.bincount(members, walking[now], len(pids))
+    is_agent = (
+        (own >= EXCESS.limit("agent_cores") * case.focus.seconds * 1e6)
+        & (about >= EXCESS.limit("agent_files") * own)
+        & (named >= EXCESS.limit("agent_named") * own)
+        & (named >= EXCESS.limit("agent_mostly") * (named + other))
+        & (counts >= EXCESS.limit("agent_samples"))
+    )
+    return int(pids[int(np.argmax(np.where(is_agent, about, 0.0)))]) if is_agent.any() else None
+
+
+def _agent(builder: EvidenceBuilder, case: Case, pid: int, walk: Load, count: int) -> Found:
+    """The finding on an agent whose threads walk cgroups: all of its time, as it has to parse what it reads."""
+    samples = case.samples
+    whole = case.load_of(samples.pid == pid)
+    files = samples.holding(EXCESS.group("paths")) & ~samples.holding(EXCESS.group("elsewhere"))
+    own = case.load_of((walk.mask | files) & (samples.pid == pid))
+    function = samples.nearest(walk.mask & (samples.pid == pid), EXCESS.names)
+    culprit = replace(case.culprit(whole, function), cpu=None)
+    values = {"who": culprit.process, "function": function, "files": own.cores / max(whole.cores, 1e-9)}
+    focus, match = case.focus, (("pid", str(pid)),)
+    used = round(samples.time(whole.mask))
+    quotes = (
+        Evidence("samples", "weight_us", "sum", used, focus.since, focus.until, match=match, unit="us"),
+        quote_share(case, case.load_of(walk.mask & (samples.pid == pid)), EXCESS.functions, pid),
+    )
+    builder.add(Role.MECHANISM, "agent", *quotes, strength="fair", load=whole, values=values)
+    values = {"who": culprit.process, "count": count}
     return builder.found(severity_of(case, whole), "summary", culprit=culprit, load=whole, values=values)
 
 

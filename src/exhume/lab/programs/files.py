@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -241,6 +242,41 @@ def walk_cgroups(seconds: str, path: str) -> None:
                         file.read()
             if time.monotonic() >= until:
                 return
+
+
+# What a housekeeping thread of an agent does for one cgroup, before it sleeps again.
+STATTED = ("cpu.stat", "cpu.max", "memory.limit_in_bytes", "memory.max", "memory.memsw.limit_in_bytes", "pids.max")
+
+
+def watch_cgroups(seconds: str, path: str, threads: str, share: str) -> None:
+    """An agent with many threads, each with its part of all cgroups below one: it looks which files there are, opens
+    one and waits for its events, and computes with what it read; all of them take a share of one core."""
+    until = time.monotonic() + float(seconds)
+    found = [directory for directory, _, _ in os.walk(path)]
+    count = int(threads)
+
+    def keep_house(mine: list[str]) -> None:
+        events = select.epoll()
+        for directory in itertools.cycle(mine):
+            for name in STATTED:
+                with contextlib.suppress(OSError):
+                    os.stat(f"{directory}/{name}")  # noqa: PTH116
+            with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", "rb") as file:  # noqa: PTH123
+                events.register(file, select.EPOLLPRI)
+                sum(range(2_000 + len(file.read())))
+                events.unregister(file)
+            if time.monotonic() >= until:
+                return
+            # In proportion to what all of them used so far, so that the share is kept on any machine.
+            ahead = time.process_time() / float(share) - (time.monotonic() - began)
+            time.sleep(max(0.0, ahead) + 0.001)
+
+    began = time.monotonic() - time.process_time() / float(share)
+    workers = [threading.Thread(target=keep_house, args=(found[part::count],)) for part in range(count)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
 
 
 if __name__ == "__main__":

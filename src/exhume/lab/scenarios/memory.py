@@ -121,3 +121,14 @@ def prepare_cgroup_excess(stage: Stage) -> None:
 )
 def cgroup_excess(stage: Stage) -> None:
     stage.run("files.walk_cgroups", stage.cgroup, core=stage.core)
+
+
+@Scenario(
+    "an agent with many threads looks through thousands of live cgroups, with a third of a core in all",
+    prepare_cgroup_excess,
+    cause="cgroup-excess",
+    memory=400 << 20,
+)
+def cgroup_agent(stage: Stage) -> None:
+    share = stage.rng.uniform(0.35, 0.5)
+    stage.run("files.watch_cgroups", stage.cgroup, stage.rng.randint(16, 48), f"{share:.2f}")
