@@ -9,7 +9,7 @@ from exhume.cli import exit_codes
 from exhume.cli.commands import diagnose, doctor, zombies
 from exhume.cli.commands.audit import run as run_audit
 from exhume.cli.main import COMMANDS, parser_for
-from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN, WELL
+from exhume.diagnose.zombie_report import GROWING, MANY, UNKNOWN, WELL
 from exhume.model.errors import NoData
 from exhume.model.finding import Check, Culprit, Diagnosis, Finding, Level, Severity, Verdict
 from exhume.present.diagnosis_view import Checkup

@@ -61,7 +61,7 @@ class Scene:
         self, cpu: int, since: int, until: int, share: float, comm: str, pid: int, frames: list[str]
     ) -> "Scene":
         """So much of a core's time in a stack."""
-        number = self._stacks.setdefault(tuple(frames), zlib.crc32("|".join(frames).encode()) + 1)
+        number = self.stack_of(frames)
         weight = round(1_000_000 / RATE)
         for second in range(since, until):
             wanted = round(share * RATE)
@@ -77,6 +77,10 @@ class Scene:
                     weight_us=weight,
                 )
         return self
+
+    def stack_of(self, frames: list[str]) -> int:
+        """The number of a stack, for rows of samples."""
+        return self._stacks.setdefault(tuple(frames), zlib.crc32("|".join(frames).encode()) + 1)
 
     def node(self, since: int, until: int, **values: Any) -> "Scene":
         """Columns of the node table: differences over a second, or levels."""

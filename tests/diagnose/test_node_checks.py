@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exhume.diagnose.node_checks import check_log, check_restarts, check_state
-from exhume.diagnose.zombies import judge
+from exhume.diagnose.zombie_report import judge
 from exhume.model.clock import NANOS
 from exhume.model.finding import Check, Level, QuotaCount, Restarted, Vitals
 from exhume.model.zombies import Census, HierarchyCensus

@@ -4,18 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from exhume.diagnose.zombies import (
-    GROWING,
-    MANY,
-    RECORDING,
-    SAMPLING,
-    UNKNOWN,
-    WELL,
-    Growth,
-    Thresholds,
-    growth_between,
-    judge,
-)
+from exhume.diagnose.growth import RECORDING, SAMPLING, Growth, Thresholds, growth_between
+from exhume.diagnose.zombie_report import GROWING, MANY, UNKNOWN, WELL, judge
 from exhume.model.clock import NANOS
 from exhume.model.zombies import Census, HierarchyCensus
 

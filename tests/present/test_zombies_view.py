@@ -7,8 +7,8 @@ from rich.console import Console
 
 from exhume.collect.containers.names import ContainerName
 from exhume.diagnose.facts.leaks import Leaker, LeakReport, Life
-from exhume.diagnose.zombie_report import Explanation, ZombieReport
-from exhume.diagnose.zombies import RECORDING, SAMPLING, Growth, judge
+from exhume.diagnose.growth import RECORDING, SAMPLING, Growth
+from exhume.diagnose.zombie_report import Explanation, ZombieReport, judge
 from exhume.model.clock import NANOS, Window
 from exhume.model.times import format_moment
 from exhume.model.zombies import (

@@ -84,6 +84,13 @@ export interface DiagnosisReport {
   no_flame: string;
 }
 
+/** A measured value, and the range that it lies in with 95% confidence. */
+export interface Estimate {
+  value: number;
+  low: number;
+  high: number;
+}
+
 export interface EventShape {
   at: number;
   kind: string;
@@ -136,6 +143,7 @@ export interface Finding {
   chain: ChainLink[];
   culprit: Culprit;
   remedies: Remedy[];
+  forecast: Forecast | null;
 }
 
 /** `exhume flame -o FILE.html`. */
@@ -173,6 +181,17 @@ export interface FlameShape {
   state: number[];
   dropped: number;
   changes: string[];
+}
+
+/** Where a growth leads if it goes on. */
+export interface Forecast {
+  what: string;
+  count: number;
+  per_hour: Estimate;
+  milestones: Milestone[];
+  text: string;
+  cost_us: Estimate | null;
+  cost_bytes: Estimate | null;
 }
 
 /** A moment that the recorder marked. `state` is waiting until it was diagnosed, then known or unknown. */
@@ -265,6 +284,17 @@ export interface Mark {
 
 export interface MarksShape {
   marks: Mark[];
+}
+
+/** What a growth leads to, and in how many seconds: the best estimate, the earliest, the latest (null: never). */
+export interface Milestone {
+  code: string;
+  limit: number;
+  unit: string;
+  count: number;
+  in_s: number;
+  earliest_s: number;
+  latest_s: number | null;
 }
 
 /** A source that is unavailable, why, and what would enable it. */

@@ -7,8 +7,8 @@ from dataclasses import replace
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.facts.owners import is_workload
-from exhume.diagnose.zombies import GROWING, MANY, UNKNOWN
-from exhume.diagnose.zombies import Verdict as ZombieVerdict
+from exhume.diagnose.zombie_report import GROWING, MANY, UNKNOWN
+from exhume.diagnose.zombie_report import Verdict as ZombieVerdict
 from exhume.model.clock import NANOS
 from exhume.model.finding import Check, Level, Restarted, Scope, Vitals
 from exhume.model.text import size

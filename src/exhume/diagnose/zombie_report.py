@@ -14,17 +14,19 @@ from exhume.collect.containers.docker import docker_socket
 from exhume.collect.containers.identity import ContainerIdentity, identify
 from exhume.collect.containers.names import ContainerName, container_names
 from exhume.diagnose.facts.leaks import COLUMNS, Leaker, LeakReport, find_leakers
-from exhume.diagnose.zombies import RECORDING, SAMPLING, WATCHING, Growth, Verdict, growth_between, judge
+from exhume.diagnose.growth import RECORDING, SAMPLING, THRESHOLDS, WATCHING, Growth, Thresholds, growth_between
 from exhume.model.clock import NANOS, SystemClock, Window, read_boot_id
 from exhume.model.errors import RecordingError
 from exhume.model.stop import Stop
-from exhume.model.zombies import Census, ParentResidual, PinReport
+from exhume.model.text import count
+from exhume.model.zombies import Census, HierarchyCensus, ParentResidual, PinReport
 from exhume.procfs.host import Host
 
 if TYPE_CHECKING:
     # Importing pyarrow takes 0.2 s, and a node without a recording needs none of it.
     from exhume.store.read.recording import Recording
 
+WELL, GROWING, MANY, UNKNOWN = "well", "growing", "many", "unknown"
 # With the start of the program well under a second.
 SAMPLE_S = 0.4
 RESIDUAL_S, PINS_S = 2.5, 5.0
@@ -59,6 +61,20 @@ class Explanation:
     names: Mapping[str, ContainerName] = field(default_factory=dict)
     creators: Mapping[str, Creator] = field(default_factory=dict)
     blind_spots: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement of a node's zombies. `level` is well, growing, many or unknown."""
+
+    level: str
+    summary: str
+    reasons: list[str] = field(default_factory=list)
+    thresholds: Thresholds = THRESHOLDS
+
+    @property
+    def is_finding(self) -> bool:
+        return self.level in (GROWING, MANY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,3 +286,57 @@ def last_seen(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any
 
     known = [row for row in rows if row["pid"] == pid and row["wall"] <= until and row["comm"] != EXITING]
     return max(known, key=lambda row: row["wall"], default=None)
+
+
+def judge(census: Census, growth: Mapping[tuple[str, str], Growth], thresholds: Thresholds = THRESHOLDS) -> Verdict:
+    """The verdict on a census; growth is by (hierarchy, controller)."""
+    if not any(each.controller == "memory" and each.dying is not None for each in census.hierarchies):
+        notes = [*dict.fromkeys(each.note for each in census.hierarchies if each.note), *census.blind_spots]
+        return Verdict(UNKNOWN, "memory cgroups can't be counted here", notes[:1], thresholds)
+    limit = f"{thresholds.many:,}"
+    many = [each for each in census.hierarchies if (each.dying or 0) >= thresholds.many]
+    reasons = [f"{_zombies(each)}: {limit} is where a cloud vendor advises to act" for each in many]
+    growing = []
+    for each in census.hierarchies:
+        change = growth.get((each.name, each.controller))
+        if change is not None and change.ended is not None:
+            over = change.ended
+            gained, took, ago = count(over.gained, "more zombie"), _hours(over.seconds / 3600), change.seconds / 3600
+            reasons.append(f"{gained} in {took}, {over.per_second:,.1f} a second; that ended {_hours(ago)} ago")
+        if change is None or change.last - change.first < thresholds.least_growth:
+            continue
+        hours = hours_until(each.dying or 0, change, thresholds)
+        if hours is None or hours <= thresholds.horizon_hours:
+            growing.append((change.per_hour, each))
+            ahead = "" if hours is None else f"; {limit} would be reached in {_hours(hours)}"
+            gained = count(change.last - change.first, "more zombie")
+            reasons.append(f"{gained} in {_hours(change.seconds / 3600)}{ahead}")
+    most = max(census.hierarchies, key=lambda each: each.dying or 0)
+    if many:
+        also = next((f", and growing by {pace:,.0f} an hour" for pace, each in growing if each is most), "")
+        return Verdict(MANY, f"{_zombies(most)}{also}", reasons, thresholds)
+    if growing:
+        pace, each = max(growing, key=lambda pair: pair[0])
+        return Verdict(GROWING, f"{_zombies(each)}, growing by {pace:,.0f} an hour", reasons, thresholds)
+    well = f"{_zombies(most) if most.dying else 'no zombies'}: nothing unusual"
+    if (most.dying or 0) > thresholds.normal:
+        well = f"{_zombies(most)}: more than usual, fewer than {limit}, and not growing by much"
+    return Verdict(WELL, well, [], thresholds)
+
+
+def hours_until(dying: int, growth: Growth, thresholds: Thresholds) -> float | None:
+    """Hours until there are many, at this pace; None when that is not where it goes."""
+    if growth.per_hour <= 0 or dying >= thresholds.many:
+        return None
+    return (thresholds.many - dying) / growth.per_hour
+
+
+def _zombies(each: HierarchyCensus) -> str:
+    what = ("zombie memory cgroup", "") if each.controller == "memory" else ("zombie cgroup", f" of {each.controller}")
+    return count(each.dying or 0, f"{what[0]}{what[1]}", f"{what[0]}s{what[1]}")
+
+
+def _hours(hours: float) -> str:
+    if hours >= 1:
+        return f"{hours:.0f} h" if hours >= 10 else f"{hours:.1f} h"
+    return f"{hours * 60:.0f} min" if hours * 60 >= 1 else f"{hours * 3600:.1f} s"

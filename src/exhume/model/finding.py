@@ -204,9 +204,48 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """A measured value, and the range that it lies in with 95% confidence."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """Something that a growth leads to: `code` says what (many, memory, stall, nic-timeout, soft-lockup, full), `limit`
+    is its threshold in `unit`, and `count` how many items that takes. Seconds from the end of the focus on: the best
+    estimate, the earliest, and the latest (None where it may never happen)."""
+
+    code: str
+    limit: float
+    unit: str
+    count: float
+    in_s: float
+    earliest_s: float
+    latest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Where a growth leads if it goes on: `count` items at the end of the focus, how many more come an hour, what each
+    costs as measured in this recording (`cost_us`: microseconds of one walk over all of them; `cost_bytes`: kernel
+    memory; None where that could not be measured), and when that will hurt."""
+
+    what: str
+    count: int
+    per_hour: Estimate
+    milestones: tuple[Milestone, ...]
+    text: str
+    cost_us: Estimate | None = None
+    cost_bytes: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A cause, from its symptoms to what has to change. `confidence` is the share of findings with this confidence that
-    are right, as measured in the lab; `doubts` say what limits it."""
+    are right, as measured in the lab; `doubts` say what limits it. `forecast` is there for what grows."""
 
     cause: str
     title: str
@@ -219,6 +258,7 @@ class Finding:
     doubts: tuple[Doubt, ...] = ()
     entities: tuple[Entity, ...] = ()
     scope: Scope = Scope.NODE
+    forecast: Forecast | None = None
 
     def names(self, name: str, *kinds: EntityKind) -> bool:
         """Whether the finding names an entity of one of these kinds by its name or id."""

@@ -20,7 +20,7 @@ AROUND_NS = 20 * NANOS
 GROWTH_NS = 60 * NANOS
 _SHAPES: Shapes = {
     EventView: Shape(rename={"wall": "time", "time": "monotonic_ns"}),
-    Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities")),
+    Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities", "forecast")),
 }
 
 

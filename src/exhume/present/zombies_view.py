@@ -10,8 +10,8 @@ from exhume.collect.containers.identity import identify
 from exhume.collect.containers.names import ContainerName
 from exhume.diagnose.facts.leaks import Leaker
 from exhume.diagnose.facts.lifetimes import path_pattern
+from exhume.diagnose.growth import Growth
 from exhume.diagnose.zombie_report import Explanation, ZombieReport
-from exhume.diagnose.zombies import Growth
 from exhume.model.times import format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind, PinnedFile
 from exhume.present.serializer import Shape, Shapes, to_json

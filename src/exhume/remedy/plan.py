@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exhume.collect.cgroup.census import take_census
 from exhume.diagnose.catalogue import catalogue
-from exhume.diagnose.zombies import THRESHOLDS
+from exhume.diagnose.growth import THRESHOLDS
 from exhume.model.audit import Audit, Manager, Service
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, UsageError

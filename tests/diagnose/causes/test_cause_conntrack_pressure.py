@@ -98,3 +98,16 @@ def test_a_busy_healthy_node(tmp_path: Path) -> None:
         scene.core(cpu, 0, 40, user=600, softirq=80)
         scene.stack(cpu, 0, 40, 0.05, "server", 50, [*RECEIVE, "nf_conntrack_in"])
     assert find(judged(scene, tmp_path)) is None
+
+
+def test_when_a_growing_table_will_be_full_is_forecast(tmp_path: Path) -> None:
+    """500 connections more a second, of which 40,000 are left."""
+    scene = Scene(seconds=120).core(1, 60, 120, user=900)
+    for second in range(120):
+        scene.node(second, second + 1, conntrack=162_000 + 500 * second, conntrack_max=262_144)
+    found = find(judged(scene, tmp_path))
+    assert found is not None and found.forecast is not None
+    (full,) = found.forecast.milestones
+    assert full.code == "full" and full.latest_s is not None
+    assert full.earliest_s <= (262_144 - found.forecast.count) / 500 <= full.latest_s
+    assert full.in_s < 150

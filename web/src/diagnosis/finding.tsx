@@ -41,6 +41,11 @@ export function FindingCard(props: {
         {!compact && doubts && <span class="muted">; limited by: {doubts}</span>}
       </p>
       {finding.summary !== headline && <p>{finding.summary}</p>}
+      {finding.forecast && (
+        <p class="forecast" data-testid="forecast">
+          forecast: {finding.forecast.text}
+        </p>
+      )}
       {!compact && <CulpritFacts finding={finding} />}
       <ol class="chain" aria-label="from symptom to remedy">
         <Links links={chainOf(finding)} compact={compact} goTo={goTo} />

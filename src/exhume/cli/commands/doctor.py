@@ -18,7 +18,7 @@ from exhume.collect.cgroup.census import take_census
 from exhume.collect.vitals import oldest_processes, read_vitals, restarted_between
 from exhume.diagnose.engine import diagnose
 from exhume.diagnose.node_checks import check_log, check_restarts, check_state
-from exhume.diagnose.zombies import judge
+from exhume.diagnose.zombie_report import judge
 from exhume.model.clock import NANOS, SystemClock
 from exhume.model.errors import UsageError
 from exhume.model.finding import Level, Verdict

@@ -10,8 +10,7 @@ from exhume.cli import exit_codes
 from exhume.cli.args import add_json, add_setting, option, value_of, zone_of
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import StagedProgress, dir_args, show, suggest
-from exhume.diagnose.zombie_report import RecordedBoot, explain, watched_reports, zombie_report
-from exhume.diagnose.zombies import UNKNOWN, WELL, Verdict
+from exhume.diagnose.zombie_report import UNKNOWN, WELL, RecordedBoot, Verdict, explain, watched_reports, zombie_report
 from exhume.model.clock import SystemClock
 from exhume.model.settings import COLOR, DIR, UTC
 from exhume.model.times import Reference, parse_moment

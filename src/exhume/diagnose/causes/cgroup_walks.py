@@ -10,13 +10,22 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import KERNEL_STATES, Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_share
-from exhume.diagnose.evidence.rows import Mask
+from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names
-from exhume.diagnose.facts.leaks import CgroupCounts, Leak, cgroup_counts, find_leak, leaking_parent, memory_counts
+from exhume.diagnose.facts.leaks import (
+    LOOKED_BACK_S,
+    CgroupCounts,
+    Leak,
+    cgroup_counts,
+    find_leak,
+    leaking_parent,
+    memory_counts,
+)
 from exhume.diagnose.facts.owners import CgroupOwner, owner_of, stop_remedies
+from exhume.diagnose.growth import forecast_text, mean_of, milestone, slope_of
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS, Window
-from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity
+from exhume.model.finding import Culprit, Entity, EntityKind, Estimate, Evidence, Forecast, Role, RuledOut, Severity
 
 ZOMBIES = catalogue()["zombie-memcgs"]
 EXCESS = catalogue()["cgroup-excess"]
@@ -48,7 +57,7 @@ def zombie_memcgs(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
             return builder.rule_out("uncounted-idle", tracked=None if counts is None else counts.kernel)
         return _walked(builder, case, walk, counts, find_leak(case))
     if counts.dying < ZOMBIES.limit("many"):
-        return builder.rule_out("few", dying=counts.dying)
+        return _early(builder, case, counts) or builder.rule_out("few", dying=counts.dying)
     leak = find_leak(case)
     return _walked(builder, case, walk, counts, leak) if hot else _dormant(builder, case, counts, leak)
 
@@ -69,13 +78,26 @@ def _walked(builder: EvidenceBuilder, case: Case, walk: Load, counts: CgroupCoun
         # However it was shared: this much of a core's time was lost.
         severity = Severity.WARNING
     values = {"who": culprit.process, "function": culprit.function, "leak": leak, **_counted(counts)}
-    remedies = stop_remedies(ZOMBIES.remedies, owner)
-    return builder.found(severity, "summary", culprit=culprit, load=walk, remedies=remedies, values=values)
+    remedies, ahead = stop_remedies(ZOMBIES.remedies, owner), zombie_forecast(case, counts, walk)
+    return builder.found(
+        severity, "summary", culprit=culprit, load=walk, remedies=remedies, forecast=ahead, values=values
+    )
+
+
+def _early(builder: EvidenceBuilder, case: Case, counts: CgroupCounts) -> Found | None:
+    """Few yet, but a leak that will have made many of them within a day; None where it isn't one."""
+    ahead, growth = zombie_forecast(case, counts), counts.growth
+    if ahead is None or growth is None or growth.per_hour < ZOMBIES.limit("growth_per_hour"):
+        return None
+    if ahead.milestones[0].in_s > ZOMBIES.limit("ahead_s"):
+        return None
+    return _dormant(builder, case, counts, find_leak(case))
 
 
 def _dormant(builder: EvidenceBuilder, case: Case, counts: CgroupCounts, leak: Leak | None) -> Found:
-    """Many zombies, and no core that was sampled walking them."""
+    """Many zombies, or soon many, and no core that was sampled walking them."""
     _add_counts(builder, case, counts)
+    many = (counts.dying or 0) >= ZOMBIES.limit("many")
     # Whether their number grows, and not by the few that come and go with every container.
     if counts.growth is None:
         growing = leak is not None and leak.leaker.zombies >= ZOMBIES.limit("least_gained")
@@ -86,25 +108,115 @@ def _dormant(builder: EvidenceBuilder, case: Case, counts: CgroupCounts, leak: L
             builder.add(Role.CULPRIT, "growth", counts.evidence_of_growth, counts.evidence("dying"), per_hour=pace)
         over = counts.growth.ended
         if over is not None and over.gained >= ZOMBIES.limit("least_gained"):
-            values = {"gained": over.gained, "seconds": over.seconds, "rate": over.per_second}
+            grown = {"gained": over.gained, "seconds": over.seconds, "rate": over.per_second}
             ago = (case.focus.until - over.until) / NANOS
-            builder.add(Role.CULPRIT, "grown", *counts.evidence_of_episode(over), values=values, ago=ago)
+            builder.add(Role.CULPRIT, "grown", *counts.evidence_of_episode(over), values=grown, ago=ago)
             # Within the time that is looked at, it is what happened.
             growing = growing or over.until > case.focus.since
     owner = _add_leak(builder, case, counts, leak)
     share, cpu, at = case.core_share(KERNEL_STATES)
-    if not case.has_stacks and share >= ZOMBIES.limit("kernel_share") and cpu is not None:
+    if many and not case.has_stacks and share >= ZOMBIES.limit("kernel_share") and cpu is not None:
         builder.add(Role.MECHANISM, "kernel-unsampled", _quote_system(case, cpu, at), at=at, cpu=cpu, share=share)
         severity = Severity.WARNING
     else:
         # They exist for certain; what they cost is not known.
         builder.support("strong")
-        severity = Severity.WARNING if growing else Severity.INFO
+        severity = Severity.WARNING if growing and many else Severity.INFO
     culprit = Culprit()
     if leak is not None:
         culprit = Culprit(pid=leak.maker_pid, comm=leak.maker, container=leak.owner.container)
     remedies, values = stop_remedies(ZOMBIES.remedies, owner), {"leak": leak, **_counted(counts)}
-    return builder.found(severity, "summary-dormant", culprit=culprit, weight=0.0, remedies=remedies, values=values)
+    ahead = zombie_forecast(case, counts)
+    return builder.found(
+        severity, "summary-dormant", culprit=culprit, weight=0.0, remedies=remedies, forecast=ahead, values=values
+    )
+
+
+def zombie_forecast(case: Case, counts: CgroupCounts | None, walk: Load | None = None) -> Forecast | None:
+    """Where the growth of zombies leads; None where they don't grow, or too few counts say how fast."""
+    if counts is None or counts.growth is None or counts.growth.pace is None or counts.dying is None:
+        return None
+    pace, tracked = counts.growth.pace, counts.kernel or counts.dying
+    if counts.growth.last - counts.growth.first < ZOMBIES.limit("least_gained"):
+        return None
+    single = Estimate(1.0, 1.0, 1.0)
+    ahead = [milestone("many", ZOMBIES.limit("many"), "", count=counts.dying, cost=single, pace=pace)]
+    held = _held_by_each(case, counts)
+    memory = case.now("node").newest("mem_total")
+    if held is not None and memory is not None:
+        limit = ZOMBIES.limit("memory_part") * memory * 1024
+        ahead.append(milestone("memory", limit, "B", count=counts.dying, cost=held, pace=pace))
+    cost = None if walk is None else _round_cost(case, walk, counts)
+    if cost is not None:
+        for code, name in (("stall", "stall_s"), ("nic-timeout", "nic_timeout_s"), ("soft-lockup", "soft_lockup_s")):
+            limit = ZOMBIES.limit(name) * 1e6
+            found = milestone(code, limit, "us", count=tracked, cost=cost, pace=pace)
+            ahead.append(None if found is None else replace(found, limit=ZOMBIES.limit(name), unit="s"))
+    milestones = tuple(sorted((each for each in ahead if each is not None), key=lambda each: each.in_s))
+    text = forecast_text("zombies", pace, milestones, us=cost, bytes=held)
+    return Forecast("zombies", counts.dying, pace, milestones, text, cost, held)
+
+
+def _held_by_each(case: Case, counts: CgroupCounts) -> Estimate | None:
+    """The kernel memory (bytes) that each zombie more took, as their number grew: unreclaimable slab and per-CPU areas.
+    What they hold differs from kernel to kernel, and with the number of mounts (mm/shrinker.c, alloc_shrinker_info)."""
+    assert counts.growth is not None
+    if counts.growth.last - counts.growth.first < ZOMBIES.limit("least_for_cost"):
+        return None
+    seconds = (case.focus.until - counts.growth.since) / NANOS
+    rows = _rows_of(case, counts, seconds)
+    node = case.recorded("node", seconds)
+    held = node.sums(("slab_unreclaimable", "percpu")) * 1024
+    known = ~np.isnan(held)
+    if not known.any():
+        return None
+    order = np.argsort(node.wall[known], kind="stable")
+    walls, held = node.wall[known][order], held[known][order]
+    points = [
+        (float(dying), float(held[min(int(np.searchsorted(walls, wall)), len(walls) - 1)]))
+        for wall, dying in rows.listed("wall", "dying")
+        if dying is not None
+    ]
+    return slope_of(points)
+
+
+def _round_cost(case: Case, walk: Load, counts: CgroupCounts) -> Estimate | None:
+    """What one walk over all cgroups costs for each (us): of the walker's longest turns without a pause, that began and
+    ended within the focus. None where it pauses too little to tell one from the next."""
+    samples, owner = case.samples, walk.main_owner
+    rows = _rows_of(case, counts, LOOKED_BACK_S)
+    known = np.flatnonzero(~np.isnan(rows.numbers("kernel")))
+    if owner is None or not len(known):
+        return None
+    known = known[np.argsort(rows.wall[known], kind="stable")]
+    own = np.flatnonzero(walk.mask & (samples.pid == owner.pid))
+    own = own[np.argsort(samples.wall[own], kind="stable")]
+    walls, weights = samples.wall[own], samples.weight[own]
+    if not len(own):
+        return None
+    period = float(np.median(weights))
+    gap = round(ZOMBIES.limit("round_gap") * period * 1000)
+    turns = np.split(np.arange(len(own)), np.flatnonzero(np.diff(walls) > gap) + 1)
+    whole = [
+        (float(weights[turn].sum()), int(walls[turn[0]]))
+        for turn in turns
+        if walls[turn[0]] - case.focus.since > gap
+        and case.focus.until - walls[turn[-1]] > gap
+        and len(turn) >= ZOMBIES.limit("round_samples")
+    ]
+    # Others read less than the whole tree.
+    longest = [(took, wall) for took, wall in whole if took >= max(whole)[0] / 2]
+    if not longest:
+        return None
+    # Their number grows meanwhile.
+    tracked = np.interp([wall for _, wall in longest], rows.wall[known], rows.numbers("kernel")[known])
+    costs = [took / max(count, 1.0) for (took, _), count in zip(longest, tracked.tolist(), strict=True)]
+    return mean_of(costs, period / max(float(tracked.max()), 1.0))
+
+
+def _rows_of(case: Case, counts: CgroupCounts, seconds: float) -> Rows:
+    """The counts of a hierarchy as a whole, of the seconds up to the end of the focus."""
+    return case.recorded("cgroups", seconds).matching("parent", "").matching("hierarchy", counts.hierarchy)
 
 
 def _counted(counts: CgroupCounts | None) -> dict[str, object]:

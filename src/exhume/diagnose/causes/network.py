@@ -14,9 +14,10 @@ from exhume.diagnose.evidence.quotes import log_lines, quote_column, quote_event
 from exhume.diagnose.evidence.stack_cause import HotPath, hot_path
 from exhume.diagnose.facts.owners import fit_remedies, owner_of, stop_remedies
 from exhume.diagnose.facts.packets import local_sender
+from exhume.diagnose.growth import RECORDING, forecast_text, growth_between, milestone
 from exhume.diagnose.symptoms import severity_of, severity_on_core
 from exhume.model.clock import NANOS
-from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity, process_entity
+from exhume.model.finding import Culprit, Estimate, Evidence, Forecast, Role, RuledOut, Severity, process_entity
 
 CONNTRACK = catalogue()["conntrack-pressure"]
 RULES = catalogue()["iptables-churn"]
@@ -34,6 +35,10 @@ def _add_actor(builder: EvidenceBuilder, key: str, path: HotPath, strength: str)
     values = {"who": path.process, "function": path.function}
     builder.add(Role.CULPRIT, key, path.evidence, strength=strength, load=path.load, values=values)
     return path.culprit
+
+
+# A forecast looks so far back, at every tenth second: connections come and go within seconds.
+LOOKED_BACK_S, FORECAST_EVERY = 600.0, 10
 
 
 @examines(CONNTRACK)
@@ -61,8 +66,32 @@ def conntrack_pressure(builder: EvidenceBuilder, case: Case) -> Found | RuledOut
     remedies = stop_remedies(CONNTRACK.remedies, owner_of(case, culprit.cgroup))
     weight = CONNTRACK.limit("dropped_weight") if dropped and path is None else None
     return builder.found(
-        severity, "summary", culprit=culprit, load=load, remedies=remedies, weight=weight, values=values
+        severity,
+        "summary",
+        culprit=culprit,
+        load=load,
+        remedies=remedies,
+        weight=weight,
+        forecast=_fill_forecast(case),
+        values=values,
     )
+
+
+def _fill_forecast(case: Case) -> Forecast | None:
+    """When the table will be full; None where it doesn't grow."""
+    rows = case.recorded("node", LOOKED_BACK_S)
+    size, counts = rows.newest("conntrack_max"), rows.numbers("conntrack")
+    order = np.argsort(rows.wall, kind="stable")
+    order = order[~np.isnan(counts[order])][::FORECAST_EVERY]
+    points = [(int(rows.wall[place]), int(counts[place])) for place in order.tolist()]
+    growth = growth_between(points, RECORDING)
+    if size is None or growth is None or growth.pace is None:
+        return None
+    ahead = milestone("full", size, "", count=growth.last, cost=Estimate(1.0, 1.0, 1.0), pace=growth.pace)
+    if ahead is None:
+        return None
+    text = forecast_text("connections", growth.pace, (ahead,))
+    return Forecast("connections", growth.last, growth.pace, (ahead,), text)
 
 
 def _add_fill(builder: EvidenceBuilder, case: Case) -> float:

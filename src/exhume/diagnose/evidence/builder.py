@@ -21,6 +21,7 @@ from exhume.model.finding import (
     Entity,
     Evidence,
     Finding,
+    Forecast,
     Link,
     Place,
     Remedy,
@@ -112,6 +113,7 @@ class EvidenceBuilder:
         target: str | None = None,
         remedies: tuple[Remedy, ...] | None = None,
         scope: Scope = Scope.NODE,
+        forecast: Forecast | None = None,
         values: messages.Values = _NO_VALUES,
         **more: object,
     ) -> Found:
@@ -141,6 +143,7 @@ class EvidenceBuilder:
             doubts=tuple(self._doubts),
             entities=tuple(dict.fromkeys(named)),
             scope=scope,
+            forecast=forecast,
         )
         mask = load.mask if load is not None else np.zeros(len(self.case.samples), np.bool_)
         if weight is None:

@@ -16,7 +16,7 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.lifetimes import path_pattern
 from exhume.diagnose.facts.owners import CgroupOwner, container_names, owner_of
-from exhume.diagnose.zombies import RECORDING, Episode, Growth, growth_between
+from exhume.diagnose.growth import RECORDING, Episode, Growth, growth_between
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
 

@@ -41,7 +41,7 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
         if scenario.prepare is not None and scenario.prepared_early:
             scenario.prepare(playing)
         BACKGROUNDS[plan.background].start(background, plan.calm_s + plan.seconds + _MORE_S)
-        with _recorder(directory):
+        with recorder(directory):
             recording_since = time.monotonic()
             if scenario.prepare is not None and not scenario.prepared_early:
                 scenario.prepare(playing)
@@ -58,7 +58,7 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _recorder(directory: Path) -> Iterator[None]:
+def recorder(directory: Path) -> Iterator[None]:
     """`exhume record` with its default settings."""
     environment = {name: value for name, value in isolated_environment().items() if not name.startswith("EXHUME_")}
     process = subprocess.Popen(

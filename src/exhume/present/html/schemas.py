@@ -66,6 +66,38 @@ class Remedy(TypedDict):
     node: str | None
 
 
+class Estimate(TypedDict):
+    """A measured value, and the range that it lies in with 95% confidence."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Milestone(TypedDict):
+    """What a growth leads to, and in how many seconds: the best estimate, the earliest, the latest (null: never)."""
+
+    code: str
+    limit: float
+    unit: str
+    count: float
+    in_s: float
+    earliest_s: float
+    latest_s: float | None
+
+
+class Forecast(TypedDict):
+    """Where a growth leads if it goes on."""
+
+    what: str
+    count: int
+    per_hour: Estimate
+    milestones: list[Milestone]
+    text: str
+    cost_us: Estimate | None
+    cost_bytes: Estimate | None
+
+
 class Finding(TypedDict):
     cause: str
     title: str
@@ -77,6 +109,7 @@ class Finding(TypedDict):
     chain: list[ChainLink]
     culprit: Culprit
     remedies: list[Remedy]
+    forecast: Forecast | None
 
 
 class RuledOut(TypedDict):

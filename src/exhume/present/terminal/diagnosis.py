@@ -115,6 +115,8 @@ def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, sai
         yield Text(_INDENT).append_text(confidence)
     if visible(finding.summary) != said:
         yield from hung(_INDENT, finding.summary, width)
+    if finding.forecast is not None:
+        yield from hung(_INDENT, f"forecast: {finding.forecast.text}", width)
     if finding.doubts:
         doubts = "; ".join(doubt.text for doubt in finding.doubts)
         yield from hung(_INDENT, f"confidence limited by: {doubts}", width, DIM)

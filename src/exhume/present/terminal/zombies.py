@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from exhume.diagnose.facts.leaks import Leaker
-from exhume.diagnose.zombie_report import Explanation, ZombieReport
-from exhume.diagnose.zombies import GROWING, MANY, SAMPLING, UNKNOWN, WELL, Growth, hours_until
+from exhume.diagnose.growth import SAMPLING, Growth
+from exhume.diagnose.zombie_report import GROWING, MANY, UNKNOWN, WELL, Explanation, ZombieReport, hours_until
 from exhume.model.clock import NANOS
 from exhume.model.text import count, duration, listing, percent, size
 from exhume.model.times import format_clock, format_moment

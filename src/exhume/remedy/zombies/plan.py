@@ -8,7 +8,7 @@ import shlex
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from exhume.diagnose.zombies import THRESHOLDS
+from exhume.diagnose.growth import THRESHOLDS
 from exhume.model.remedy import Plan, Risk, Step
 from exhume.model.text import count
 from exhume.model.text import size as format_size
