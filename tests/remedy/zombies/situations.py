@@ -32,4 +32,5 @@ def situation(dying: int | None, *parents: ParentResidual, pins: tuple = (), **o
         "place": WorkPlace(Path("/var/lib/exhume-fix"), 100 * GIB),
         **others,
     }
-    return Situation(census=census(dying), residuals=parents, pins=PinReport(list(pins)), **values)
+    report = PinReport(list(pins), expected_bytes=sum(file.bytes for file in pins))
+    return Situation(census=census(dying), residuals=parents, pins=report, **values)

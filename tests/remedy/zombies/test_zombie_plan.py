@@ -256,3 +256,33 @@ def test_no_plan_promises_more_than_there_is_or_hides_a_spike(dying, parents):
         assert dying is None or (step.frees_at_most or 0) <= dying
         assert step.spike == (step.cpu_seconds >= SPIKE_S)
         assert step.automatic or step.cpu_seconds == 0 or "can't be done now" in step.why
+
+
+def test_what_frees_hardly_any_comes_last():
+    """20,000 held by files in shared memory, and some dozen by cached files: reclaim and dropping caches would work for
+    seconds, and cost the node its cache, for nothing."""
+    held = parent("/kubepods/pod1", file=69, shmem=20_000)
+    assert ids(make_plan(situation(20_073, held))) == ["swap-through", "reclaim", "drop-caches"]
+    files = tuple(pinned(f"/shm/{number}", PinKind.SHMEM) for number in range(20_000))
+    large = parent("/kubepods/pod1", file=90_000, shmem=20_000)
+    named = situation(20_073, large, pins=(*files, pinned("/data/large", PinKind.FILE, 90_000)))
+    assert ids(make_plan(named)) == ["swap-through", "fadvise", "reclaim", "drop-caches"]
+    swap, reclaim, drop = make_plan(situation(20_073, held)).steps
+    assert (swap.frees_at_most, reclaim.frees_at_most, drop.frees_at_most) == (20_000, 69, 69)
+
+
+def test_mild_steps_that_free_many_stay_first():
+    plan = make_plan(situation(5_000, parent(file=2_000, shmem=3_000)))
+    assert ids(plan) == ["reclaim", "drop-caches", "swap-through"]
+
+
+def test_where_v2_counts_zombies_a_parent_frees_no_more_than_it_has():
+    """Much of a live parent's cache may be its own."""
+    large, small = parent("/a", version=2, dying=3, file=90_000), parent("/b", version=2, dying=70, file=60)
+    assert only(make_plan(situation(40_073, large, small)), "reclaim").frees_at_most == 63
+
+
+def test_on_a_node_with_pods_a_swapfile_comes_with_a_warning():
+    held = parent(shmem=20_000)
+    plain, pods = (only(make_plan(situation(20_000, held, has_pods=pods)), "swap-through") for pods in (False, True))
+    assert "failSwapOn" in pods.harm and "failSwapOn" not in plain.harm

@@ -1,4 +1,5 @@
-"""The plan against zombies: steps that fit what holds them, least harm first. Values in, steps out.
+"""The plan against zombies: steps that fit what holds them, least harm first; what frees few of them comes last.
+Values in, steps out.
 
 Costs are CPU seconds of one core, predicted from measurements on Linux 6.18 for the worst case, where nothing can be
 reclaimed and the kernel walks every zombie again and again.
@@ -6,7 +7,7 @@ reclaimed and the kernel walks every zombie again and again.
 
 import shlex
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from exhume.diagnose.growth import THRESHOLDS
 from exhume.model.remedy import Plan, Risk, Step
@@ -108,7 +109,7 @@ def reclaim_step(situation: Situation, parents: Sequence[ParentResidual]) -> Ste
         action="reclaim",
         targets=tuple(parent.path for parent in able),
         commands=tuple(_reclaim_command(parent) for parent in able),
-        frees_at_most=_at_most(situation, sum(_maybe_cached(parent) for parent in able)),
+        frees_at_most=_at_most_below(situation, able, _maybe_cached),
         cpu_seconds=seconds,
         spike=spike,
         bytes=sum(_maybe_cached(parent) for parent in able),
@@ -144,8 +145,7 @@ def reclaim_inodes_step(situation: Situation) -> Step | None:
 
 def drop_caches_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
     """The whole node's page cache: the one thing that reaches filesystem metadata for certain."""
-    droppable = sum(max(0, _maybe_cached(p) - max(p.mapped_bytes, _locked(p))) for p in parents)
-    if droppable < PAGE:
+    if sum(_droppable(parent) for parent in parents) < PAGE:
         return None
     metadata = sum(parent.metadata_bytes for parent in parents) or _pages(_pins(situation, PinKind.METADATA))
     why = (
@@ -153,7 +153,7 @@ def drop_caches_step(situation: Situation, parents: Sequence[ParentResidual]) ->
         if metadata
         else "it reaches cached pages that no file could be named for"
     )
-    return _drop_caches(situation, "drop-caches", why, _at_most(situation, droppable))
+    return _drop_caches(situation, "drop-caches", why, _at_most_below(situation, parents, _droppable))
 
 
 def _drop_caches(situation: Situation, action: str, why: str, frees_at_most: int) -> Step:
@@ -205,13 +205,14 @@ def swap_through_step(situation: Situation, parents: Sequence[ParentResidual]) -
             *(_reclaim_command(parent, swap=True) for parent in able),
             f"swapoff {quoted}; rm {quoted}",
         ),
-        frees_at_most=_at_most(situation, size),
+        frees_at_most=_at_most_below(situation, able, _swappable),
         cpu_seconds=seconds,
         spike=spike,
         bytes=file_size,
         risk=Risk.MEDIUM,
         harm="no data is lost; live cgroups below the same parents lose cached pages, and are kept from swapping"
-        + ("; one core is busy in the kernel" if spike else ""),
+        + ("; one core is busy in the kernel" if spike else "")
+        + ("; a kubelet that starts meanwhile refuses to, unless failSwapOn is false" if situation.has_pods else ""),
         undo="the swapfile is taken off and removed at the end, also when it is interrupted",
     )
 
@@ -343,6 +344,11 @@ def _maybe_cached(parent: ParentResidual) -> int:
     return parent.file_bytes + parent.unclassified_bytes
 
 
+def _droppable(parent: ParentResidual) -> int:
+    """Cached pages that no process maps or locks."""
+    return max(0, _maybe_cached(parent) - max(parent.mapped_bytes, _locked(parent)))
+
+
 def _locked(parent: ParentResidual) -> int:
     return min(parent.unevictable_bytes, parent.file_bytes)
 
@@ -373,6 +379,15 @@ def _zombies_below(situation: Situation, parent: ParentResidual) -> int:
         return parent.dying
     pages = parent.bytes // PAGE
     return pages if situation.census.dying is None else min(pages, situation.census.dying)
+
+
+def _at_most_below(
+    situation: Situation, parents: Sequence[ParentResidual], held: Callable[[ParentResidual], int]
+) -> int:
+    """The same for pages of one kind below some parents, each of which has no more zombies than v2 counts there."""
+    pages = [(-(-held(parent) // PAGE), parent.dying) for parent in parents]
+    freed = sum(number if dying is None else min(number, dying) for number, dying in pages)
+    return freed if situation.census.dying is None else min(freed, situation.census.dying)
 
 
 def _at_most(situation: Situation, size: int) -> int:
@@ -418,10 +433,49 @@ def _fitting(situation: Situation, parents: Sequence[ParentResidual]) -> list[St
         swapoff_step(situation, parents),
         holders_step(situation, mapped_too=reclaim is None),
     ]
+    shares = _shares(situation, parents)
     found = [step for step in planned if step is not None]
+    # What frees hardly any of them comes after what frees most, however mild it is: it would cost much for nothing.
+    found.sort(key=lambda step: step.automatic and _likely_part(step, shares) < _FEW)
     if not any(step.automatic or step.targets for step in found):
         found.append(reboot_step("nothing that can be done from here lets go of these pages"))
     return found
+
+
+# Which pages a step lets go of.
+_FREED_BY = {
+    "fadvise": (PinKind.FILE,),
+    "reclaim": (PinKind.FILE, PinKind.MAPPED),
+    "drop-caches": (PinKind.FILE, PinKind.METADATA),
+    "swap-through": (PinKind.SHMEM, PinKind.ANON),
+    "swapoff": (PinKind.SWAP,),
+}
+# Part of all zombies below which a step frees few; and of the held pages that the files which were found have to be
+# for their number to say what holds how many.
+_FEW, _MOST_FOUND = 0.1, 0.5
+
+
+def _likely_part(step: Step, shares: Mapping[PinKind, float]) -> float:
+    return sum(shares.get(kind, 0.0) for kind in _FREED_BY.get(step.id, tuple(PinKind)))
+
+
+def _shares(situation: Situation, parents: Sequence[ParentResidual]) -> dict[PinKind, float]:
+    """Which part of the zombies each kind of page likely holds: by the number of files that were found, as each pins
+    one or more, where most were; else by pages."""
+    files = situation.pins.files
+    found = sum(file.bytes for file in files if file.kind is not PinKind.SWAP)
+    held: dict[PinKind, float] = {}
+    if situation.pins.expected_bytes and found >= _MOST_FOUND * situation.pins.expected_bytes:
+        for file in files:
+            # A block device is one file, and each of its pages may hold another zombie.
+            held[file.kind] = held.get(file.kind, 0.0) + (file.pages if file.kind is PinKind.METADATA else 1)
+    else:
+        held[PinKind.FILE] = sum(max(0, _maybe_cached(parent) - parent.metadata_bytes) for parent in parents) / PAGE
+        held[PinKind.METADATA] = sum(parent.metadata_bytes for parent in parents) / PAGE
+        held[PinKind.SHMEM] = sum(_swappable(parent) for parent in parents) / PAGE
+    held[PinKind.SWAP] = sum(parent.swap_bytes for parent in parents) / PAGE
+    total = sum(held.values())
+    return {kind: amount / total for kind, amount in held.items()} if total else {}
 
 
 def _nothing_holds_them(situation: Situation, dying: int | None) -> tuple[str, list[Step]]:

@@ -58,7 +58,8 @@ class Scope:
 class Situation:
     """Everything at one moment. `fell` is how many fewer zombies a second count saw while nothing was done, `after_s`
     seconds later; `leftovers` are what an earlier run made and could not remove;
-    `unswappable` are parents whose limits keep everything below them out of swap."""
+    `unswappable` are parents whose limits keep everything below them out of swap; `has_pods`: the node runs pods of
+    Kubernetes."""
 
     census: Census
     residuals: tuple[ParentResidual, ...]
@@ -73,6 +74,7 @@ class Situation:
     unswappable: frozenset[str] = frozenset()
     below: Path | None = None
     blind_spots: tuple[str, ...] = ()
+    has_pods: bool = False
 
 
 def reclaim_file(parent: ParentResidual) -> Path | None:
@@ -144,6 +146,7 @@ class Watch:
             unswappable=frozenset(parent.path for parent in parents if parent.version == 2 and _swap_is_barred(parent)),
             below=self.below,
             blind_spots=tuple(report.blind_spots),
+            has_pods=_has_pods(self.host),
         )
 
     def _inside(self, parent: ParentResidual) -> bool:
@@ -167,6 +170,12 @@ def memory_root(host: Host) -> Path | None:
     layout = hierarchies(host)
     hierarchy = find_v1(layout, "memory") or find_v2(layout)
     return hierarchy.path if hierarchy else None
+
+
+def _has_pods(host: Host) -> bool:
+    """Whether there are the cgroups that kubelet makes its pods in, by either of its cgroup drivers."""
+    root = memory_root(host)
+    return root is not None and any((root / name).is_dir() for name in ("kubepods", "kubepods.slice"))
 
 
 def find_cgroup(host: Host, path: Path) -> Path:
