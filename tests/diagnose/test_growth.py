@@ -8,7 +8,7 @@ import pytest
 from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene, at
 
-from exhume.diagnose.growth import RECORDING, growth_between, mean_of, milestone, slope_of
+from exhume.diagnose.growth import RECORDING, growth_between, held_by_each, mean_of, milestone, slope_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Estimate, Forecast
 
@@ -168,3 +168,21 @@ def test_zombies_that_stay_as_they_are_have_no_forecast(tmp_path: Path) -> None:
     answer = judged_recording(scene.write(tmp_path), scene.window)
     finding = next(each for each in answer.findings if each.cause == "zombie-memcgs")
     assert finding.forecast is None
+
+
+def test_the_memory_that_each_holds_is_measured_where_they_come_or_go() -> None:
+    rng = random.Random(5)
+    counts = [(second * NANOS, 70 + min(4000, 20 * second)) for second in range(0, 600, 10)]
+    memory = [
+        (second * NANOS, (1 << 29) + HELD * (70 + min(4000, 20 * second)) + rng.randint(-(1 << 22), 1 << 22))
+        for second in range(600)
+    ]
+    cost = held_by_each(counts, memory)
+    assert cost is not None and cost.low <= HELD <= cost.high and cost.value == pytest.approx(HELD, rel=0.03)
+    # What is freed again shows it as well; what stays as it is doesn't.
+    back = [(wall, 4_140 - number) for wall, number in counts]
+    down = [(wall, (1 << 30) - held) for wall, held in memory]
+    freed = held_by_each(back, down)
+    assert freed is not None and freed.value == pytest.approx(HELD, rel=0.03)
+    assert held_by_each(counts[30:], memory) is None
+    assert held_by_each([], memory) is None

@@ -69,11 +69,10 @@ def test_many_zombies_are_forecast_before_there_are_many(work: Path) -> None:
     assert forecast.per_hour.low <= PER_S * 3600 <= forecast.per_hour.high
     many = next(each for each in forecast.milestones if each.code == "many")
     rows = recording.read("cgroups", Window(began, began + 2 * SECONDS * NANOS), ["wall", "parent", "dying"])
-    counts = [
-        (row["wall"], row["dying"]) for row in rows.to_pylist() if row["parent"] == "" and row["dying"] is not None
-    ]
-    before = max(wall for wall, dying in counts if dying < many.limit)
+    listed = [(row["wall"], row["parent"], row["dying"]) for row in rows.to_pylist()]
+    counts = [(wall, dying) for wall, parent_name, dying in listed if parent_name == "" and dying is not None]
     after = min(wall for wall, dying in counts if dying >= many.limit)
+    before = max(wall for wall, dying in counts if wall < after)
     # From the last count of what was learned on; counts come every ten seconds.
     last = max(wall for wall, _ in counts if wall < learned.until)
     assert many.latest_s is not None

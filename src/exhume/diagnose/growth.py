@@ -1,5 +1,6 @@
 """Growth of a count: whether it goes on, how fast, and when it will hurt if it does."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -176,6 +177,22 @@ def slope_of(points: Sequence[tuple[float, float]]) -> Estimate | None:
     rest = sum((y - y_mean - slope * (x - x_mean)) ** 2 for x, y in points) / (len(points) - 2)
     error = _ERRORS * sqrt(rest / spread)
     return Estimate(slope, slope - error, slope + error) if slope > error else None
+
+
+# Zombies more or fewer, from which on the kernel memory that each holds can be told from what else comes and goes.
+LEAST_FOR_COST = 200
+
+
+def held_by_each(counts: Sequence[tuple[int, int]], memory: Sequence[tuple[int, int]]) -> Estimate | None:
+    """The kernel memory (bytes) that each of a changing number of items holds: how the memory of the whole kernel
+    changed with their number. Both are at wall times, in order; None where too few came or went to tell."""
+    if not counts or not memory:
+        return None
+    numbers, walls = [number for _, number in counts], [wall for wall, _ in memory]
+    if max(numbers) - min(numbers) < LEAST_FOR_COST:
+        return None
+    nearest = (min(bisect_left(walls, wall), len(walls) - 1) for wall, _ in counts)
+    return slope_of([(number, memory[place][1]) for number, place in zip(numbers, nearest, strict=True)])
 
 
 def forecast_text(what: str, pace: Estimate, milestones: Sequence[Milestone], **costs: Estimate | None) -> str:

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,16 @@ from exhume.collect.containers.docker import docker_socket
 from exhume.collect.containers.identity import ContainerIdentity, identify
 from exhume.collect.containers.names import ContainerName, container_names
 from exhume.diagnose.facts.leaks import COLUMNS, Leaker, LeakReport, find_leakers
-from exhume.diagnose.growth import RECORDING, SAMPLING, THRESHOLDS, WATCHING, Growth, Thresholds, growth_between
+from exhume.diagnose.growth import (
+    RECORDING,
+    SAMPLING,
+    THRESHOLDS,
+    WATCHING,
+    Growth,
+    Thresholds,
+    growth_between,
+    held_by_each,
+)
 from exhume.model.clock import NANOS, SystemClock, Window, read_boot_id
 from exhume.model.errors import RecordingError
 from exhume.model.stop import Stop
@@ -134,6 +143,15 @@ class RecordedBoot:
                 return found
         return {}
 
+    def kernel_memory(self) -> list[tuple[int, int]]:
+        """Recorded unreclaimable slab and per-CPU areas of the whole kernel (bytes) at wall times, of the last hour."""
+        if self.recording is None:
+            return []
+        columns = ("wall", "slab_unreclaimable", "percpu")
+        rows = self.recording.read("node", self.window(GROWTH_NS), list(columns))
+        listed = zip(*(rows.column(name).to_pylist() for name in columns), strict=True)
+        return sorted((wall, (slab + percpu) * 1024) for wall, slab, percpu in listed if None not in (slab, percpu))
+
 
 def zombie_report(host: Host, boot: RecordedBoot) -> ZombieReport:
     """Count the zombies of the node and judge their number and growth."""
@@ -142,6 +160,7 @@ def zombie_report(host: Host, boot: RecordedBoot) -> ZombieReport:
     census = take_census(host, 0.0 if enough else SAMPLE_S)
     wall = SystemClock().wall_ns()
     growth = _growth(census, recorded, wall)
+    census = _with_memory(census, recorded, boot.kernel_memory())
     notes = [boot.note] if boot.note else []
     return ZombieReport(platform.node(), wall, census, judge(census, growth), growth, notes)
 
@@ -182,6 +201,21 @@ def explain(
         progress("reading the recording", 0.0)
         explanation = _with_leakers(explanation, report.census, boot.recording, since, socket)
     return replace(report, explanation=explanation)
+
+
+def _with_memory(census: Census, recorded: Points, memory: Sequence[tuple[int, int]]) -> Census:
+    """The census with the kernel memory that zombies hold as measured: how it changed with their number, as far back
+    as that was recorded."""
+
+    def measured(each: HierarchyCensus) -> HierarchyCensus:
+        counts = [point for point in recorded.get(each.name, []) if memory and point[0] >= memory[0][0]]
+        cost = held_by_each(counts, memory) if each.controller == "memory" and each.dying is not None else None
+        if cost is None or each.dying is None:
+            return each
+        whole = (census.slab_bytes or 0) + (census.percpu_bytes or 0)
+        return replace(each, memory_bytes=min(round(cost.value * each.dying), whole or 1 << 62), memory_measured=True)
+
+    return replace(census, hierarchies=[measured(each) for each in census.hierarchies])
 
 
 def _growth(census: Census, recorded: Points, wall: int) -> dict[tuple[str, str], Growth]:

@@ -142,7 +142,8 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The counts before and after a plan against zombies, what was done, and why something is left."""
+    """The counts before and after a plan against zombies, what was done, and why something is left. `memory_freed`
+    (bytes) is by how much unreclaimable slab and per-CPU memory of the kernel fell meanwhile."""
 
     plan: Plan
     before: int | None
@@ -150,6 +151,7 @@ class Report:
     outcomes: tuple[Outcome, ...] = ()
     left_because: tuple[str, ...] = field(default=())
     interrupted: bool = False
+    memory_freed: int | None = None
 
 
 class Change(StrEnum):

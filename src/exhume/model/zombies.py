@@ -26,7 +26,7 @@ class PinKind(StrEnum):
 class HierarchyCensus:
     """One controller of one hierarchy. What can't be known is None, and `note` says why (a mount that shows only a part
     of the hierarchy, a directory that may not be listed). `memory_bytes` is the kernel memory that the dying hold,
-    `memory_measured` whether that was measured or is estimated from their number; growth is from a sampling of
+    `memory_measured` whether that was measured or is the least that so many hold; growth is from a sampling of
     `sampled_s` seconds; `number` is what tracepoints name the hierarchy by. `controller` is "all" where v2 counts
     cgroups whatever controllers they have."""
 

@@ -1,4 +1,4 @@
-"""The census of zombies: dying cgroups of every hierarchy, confirmed by a second count, their growth, and an estimate
+"""The census of zombies: dying cgroups of every hierarchy, confirmed by a second count, their growth, and a lower bound
 of the kernel memory that dying memory cgroups hold (the kernel has no figure for that)."""
 
 import time
@@ -33,9 +33,16 @@ class KernelMemory:
         memory = parse_meminfo(ProcFile(host.proc / "meminfo").read_or_none() or b"")
         return cls(memory.get("SUnreclaim"), memory.get("Percpu"), len(possible_cpus(host) or ()))
 
+    def fell_to(self, later: "KernelMemory") -> int | None:
+        """How much less there is later; None where it can't be read."""
+        if self.slab is None or later.slab is None:
+            return None
+        return max(0, self.slab + (self.percpu or 0) - later.slab - (later.percpu or 0))
+
     def held_by(self, zombies: int) -> int | None:
-        """An estimate of what so many dead memory cgroups hold, never more than there is; None where the number of
-        CPUs is not known."""
+        """What so many dead memory cgroups hold at least, never more than there is; None where the number of CPUs is
+        not known. Each may hold many times as much: an array for every memory cgroup grows with each superblock that
+        there ever was (mm/shrinker.c, alloc_shrinker_info; mm/vmscan.c before 6.7)."""
         if not self.cpus:
             return None
         slab, percpu = zombies * SLAB_BYTES, zombies * PERCPU_BYTES * self.cpus

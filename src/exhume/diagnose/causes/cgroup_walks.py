@@ -22,7 +22,7 @@ from exhume.diagnose.facts.leaks import (
     memory_counts,
 )
 from exhume.diagnose.facts.owners import CgroupOwner, owner_of, stop_remedies
-from exhume.diagnose.growth import forecast_text, mean_of, milestone, slope_of
+from exhume.diagnose.growth import forecast_text, held_by_each, mean_of, milestone
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit, Entity, EntityKind, Estimate, Evidence, Forecast, Role, RuledOut, Severity
@@ -161,23 +161,11 @@ def _held_by_each(case: Case, counts: CgroupCounts) -> Estimate | None:
     """The kernel memory (bytes) that each zombie more took, as their number grew: unreclaimable slab and per-CPU areas.
     What they hold differs from kernel to kernel, and with the number of mounts (mm/shrinker.c, alloc_shrinker_info)."""
     assert counts.growth is not None
-    if counts.growth.last - counts.growth.first < ZOMBIES.limit("least_for_cost"):
-        return None
     seconds = (case.focus.until - counts.growth.since) / NANOS
-    rows = _rows_of(case, counts, seconds)
-    node = case.recorded("node", seconds)
-    held = node.sums(("slab_unreclaimable", "percpu")) * 1024
-    known = ~np.isnan(held)
-    if not known.any():
-        return None
-    order = np.argsort(node.wall[known], kind="stable")
-    walls, held = node.wall[known][order], held[known][order]
-    points = [
-        (float(dying), float(held[min(int(np.searchsorted(walls, wall)), len(walls) - 1)]))
-        for wall, dying in rows.listed("wall", "dying")
-        if dying is not None
-    ]
-    return slope_of(points)
+    rows, node = _rows_of(case, counts, seconds), case.recorded("node", seconds)
+    listed = ((wall, slab, percpu) for wall, slab, percpu in node.listed("wall", "slab_unreclaimable", "percpu"))
+    memory = sorted((wall, (slab + percpu) * 1024) for wall, slab, percpu in listed if None not in (slab, percpu))
+    return held_by_each(sorted(each for each in rows.listed("wall", "dying") if each[1] is not None), memory)
 
 
 def _round_cost(case: Case, walk: Load, counts: CgroupCounts) -> Estimate | None:

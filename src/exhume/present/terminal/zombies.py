@@ -86,17 +86,19 @@ def _counts(report: ZombieReport) -> Iterator[Text]:
     held = census.memory.memory_bytes if census.memory else None
     kernel = (census.slab_bytes or 0) + (census.percpu_bytes or 0)
     if held and kernel:
-        yield Text(
-            f"  ~ estimated from what one costs; unreclaimable slab and per-CPU memory of this kernel: {size(kernel)}, "
-            f"so {percent(min(1.0, held / kernel), 0)} of it",
-            DIM,
-        )
+        part = f"unreclaimable slab and per-CPU memory of this kernel: {size(kernel)}"
+        if census.memory and census.memory.memory_measured:
+            part = f"measured as their number changed; {part}, so {percent(min(1.0, held / kernel), 0)} of it"
+        else:
+            # Each may hold many times that (mm/shrinker.c, alloc_shrinker_info: it grows with every mount there was).
+            part = f"≥ what one costs at least; {part}"
+        yield Text(f"  {part}", DIM)
 
 
 def _count_row(each: HierarchyCensus, growth: Growth | None) -> Sequence[str]:
     held = _NOTHING
     if each.memory_bytes is not None:
-        held = f"{'' if each.memory_measured else '~'}{size(each.memory_bytes)}" if each.memory_bytes else "none"
+        held = f"{'' if each.memory_measured else '≥ '}{size(each.memory_bytes)}" if each.memory_bytes else "none"
     name = each.name if each.name == each.controller else f"{each.name} ({each.controller})"
     if each.name == "unified":
         name = f"unified: {each.controller}"

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from exhume.collect.cgroup.census import take_census
+from exhume.collect.cgroup.census import KernelMemory, take_census
 from exhume.control.changes import NodeJournal, NodeTools, Swapfile, SwapOff, keep_out_of_swap, undo
 from exhume.control.managers import ActionFailed
 from exhume.control.swap import is_on, swaps
 from exhume.control.worker import JobFailed, JobResult, Workers, idlest_core
 from exhume.model.remedy import Effect, Measure, Outcome, Plan, Report, Risk, Status, Step, StepResult
 from exhume.model.stop import Stop
-from exhume.model.text import count
+from exhume.model.text import count, size
 from exhume.model.zombies import PAGE, ParentResidual, PinKind
 from exhume.procfs.host import Host
 from exhume.remedy.services.actions import Before
@@ -236,6 +236,7 @@ class Applier:
     def apply(self, plan: Plan, limits: Limits) -> Report:
         """Take the steps in their order. A requested stop ends it between two batches, with nothing lost."""
         before = after = self.count(_FOR_GOOD_S)
+        memory = KernelMemory.read(self.host)
         outcomes: list[Outcome] = []
         for step in plan.steps:
             outcome = self._take(step, limits, after)
@@ -243,7 +244,8 @@ class Applier:
             outcomes.append(outcome)
             self.observer.ended(outcome)
         left = why_left(self.watch.situation(), outcomes) if after is None or after > 0 else ()
-        return Report(plan, before, after, tuple(outcomes), left, self.stop.is_set())
+        freed = memory.fell_to(KernelMemory.read(self.host))
+        return Report(plan, before, after, tuple(outcomes), left, self.stop.is_set(), freed)
 
     def count(self, still_s: float = _SETTLE_LOOK_S) -> int | None:
         """Zombies now, once they have not become fewer for so long."""
@@ -397,7 +399,8 @@ def _summary_of(report: Report) -> str:
     if report.before is None or report.after is None:
         return "zombies can't be counted here"
     failed = "".join(f"; {each.step.id} failed: {each.why}" for each in report.outcomes if each.status is Status.FAILED)
-    return f"{count(max(0, report.before - report.after), 'zombie')} freed, {report.after:,} left{failed}"
+    memory = f" with {size(report.memory_freed)} of kernel memory" if report.memory_freed else ""
+    return f"{count(max(0, report.before - report.after), 'zombie')} freed{memory}, {report.after:,} left{failed}"
 
 
 def details_of(report: Report) -> dict[str, Any]:
@@ -405,6 +408,7 @@ def details_of(report: Report) -> dict[str, Any]:
     return {
         "before": report.before,
         "after": report.after,
+        "memory_freed": report.memory_freed,
         "outcomes": [
             {
                 "id": outcome.step.id,
