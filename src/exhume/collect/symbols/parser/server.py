@@ -41,7 +41,7 @@ from exhume.collect.symbols.parser.wire import (
 
 _Arrays = dict[str, npt.NDArray[Any]]
 
-# CPU time of one request, after which the kernel ends the process. The budget of a file is 0.4 s for each of its parts.
+# CPU time of one request, after which the kernel ends the process. The budget of a file is 0.2 s for each of its parts.
 _MAX_CPU_S = 2.0
 # For glibc's mallopt (malloc.h). Up to 4 MiB of free memory are kept between files: to give it back and take it again
 # costs a third of what reading a file does.
