@@ -23,7 +23,8 @@ from exhume.collect.containers import cri as client
 from exhume.collect.containers.cri import Cri, CriError
 from exhume.collect.containers.cri_services import cri_restarts, cri_services
 from exhume.collect.node_root import NodeRoot
-from exhume.model.audit import Manager, Service
+from exhume.diagnose.audit.traits import traits_of
+from exhume.model.audit import Manager, Service, Trait
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("containerd", "ctr", "runc", "busybox")]
 
@@ -166,9 +167,36 @@ def test_a_static_pod_is_reported_with_its_manifest(containerd: OwnContainerd, t
     (manifests / "b.yaml").write_text('{"kind": "Pod", "metadata": {"name": "pro-xy"}}')
     seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
     assert "/srv/pods/b.yaml" in {service.fragment for service in seen}
+    # What kubelet was started with counts before its usual configuration, the directory itself before another file.
+    process, elsewhere = tmp_path / "proc/77", tmp_path / "srv/more"
+    process.mkdir()
+    elsewhere.mkdir()
+    (process / "comm").write_text("kubelet\n")
+    shutil.move(manifests / "b.yaml", elsewhere / "c.yaml")
+    (tmp_path / "srv/kubelet.yaml").write_text("staticPodPath: /srv/more\n")
+    for options in (("--config=/srv/kubelet.yaml",), ("--config", "/srv/none", "--pod-manifest-path", "/srv/more/")):
+        (process / "cmdline").write_text("\0".join(("/usr/bin/kubelet", "--v=2", *options)) + "\0")
+        seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
+        assert "/srv/more/c.yaml" in {service.fragment for service in seen}, options
+    shutil.rmtree(elsewhere)
     shutil.rmtree(manifests)
     seen = cri_services(containerd.socket, root=NodeRoot(tmp_path)).services
     assert {service.fragment for service in seen} == {None}
+
+
+def test_the_pods_of_a_job_are_one_service(containerd: OwnContainerd) -> None:
+    made = []
+    for number, suffix in enumerate(("x7k2p", "b4c9d", "z2w5v", "q8r6t")):
+        pod = containerd.run_pod(f"import-{suffix}", f"uid-job-{number}", {"job-name": "import"}, {})
+        made.append(containerd.start(pod, "run", COMPLAINT, 0))
+        ended(containerd, made[-1])
+    rows = [each for name, each in look(containerd).items() if "/import-" in name]
+    (job,) = rows
+    assert (job.id, job.name, job.workload) == (made[-1], "shop/import-q8r6t/run", "job/import")
+    assert job.history is not None and (job.history.starts, job.history.failures) == (4, 4)
+    assert len(job.history.exits) == 4 and job.history.exits[0] == job.last_exit
+    # Each of them was started once.
+    assert job.restarts == 0 and Trait.CRASH_LOOP in traits_of(job, time.time_ns())
 
 
 def test_the_name_before_version_one_works_as_well(containerd: OwnContainerd, crashing: list[str]) -> None:

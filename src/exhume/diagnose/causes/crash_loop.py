@@ -12,7 +12,7 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case, KnownProcess
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column
-from exhume.diagnose.facts.lifetimes import Restarts, Series, find_restarts, series_of_cgroups
+from exhume.diagnose.facts.lifetimes import DIED, Restarts, Series, find_restarts, series_of_cgroups
 from exhume.diagnose.facts.owners import NO_OWNER, CgroupOwner, fit_remedies, owner_of
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Scope, Severity, process_entity
@@ -235,11 +235,20 @@ def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
             builder.doubt("helper")
     if loop.owner.pod_name is not None:
         pod = Entity(EntityKind.POD, loop.owner.pod or "", loop.owner.pod_name)
-        builder.add(Role.CULPRIT, "pod", pod=pod, workload=loop.owner.workload_label)
+        builder.add(Role.CULPRIT, "pod", _quote_pod(loop), pod=pod, workload=loop.owner.workload_label)
     if known is not None and known.cmdline:
         rows = builder.case.now("processes").matching("cmdline", known.cmdline)
         quote = quote_column(rows, "pid", "count", match=(("cmdline", known.cmdline),))
         builder.add(Role.CULPRIT, "command", quote, command=known.cmdline[:_COMMAND_WIDTH])
+
+
+def _quote_pod(loop: Loop) -> Evidence | None:
+    """The event that names the pod; None where its processes do."""
+    restarts = loop.restarts
+    if restarts is None or not restarts.is_container:
+        return None
+    at, match = int(restarts.rows.wall.max()), (("kind", DIED), ("container_name", restarts.name))
+    return Evidence("events", "pod_name", "last", loop.owner.pod_name or "", at, at + 1, match=match)
 
 
 def _births(series: Series) -> list[Evidence]:
