@@ -24,6 +24,7 @@ function finding(chain: ChainLink[], culprit: Partial<Culprit>): Finding {
     cause: "zombie-memcgs",
     title: "Zombie memory cgroups",
     severity: "critical",
+    scope: "node",
     confidence: 0.9,
     why_not_sure: [],
     summary: "",

@@ -162,6 +162,18 @@ def test_a_container_of_a_pod_is_stopped_by_its_own_runtime(tmp_path: Path) -> N
     assert found.remedies[0].id == "stop-cri-container"
 
 
+def test_what_keeps_a_pod_alive_is_what_to_stop(tmp_path: Path) -> None:
+    scene, uid = zombies(hot(Scene()), 8_000, 240), "0f1e2d3c-0000-4000-8000-0123456789ab"
+    leak(scene, f"/kubepods/burstable/pod{uid}/{AGENT}/job-1", 1, 18)
+    known = {"container": AGENT, "container_name": "ci/runner-77c4b56cb-4vndj/jobs", "source": "cri"}
+    known |= {"pod": uid, "pod_name": "ci/runner-77c4b56cb-4vndj", "owner": "deployment/runner"}
+    scene.event(0, "container-seen", "runs", "info", **known)
+    _, found = the_finding(scene, tmp_path)
+    assert found.remedies[0].command == "kubectl -n ci scale deployment runner --replicas=0"
+    assert "container ci/runner-77c4b56cb-4vndj/jobs" in found.summary and "deployment ci/runner" in found.summary
+    assert not any("crictl" in each.command for each in found.remedies)
+
+
 def test_cgroups_that_are_released_are_no_leak(tmp_path: Path) -> None:
     scene = zombies(hot(Scene()), 8_000, 240)
     leak(scene, "/docker/x", 1, 15)

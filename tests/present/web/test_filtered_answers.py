@@ -110,7 +110,7 @@ def test_a_pod_goes_by_its_name_and_its_id(tmp_path):
         assert ran("") == [*whole, ("host", None, None)]
         assert ran("", "containers") == [
             ("shop/cart-0/web", "shop/cart-0/web", "shop/cart-0"),
-            (second[:12], None, "shop/cart-0"),
+            (f"shop/cart-0/{second[:12]}", None, "shop/cart-0"),
         ]
         for query in ("pod=shop/cart-0", "pod=cart", f"pod={uid}", f"pod={uid[:8]}"):
             assert ran(query) == whole, query

@@ -50,7 +50,7 @@ export function FindingCard(props: {
       <ol class="chain" aria-label="from symptom to remedy">
         <Links links={chainOf(finding)} compact={compact} goTo={goTo} />
         {finding.remedies.map((remedy, index) => (
-          <RemedyStep key={remedy.id} remedy={remedy} first={index === 0} compact={compact} />
+          <RemedyStep key={`${remedy.id} ${remedy.target}`} remedy={remedy} first={index === 0} compact={compact} />
         ))}
       </ol>
     </article>

@@ -51,7 +51,10 @@ def processes(handle: RecordingHandle, params: ProcessesParams) -> Reply:
     }
     for code, cores in by_container:
         row = known.row_of_container(containers[code])
-        shape["containers"].append(_shape(row["container_name"] or containers[code][:12], None, cores, row, total))
+        # What holds a pod together has no name of its own, nor has what lived for an instant.
+        short = containers[code][:12]
+        unnamed = f"{row['pod_name']}/{short}" if row["pod_name"] else short
+        shape["containers"].append(_shape(row["container_name"] or unnamed, None, cores, row, total))
     return json_reply(shape)
 
 
