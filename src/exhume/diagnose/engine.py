@@ -161,8 +161,8 @@ def _standing(finding: Finding) -> tuple[float, ...]:
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
     """The finding with the symptoms at the head of its chain: those of its own core where it is about one. A finding
-    that is only worth knowing caused none of them."""
-    if finding.severity is Severity.INFO:
+    that is only worth knowing caused none of them, nor did one that no other work feels."""
+    if finding.severity is Severity.INFO or finding.scope is Scope.WORKLOAD:
         return finding
     cpu = finding.culprit.cpu
     near = [each for each in symptoms if cpu is None or each.cpu is None or each.cpu == cpu]

@@ -8,7 +8,7 @@ from datetime import tzinfo
 from rich.console import Console
 from rich.text import Text
 
-from exhume.model.finding import Check, Diagnosis, Evidence, Finding, Level, Link, Remedy, Role, Severity
+from exhume.model.finding import Check, Diagnosis, Evidence, Finding, Level, Link, Remedy, Role, Scope, Severity
 from exhume.model.text import percent
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
@@ -51,7 +51,7 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> It
     yield from hung(badge(diagnosis.verdict, COLOURS[diagnosis.verdict]).append(" "), sentence, width, BOLD)
     yield from hung(" ", f"{diagnosis.node} · {focus_text(diagnosis, zone)}", width, DIM)
     yield from _findings(diagnosis, zone, width, sentence)
-    if not any(finding.severity is not Severity.INFO for finding in diagnosis.findings) and diagnosis.symptoms:
+    if not any(map(_has_symptoms, diagnosis.findings)) and diagnosis.symptoms:
         yield from section("symptoms", _chain(diagnosis.symptoms, (), zone, width, COLOURS[diagnosis.verdict]))
     if diagnosis.ruled_out:
         longest = max(len(reason.cause) for reason in diagnosis.ruled_out)
@@ -91,6 +91,11 @@ def _check(check: Check, titles: int, width: int) -> Iterator[Text]:
     yield line.append("not seen" if check.level is Level.UNSEEN else str(check.level), colour)
     if check.text:
         yield from hung(" " * (titles + 5), check.text, width, DIM)
+
+
+def _has_symptoms(finding: Finding) -> bool:
+    """Whether the symptoms of the node stand at the head of its chain."""
+    return finding.severity is not Severity.INFO and finding.scope is Scope.NODE
 
 
 def _findings(diagnosis: Diagnosis, zone: tzinfo | None, width: int, said: str) -> Iterator[Text]:
