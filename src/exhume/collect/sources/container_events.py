@@ -34,6 +34,8 @@ _LOOK_EVERY_S = 5.0
 # Names are recorded again, so that they outlive the oldest rows of a recording that is kept short.
 _LIST_EVERY_S = 12 * 3600.0
 _MOST_ROWS = 256
+# How late an event comes at most.
+_LATEST_NS = 600 * NANOS
 # Owners of pods that are kept in mind.
 _MOST_PODS = 4096
 _KINDS = {"start": "container-start", "die": "container-die", "oom": "container-oom"}
@@ -172,8 +174,8 @@ class _Container:
 
 
 def _moment(wall: int, tick: Tick) -> int:
-    """A time of the wall clock on the recording's clock."""
-    return tick.end - (tick.wall - wall)
+    """A time of the wall clock on the recording's clock; within bounds, as the wall clock may have been set since."""
+    return max(tick.end - _LATEST_NS, min(tick.end - (tick.wall - wall), tick.end))
 
 
 # kubelet asks for the same list once a second (pkg/kubelet/pleg/generic.go, relist).
@@ -275,7 +277,8 @@ class _Runtime:
             self._begin(tick)
             return []
         for number, answer in self.connection.receive().items():
-            self._take(self.questions.pop(number), answer, tick)
+            if number in self.questions:
+                self._take(self.questions.pop(number), answer, tick)
         if self.questions and self.connection is not None and tick.end < self.began + _PATIENCE_NS:
             return []
         rows = self._report(tick) if self.followed is not None and self.is_known else []
@@ -308,7 +311,7 @@ class _Runtime:
             elif answer is None:
                 pass
             elif question == "ListContainers":
-                self._compare(answer.containers, tick)
+                self._compare(answer.containers)
             elif question == "ListPodSandbox":
                 self.pods = {sandbox.id: sandbox for sandbox in answer.items}
             else:
@@ -327,7 +330,7 @@ class _Runtime:
             self.is_known = True
             self._ask("ListContainers")
 
-    def _compare(self, listed: Any, tick: Tick) -> None:
+    def _compare(self, listed: Any) -> None:
         """Find what is new in a list, and ask for more of it."""
         before, self.followed = self.followed, {each.id: _Followed(each.state, each) for each in listed}
         if before is not None:
