@@ -72,7 +72,7 @@ def test_lines_of_docker_are_read_too(tmp_path: Path) -> None:
         return json.dumps({"log": text, "stream": "stderr", "time": "2026-01-01T00:00:00Z"}) + "\n"
 
     log = tmp_path / "0.log"
-    log.write_text('og":"cut","stream":"stderr"}\n' + line("one\n") + line("a part, ") + line("and the rest\r\n"))
+    log.write_text('{"a":' + "[" * 50_000 + "\n" + line("one\n") + line("a part, ") + line("and the rest\r\n"))
     with log.open("a") as file:
         file.write('{"no": "log"}\n{broken\n' + line("last"))
     assert log_tail(NodeRoot(), str(log), 5) == ("one", "a part, and the rest", "last")

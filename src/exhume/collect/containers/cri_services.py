@@ -71,8 +71,8 @@ def _of_docker(line: str) -> tuple[str, bool]:
     is too long for it (16 KiB) is in parts, of which the last alone ends with a new line."""
     try:
         entry = json.loads(line)
-    except ValueError:
-        # Cut off at the beginning of what was read.
+    except (ValueError, RecursionError):
+        # Cut off at the beginning of what was read: it may be anything that the container wrote.
         return "", False
     text = entry.get("log") if isinstance(entry, dict) else None
     return (text, text.endswith("\n")) if isinstance(text, str) else ("", False)
