@@ -12,10 +12,10 @@ from exhume.collect import budget
 from exhume.collect.budget import AVERAGED_TICKS, SETTLING_TICKS
 from exhume.collect.loop import MEMORY_TICKS, RETRY_TICKS, RecorderOptions
 from exhume.collect.source_set import Sources
-from exhume.collect.sources.cgroups import CgroupFollower
+from exhume.collect.sources.cgroups import MOST_EVENTS, CgroupFollower
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import UsageError
-from exhume.model.tables import Losses
+from exhume.model.tables import CgroupEvents, Losses, to_columns
 from exhume.model.times import parse_duration
 
 
@@ -376,6 +376,17 @@ def test_traced_cgroups_keep_the_counts_current(own_source) -> None:
         made.sources.traced = FakeSource("cgroup-trace", lambda tick: events)
     made.run(1)
     assert memory.calls == [("mkdir", "/a"), ("rmdir", "/a")]
+
+
+def test_cgroups_beyond_their_share_are_followed_and_counted() -> None:
+    rows = [CgroupEvents(1, 4, "mkdir", number, 2, f"/a/{number}", 7, "sh") for number in range(MOST_EVENTS + 1)]
+    made = FakeRecorder(sampler=FakeSampler(rows=lambda tick: {"cgroup_events": to_columns("cgroup_events", rows)}))
+    memory = followed(made)
+    made.run(1)
+    assert len(memory.calls) == len(rows)
+    (loss,) = made.sink.rows("losses")
+    assert loss["kind"] == "lost-cgroup-events"
+    assert 0 < len(made.sink.rows("cgroup_events")) == len(rows) - loss["count"] <= MOST_EVENTS
 
 
 @pytest.mark.parametrize("kind", ["lost-task-records", "damaged-task-bytes", "lost-cgroup-events"])

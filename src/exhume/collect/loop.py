@@ -14,6 +14,7 @@ from exhume.collect.budget import Budget, OwnCost
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.source import NOTHING, LossySource, Source, TickRows
 from exhume.collect.source_set import Sources
+from exhume.collect.sources.cgroups import keep_shares
 from exhume.model.clock import NANOS, Clock, SystemClock, Tick, both_ns
 from exhume.model.progress import RecordingSummary, RowSink, TickSummary
 from exhume.model.tables import INCIDENT, Columns, Losses, Self, loss_total, to_columns
@@ -130,10 +131,14 @@ class Recorder:
             batch.losses.append(Losses(tick.start, "recorder", "late-tick", round(tick.seconds) - 1, text))
         for source in self._sources.in_order():
             rows, losses = self._read(source, tick)
+            if source is self._sources.traced:
+                # The follower counts all of them, also those that are not kept.
+                if self._sources.follower:
+                    self._sources.follower.observe(rows, losses)
+                rows, beyond = keep_shares(rows, tick, source.name)
+                losses += beyond
             batch.add(rows)
             batch.losses += losses
-            if self._sources.follower and source is self._sources.traced:
-                self._sources.follower.observe(rows, losses)
         batch.add(self._marks.observe(tick, batch.given))
         samples = sum(len(columns["time_ms"]) for columns in batch.rows.get("samples", []))
         spent = self._cost.close_tick(tick, sink.written_bytes(), samples, self._sources.sampler)

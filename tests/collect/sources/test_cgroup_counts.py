@@ -9,8 +9,9 @@ from tests.parts import missing
 
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.cgroup.tree import CgroupTree
-from exhume.collect.sources.cgroups import CgroupSource, ChurnSource, cgroups_between
+from exhume.collect.sources.cgroups import CgroupSource, ChurnSource, cgroups_between, keep_shares
 from exhume.model.errors import SourceUnavailable
+from exhume.model.tables import CgroupEvents, Columns, to_columns
 from exhume.procfs.host import Host
 
 TMPFS = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755"
@@ -323,3 +324,49 @@ def test_cgroups_made_and_gone_are_counted_by_their_numbers(lab: Path) -> None:
     # Others may make cgroups of their own meanwhile.
     assert 101 <= rows["created"][0] <= 120
     assert churn.read(tick(11)) == {}
+
+
+# --- shares of what is traced ---------------------------------------------------------------------------------------
+
+
+def made(path: str, number: int, pid: int, comm: str, ops: tuple[str, ...] = ("mkdir", "rmdir")) -> list[CgroupEvents]:
+    return [CgroupEvents(number, 4, op, number, 2, path, pid, comm) for op in ops]
+
+
+def traced(events: list[CgroupEvents]) -> dict[str, Columns]:
+    return {"cgroup_events": to_columns("cgroup_events", events), "other": {"time": [1]}}
+
+
+def test_events_within_the_bound_are_all_kept() -> None:
+    rows = traced([event for number in range(5) for event in made(f"/a/{number}", number, 1, "sh")])
+    assert keep_shares(rows, tick(1), "stacks", most=10) == (rows, [])
+
+
+def test_one_place_can_not_crowd_out_the_events_of_others() -> None:
+    scope = "/user.slice/user-1000.slice/session-1.scope"
+    attack = [event for n in range(1000) for event in made(f"{scope}/{n % 7}/{n}", n, 100 + n % 3, "looping")]
+    others = [
+        *made("/system.slice/cron.service/x", 5001, 7, "cron"),
+        *made("/kubepods/pod1/runc-1", 5002, 8, "runc"),
+    ]
+    events = sorted([*attack, *others], key=lambda event: event.time)
+    rows, losses = keep_shares(traced(events), tick(1), "stacks", most=100)
+    kept = rows["cgroup_events"]
+    assert rows["other"] == {"time": [1]}
+    assert {5001, 5002} <= set(kept["id"])
+    assert 60 <= len(kept["id"]) <= 100
+    # What is kept of the place is whole.
+    assert all(kept["id"].count(number) == 2 for number in kept["id"])
+    (loss,) = losses
+    assert (loss.kind, loss.count) == ("lost-cgroup-events", len(events) - len(kept["id"]))
+    assert f"below {scope} " in loss.text and "(looping)" in loss.text
+
+
+def test_depth_and_siblings_give_no_further_share() -> None:
+    attack = [event for n in range(300) for event in made(f"/mine/dir/{n}/deep/{n}", n, 1, "sh")]
+    other = [event for n in range(9000, 9010) for event in made(f"/other/dir/{n}", n, 2, "runc")]
+    rows, losses = keep_shares(traced([*attack, *other]), tick(1), "stacks", most=90)
+    kept = rows["cgroup_events"]["id"]
+    assert [number for number in kept if number >= 9000] == [event.id for event in other]
+    assert len(kept) <= 90
+    assert [loss.text.split(" in a tick")[0].split(" below ")[1] for loss in losses] == ["/mine/dir"]

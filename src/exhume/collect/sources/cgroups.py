@@ -3,12 +3,14 @@ tracepoint counts them, how many were made meanwhile (churn)."""
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from exhume.collect.cgroup.dying import MEMORY, UNIFIED, LegacyCounter, count_below
 from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
 from exhume.collect.source import NOTHING, Pace, TickRows, table_rows
+from exhume.collect.symbols.owners import accounted_cgroup, fair_level
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
@@ -26,7 +28,15 @@ _PARENT_LEVELS = 3
 _PARENTS_AT_MOST = 512
 
 # Losses of a source that traces cgroups by which a mkdir or rmdir may have been missed.
-MISSED_EVENTS = frozenset(("lost-task-records", "damaged-task-bytes", "lost-cgroup-events", "source-failed"))
+LOST_EVENTS = "lost-cgroup-events"
+MISSED_EVENTS = frozenset(("lost-task-records", "damaged-task-bytes", LOST_EVENTS, "source-failed"))
+
+# Rows of cgroup_events that are kept of a tick. A container start of runc takes 40 to 60 (v1: of every hierarchy).
+MOST_EVENTS = 4096
+# mkdir, rmdir and release: a cgroup is kept with all of them or not at all, as far as they are in one tick.
+_EVENTS_OF_CGROUP = 3
+# Places beyond their share that are named in one tick.
+_PLACES_NAMED = 16
 
 CountRow = tuple[str, str, int | None, int | None, int | None]
 
@@ -162,6 +172,48 @@ class CgroupFollower:
             for hierarchy, op, path in zip(events["hierarchy"], events["op"], events["path"], strict=True):
                 if hierarchy == self._hierarchy:
                     self._memory.follow(op, path)
+
+
+def keep_shares(rows: TickRows, tick: Tick, source: str, most: int = MOST_EVENTS) -> tuple[TickRows, list[Losses]]:
+    """The rows of a tracing source, of cgroup_events no more than `most`, and what is lost by that. Where a tick has
+    more, each place (a container, a service, or what is made by hand) has an equal share, and loses what is beyond."""
+    events = rows.get("cgroup_events")
+    if events is None or len(events["time"]) <= most:
+        return rows, []
+    places = [_place(path or "") for path in events["path"]]
+    counts = Counter(places)
+    share = fair_level(counts.values(), most)
+    chosen: dict[str, set[tuple[int, int | None]]] = {place: set() for place, count in counts.items() if count > share}
+    kept: list[int] = []
+    beyond: Counter[str] = Counter()
+    makers: dict[str, Counter[tuple[int | None, str | None]]] = {place: Counter() for place in chosen}
+    columns = (events[name] for name in ("hierarchy", "id", "pid", "comm"))
+    for index, (place, hierarchy, number, pid, comm) in enumerate(zip(places, *columns, strict=True)):
+        cgroups = chosen.get(place)
+        if cgroups is None:
+            kept.append(index)
+            continue
+        if (hierarchy, number) in cgroups or len(cgroups) < share // _EVENTS_OF_CGROUP:
+            cgroups.add((hierarchy, number))
+            kept.append(index)
+        else:
+            beyond[place] += 1
+            makers[place][pid, comm] += 1
+    losses = []
+    for place, count in beyond.most_common(_PLACES_NAMED):
+        pid, comm = makers[place].most_common(1)[0][0]
+        text = f"{count} cgroup events below {place} in a tick are beyond its share, most by process {pid} ({comm})"
+        losses.append(Losses(tick.start, source, LOST_EVENTS, count, text))
+    thinned = {name: [values[index] for index in kept] for name, values in events.items()}
+    return {**rows, "cgroup_events": thinned}, losses
+
+
+def _place(path: str) -> str:
+    """What the cgroups at a path are accounted to: the container, service or scope above them, else the second level
+    of the hierarchy. A process that may make cgroups in one place has one share, however deep they are."""
+    parent = path.rpartition("/")[0]
+    place = accounted_cgroup(parent)
+    return place if place != parent else "/".join(parent.split("/")[:3]) or "/"
 
 
 class UnifiedHierarchy:
