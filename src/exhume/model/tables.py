@@ -298,7 +298,8 @@ class Events:
     kernel log uses another clock, which drifts from it). Events of containers have their id, name and
     image; those of a pod are named namespace/pod/container and have the pod's uid, its name (namespace/pod) and its
     owner (`deployment/web`). `comm` is the name of a program or, in events of systemd, of a unit. `trigger`
-    is what an incident was marked for: core, ksoftirqd, dying-cgroups, or the kind of a log line."""
+    is what an incident was marked for: core, ksoftirqd, dying-cgroups, or the kind of a log line.
+    `exit_code` is how a restarted program ends: its code, or its signal as a negative number."""
 
     time: I64
     source: Text
@@ -320,6 +321,7 @@ class Events:
     pod_name: Text | None = None
     owner: Text | None = None
     trigger: Text | None = None
+    exit_code: I32 | None = None
 
 
 @dataclass(slots=True)

@@ -147,3 +147,61 @@ def test_a_loop_asks_for_its_parent_and_for_its_next_life() -> None:
     records = lives(3) + fork(120, SUPERVISOR, 4 * NANOS) + comm(120, "svc", 4 * NANOS + 1, execs=True)
     asked = restarts.observe(5 * NANOS, walk(records), None, NAMES.get).processes
     assert {pid for pid, *_ in asked} == {SUPERVISOR, 120}
+
+
+def wrapped(number: int, statuses: dict[int, int], *, inner: int, outer: int, gap: int = NANOS // 100) -> bytes:
+    """A life of a supervisor's script that runs a program and ends after it."""
+    script, program, born = 200 + 2 * number, 201 + 2 * number, number * 2 * NANOS
+    statuses |= {script: outer, program: inner}
+    return (
+        fork(script, SUPERVISOR, born)
+        + comm(script, "run", born + 1, execs=True)
+        + life(program, born + NANOS // 100, born + NANOS // 2, "agent", parent=script)
+        + exits(script, born + NANOS // 2 + gap, parent=SUPERVISOR)
+    )
+
+
+@pytest.mark.parametrize(("inner", "outer", "code"), [(7 << 8, 7 << 8, 7), (9, (128 + 9) << 8, 137)])
+def test_what_fails_below_a_supervisor_s_script_has_its_own_name(inner: int, outer: int, code: int) -> None:
+    failed: dict[int, int] = {}
+    records = b"".join(wrapped(number, failed, inner=inner, outer=outer) for number in range(4))
+    (event,) = reported(Restarts(), records, 9 * NANOS, failed)
+    assert (event.comm, event.pid, event.exit_code, event.severity) == ("agent", 207, code, "warning")
+    assert "supervisord (50)" in event.text
+
+
+def test_what_fails_in_a_subshell_is_not_named_by_the_shell() -> None:
+    """`while true; do ( agent ); done`: the subshell never execs."""
+    records, failed = b"", {}
+    for number in range(4):
+        shell, program, born = 300 + 2 * number, 301 + 2 * number, number * NANOS
+        failed |= {shell: 256, program: 256}
+        records += fork(shell, SUPERVISOR, born) + life(program, born + 5, born + NANOS // 2, "agent", parent=shell)
+        records += exits(shell, born + NANOS // 2 + 9, parent=SUPERVISOR)
+    (event,) = reported(Restarts(), records, 9 * NANOS, failed)
+    assert (event.comm, event.exit_code) == ("agent", 1)
+
+
+def test_a_script_that_fails_for_another_reason_than_its_child_keeps_its_name() -> None:
+    for inner, outer, gap in ((256, 512, 9), (256, 256, NANOS)):
+        failed: dict[int, int] = {}
+        records = b"".join(wrapped(number, failed, inner=inner, outer=outer, gap=gap) for number in range(4))
+        (event,) = reported(Restarts(), records, 9 * NANOS, failed)
+        assert event.comm == "run"
+
+
+def test_a_signal_is_a_negative_exit_code() -> None:
+    (event,) = reported(Restarts(), lives(4), 4 * NANOS, dict.fromkeys(range(100, 104), 11))
+    assert event.exit_code == -11
+
+
+def test_what_fails_below_a_script_is_described_while_it_lives() -> None:
+    failed: dict[int, int] = {}
+    restarts = Restarts()
+    records = b"".join(wrapped(number, failed, inner=256, outer=256) for number in range(4))
+    assert reported(restarts, records, 8 * NANOS, failed)
+    born = 9 * NANOS
+    alive = fork(400, SUPERVISOR, born) + comm(400, "run", born + 1, execs=True)
+    alive += fork(401, 400, born + 2) + comm(401, "agent", born + 3, execs=True)
+    processes = restarts.observe(10 * NANOS, walk(alive), {}, NAMES.get).processes
+    assert {(400, SUPERVISOR, "run"), (401, 400, "agent")} <= set(processes)

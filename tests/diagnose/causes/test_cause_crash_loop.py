@@ -1,5 +1,7 @@
 """A crash loop is told by what ends and begins again: by its cgroups, by failed ends; jobs and scripts are none."""
 
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,11 @@ from tests.diagnose.codes import doubts
 from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene, at
 
+from exhume.diagnose.evidence.case import Case
+from exhume.lab.score.play import recorder
 from exhume.model.clock import Window
 from exhume.model.finding import Diagnosis, Finding
+from exhume.store.read.recording import Recording
 
 IMPORT = ["python3:_start", "libpython3.so:import_module"]
 
@@ -310,7 +315,7 @@ def test_a_pod_is_named_with_its_owner(tmp_path: Path) -> None:
     found = judged_recording(scene.write(tmp_path), scene.window)
     top = told(found)
     assert top is not None and (top.severity, top.scope) == ("warning", "workload")
-    assert top.summary == f"{name} of deployment prod/crashy is started every 15.0 s, and fails each time"
+    assert top.summary == f"{name} of deployment prod/crashy is started every 15.0 s, and fails each time (exit code 1)"
     culprit = top.culprit
     assert (culprit.pod, culprit.pod_name, culprit.container_name) == (UID, "prod/crashy-596c6549b5-gn4q9", name)
     assert [remedy.command for remedy in top.remedies] == [
@@ -359,3 +364,46 @@ def test_kubelets_pauses_grow_and_it_is_still_a_loop(tmp_path: Path) -> None:
     assert top is not None and (top.severity, top.culprit.pod) == ("info", UID)
     over = pod_deaths(Scene(cores=1, seconds=1000), [2.0, 12.0, 32.0, 72.0], name, UID, "deployment/crashy")
     assert told(judged_recording(over.write(tmp_path / "over"), window)) is None
+
+
+def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tmp_path: Path) -> None:
+    scene = Scene(cores=96, seconds=60)
+    for number, second in enumerate((12.0, 22.0, 32.0)):
+        more = {"comm": "python3", "pid": 3_000 + number, "value": 4.0, "exit_code": 3}
+        scene.event(second, "restart", "python3 was started 4 times", "warning", source="recorder", **more)
+        command = "python3 /opt/agent/main.py --endpoint tcp://gone:1"
+        scene.row("processes", second - 1, pid=3_000 + number, ppid=40, comm="python3", cmdline=command)
+    # Another process of that name, which is fine.
+    scene.row("processes", 40.0, pid=77, ppid=1, comm="python3", cmdline="python3 /opt/web/server.py")
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and finding.severity == "warning"
+    assert finding.culprit.comm == "python3" and finding.culprit.pid in range(3_000, 3_003)
+    assert finding.culprit.cmdline is not None and "main.py" in finding.culprit.cmdline
+    assert "main.py" in finding.summary and "exit code 3" in finding.summary
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["subshell", "script"])
+def test_below_a_shell_loop_what_fails_is_named_in_a_real_recording(tmp_path: Path, form: str) -> None:
+    name = f"agent-{tmp_path.name[-6:].strip('_0')}"[:15]
+    agent = tmp_path / name
+    agent.write_text("#!/bin/sh\nsleep 0.5\nexit 7\n")
+    wrapper = tmp_path / "run"
+    wrapper.write_text(f"#!/bin/sh\n{agent} --once\n")
+    for each in (agent, wrapper):
+        each.chmod(0o755)
+    what = f"( {agent} --once )" if form == "subshell" else str(wrapper)
+    began = time.time_ns()
+    with recorder(tmp_path / "recording"):
+        loop = subprocess.Popen(["sh", "-c", f"while :; do {what}; sleep 0.8; done"])
+        time.sleep(25)
+        loop.kill()
+        loop.wait()
+    recording = Recording.open(tmp_path / "recording")
+    events = recording.events(Window(began, time.time_ns()), ["restart"])
+    own = [event for event in events if event.comm == name]
+    assert own and {event.exit_code for event in own} == {7}
+    assert all(f"({loop.pid})" in event.text for event in own)
+    case = Case(recording, Window(began, time.time_ns()), Window(began, began))
+    assert any(known.cmdline and "--once" in known.cmdline and known.comm == name for known in case.processes.values())

@@ -1,9 +1,11 @@
 """Programs that are started again and again, recognised from the FORK, COMM and EXIT records of the rings.
 
 A life is a program from its exec (or its fork, where none followed) to its exit. Lives of one name under one parent
-that follow each other with short pauses are a loop. Where exit codes are known, only loops that fail are reported: a
-script that runs `sleep` once a second is none. In a storm of forks the busiest parents are left out by the array, so
-that the rest stays cheap: what loops by the hundred a second is a storm, and is found elsewhere.
+that follow each other with short pauses are a loop. One that ends as its last child did, right after it, is a wrapper
+(a supervisor's script, a subshell): what fails is the child, and the loop has its name. Where exit codes are known,
+only loops that fail are reported: a script that runs `sleep` once a second is none. In a storm of forks the busiest
+parents are left out by the array, so that the rest stays cheap: what loops by the hundred a second is a storm, and is
+found elsewhere.
 """
 
 from collections import Counter, deque
@@ -25,6 +27,8 @@ LONGEST_PAUSE_NS = 60 * NANOS
 LEAST_PACE_NS = NANOS // 10
 # A failure within this time may be an answer, as that of grep or test in a script; a service takes longer to start.
 HELPER_LIFE_NS = NANOS // 20
+# A shell ends with the status of its last command within this time of it.
+WRAPPED_NS = NANOS // 2
 # One row has all lives since the last.
 REPORT_EVERY_NS = 5 * NANOS
 REPORTS_PER_TICK = 8
@@ -39,12 +43,14 @@ NameOf = Callable[[int], str | None]
 
 @dataclass(slots=True)
 class Life:
-    """A program that ended. `status` is its wait status, None where it is not known."""
+    """A program that ended. `status` is its wait status, None where it is not known; `program` (name and pid) is what
+    failed, where it ended as its last child did."""
 
     pid: int
     born: int
     ended: int
     status: int | None
+    program: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -75,11 +81,14 @@ class Restarts:
         self._alive: dict[int, tuple[str | None, int, int | None]] = {}
         self._loops: dict[tuple[str | None, int], Loop] = {}
         self._failed_before: dict[int, int] = {}
+        # By parent: the name, pid, status and end of the last child that failed.
+        self._failed_children: dict[int, tuple[str, int, int, int]] = {}
 
     def forget(self) -> None:
         """Births or ends were missed."""
         self._alive.clear()
         self._loops.clear()
+        self._failed_children.clear()
 
     def observe(self, now: int, records: Records, failed: Mapping[int, int] | None, name_of: NameOf) -> RestartRows:
         """Take in a tick. `failed` are the processes that ended with a failure (None: not known)."""
@@ -126,8 +135,22 @@ class Restarts:
             # Several at once, or long after: not one that is started again because it ended.
             loop.lives.clear()
             loop.unreported = 0
-        loop.lives.append(Life(pid, born, time, status))
+        program = self._failed_in(pid, time, status)
+        if status and (program or comm):
+            name, failed_pid = program or (comm or loop.comm, pid)
+            self._failed_children[parent] = (name, failed_pid, status, time)
+        loop.lives.append(Life(pid, born, time, status, program))
         loop.unreported += 1
+
+    def _failed_in(self, pid: int, time: int, status: int | None) -> tuple[str, int] | None:
+        """The child (name, pid) that a process ended with, where its status is that child's."""
+        child = self._failed_children.pop(pid, None)
+        if child is None or not status:
+            return None
+        name, number, failed, ended = child
+        # A shell reports a signal of its child as a code above 128.
+        same = status == failed or status >> 8 == 128 + (failed & 0x7F)
+        return (name, number) if same and time - ended <= WRAPPED_NS else None
 
     def _report(self, now: int, name_of: NameOf) -> RestartRows:
         rows = RestartRows([], [])
@@ -145,7 +168,9 @@ class Restarts:
         looping = {key for key, loop in self._loops.items() if loop.reported_at is not None}
         if looping:
             for pid, (comm, _, parent) in list(self._alive.items())[-MOST_PER_TICK:]:
-                if (comm, parent) in looping and len(rows.processes) < 2 * REPORTS_PER_TICK:
+                above = self._alive.get(parent or 0)
+                wrapped = above is not None and (above[0], above[2]) in looping
+                if ((comm, parent) in looping or wrapped) and len(rows.processes) < 2 * REPORTS_PER_TICK:
                     rows.processes.append((pid, parent, comm or ""))
         return rows
 
@@ -153,6 +178,9 @@ class Restarts:
         if len(self._alive) > ALIVE_KEPT:
             for pid in list(self._alive)[: ALIVE_KEPT // 2]:
                 del self._alive[pid]
+        if len(self._failed_children) > ALIVE_KEPT:
+            for pid in list(self._failed_children)[: ALIVE_KEPT // 2]:
+                del self._failed_children[pid]
         if len(self._loops) > LOOPS_KEPT:
             quiet = [key for key, loop in self._loops.items() if now - loop.lives[-1].ended > LONGEST_PAUSE_NS]
             for key in quiet or list(self._loops)[: LOOPS_KEPT // 2]:
@@ -173,8 +201,12 @@ def _event(loop: Loop) -> Events:
     life = sorted(each.ended - each.born for each in loop.lives)[len(loop.lives) // 2]
     ((usual, _),) = Counter(each.status for each in loop.lives).most_common(1)
     how = "" if usual is None else f", and ended {_ending(usual)}"
+    # What fails in most of them, in the last that has it.
+    programs = Counter(each.program[0] if each.program else loop.comm for each in loop.lives)
+    comm = programs.most_common(1)[0][0]
+    pid = next((each.program[1] for each in reversed(loop.lives) if each.program and each.program[0] == comm), last.pid)
     text = (
-        f"{loop.comm} was started {len(loop.lives)} times in {span:.1f} s, one after the other{how}, "
+        f"{comm} was started {len(loop.lives)} times in {span:.1f} s, one after the other{how}, "
         f"after {life / NANOS:.2f} s or so; its parent is {loop.parent_name or 'process'} ({loop.parent})"
     )
     severity = "info" if usual is None or life < HELPER_LIFE_NS else "warning"
@@ -184,9 +216,10 @@ def _event(loop: Loop) -> Events:
         kind=RESTART,
         severity=severity,
         text=text,
-        pid=last.pid,
-        comm=loop.comm,
+        pid=pid,
+        comm=comm,
         value=float(loop.unreported),
+        exit_code=None if usual is None else -(usual & 0x7F) or usual >> 8,
     )
 
 

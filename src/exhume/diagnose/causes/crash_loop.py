@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, Ru
 
 CAUSE = catalogue()["crash-loop"]
 _UNIT = re.compile(r"([^/]+\.service)(?:/|$)")
-_COMMAND_WIDTH = 160
+_COMMAND_WIDTH, _SHORT_WIDTH = 160, 60
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,22 @@ class Loop:
         if self.cgroups is not None:
             return self.cgroups.interval_s
         return self.restarts.interval_s if self.restarts is not None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it last ended: its code, or its signal as a negative number; None where that was not recorded."""
+        if self.restarts is None:
+            return None
+        managed = self.restarts.is_container or self.restarts.is_unit
+        code = self.restarts.rows.newest("value" if managed else "exit_code")
+        return None if code is None else int(code)
+
+    @property
+    def command(self) -> str | None:
+        """The command line of a program that is neither a unit's nor a container's: its name may say little."""
+        if self.is_managed or self.known is None or self.known.cmdline is None:
+            return None
+        return self.known.cmdline[:_SHORT_WIDTH] if self.known.cmdline != self.known.comm else None
 
     @property
     def entity(self) -> Entity:
@@ -117,6 +134,8 @@ def _values(loop: Loop) -> dict[str, object]:
         "workload": loop.owner.workload_label,
         "interval": loop.interval_s,
         "failed": loop.failed,
+        "code": loop.exit_code,
+        "command": loop.command,
     }
 
 
@@ -182,6 +201,9 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
 
 def _of_restarts(case: Case, restarts: Restarts) -> Loop:
     own = [known for known in case.processes.values() if _is_of(known, restarts)]
+    # Others may have the same name: what is known to have failed comes first.
+    failed = {int(pid) for pid in restarts.rows.numbers("pid").tolist() if not isnan(pid)}
+    own = [known for known in own if known.pid in failed] or own
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
     commands = tuple(each.cmdline for each in own if each.cmdline)
     return Loop(None, restarts, known, commands, _pod_of(restarts))
@@ -225,7 +247,7 @@ def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
             builder.doubt("unknown-program", "unknown_program_factor")
     if restarts is not None:
         # A script's helpers may fail as a matter of course.
-        sure = restarts.failed and (loop.is_managed or load.cores >= CAUSE.limit("burns_share"))
+        sure = restarts.failed and (loop.is_managed or loop.is_one_thing or load.cores >= CAUSE.limit("burns_share"))
         strength = "failed_strength" if sure else "restart_strength"
         values = {"line": restarts.line, "times": restarts.times, "runs": restarts.runs, "ok": restarts.succeeded}
         builder.add(Role.ROOT_CAUSE, "ends", restarts.evidence, strength=strength, values=values)
@@ -280,7 +302,9 @@ def _severity(loop: Loop, load: Load) -> Severity:
     hurried = hurried or loop.owner.pod is not None
     known = loop.is_managed and (loop.failed or (loop.is_one_thing and hurried))
     costs = loop.failed and load.cores >= CAUSE.limit("burns_share")
-    return Severity.WARNING if known or costs else Severity.INFO
+    # The same command that fails each time, for as long as it was looked at, is not done.
+    lasts = loop.failed and loop.is_one_thing and loop.restarts is not None and len(loop.restarts.rows) > 1
+    return Severity.WARNING if known or costs or lasts else Severity.INFO
 
 
 def _culprit(loop: Loop) -> Culprit:

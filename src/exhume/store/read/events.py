@@ -51,6 +51,7 @@ class EventView:
     kernel_us: int | None
     sequence: int | None
     trigger: str | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
