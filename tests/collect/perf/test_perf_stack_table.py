@@ -5,7 +5,7 @@ import pytest
 
 from exhume.collect.perf import stack_table as stackbook
 from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER
-from exhume.collect.perf.stack_table import Chain, Stack, StackTable, stack_id
+from exhume.collect.perf.stack_table import Chain, Stack, StackTable, is_idle, stack_id
 from exhume.collect.symbols.frame import JIT, KERNEL, USER, Frame, make_frame
 from exhume.collect.symbols.mappings import AddressSpace
 
@@ -125,6 +125,27 @@ def test_idle_is_the_idle_task_with_an_idle_leaf(book) -> None:
     resolved = resolve(book, chains, {1, 2})
     assert [resolved[key].idle for key in (1, 2, 3)] == [True, False, False]
     assert set(reported(book)[0]) == {resolved[2].id, resolved[3].id}
+
+
+@pytest.mark.parametrize(
+    ("path", "idle"),
+    [
+        # Leaf first. 5.4, whose default_idle had the name of a section's end; a platform's own driver; no name at all.
+        (("__sched_text_end", "do_idle", "cpu_startup_entry"), True),
+        (("some_soc_enter_idle", "cpuidle_enter_state", "cpuidle_enter", "do_idle"), True),
+        (("[unknown]", "default_idle_call", "do_idle"), True),
+        (("do_idle", "cpu_startup_entry"), True),
+        (("pv_native_safe_halt", "default_idle", "arch_cpu_idle", "default_idle_call", "do_idle"), True),
+        # Interrupts on an idle core, and what the idle task does besides.
+        (("net_rx_action", "handle_softirqs", "asm_common_interrupt", "cpuidle_enter_state", "do_idle"), False),
+        (("asm_sysvec_apic_timer_interrupt", "cpuidle_enter_state", "do_idle"), False),
+        (("schedule_idle", "do_idle"), False),
+        (("ttwu_do_activate", "sched_ttwu_pending", "flush_smp_call_function_queue", "do_idle"), False),
+        (("mem_cgroup_iter", "memcg_stat_show"), False),
+    ],
+)
+def test_what_calls_the_idle_routine_decides_whatever_that_is_named(path: tuple[str, ...], idle: bool) -> None:
+    assert is_idle([make_frame(KERNEL, "[kernel]", name) for name in path]) is idle
 
 
 def test_idle_is_remembered_and_never_reported(book) -> None:

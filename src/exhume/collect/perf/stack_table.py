@@ -5,7 +5,7 @@ generations bound the memory: when the young one is full it becomes the old one,
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from weakref import WeakValueDictionary
 
@@ -63,6 +63,42 @@ IDLE_LEAVES = frozenset(
         "xen_safe_halt",
     )
 )
+# What calls the idle routine of a platform, whatever that is named (kernel/sched/idle.c, do_idle; drivers/cpuidle): a
+# leaf right below one of these is idle, unless it is an interrupt's entry or a step out of the idle loop.
+IDLE_CALLERS = frozenset(
+    (
+        "do_idle",
+        "cpuidle_idle_call",
+        "call_cpuidle",
+        "cpuidle_enter",
+        "cpuidle_enter_state",
+        "default_idle_call",
+    )
+)
+_NOT_IDLE = (
+    "asm_",
+    "sysvec_",
+    "el1",
+    "irq",
+    "do_IRQ",
+    "common_interrupt",
+    "apic_",
+    "reschedule_",
+    "ret_from_",
+    "schedule",
+    "__schedule",
+    "flush_smp_call_function",
+)
+
+
+def is_idle(frames: Sequence[Frame]) -> bool:
+    """Whether the idle task, in a stack with its leaf first, has nothing to do."""
+    if not frames:
+        return False
+    leaf = frames[0].name
+    if leaf in IDLE_LEAVES or leaf in IDLE_CALLERS:
+        return True
+    return len(frames) > 1 and frames[1].name in IDLE_CALLERS and not leaf.startswith(_NOT_IDLE)
 
 
 class Stack:
@@ -156,7 +192,7 @@ class StackTable:
             if chain.named is not None:
                 names = {**chain.named, **{each: names[each] for each in chain.user if each in names}}
             frames = [kernel[address] for address in chain.kernel]
-            idle = bool(frames) and key in idle_keys and frames[0].name in IDLE_LEAVES
+            idle = key in idle_keys and is_idle(frames)
             if chain.excess and chain.user:
                 frames.append(UNKNOWN_FRAME)
             else:
