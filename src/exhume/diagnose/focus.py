@@ -164,6 +164,7 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
     waits = _softirq_waits(recording, context, seconds)
     # Of a core that is always full, more than before may go to one process.
     processes = _largest_process_shares(recording, context, seconds)
+    runnable = _runnable(recording, context, seconds)
     one_process = np.zeros(seconds) if processes is None else _above_own_calm(processes) * weights["one process"]
     lines = (event for event in recording.events(context) if event.kind in STARVATION_KINDS)
     restarts = (event for event in recording.events(context, [RESTART]) if event.severity != "info")
@@ -175,11 +176,12 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
         "kernel log": _before(lines, context, seconds, _limit("before_line_s")),
         "one process": one_process,
         "dying cgroups": _growth_of_zombies(recording, context, seconds) * weights["dying cgroups"],
+        "runnable": _above_calm(np.minimum(runnable / _limit("waiting_s"), 1.0)) * weights["waiting"],
         "restarts": _before(restarts, context, seconds, _limit("restart_reported_s")) * _limit("restart_score"),
     }
     names = list(excesses)
     stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
-    graves = hot | (throttled >= severe["throttling"]) | (waits >= 1)
+    graves = hot | (throttled >= severe["throttling"]) | (waits >= 1) | (runnable >= severe["runnable"])
     return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], graves
 
 
@@ -225,6 +227,16 @@ def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, F
             usual = float(np.percentile(steps, _limit("usual_percentile"))) if len(steps) else 0.0
             found[name] = found[name] / max(1.0, _limit("usual_steps") * usual)
     return found
+
+
+def _runnable(recording: Recording, context: Window, seconds: int) -> Floats:
+    """Runnable threads for each core: some kernels don't count waits. They are counted in the moment of a tick, which
+    says little: the middle of three is what lasts."""
+    node = Rows("node", recording.read("node", context, ["running", "wall"]))
+    counts = _most(_bins(node, context, seconds), node.numbers("running"), seconds) / max(1, recording.facts.cores)
+    around = np.pad(counts, 1, mode="edge")
+    middle: Floats = np.median(np.stack([around[:-2], counts, around[2:]]), axis=0)
+    return middle
 
 
 def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Floats:

@@ -66,7 +66,7 @@ class Scrubber:
         for row in rows:
             if table == "processes":
                 row["cmdline"] = self.command(row["cmdline"], row["comm"])
-            for column in ("cgroup", "path", "parent"):
+            for column in ("cgroup", "cpuset", "path", "parent"):
                 if column in row:
                     row[column] = self.cgroup(row[column])
             if table == "events":

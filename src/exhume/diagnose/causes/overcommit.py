@@ -1,0 +1,448 @@
+"""More runnable work than cores: on the whole node, on a core that threads are bound to, or in a cpuset that is too
+small for its work while other cores idle.
+
+A full node is no fault by itself. It matters where threads that don't give way to others wait for long: work that was
+niced, or whose cgroup has the least shares, waits by its owner's choice.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exhume.diagnose.catalogue import Cause, catalogue
+from exhume.diagnose.causes import examines
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import Load
+from exhume.diagnose.evidence.quotes import quote_column
+from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.facts.contention import Contention, Demand, Waiter, turnover
+from exhume.diagnose.facts.owners import CgroupOwner, for_engine, owner_of
+from exhume.diagnose.symptoms import find_symptoms
+from exhume.model.clock import NANOS, Window
+from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Remedy, Role, RuledOut, Severity
+
+OVERCOMMIT = catalogue()["cpu-overcommit"]
+SQUEEZE = catalogue()["cpuset-squeeze"]
+_IDLE = ("idle", "iowait")
+# How far back the beginning of the competition is looked for.
+_EARLIER_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Threads that may use the same few cores only, while others have room: cores' worth of it."""
+
+    cores: frozenset[int]
+    threads: list[Waiter]
+    queue: float
+    room: float
+
+
+@examines(OVERCOMMIT)
+def cpu_overcommit(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    contention = Contention(case, background_nice=OVERCOMMIT.limit("background_nice"))
+    if not contention.cores:
+        return builder.rule_out("uncounted")
+    queue, counted = contention.queue, contention.queue is not None
+    if queue is None:
+        queue = _queue_by_count(case, len(contention.cores))
+    if queue is None:
+        return builder.rule_out("uncounted")
+    # First, because niced work on the other cores leaves them room, and keeps them busy all the same.
+    stacked = _stacked_threads(contention, case)
+    if stacked is not None:
+        return _stacked(builder, case, stacked)
+    idle = contention.idle()
+    if idle > OVERCOMMIT.limit("idle_left"):
+        return builder.rule_out("idle", idle=idle, queue=queue)
+    if queue < OVERCOMMIT.limit("reported"):
+        return builder.rule_out("queue-short", queue=queue)
+    return _whole_node(builder, case, contention, queue, counted=counted)
+
+
+def _queue_by_count(case: Case, cores: int) -> float | None:
+    """Threads that waited for each core, by the runnable ones in the moment of each tick: the recorder is one."""
+    running = case.now("node").middle("running")
+    return None if running is None else max(0.0, running - 1 - cores) / cores
+
+
+def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, queue: float, *, counted: bool) -> Found:
+    cpu, node, cores = case.now("cpu"), case.now("node"), len(contention.cores)
+    quotes = [quote_column(cpu, state, "mean", "permille") for state in _IDLE]
+    builder.add(Role.MECHANISM, "full", *quotes, strength="weak", cores=cores, idle=contention.share(_IDLE))
+    before = _queue_before(case, cores)
+    quote = quote_column(cpu, "wait_ns", "sum", "ns") if counted else quote_column(node, "running", "mean")
+    waiting = queue * cores
+    builder.add(Role.MECHANISM, "queue", quote, strength="strong", waiting=waiting, cores=cores, before=before)
+    if not counted:
+        builder.doubt("only-counted")
+    psi = node.per_second("psi_cpu_some")
+    if psi is not None:
+        quote = quote_column(node, "psi_cpu_some", "sum", "us")
+        builder.add(Role.MECHANISM, "pressure", quote, strength="weak", share=min(1.0, psi / 1e6))
+    steal = contention.share(("steal",))
+    if steal >= OVERCOMMIT.limit("stolen"):
+        quote = quote_column(cpu, "steal", "mean", "permille")
+        builder.add(Role.MECHANISM, "stolen", quote, share=steal, cores=steal * cores)
+    lasted = _lasted(case, OVERCOMMIT.limit("reported"))
+    starved = _starved_softirq(case, contention, queue)
+    harmful = _harmful_queue(contention, queue, counted=counted)
+    harms = starved or (harmful >= OVERCOMMIT.limit("waiting") and lasted >= OVERCOMMIT.limit("seconds"))
+    demands = [each for each in contention.demands if each.total >= OVERCOMMIT.limit("least_demand")]
+    wanting = [each for each in demands if not each.background] if harms else demands
+    pids = {pid for each in wanting for pid in each.pids}
+    form, culprit = _form(case, wanting)
+    for demand in demands[: int(OVERCOMMIT.limit("most_named"))]:
+        _add_demand(builder, case, contention, demand)
+    if form == "short-lived":
+        values = {"who": wanting[0].name, "count": len(wanting[0].pids), "seconds": case.focus.seconds}
+        builder.add(Role.CULPRIT, "short-lived", values=values)
+    _add_waiter(builder, case, contention, wanting[0] if form == "noisy" else None)
+    _add_change(builder, wanting, lasted)
+    if not contention.waiters:
+        builder.doubt("no-threads")
+    severity, key = Severity.WARNING, f"summary-{form}"
+    if starved:
+        severity = Severity.CRITICAL
+    if not harms:
+        background = harmful < OVERCOMMIT.limit("harmless") and harmful < queue / 2
+        severity, key = Severity.INFO, "summary-background" if background else "summary-mild"
+        builder.doubt("harmless", "harmless_factor")
+    elif _explained_part(case) >= OVERCOMMIT.limit("explained"):
+        # What keeps the cores busy has another cause: without it there would be room.
+        severity = Severity.INFO
+        builder.doubt("explained", "harmless_factor")
+    top = wanting[0] if wanting else None
+    values = {"who": top.name if top else None, "count": len(top.pids) if top else 0, "waiting": waiting}
+    values |= {"cores": cores, "wanted": top.total if top else None}
+    remedies = _remedies(top, form) if harms else ()
+    # Next to a cause that takes a real share of a core it comes second, before one that takes less it comes first.
+    weight = OVERCOMMIT.limit("real_share") * case.focus.seconds
+    load = _load_of(case, pids - _bound(contention))
+    return builder.found(severity, key, culprit=culprit, load=load, weight=weight, remedies=remedies, values=values)
+
+
+def _bound(contention: Contention) -> set[int]:
+    """Processes that may not use all cores. They have trouble of their own with theirs, which this doesn't explain."""
+    return {each.pid for each in contention.waiters if each.allowed not in (None, contention.cores)}
+
+
+def _load_of(case: Case, pids: set[int], cores: frozenset[int] | None = None) -> Load:
+    """The CPU time of these processes, on some cores."""
+    return case.load_of(np.isin(case.samples.pid, list(pids)), cpus=cores)
+
+
+def _queue_before(case: Case, cores: int) -> float | None:
+    """Threads that waited at a time in the baseline."""
+    rows = case.before("cpu")
+    waited, spans = rows.total("wait_ns"), rows.total("span_ms")
+    return None if waited is None or not spans else waited / NANOS / (spans / 1000) * cores
+
+
+def _harmful_queue(contention: Contention, queue: float, *, counted: bool) -> float:
+    """Threads that waited for each core, neither by choice nor because they may not use cores that have room."""
+    cores, nice = len(contention.cores), contention.share(("nice",))
+    busy = max(1.0 - contention.share(_IDLE), 1e-9)
+    mostly_nice = nice / busy >= OVERCOMMIT.limit("mostly")
+    apart = [each for each in contention.waiters if each.background or _is_squeezed(contention, each)]
+    followed = [each for each in contention.waiters if each not in apart]
+    if counted and contention.waiters and not mostly_nice:
+        return max(0.0, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
+    ran, waited = sum(each.run_s for each in followed), sum(each.wait_s for each in followed)
+    if ran < OVERCOMMIT.limit("least_known") * contention.seconds:
+        return 0.0 if mostly_nice or apart else queue
+    # What lives for a moment only is not followed: it is taken to wait for its time as long as the others do.
+    others = busy - sum(each.run_s for each in apart) / contention.seconds / cores
+    return max(waited / contention.seconds / cores, waited / ran * max(0.0, min(others, busy - nice)))
+
+
+def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
+    """Whether a thread may not use cores that have room."""
+    outside = contention.cores - (waiter.allowed or contention.cores)
+    return contention.room(outside) >= OVERCOMMIT.limit("room")
+
+
+def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
+    """Whether the ksoftirqd of a core waited, for which threads waited as well."""
+    least = OVERCOMMIT.limit("waiting")
+    return any(
+        each.kind == "ksoftirqd" and each.cpu is not None and contention.queues.get(each.cpu, queue) >= least
+        for each in find_symptoms(case)
+    )
+
+
+def _explained_part(case: Case) -> float:
+    """The part of the focus' CPU time in the kernel that other causes account for."""
+    samples = case.samples
+    now = samples.within(case.focus)
+    known = now & samples.in_kernel
+    if len(case.explained) == len(samples):
+        known &= case.explained
+    else:
+        return 0.0
+    return samples.time(known) / max(samples.time(now), 1.0)
+
+
+def _form(case: Case, demands: list[Demand]) -> tuple[str, Culprit]:
+    """Which kind of overcommit it is, and whose."""
+    if not demands:
+        return "many", Culprit()
+    top, total = demands[0], sum(each.total for each in demands)
+    largest = top.largest
+    comm = top.name.name if top.name.kind is EntityKind.PROCESS else None
+    known = case.processes.get(largest)
+    owner = top.owner
+    culprit = case.culprit_of(largest, comm or (known.comm if known else None), None)
+    culprit = replace(culprit, container=owner.container or culprit.container, pod=owner.pod or culprit.pod)
+    jobs = len(top.pids) >= OVERCOMMIT.limit("jobs")
+    if jobs and turnover(case, top.pids) >= OVERCOMMIT.limit("turnover"):
+        return "short-lived", culprit if owner else Culprit(comm=comm)
+    of_one = bool(owner) or top.pids[largest] >= OVERCOMMIT.limit("noisy_part") * sum(top.pids.values())
+    if top.total >= OVERCOMMIT.limit("noisy_part") * total and of_one:
+        return "noisy", culprit
+    return "many", Culprit(comm=comm) if top.total >= OVERCOMMIT.limit("noisy_part") * total else Culprit()
+
+
+def _add_demand(builder: EvidenceBuilder, case: Case, contention: Contention, demand: Demand) -> None:
+    """Add what an owner wants and what it may use."""
+    use = contention.use(demand.cgroup)
+    focus, samples = case.focus, case.samples
+    largest = demand.largest
+    micros = samples.time(samples.within(focus) & (samples.pid == largest))
+    match = (("pid", str(largest)),)
+    quotes = [Evidence("samples", "weight_us", "sum", micros, focus.since, focus.until, match=match, unit="us")]
+    quotes = quotes if micros else []
+    quotes += [each.evidence for each in contention.waiters if each.pid == largest][:1]
+    if use.shares is not None and demand.cgroup not in (None, "/"):
+        quotes += contention.quote_use(demand.cgroup or "", "shares", "quota")
+    values = {
+        "who": demand.name,
+        "count": len(demand.pids) if len(demand.pids) > 1 else None,
+        "wanted": demand.total,
+        "run": demand.run,
+        "before": demand.before,
+        "shares": use.shares if demand.cgroup not in (None, "/") else None,
+        "quota": use.quota,
+        "background": demand.background,
+    }
+    builder.add(Role.CULPRIT, "demand", *quotes, values=values)
+
+
+def _add_waiter(builder: EvidenceBuilder, case: Case, contention: Contention, culprit: Demand | None) -> None:
+    """Add the thread that waited longest: not one of the culprit's, where there is another."""
+    least = OVERCOMMIT.limit("least_wait") * case.focus.seconds
+    waiters = [each for each in contention.waiters if not each.background and each.wait_s >= least]
+    others = [each for each in waiters if culprit is None or each.pid not in culprit.pids]
+    for waiter in (others or waiters)[:1]:
+        values = {"who": waiter.entity, "waited": waiter.wait_s, "ran": waiter.run_s, "seconds": case.focus.seconds}
+        builder.add(Role.SYMPTOM, "waiter", waiter.evidence, strength="weak", values=values)
+
+
+def _add_change(builder: EvidenceBuilder, demands: list[Demand], lasted: float) -> None:
+    """Add since when it is so, and which owner wants more than before."""
+    rises = [(each.run - each.before, each) for each in demands if each.before is not None]
+    rise, changed = max(rises, key=lambda each: each[0], default=(0.0, None))
+    if changed is not None and rise >= OVERCOMMIT.limit("least_rise"):
+        values = {"who": changed.name, "cores": changed.run, "before": changed.before, "seconds": lasted}
+        builder.add(Role.ROOT_CAUSE, "changed", strength="weak", values=values)
+    else:
+        builder.add(Role.ROOT_CAUSE, "lasted", seconds=lasted)
+
+
+def _lasted(case: Case, least: float) -> float:
+    """Seconds, up to the end of the focus, for which threads had been waiting for each core."""
+    window = Window(case.focus.since - round(_EARLIER_S * NANOS), case.focus.until)
+    cpu, node = case.read("cpu", window), case.read("node", window)
+    waits = cpu.numbers("wait_ns")
+    known = ~np.isnan(waits)
+    if known.any():
+        ago, queues = (window.until - cpu.wall[known]) // NANOS, waits[known] / NANOS
+    else:
+        runnable = node.numbers("running")
+        known = ~np.isnan(runnable)
+        ago, queues = (window.until - node.wall[known]) // NANOS, (runnable[known] - 1) / case.cores - 1
+    if not len(ago):
+        return case.focus.seconds
+    means = np.bincount(ago, queues) / np.maximum(np.bincount(ago), 1)
+    calm = np.flatnonzero(means < least / 2)
+    # A single calm second doesn't end it, nor do those after its worst time.
+    ends = calm[:-1][np.diff(calm) == 1]
+    ends = ends[ends >= case.focus.seconds / 2]
+    return float(max(ends[0] if len(ends) else len(means), 1))
+
+
+# Threads that are bound to a core
+
+
+def _stacked_threads(contention: Contention, case: Case) -> Stack | None:
+    """The largest stack of threads whose affinity leaves them fewer cores than their cpuset has."""
+    by_cores: dict[frozenset[int], list[Waiter]] = {}
+    for each in contention.waiters:
+        cpuset = contention.use(each.cpuset).cores or contention.cores
+        if each.allowed is not None and each.allowed < (cpuset & contention.cores):
+            by_cores.setdefault(each.allowed, []).append(each)
+    found = [_stack(contention, case, OVERCOMMIT, cores, threads) for cores, threads in by_cores.items()]
+    stacks = [each for each in found if each is not None and _is_even(each)]
+    return max(stacks, key=lambda each: each.queue, default=None)
+
+
+def _is_even(stack: Stack) -> bool:
+    """Whether several threads want more than they get, and none has most of the cores for itself."""
+    hungry = [each for each in stack.threads if each.delayed >= OVERCOMMIT.limit("hungry")]
+    ran = [each.run_s for each in stack.threads]
+    return len(hungry) >= OVERCOMMIT.limit("stacked") and max(ran) < OVERCOMMIT.limit("mostly") * sum(ran)
+
+
+def _stack(
+    contention: Contention, case: Case, cause: Cause, cores: frozenset[int], threads: list[Waiter]
+) -> Stack | None:
+    """Threads on these cores as a stack, where the cores are full, the threads wait and others have room."""
+    wanting = [each for each in threads if not each.background]
+    wanting = [each for each in wanting if each.wait_s + each.run_s >= cause.limit("least_demand") * case.focus.seconds]
+    queue = sum(each.wait_s for each in wanting) / max(case.focus.seconds, 1e-9) / max(1, len(cores))
+    outside = contention.cores - cores
+    room = contention.room(outside)
+    if contention.idle(cores) > cause.limit("idle_left") or room < cause.limit("room"):
+        return None
+    return Stack(cores, wanting, queue, room) if wanting and queue >= cause.limit("waiting") else None
+
+
+def _stacked(builder: EvidenceBuilder, case: Case, stack: Stack) -> Found:
+    one = next(iter(stack.cores)) if len(stack.cores) == 1 else None
+    _add_stack(builder, case, stack, one)
+    pids = {each.pid for each in stack.threads}
+    comms = {each.comm for each in stack.threads}
+    comm = next(iter(comms)) if len(comms) == 1 else None
+    first = stack.threads[0]
+    culprit = Culprit(cpu=one, comm=comm)
+    if len(pids) == 1:
+        culprit = replace(case.culprit_of(first.pid, first.comm, one), cpu=one)
+    severity = Severity.CRITICAL if _softirq_on(case, stack.cores) else Severity.WARNING
+    cores = _listed(stack.cores)
+    values = {"count": len(stack.threads), "cores": cores, "room": stack.room, "who": first.entity if comm else None}
+    fitting = tuple(each for each in OVERCOMMIT.remedies if each.id in ("spread-threads", "set-cores-apart"))
+    weight = stack.queue * case.focus.seconds
+    return builder.found(
+        severity,
+        "summary-stacked",
+        culprit=culprit,
+        load=_load_of(case, pids, stack.cores),
+        weight=weight,
+        remedies=aim(fitting, str(first.pid)),
+        values=values,
+    )
+
+
+def _add_stack(builder: EvidenceBuilder, case: Case, stack: Stack, one: int | None) -> None:
+    """Add the threads, that their cores are full, and that others have room."""
+    cores, cpu = _listed(stack.cores), case.now("cpu")
+    inside = cpu.where(np.isin(cpu.cpu, list(stack.cores)))
+    quotes = [
+        quote_column(inside.on(core), column, how, unit, core)
+        for core in sorted(stack.cores)[:2]
+        for column, how, unit in (("idle", "mean", "permille"), ("wait_ns", "sum", "ns"))
+    ]
+    values = {"count": len(stack.threads), "cores": cores, "waiting": stack.queue * len(stack.cores)}
+    builder.add(Role.MECHANISM, "stacked", *quotes, strength="strong", values=values)
+    for waiter in stack.threads[: int(OVERCOMMIT.limit("most_named"))]:
+        values = {"who": waiter.entity, "waited": waiter.wait_s, "ran": waiter.run_s, "seconds": case.focus.seconds}
+        builder.add(Role.SYMPTOM, "waiter", waiter.evidence, strength="weak", values=values)
+    builder.add(Role.ROOT_CAUSE, "room", *_quote_room(cpu, stack.cores), strength="strong", room=stack.room, cpu=one)
+
+
+def _quote_room(cpu: Rows, cores: frozenset[int]) -> list[Evidence | None]:
+    """The idle time of the core outside with most of it."""
+    outside = cpu.where(~np.isin(cpu.cpu, list(cores)))
+    means = {core: outside.on(core).mean("idle") or 0.0 for core in np.unique(outside.cpu).tolist()}
+    best = max(means, key=lambda core: means[core])
+    return [quote_column(outside.on(best), "idle", "mean", "permille", best)]
+
+
+def _softirq_on(case: Case, cores: frozenset[int]) -> bool:
+    return any(each.kind == "ksoftirqd" and each.cpu in cores for each in find_symptoms(case))
+
+
+def _listed(cores: frozenset[int]) -> str:
+    return ", ".join(map(str, sorted(cores)))
+
+
+# A cpuset that is too small
+
+
+@examines(SQUEEZE)
+def cpuset_squeeze(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    contention = Contention(case, background_nice=OVERCOMMIT.limit("background_nice"))
+    if not contention.waiters:
+        return builder.rule_out("none-followed")
+    by_path: dict[str, list[Waiter]] = {}
+    for each in contention.waiters:
+        cores = contention.use(each.cpuset).cores
+        if each.cpuset is not None and cores is not None and cores < contention.cores and each.allowed in (None, cores):
+            by_path.setdefault(each.cpuset, []).append(each)
+    found = {}
+    for path, threads in by_path.items():
+        stack = _stack(contention, case, SQUEEZE, contention.use(path).cores or frozenset(), threads)
+        if stack is not None:
+            found[path] = stack
+    if not found:
+        return builder.rule_out("none")
+    path = max(found, key=lambda each: found[each].queue * len(found[each].cores))
+    return _squeezed(builder, case, contention, path, found[path])
+
+
+def _squeezed(builder: EvidenceBuilder, case: Case, contention: Contention, path: str, stack: Stack) -> Found:
+    cgroup, one = Entity(EntityKind.CGROUP, path, path), next(iter(stack.cores)) if len(stack.cores) == 1 else None
+    cores = _listed(stack.cores)
+    owner = owner_of(case, path)
+    where = owner or None
+    quotes = contention.quote_use(path, "cores")
+    builder.add(Role.MECHANISM, "cpuset", *quotes, strength="strong", cgroup=cgroup, where=where, cores=cores)
+    _add_stack(builder, case, stack, one)
+    first = stack.threads[0]
+    culprit = replace(case.culprit_of(first.pid, first.comm, one), cgroup=path)
+    culprit = replace(culprit, container=owner.container or culprit.container, pod=owner.pod or culprit.pod)
+    severity = Severity.CRITICAL if _softirq_on(case, stack.cores) else Severity.WARNING
+    values = {"who": first.entity, "cgroup": cgroup, "where": where, "cores": cores, "room": stack.room}
+    values |= {"waiting": stack.queue * len(stack.cores), "size": len(stack.cores)}
+    kinds: dict[str, str | None] = {
+        "widen-container-cpuset": owner.target if owner.container is not None and owner.pod is None else None,
+        "widen-unit-cpuset": owner.unit,
+        "fit-pod-cpuset": owner.target if owner.pod is not None else None,
+        "widen-cpuset": path if not owner else None,
+    }
+    weight = stack.queue * len(stack.cores) * case.focus.seconds
+    remedies, load = _aimed(SQUEEZE, kinds, owner), _load_of(case, {each.pid for each in stack.threads}, stack.cores)
+    return builder.found(
+        severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, values=values
+    )
+
+
+# Remedies
+
+
+def _remedies(top: Demand | None, form: str) -> tuple[Remedy, ...]:
+    """The remedies that fit the owner that wants most."""
+    owner = top.owner if top is not None else CgroupOwner()
+    process = str(top.largest) if top is not None and not owner and form == "noisy" else None
+    kinds: dict[str, str | None] = {
+        "fewer-jobs": "" if form == "short-lived" else None,
+        "lower-container-shares": owner.target if owner.container is not None and owner.pod is None else None,
+        "lower-unit-weight": owner.unit,
+        "set-requests": owner.target if owner.pod is not None else None,
+        "give-way": process,
+        "give-way-in-session": process,
+        "spread-threads": None,
+        "set-cores-apart": None,
+        "move-work": "",
+    }
+    return _aimed(OVERCOMMIT, kinds, owner)
+
+
+def _aimed(cause: Cause, kinds: dict[str, str | None], owner: CgroupOwner) -> tuple[Remedy, ...]:
+    chosen: list[Remedy] = []
+    for each in cause.remedies:
+        target = kinds.get(each.id, "")
+        if target is not None:
+            chosen += aim((for_engine(each, owner),), target) if target else [each]
+    return tuple(chosen)

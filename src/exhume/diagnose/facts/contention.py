@@ -1,0 +1,282 @@
+"""Competition for cores: how many threads wait for each core, which ones, what they may use, and whose they are.
+
+Waits of a core are the kernel's sum over all threads (table `cpu`); waits of threads are known for those that the
+recorder followed (`run_delays`), which are not those that live for a moment only.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import NamedProcess
+from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.facts.core_hogs import waits_of_cores
+from exhume.diagnose.facts.owners import CgroupOwner, owner_of
+from exhume.model.clock import NANOS, Window
+from exhume.model.finding import Entity, Evidence, process_entity
+from exhume.procfs.cpulist import parse_cpulist
+
+# The cgroups' rows are written once a segment.
+_CGROUPS_S = 600.0
+# Processes that are looked at one by one, the largest first.
+_MOST_PROCESSES = 200
+# One that was sampled once.
+_SHORTEST_LIFE_NS = NANOS // 10
+_IDLE = ("idle", "iowait")
+_ROOM = ("idle", "iowait", "nice")
+_IDLE_POLICY = 5  # SCHED_IDLE (include/uapi/linux/sched.h)
+# cpu.shares of a pod without a request (kubelet, MinShares): it runs when no other wants to.
+_LEAST_SHARES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupUse:
+    """What a cgroup may use, as last recorded: shares, quota in cores, the cores of its cpuset."""
+
+    shares: int | None = None
+    quota: float | None = None
+    cores: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter(NamedProcess):
+    """A thread that competed for a core in the focus: seconds that it ran and that it waited to run. `allowed` are the
+    cores that it may use; `background`: it gives way to all others, by its nice value, policy or shares."""
+
+    tid: int
+    run_s: float
+    wait_s: float
+    background: bool
+    allowed: frozenset[int] | None
+    cgroup: str | None
+    cpuset: str | None
+    evidence: Evidence
+
+    @property
+    def delayed(self) -> float:
+        """The part of the time that it wanted a core in which it had none."""
+        return self.wait_s / max(self.wait_s + self.run_s, 1e-9)
+
+
+@dataclass
+class Demand:
+    """What one owner wants: cores' worth that it had, and threads of it that waited, on average over the focus. The
+    owner is a container, pod or unit, or all processes of one name."""
+
+    name: Entity
+    owner: CgroupOwner
+    cgroup: str | None
+    run: float = 0.0
+    wait: float = 0.0
+    before: float | None = None
+    pids: dict[int, float] = field(default_factory=dict)
+    background: bool = False
+
+    @property
+    def total(self) -> float:
+        return self.run + self.wait
+
+    @property
+    def largest(self) -> int:
+        """The process that had most."""
+        return max(self.pids, key=lambda pid: self.pids[pid])
+
+
+class Contention:
+    """The competition in a focus. Means over the focus; cores that were recorded count, so an offline one doesn't."""
+
+    def __init__(self, case: Case, *, background_nice: float) -> None:
+        self._case = case
+        self._background_nice = background_nice
+        rows = case.now("cpu")
+        self.cores = frozenset(np.unique(rows.cpu).tolist())
+        # Threads that waited for each core, on average; empty where the kernel doesn't count that.
+        self.queues = waits_of_cores(rows)
+        self._rooms: dict[frozenset[int], float] = {}
+        self.seconds = max(case.focus.seconds, 1e-9)
+        self._rows = rows
+
+    def share(self, states: tuple[str, ...], cores: Iterable[int] | None = None) -> float:
+        """The share (0 to 1) of these cores' time in some states."""
+        rows = self._rows if cores is None else self._rows.where(np.isin(self._rows.cpu, list(cores)))
+        return float(rows.sums(states).mean()) / 1000 if len(rows) else 0.0
+
+    def idle(self, cores: Iterable[int] | None = None) -> float:
+        """The share of these cores' time that was idle in the middle one of the seconds: a focus may begin before the
+        trouble, and end after it."""
+        rows = self._rows if cores is None else self._rows.where(np.isin(self._rows.cpu, list(cores)))
+        if not len(rows):
+            return 0.0
+        _, members = np.unique(rows.wall, return_inverse=True)
+        return float(np.median(np.bincount(members, rows.sums(_IDLE)) / np.bincount(members))) / 1000
+
+    def room(self, cores: frozenset[int]) -> float:
+        """Cores' worth of time that these cores could have given to an ordinary program."""
+        if cores not in self._rooms:
+            self._rooms[cores] = self.share(_ROOM, cores) * len(cores) if cores else 0.0
+        return self._rooms[cores]
+
+    @property
+    def queue(self) -> float | None:
+        """Threads that waited, for each core; None where it isn't known."""
+        return sum(self.queues.values()) / len(self.queues) if self.queues else None
+
+    @property
+    def _cgroups(self) -> Rows:
+        return self._case.recorded("cgroup_cpu", self._case.focus.seconds + _CGROUPS_S)
+
+    @cached_property
+    def uses(self) -> dict[str, CgroupUse]:
+        return {
+            path: CgroupUse(shares, quota, parse_cores(cores))
+            for path, shares, quota, cores in self._cgroups.listed("cgroup", "shares", "quota", "cores")
+        }
+
+    def quote_use(self, cgroup: str, *columns: str) -> list[Evidence]:
+        """What a cgroup may use, as it was last recorded; nothing for what it has no limit of."""
+        rows = self._cgroups.matching("cgroup", cgroup)
+        if not len(rows):
+            return []
+        at, match = rows.span[1] - 1, (("cgroup", cgroup),)
+        newest = rows.where(rows.wall == at).listed(*columns)[-1]
+        quoted = [(column, value) for column, value in zip(columns, newest, strict=True) if value is not None]
+        return [Evidence("cgroup_cpu", column, "last", value, at, at + 1, match=match) for column, value in quoted]
+
+    def use(self, cgroup: str | None) -> CgroupUse:
+        return self.uses.get(cgroup or "", CgroupUse())
+
+    @cached_property
+    def waiters(self) -> list[Waiter]:
+        """The threads that were followed, those that waited longest first."""
+        rows = self._case.now("run_delays")
+        columns = ("tid", "pid", "comm", "run_ns", "wait_ns", "nice", "policy", "affinity", "cgroup", "cpuset")
+        sums: dict[int, tuple[float, float]] = {}
+        newest: dict[int, tuple[Any, ...]] = {}
+        for tid, pid, comm, ran, waited, *about in rows.listed(*columns):
+            run, wait = sums.get(tid, (0.0, 0.0))
+            sums[tid] = run + ran / NANOS, wait + waited / NANOS
+            # A row before its attributes were read has none.
+            if tid not in newest or any(each is not None for each in about):
+                newest[tid] = (pid, comm, *about)
+        since, until = rows.span
+        found = []
+        for tid, (run, wait) in sums.items():
+            pid, comm, nice, policy, affinity, cgroup, cpuset = newest[tid]
+            match = (("tid", str(tid)),)
+            quote = Evidence("run_delays", "wait_ns", "sum", round(wait * NANOS), since, until, None, match, unit="ns")
+            gives_way = policy == _IDLE_POLICY or self.use(cgroup).shares == _LEAST_SHARES
+            found.append(
+                Waiter(
+                    pid,
+                    comm,
+                    tid=tid,
+                    run_s=run,
+                    wait_s=wait,
+                    background=gives_way or (nice is not None and nice >= self._background_nice),
+                    allowed=parse_cores(affinity),
+                    cgroup=cgroup,
+                    cpuset=cpuset,
+                    evidence=quote,
+                )
+            )
+        return sorted(found, key=lambda each: -each.wait_s)
+
+    def waiting(self, fits: Callable[[Waiter], bool]) -> float:
+        """Followed threads of a kind that waited, on average over the focus."""
+        return sum(each.wait_s for each in self.waiters if fits(each)) / self.seconds
+
+    @cached_property
+    def demands(self) -> list[Demand]:
+        """What each owner wants, the largest first."""
+        case = self._case
+        waits: dict[int, list[Waiter]] = {}
+        for each in self.waiters:
+            waits.setdefault(each.pid, []).append(each)
+        now, before = _times(case, case.focus), {} if case.baseline.empty else _times(case, case.baseline)
+        wanted = {pid: now.get(pid, 0.0) + sum(each.wait_s for each in waits.get(pid, ())) for pid in {*now, *waits}}
+        largest = sorted(wanted, key=lambda pid: -wanted[pid])[:_MOST_PROCESSES]
+        names, owners = _names(case, {*largest, *before}), _Owners(case)
+        # Niced work and other work of one name are two things.
+        found: dict[tuple[str, bool], Demand] = {}
+        for pid in largest:
+            own = waits.get(pid, [])
+            owner, cgroup = owners.of(pid, own[0].cgroup if own else None)
+            comm = names.get(pid) or (own[0].comm if own else "")
+            background = bool(own) and all(each.background for each in own)
+            entity = owner.entities[0] if owner.entities else process_entity(comm)
+            new = Demand(entity, owner, cgroup, before=None if case.baseline.empty else 0.0, background=background)
+            demand = found.setdefault((owner.target or comm, background), new)
+            demand.run += now.get(pid, 0.0) / self.seconds
+            demand.wait += sum(each.wait_s for each in own) / self.seconds
+            demand.pids[pid] = wanted[pid]
+        for pid, spent in before.items():
+            name = owners.of(pid, None)[0].target or names.get(pid, "")
+            same = [each for each in (found.get((name, False)), found.get((name, True))) if each is not None]
+            earlier = next((each for each in same if pid in each.pids), same[0] if same else None)
+            if earlier is not None and earlier.before is not None:
+                earlier.before += spent / case.baseline.seconds
+        return sorted(found.values(), key=lambda each: -each.total)
+
+
+class _Owners:
+    """The owners of processes; those of one cgroup are the same."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._known: dict[str | None, CgroupOwner] = {}
+
+    def of(self, pid: int, cgroup: str | None) -> tuple[CgroupOwner, str | None]:
+        """The owner of a process and its cgroup, which is as given where it was not recorded."""
+        process = self._case.processes.get(pid)
+        path = cgroup if process is None or process.cgroup is None else process.cgroup
+        if path not in self._known:
+            self._known[path] = owner_of(self._case, path)
+        return self._known[path], path
+
+
+def _times(case: Case, window: Window) -> dict[int, float]:
+    """Seconds of CPU time of each process in a window, by samples. Process 0 is the idle task."""
+    samples = case.samples
+    inside = samples.within(window) & (samples.pid > 0)
+    pids, members = np.unique(samples.pid[inside], return_inverse=True)
+    spent = np.bincount(members, samples.weight[inside], len(pids)) / 1e6
+    return dict(zip(pids.tolist(), spent.tolist(), strict=True))
+
+
+def _names(case: Case, pids: Iterable[int]) -> dict[int, str]:
+    """The name of the main thread of each process where it was recorded, else that of a sampled thread."""
+    samples, wanted = case.samples, list(pids)
+    distinct, first = np.unique(samples.pid, return_index=True)
+    sampled = {
+        pid: samples.comms[int(samples.comm[at])] for pid, at in zip(distinct.tolist(), first.tolist(), strict=True)
+    }
+    known = {pid: case.processes[pid].comm for pid in wanted if pid in case.processes}
+    return {pid: known.get(pid) or sampled[pid] for pid in wanted if known.get(pid) or pid in sampled}
+
+
+def parse_cores(text: str | None) -> frozenset[int] | None:
+    """The cores of a recorded list; None where it is none."""
+    try:
+        return frozenset(parse_cpulist(text)) or None if text else None
+    except ValueError:
+        return None
+
+
+def turnover(case: Case, pids: Collection[int]) -> float:
+    """How many processes came for each that was there at a time: 1 where all lived as long as they were seen. Where
+    many wait, even a job of a moment takes seconds: its own length says little."""
+    samples = case.samples
+    inside = samples.within(case.focus) & np.isin(samples.pid, list(pids))
+    if not inside.any():
+        return 1.0
+    distinct, members = np.unique(samples.pid[inside], return_inverse=True)
+    wall = samples.wall[inside]
+    first, last = np.full(len(distinct), np.iinfo(np.int64).max), np.zeros(len(distinct), np.int64)
+    np.minimum.at(first, members, wall)
+    np.maximum.at(last, members, wall)
+    lives = np.maximum(last - first, _SHORTEST_LIFE_NS)
+    return float(len(distinct) * max(last.max() - first.min(), _SHORTEST_LIFE_NS) / lives.sum())
