@@ -43,6 +43,30 @@ def set_quota(cgroup: Path, cores: float, period_us: int) -> None:
         (cgroup / "cpu.cfs_quota_us").write_text(str(quota))
 
 
+def cpuset_cgroup(host: Host, name: str) -> Path:
+    """The directory of a cpuset. Raises LabError where the machine has none."""
+    layout = hierarchies(host)
+    v1, v2 = find_v1(layout, "cpuset"), find_v2(layout)
+    if v1 is not None:
+        return v1.path / name
+    if v2 is None or "cpuset" not in v2.controllers:
+        raise LabError("no hierarchy with the cpuset controller is mounted; mount cgroup2 at /sys/fs/cgroup")
+    if "cpuset" not in (v2.path / "cgroup.subtree_control").read_text().split():
+        raise LabError(f"cpusets are off; turn them on: echo +cpuset > {v2.path}/cgroup.subtree_control")
+    return v2.path / name
+
+
+def set_cores(cgroup: Path, cores: list[int]) -> None:
+    """Let a cpuset have these cores, and the memory of its parent."""
+    if (cgroup.parent / "cgroup.controllers").exists():
+        if "cpuset" not in (cgroup.parent / "cgroup.subtree_control").read_text().split():
+            (cgroup.parent / "cgroup.subtree_control").write_text("+cpuset")
+    else:
+        # On v1 a cpuset without memory takes no process (kernel/cgroup/cpuset-v1.c, cpuset1_validate_change).
+        (cgroup / "cpuset.mems").write_text((cgroup.parent / "cpuset.mems").read_text())
+    (cgroup / "cpuset.cpus").write_text(",".join(map(str, sorted(cores))))
+
+
 _SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released
 # A busy machine takes seconds before it begins. Once most are gone, the others come soon, or are others' own.
 _BEGINNING_S, _ENDING_S = 30.0, 3.0

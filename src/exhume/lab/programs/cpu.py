@@ -34,6 +34,22 @@ def compress(seconds: str, share: str) -> None:
         time.sleep(max(0.0, began + PERIOD_S - time.monotonic()))
 
 
+def compress_threads(seconds: str, count: str) -> None:
+    """Compresses in many threads without a pause; the interpreter lets other threads run meanwhile."""
+    until = time.monotonic() + float(seconds)
+    block = os.urandom(1 << 20)
+
+    def work() -> None:
+        while time.monotonic() < until:
+            zlib.compress(block, 6)
+
+    threads = [threading.Thread(target=work) for _ in range(int(count))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+
 def short_work(seconds: str, share: str) -> None:
     """Works for a share of the time by its own CPU time: what it doesn't get, it tries to make up for."""
     until, part = time.monotonic() + float(seconds), float(share)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import secrets
 import sys
 import time
@@ -31,6 +32,22 @@ def spawn(seconds: str, per_second: str) -> None:
         os.waitpid(os.posix_spawn("/bin/sh", ["/bin/sh", "-c", ":"], os.environ), 0)
         # After a stall the missed ones are not made up for.
         due = max(due + pause, time.monotonic() - pause)
+
+
+def build(seconds: str, jobs: str, job_s: str) -> None:
+    """Keeps so many jobs at work, as build tools do: each computes for about that long, and ends."""
+    until, rng = time.monotonic() + float(seconds), random.Random(jobs + job_s)
+    running: set[int] = set()
+    while time.monotonic() < until:
+        while len(running) < int(jobs):
+            work_s = float(job_s) * rng.uniform(0.5, 1.5)
+            child = os.fork()
+            if child == 0:
+                while time.process_time() < work_s and time.monotonic() < until:
+                    sum(range(1000))
+                os._exit(0)
+            running.add(child)
+        running.discard(os.wait()[0])
 
 
 def supervise(seconds: str, pause: str, parent: str, name: str, *command: str) -> None:

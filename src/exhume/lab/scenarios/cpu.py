@@ -1,4 +1,5 @@
-"""CPU scenarios: a healthy machine, quotas, real-time and greedy threads, fork storms, crash loops, lock contention."""
+"""CPU scenarios: a healthy machine, quotas, real-time and greedy threads, more work than cores, fork storms, crash
+loops, lock contention."""
 
 import os
 import shutil
@@ -8,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from exhume.lab.hierarchies import cpu_cgroups, find_memory_hierarchy, set_quota
+from exhume.lab.hierarchies import cpu_cgroups, cpuset_cgroup, find_memory_hierarchy, set_cores, set_quota
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.stage import Scenario, Stage, program_argv
 from exhume.model.errors import LabError
@@ -18,6 +19,7 @@ from exhume.procfs.host import Host
 _PAUSE_S = (0.5, 2.0)
 # For what has to go on until the stage is cleared, whatever the preparing takes.
 _MORE_S = 600
+_OVERCOMMIT = "cpu-overcommit"
 
 
 @Scenario("a busy, healthy machine: nothing to find", healthy=True)
@@ -106,6 +108,78 @@ def prepare_user_hog(stage: Stage) -> None:
 def user_hog(stage: Stage) -> None:
     # With a raised priority, as an operator may give a program: it takes more than its fair part.
     stage.run("cpu.compute", core=stage.core, nice=stage.rng.choice((-10, -15, -20)))
+
+
+# Threads that want to run, for each core: three of them are three times as many as can.
+OVERCOMMITTED = (3.0, 6.0)
+
+
+def _wanted(stage: Stage) -> int:
+    return round(stage.rng.uniform(*OVERCOMMITTED) * len(stage.cores))
+
+
+def prepare_neighbours(stage: Stage) -> None:
+    """Services that use a part of the machine, and go on all the while."""
+    for number in range(stage.rng.randint(1, 2)):
+        share, name = f"{stage.rng.uniform(0.15, 0.35):.2f}", f"{stage.name}-peer{number}"
+        stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=name)
+
+
+@Scenario("one program with many threads takes the cores that others need", prepare_neighbours, cause=_OVERCOMMIT)
+def overcommit_noisy(stage: Stage) -> None:
+    stage.run("cpu.compress_threads", _wanted(stage))
+
+
+@Scenario("many programs alike want several times the cores that there are", cause=_OVERCOMMIT)
+def overcommit_equal(stage: Stage) -> None:
+    names = [f"{stage.name}-{number}" for number in range(stage.rng.randint(1, 4))]
+    for _ in range(_wanted(stage)):
+        stage.start("cpu.compute", stage.seconds, name=stage.rng.choice(names))
+    stage.wait()
+
+
+@Scenario("niced work fills the cores, and other work waits for nothing", prepare_neighbours, healthy=True)
+def overcommit_background(stage: Stage) -> None:
+    for _ in range(_wanted(stage)):
+        stage.start("cpu.compute", stage.seconds, nice=stage.rng.choice((15, 19)))
+    stage.wait()
+
+
+@Scenario("threads are bound to one core and wait for each other", cause=_OVERCOMMIT, on_core=True)
+def overcommit_stacked(stage: Stage) -> None:
+    for _ in range(stage.rng.randint(4, 8)):
+        stage.start("cpu.compute", stage.seconds, core=stage.core)
+    stage.wait()
+
+
+@Scenario("a build runs more short jobs at a time than there are cores", prepare_neighbours, cause=_OVERCOMMIT)
+def overcommit_builds(stage: Stage) -> None:
+    stage.run("processes.build", _wanted(stage), f"{stage.rng.uniform(0.05, 0.4):.2f}")
+
+
+def prepare_cpuset(stage: Stage) -> None:
+    """The cpuset with its cores, as an operator or the kubelet makes it."""
+    cgroup = _cpuset(stage)
+    stage.leftovers.add(OwnCgroup(str(cgroup.parent)))
+    for each in (cgroup.parent, cgroup):
+        each.mkdir()
+        set_cores(each, stage.cores)
+    # At most half of the machine: the rest idles.
+    others = [core for core in stage.cores if core != stage.core]
+    size = stage.rng.randint(1, max(1, len(stage.cores) // 2))
+    set_cores(cgroup, [stage.core, *stage.rng.sample(others, size - 1)])
+
+
+@Scenario("the work of a cpuset waits for its few cores, while others idle", prepare_cpuset)
+def cpuset_squeeze(stage: Stage) -> None:
+    for _ in range(_wanted(stage)):
+        started = stage.start("cpu.compute", stage.seconds)
+        (_cpuset(stage) / "cgroup.procs").write_text(str(started.pid))
+    stage.wait()
+
+
+def _cpuset(stage: Stage) -> Path:
+    return cpuset_cgroup(Host(), f"exhume-lab-{stage.directory.name}") / stage.name
 
 
 @Scenario("a program starts processes that end at once, as fast as a core allows", on_core=True)
