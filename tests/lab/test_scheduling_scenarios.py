@@ -1,5 +1,6 @@
 """Quotas, real-time threads, locks and busy programs, shortly: they do what they say, and leave nothing."""
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -8,10 +9,11 @@ import pytest
 from tests.lab.lab_program import PATIENCE_S, play_until, spent
 
 from exhume.collect.cgroup.layout import hierarchies
-from exhume.lab.hierarchies import cpu_cgroups, set_quota
+from exhume.lab.hierarchies import cpu_cgroups, cpuset_cgroup, set_cores, set_quota
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
+from exhume.procfs.cpulist import parse_cpulist
 from exhume.procfs.host import Host
 
 pytestmark = pytest.mark.alone
@@ -127,3 +129,75 @@ def test_a_hog_and_its_peers_share_a_core(tmp_path: Path) -> None:
         assert play_until(playing, SCENARIOS["user-hog"].play, takes_more_than_its_part)
         assert len(playing.running) == peers + 1 >= 2
         assert cores == {playing.core}
+
+
+def test_a_cpuset_on_v1_has_the_memory_of_its_parent(tmp_path: Path) -> None:
+    mounts = "32 20 0:32 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+    group = cpuset_cgroup(machine(tmp_path, mounts), "lab")
+    group.mkdir(parents=True)
+    (group.parent / "cpuset.mems").write_text("0-1\n")
+    set_cores(group, [2, 1])
+    assert ((group / "cpuset.cpus").read_text(), (group / "cpuset.mems").read_text()) == ("1,2", "0-1\n")
+
+
+def test_a_cpuset_on_v2_needs_the_controller(tmp_path: Path) -> None:
+    host = machine(tmp_path, V2, cgroup_controllers="cpu cpuset", cgroup_subtree_control="cpu")
+    with pytest.raises(LabError, match=r"echo \+cpuset"):
+        cpuset_cgroup(host, "lab")
+    (host.sys / "fs/cgroup/cgroup.subtree_control").write_text("cpu cpuset")
+    group = cpuset_cgroup(host, "lab")
+    group.mkdir()
+    set_cores(group, [0])
+    assert (group / "cpuset.cpus").read_text() == "0"
+
+
+@pytest.mark.root
+def test_work_in_a_cpuset_may_use_its_cores_only_and_the_cpuset_is_gone_after(tmp_path: Path) -> None:
+    allowed: set[frozenset[int]] = set()
+    with stage("squeeze", seconds=1.0, work=tmp_path) as playing:
+        prepared("cpuset-squeeze", playing)
+        parent = cpuset_cgroup(Host(), f"exhume-lab-{playing.directory.name}")
+        cores = parse_cpulist((parent / playing.name / "cpuset.cpus").read_text())
+        playing.progress = lambda done: allowed.update(
+            frozenset(os.sched_getaffinity(each.pid)) for each in alive(playing)
+        )
+        SCENARIOS["cpuset-squeeze"].play(playing)
+    assert playing.core in cores and len(cores) <= max(1, len(playing.cores) // 2)
+    assert frozenset(cores) in allowed
+    assert not parent.exists()
+
+
+def runnable(pids: set[int]) -> int:
+    """Threads of these processes, or of their children, that run or want to."""
+    count = 0
+    for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            count += fields[0] == "R" and (int(stat.parts[2]) in pids or int(fields[1]) in pids)
+    return count
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["overcommit-noisy", "overcommit-equal", "overcommit-builds", "overcommit-background"])
+def test_more_threads_want_to_run_than_there_are_cores(tmp_path: Path, name: str) -> None:
+    with stage(name, seconds=PATIENCE_S, work=tmp_path) as playing:
+
+        def wanted() -> bool:
+            return runnable({each.pid for each in alive(playing)}) >= 2 * len(playing.cores)
+
+        assert play_until(playing, SCENARIOS[name].play, wanted)
+        nices = {os.getpriority(os.PRIO_PROCESS, each.pid) for each in alive(playing)}
+        usual = os.getpriority(os.PRIO_PROCESS, 0)
+        assert (
+            nices <= {min(19, usual + 15), min(19, usual + 19)} if name == "overcommit-background" else nices == {usual}
+        )
+
+
+@pytest.mark.root
+def test_stacked_threads_are_on_one_core(tmp_path: Path) -> None:
+    cores: set[int] = set()
+    with stage("stack", seconds=1.0, work=tmp_path) as playing:
+        playing.progress = lambda done: [cores.update(os.sched_getaffinity(each.pid)) for each in alive(playing)]
+        SCENARIOS["overcommit-stacked"].play(playing)
+        assert len(playing.running) >= 4
+    assert cores == {playing.core}
