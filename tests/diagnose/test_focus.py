@@ -81,3 +81,16 @@ def test_a_storm_over_all_cores_of_a_large_node_stands_out_of_what_it_usually_co
         scene.node(second, second + 1, forks=round(3000 * usual) + 9_000 * (140 <= second < 170))
     found = find_foci(scene.write(tmp_path), scene.window)[0]
     assert (found.window, found.measure) == (Window(at(140), at(170)), "forks")
+
+
+def test_where_waits_are_not_counted_runnable_threads_stand_out(tmp_path: Path) -> None:
+    """The cores are full all the time: only the number of threads that want them is another."""
+    scene, dice = Scene(cores=4, seconds=120), random.Random(3)
+    for second in range(120):
+        for cpu in range(4):
+            scene.core(cpu, second, second + 1, user=990, wait_ns=None)
+        scene.node(second, second + 1, running=dice.choice((4, 5, 5, 6, 14)))
+    scene.node(70, 82, running=20)
+    focus = find_foci(scene.write(tmp_path), scene.window)[0]
+    assert abs(focus.window.since - at(70)) <= 3 * NANOS and abs(focus.window.until - at(82)) <= NANOS
+    assert focus.measure == "runnable"

@@ -69,7 +69,7 @@ class Scrubber:
             for column in ("cgroup", "cpuset", "path", "parent"):
                 if column in row:
                     row[column] = self.cgroup(row[column])
-            if table == "events":
+            if table in ("events", "losses"):
                 row["text"] = self.text(row["text"])
             if "comm" in row:
                 row["comm"] = self.comm(row["comm"])

@@ -2,8 +2,8 @@
 
 Only threads that were sampled on a full core which several of them share are read, so a node with room pays nothing. A
 descriptor stays open for each; attributes that hardly ever change (nice, affinity, cgroups) are read for threads that
-live on to a second reading, and again after half a minute. Measured on 6.18: 4 us for a thread and tick, 60 us for its
-attributes.
+live on to a second reading, and again after half a minute. Measured on 6.18: 0.7 ms of CPU time a tick for 64 threads
+(1.9 ms while their attributes are read), 0.03 ms on a node with room.
 """
 
 import contextlib

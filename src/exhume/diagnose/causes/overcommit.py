@@ -102,17 +102,18 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
     _add_change(builder, wanting, lasted)
     if not contention.waiters:
         builder.doubt("no-threads")
+    if not case.has_stacks:
+        builder.doubt("no-process", "no_process_factor")
     severity, key = Severity.WARNING, f"summary-{form}"
     if starved:
         severity = Severity.CRITICAL
     if not harms:
         background = harmful < OVERCOMMIT.limit("harmless") and harmful < queue / 2
         severity, key = Severity.INFO, "summary-background" if background else "summary-mild"
-        builder.doubt("harmless", "harmless_factor")
     elif _explained_part(case) >= OVERCOMMIT.limit("explained"):
         # What keeps the cores busy has another cause: without it there would be room.
         severity = Severity.INFO
-        builder.doubt("explained", "harmless_factor")
+        builder.doubt("explained", "explained_factor")
     top = wanting[0] if wanting else None
     values = {"who": top.name if top else None, "count": len(top.pids) if top else 0, "waiting": waiting}
     values |= {"cores": cores, "wanted": top.total if top else None}
