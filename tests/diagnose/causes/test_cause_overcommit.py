@@ -97,6 +97,15 @@ def test_the_unit_of_a_noisy_neighbour_has_the_remedy(tmp_path: Path) -> None:
     assert ("cgroup_cpu", "shares", 1024) in [(each.table, each.column, each.value) for each in demand.evidence]
 
 
+def test_the_shares_of_a_pod_are_its_request(tmp_path: Path) -> None:
+    path = "/kubepods/burstable/pod0f3c2e1a-0000-4000-8000-000000000001/" + "a" * 64
+    scene = noisy(cgroup=path).row("processes", 1, pid=900, comm="encoder", cgroup=path)
+    scene.row("cgroup_cpu", SINCE, cgroup=path, shares=512)
+    finding = found(judged(scene, tmp_path))
+    assert "set-requests" in remedies(finding)
+    assert any("a request of 0.5 cores" in link.text for link in finding.chain)
+
+
 def many(**about: object) -> Scene:
     scene = full(2.0, state=str(about.pop("state", "user")))
     for number in range(12):
@@ -162,6 +171,20 @@ def test_two_cores_ten_tasks_and_a_ksoftirqd_that_waits_is_starved(tmp_path: Pat
     )
     assert {"symptom.ksoftirqd", "cpu-overcommit.queue"} <= set(codes(finding))
     assert {"cpu-overcommit.only-counted", "cpu-overcommit.no-threads"} <= {each.code for each in finding.doubts}
+
+
+def test_a_ksoftirqd_that_waited_behind_one_process_is_not_its_symptom(tmp_path: Path) -> None:
+    """The core was held by one process meanwhile: the others on it are not the reason."""
+    scene = full(2.0)
+    walk = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"]
+    for number in range(12):
+        pid, cpu = 900 + number, number % CORES
+        for since, until in ((SINCE, 24), (28, UNTIL)) if cpu == 0 else ((SINCE, UNTIL),):
+            scene.stack(cpu, since, until, 0.29, "worker", pid, COMPUTING)
+        run_delay(scene, pid, "worker", 0.29, 0.6, cpu=cpu)
+    scene.stack(0, 24, 28, 0.88, "collector", 77, walk)
+    scene.row("threads", 27, tid=14, comm="ksoftirqd/0", cpu=0, run_ns=1_000_000, wait_ns=2_400_000_000)
+    assert found(judged(scene, tmp_path)).severity is not Severity.CRITICAL
 
 
 def test_a_full_batch_node_where_nothing_waits_long_is_healthy(tmp_path: Path) -> None:

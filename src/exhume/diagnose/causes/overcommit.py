@@ -17,6 +17,7 @@ from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.contention import Contention, Demand, Waiter, turnover
+from exhume.diagnose.facts.core_hogs import waits_of_cores
 from exhume.diagnose.facts.owners import CgroupOwner, for_engine, owner_of
 from exhume.diagnose.symptoms import find_symptoms
 from exhume.model.clock import NANOS, Window
@@ -46,7 +47,7 @@ def cpu_overcommit(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("uncounted")
     queue, counted = contention.queue, contention.queue is not None
     if queue is None:
-        queue = _queue_by_count(case, len(contention.cores))
+        queue = _queue_by_count(case.now("node"), len(contention.cores))
     if queue is None:
         return builder.rule_out("uncounted")
     # First, because niced work on the other cores leaves them room, and keeps them busy all the same.
@@ -61,9 +62,9 @@ def cpu_overcommit(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     return _whole_node(builder, case, contention, queue, counted=counted)
 
 
-def _queue_by_count(case: Case, cores: int) -> float | None:
+def _queue_by_count(node: Rows, cores: int) -> float | None:
     """Threads that waited for each core, by the runnable ones in the moment of each tick: the recorder is one."""
-    running = case.now("node").middle("running")
+    running = node.middle("running")
     return None if running is None else max(0.0, running - 1 - cores) / cores
 
 
@@ -136,9 +137,11 @@ def _load_of(case: Case, pids: set[int], cores: frozenset[int] | None = None) ->
 
 def _queue_before(case: Case, cores: int) -> float | None:
     """Threads that waited at a time in the baseline."""
-    rows = case.before("cpu")
-    waited, spans = rows.total("wait_ns"), rows.total("span_ms")
-    return None if waited is None or not spans else waited / NANOS / (spans / 1000) * cores
+    queues = waits_of_cores(case.before("cpu"))
+    if queues:
+        return sum(queues.values())
+    by_count = _queue_by_count(case.before("node"), cores)
+    return None if by_count is None else by_count * cores
 
 
 def _harmful_queue(contention: Contention, queue: float, *, counted: bool) -> float:
@@ -146,8 +149,10 @@ def _harmful_queue(contention: Contention, queue: float, *, counted: bool) -> fl
     cores, nice = len(contention.cores), contention.share(("nice",))
     busy = max(1.0 - contention.share(_IDLE), 1e-9)
     mostly_nice = nice / busy >= OVERCOMMIT.limit("mostly")
-    apart = [each for each in contention.waiters if each.background or _is_squeezed(contention, each)]
-    followed = [each for each in contention.waiters if each not in apart]
+    apart: list[Waiter] = []
+    followed: list[Waiter] = []
+    for each in contention.waiters:
+        (apart if each.background or _is_squeezed(contention, each) else followed).append(each)
     if counted and contention.waiters and not mostly_nice:
         return max(0.0, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
     ran, waited = sum(each.run_s for each in followed), sum(each.wait_s for each in followed)
@@ -165,12 +170,25 @@ def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
 
 
 def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
-    """Whether the ksoftirqd of a core waited, for which threads waited as well."""
+    """Whether the ksoftirqd of a core waited for which threads waited as well, and that none of them had for itself."""
     least = OVERCOMMIT.limit("waiting")
     return any(
-        each.kind == "ksoftirqd" and each.cpu is not None and contention.queues.get(each.cpu, queue) >= least
+        each.kind == "ksoftirqd"
+        and each.cpu is not None
+        and contention.queues.get(each.cpu, queue) >= least
+        and _largest_part(case, each.cpu, each.at, round(float(each.evidence[0].value))) < OVERCOMMIT.limit("held")
         for each in find_symptoms(case)
     )
+
+
+def _largest_part(case: Case, cpu: int, at: int, waited_ns: int) -> float:
+    """The part (0 to 1) of the process that had most of a core while its ksoftirqd waited; 0 without samples."""
+    samples = case.samples
+    here = samples.within(Window(at - waited_ns, at + NANOS)) & (samples.cpu == cpu)
+    if not here.any():
+        return 0.0
+    _, members = np.unique(samples.pid[here], return_inverse=True)
+    return float(np.bincount(members, samples.weight[here]).max() / samples.weight[here].sum())
 
 
 def _explained_part(case: Case) -> float:
@@ -223,7 +241,10 @@ def _add_demand(builder: EvidenceBuilder, case: Case, contention: Contention, de
         "wanted": demand.total,
         "run": demand.run,
         "before": demand.before,
+        "where": demand.cgroup if not demand.owner and demand.cgroup != "/" else None,
         "shares": use.shares if demand.cgroup not in (None, "/") else None,
+        # The kubelet makes shares of requests (pkg/kubelet/cm/helpers_linux.go, MilliCPUToShares).
+        "request": use.shares / 1024 if use.shares is not None and demand.owner.pod is not None else None,
         "quota": use.quota,
         "background": demand.background,
     }
