@@ -65,8 +65,8 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     foci = [_focus(run, context, scores, measures) for run in runs]
     # The longest stretch of severe seconds that none of the runs has.
     left, gap = severe & inside, _limit("gap_s")
-    for begin, end in runs:
-        left[max(0, begin - gap) : end + gap] = False
+    for run in runs:
+        left[max(0, run.begin - gap) : run.end + gap] = False
     lasting = _longest_run(left, 0, seconds)
     more = []
     if lasting is not None:
@@ -90,15 +90,24 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     return foci[:most] + more
 
 
-def _focus(run: tuple[int, int], context: Window, scores: Floats, measures: list[str]) -> Focus:
-    begin, end = run
-    worst, longest = begin + int(np.argmax(scores[begin:end])), _limit("longest_s")
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Seconds that stand out, and the one of them that does most, by its score."""
+
+    begin: int
+    end: int
+    worst: int
+    score: float
+
+
+def _focus(run: _Run, context: Window, scores: Floats, measures: list[str]) -> Focus:
+    begin, end, longest = run.begin, run.end, _limit("longest_s")
     if end - begin > longest:
-        begin = max(begin, min(worst - longest // 2, end - longest))
+        begin = max(begin, min(run.worst - longest // 2, end - longest))
         end = begin + longest
-    calm = max(_limit("least_score") / 2, _limit("calm_part") * float(scores[worst]))
-    baseline = _calm_near(run, context, scores < calm)
-    return Focus(_wall(context, begin, end), baseline, float(scores[worst]), measures[worst])
+    calm = max(_limit("least_score") / 2, _limit("calm_part") * run.score)
+    baseline = _calm_near((run.begin, run.end), context, scores < calm)
+    return Focus(_wall(context, begin, end), baseline, run.score, measures[run.worst])
 
 
 def _flat(window: Window, context: Window, scores: Floats) -> Focus:
@@ -128,16 +137,21 @@ def _longest_run(marked: Mask, begin: int, end: int) -> tuple[int, int] | None:
     return best if best[1] - best[0] >= _limit("shortest_baseline_s") else None
 
 
-def _runs(scores: Floats) -> list[tuple[int, int]]:
-    """Stretches of seconds that stand out; short calms inside one don't end it."""
+def _runs(scores: Floats) -> list[_Run]:
+    """Stretches of seconds that stand out; short calms inside one don't end it. A peak on top of a longer stretch is a
+    run of its own, and doesn't cut the longer one in two."""
     left, least, gap = scores.copy(), _limit("least_score"), _limit("gap_s")
-    runs: list[tuple[int, int]] = []
+    runs: list[_Run] = []
     while len(runs) < 8 and left.max(initial=0.0) >= least:
         peak = int(np.argmax(left))
         limit = max(least, _limit("part_of_peak") * float(left[peak]))
         begin, end = _reach(left, peak, -1, limit), _reach(left, peak, 1, limit) + 1
-        runs.append((begin, end))
-        left[max(0, begin - gap) : end + gap] = 0.0
+        runs.append(_Run(begin, end, peak, float(left[peak])))
+        below = min(left[max(0, begin - gap) : begin].max(initial=0.0), left[end : end + gap].max(initial=0.0))
+        if below >= least:
+            left[begin:end] = below
+        else:
+            left[max(0, begin - gap) : end + gap] = 0.0
     return runs
 
 
