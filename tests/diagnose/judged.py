@@ -64,4 +64,13 @@ def decisions(diagnosis: Diagnosis) -> object:
         [(each.cause, each.code) for each in diagnosis.ruled_out],
         [spot.code for spot in diagnosis.blind_spots],
         [(link.code, link.at, link.evidence) for link in diagnosis.symptoms],
+        accounted(diagnosis),
     )
+
+
+def accounted(diagnosis: Diagnosis) -> object:
+    """The tables of the times, without their texts."""
+    found = diagnosis.accounting
+    tables = () if found is None else (found.cpu, found.waiting, found.lost)
+    ways = [(table.by_state, table.by_cause, table.by_owner) for table in tables]
+    return [[[(row.kind, row.id, row.seconds, row.share) for row in way] for way in table] for table in ways]

@@ -18,7 +18,8 @@ class Cause:
     it explains before any other cause. `yields_to` are causes that explain more: where one of them accounts for the
     same CPU time, this one is only an effect of it. `last`: it examines what
     the other causes leave unexplained. `outweighs_ordinary`: its functions inside an ordinary system call are what the
-    time goes to, not the call."""
+    time goes to, not the call. `useful`: its CPU time is work that its owner wants; only what others wait for it is
+    lost. `states` of a core are its signature where no stacks were sampled."""
 
     id: str
     title: str
@@ -32,6 +33,8 @@ class Cause:
     marks: tuple[str, ...] = ()
     last: bool = False
     outweighs_ordinary: bool = False
+    useful: bool = False
+    states: tuple[str, ...] = ()
 
     @cached_property
     def names(self) -> Names:
@@ -70,7 +73,8 @@ def _cause(name: str, entry: dict[str, Any], shared: Mapping[str, Sequence[str]]
     known = {**shared, **entry.pop("groups", {})}
     groups = {group: _expanded(names, known) for group, names in known.items()}
     functions = _expanded(entry.pop("functions", []), known)
-    lists: dict[str, Any] = {key: tuple(entry.pop(key)) for key in ("log", "marks", "yields_to") if key in entry}
+    listed = ("log", "marks", "yields_to", "states")
+    lists: dict[str, Any] = {key: tuple(entry.pop(key)) for key in listed if key in entry}
     return Cause(id=name, functions=functions, groups=groups, remedies=remedies, **lists, **entry)
 
 

@@ -1,11 +1,12 @@
 """From a window to a diagnosis: find what stands out, examine every cause, settle which explains which, and rank."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from exhume.diagnose import messages
+from exhume.diagnose.accounting import Ledger
 from exhume.diagnose.baseline import SIGNIFICANT, compare
 from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.causes import examiners
@@ -13,7 +14,7 @@ from exhume.diagnose.evidence.builder import Found, rule_out
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.facts.owners import with_names
 from exhume.diagnose.focus import find_foci
-from exhume.diagnose.symptoms import Symptom, find_symptoms
+from exhume.diagnose.symptoms import Symptom, find_symptoms, is_made_by
 from exhume.model.clock import Window
 from exhume.model.finding import (
     BlindSpot,
@@ -44,39 +45,113 @@ def diagnose(
     """The diagnosis of a window, or of what is nearest to a moment in it."""
     # The causes read the same minutes over and over.
     recording = recording if isinstance(recording, CachedRecording) else CachedRecording(recording)
-    foci = find_foci(recording, window, at)
-    cases = [Case(recording, focus.window, focus.baseline) for focus in foci]
-    findings: dict[str, Finding] = {}
+    cases = [Case(recording, focus.window, focus.baseline) for focus in find_foci(recording, window, at)]
+    judged = [
+        judge(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
+        for number, case in enumerate(cases)
+    ]
+    best: dict[str, tuple[Judged, Found]] = {}
+    for one in judged:
+        for each in one.found:
+            other = best.get(each.finding.cause)
+            if other is None or _certainty(each.finding) > _certainty(other[1].finding):
+                best[each.finding.cause] = one, each
+    most = max((_effect(one, each) for one, each in best.values()), default=0.0)
+    ranked = sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most))
+    symptoms = [symptom for one in judged for symptom in one.symptoms]
+    findings = [_complete(one, each) for one, each in ranked]
+    # The time in the headline is that of the finding in the headline.
+    head = ranked[0][0] if ranked and ranked[0][1].finding.severity is not Severity.INFO else judged[0]
     against: dict[str, RuledOut] = {}
-    symptoms: list[Symptom] = []
-    for number, case in enumerate(cases):
-        own = find_symptoms(case)
-        symptoms += own
-        found, ruled_out = examine(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
-        for each in found:
-            finding = with_symptoms(with_comparison(case, with_names(case, each.finding)), own)
-            other = findings.get(finding.cause, finding)
-            better = (finding.severity.rank, finding.confidence) > (other.severity.rank, other.confidence)
-            findings[finding.cause] = finding if better else other
-        for reason in ruled_out:
-            against.setdefault(reason.cause, reason)
-    # Each focus is ranked by itself; among them, the most severe come first.
-    ranked = sorted(findings.values(), key=_standing)
+    for reason in (each for one in judged for each in one.ruled_out):
+        against.setdefault(reason.cause, reason)
     return Diagnosis(
         node=recording.facts.node,
         window=(window.since, window.until),
-        focus=(cases[0].focus.since, cases[0].focus.until),
-        verdict=_verdict(cases, ranked, symptoms),
-        findings=ranked,
-        ruled_out=[reason for cause, reason in against.items() if cause not in findings],
+        focus=(head.case.focus.since, head.case.focus.until),
+        verdict=_verdict(cases, findings, symptoms),
+        findings=findings,
+        ruled_out=[reason for cause, reason in against.items() if cause not in best],
         blind_spots=blind_spots(recording, cases),
-        baseline=(cases[0].baseline.since, cases[0].baseline.until),
+        baseline=(head.case.baseline.since, head.case.baseline.until),
         symptoms=[symptom.link for symptom in symptoms],
+        accounting=head.ledger.accounting() if len(head.case.now("cpu")) else None,
     )
 
 
+@dataclass(frozen=True)
+class Judged:
+    """One case with its findings, what was lost to each of them, and what speaks against the other causes."""
+
+    case: Case
+    found: list[Found]
+    ruled_out: list[RuledOut]
+    symptoms: list[Symptom]
+    ledger: Ledger
+
+
+def judge(case: Case, progress: Progress = lambda done: None) -> Judged:
+    """Examine a case, and account for its time."""
+    found, ruled_out = examine(case, progress)
+    symptoms, ledger = find_symptoms(case), Ledger(case, found)
+    weighed = [weigh(each, ledger, symptoms) for each in found]
+    if any(one.finding.severity is not other.finding.severity for one, other in zip(found, weighed, strict=True)):
+        ledger = Ledger(case, weighed)
+    return Judged(case, weighed, ruled_out, symptoms, ledger)
+
+
+def weigh(each: Found, ledger: Ledger, symptoms: list[Symptom]) -> Found:
+    """A finding with the severity that its effect on others allows.
+
+    Next to much lost time that it has no part in, one that made no symptom is only worth knowing. Where threads wait
+    for every core, one that is new and takes a part of a core slows all of them, though it never holds a core."""
+    finding, cause = each.finding, catalogue()[each.finding.cause]
+    if not each.mask.any() or cause.id in thresholds("engine")["not_by_time"]:
+        return each
+    severity = finding.severity
+    if severity is Severity.WARNING and ledger.lost_s >= _much_lost(ledger):
+        explains = ledger.lost_to(cause.id) >= _limit("explains_least") * ledger.lost_s
+        if not explains and not _made(ledger.case, each, symptoms):
+            severity = Severity.INFO
+    elif severity is Severity.INFO and not cause.useful and finding.confidence >= _limit("well_known"):
+        contended = ledger.case.queue >= _limit("contended_queue")
+        severity = Severity.WARNING if contended and each.risen >= _limit("contended_cores") else severity
+    return replace(each, finding=replace(finding, severity=severity))
+
+
+def _much_lost(ledger: Ledger) -> float:
+    return max(_limit("much_lost_s"), _limit("much_lost") * ledger.core_seconds)
+
+
+def _complete(one: Judged, each: Found) -> Finding:
+    """The finding with names, comparisons, symptoms, and what was lost to it."""
+    case, finding = one.case, with_comparison(one.case, with_names(one.case, each.finding))
+    finding = with_symptoms(finding, _made(case, each, one.symptoms))
+    lost = round(one.ledger.lost_to(finding.cause), 3)
+    return replace(finding, lost_s=lost, focus=(case.focus.since, case.focus.until))
+
+
+def _certainty(finding: Finding) -> tuple[float, float]:
+    return finding.severity.rank, finding.confidence
+
+
+def _effect(one: Judged, each: Found) -> float:
+    """What a finding did to others, in seconds of a core; what is not sampled has its equivalent."""
+    lost = one.ledger.lost_to(each.finding.cause)
+    return lost if each.mask.any() else max(lost, each.weight)
+
+
+def _rank(one: Judged, each: Found, most: float) -> tuple[float, ...]:
+    """Severity first, and what the node feels before what only one workload does; then confidence by effect, where the
+    largest effect counts whole."""
+    finding, least = each.finding, _limit("least_weight")
+    weight = least + (1 - least) * (_effect(one, each) / most if most else 1.0)
+    by_workload = float(finding.scope is Scope.WORKLOAD)
+    return -finding.severity.rank, by_workload, -finding.confidence * weight, -finding.confidence
+
+
 def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
-    """Examine every cause in one case, those for what is left after the others are settled; the findings are ranked."""
+    """Examine every cause in one case, those for what is left after the others are settled."""
     case.explained = np.zeros(len(case.samples), np.bool_)
     found: list[Found] = []
     ruled_out: list[RuledOut] = []
@@ -101,7 +176,7 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
             if each.finding.severity is not Severity.INFO or each.finding.confidence >= _limit("well_known"):
                 case.explained |= each.mask
         case.found = tuple(each.finding.cause for each in found)
-    return sorted(found, key=_rank), ruled_out
+    return found, ruled_out
 
 
 def settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
@@ -148,26 +223,27 @@ def _names_same(better: Finding, lesser: Finding) -> bool:
     return not known or any(better.names(name, *kinds) for name, kinds in known)
 
 
-def _rank(each: Found) -> tuple[float, ...]:
+def _made(case: Case, each: Found, symptoms: list[Symptom]) -> list[Symptom]:
+    """The symptoms that a finding made: it ran on the symptom's core meanwhile. Without stacks its core has to do."""
     finding = each.finding
-    weight = min(1.0, _limit("least_weight") + each.weight / _limit("full_weight"))
-    return (*_standing(finding), -finding.confidence * weight, -finding.confidence)
-
-
-def _standing(finding: Finding) -> tuple[float, ...]:
-    """The more severe comes first; what only one workload feels after what the node does."""
-    return (-finding.severity.rank, float(finding.scope is Scope.WORKLOAD))
+    if not case.has_stacks:
+        cpu = finding.culprit.cpu
+        return [symptom for symptom in symptoms if symptom.cpu is None or cpu in (None, symptom.cpu)]
+    states = catalogue()[finding.cause].states
+    if not each.mask.any() and not states and each.weight > 0:
+        # What is counted rather than sampled is held against no core.
+        return [symptom for symptom in symptoms if symptom.cpu is None]
+    return [symptom for symptom in symptoms if is_made_by(case, symptom, each.mask, states)]
 
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
-    """The finding with the symptoms at the head of its chain: those of its own core where it is about one. A finding
-    that is only worth knowing caused none of them, nor did one that no other work feels."""
+    """The finding with the symptoms that it made at the head of its chain. One that is only worth knowing caused none
+    of them, nor did one that no other work feels."""
     if finding.severity is Severity.INFO or finding.scope is Scope.WORKLOAD:
         return finding
-    cpu = finding.culprit.cpu
-    near = [each for each in symptoms if cpu is None or each.cpu is None or each.cpu == cpu]
     own = [link for link in finding.chain if link.role == "symptom"]
-    links: list[Link] = [*[each.link for each in near[: max(0, int(_limit("most_symptoms")) - len(own))]], *own]
+    room = max(0, int(_limit("most_symptoms")) - len(own))
+    links: list[Link] = [*[each.link for each in symptoms[:room]], *own]
     return replace(finding, chain=(*links, *[link for link in finding.chain if link.role != "symptom"]))
 
 

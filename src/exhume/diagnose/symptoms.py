@@ -1,7 +1,7 @@
 """Symptoms in a focus (lines in the kernel log, cores lost to the kernel, threads that had to wait), and impact:
 whether other work suffers from what happens on a core, which turns a load into starvation."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,7 +26,8 @@ _NO_MORE = Names.of(())
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One symptom. `cpu` is the core it points to, where it points to one."""
+    """One symptom. `cpu` is the core it points to, where it points to one, `span` the time in which it arose (wall
+    nanoseconds, half-open)."""
 
     kind: str
     severity: Severity
@@ -34,6 +35,7 @@ class Symptom:
     text: str
     evidence: tuple[Evidence, ...] = ()
     cpu: int | None = None
+    span: tuple[int, int] = (0, 0)
 
     @property
     def link(self) -> Link:
@@ -44,11 +46,11 @@ def _limit(name: str) -> float:
     return float(thresholds("symptoms")[name])
 
 
-def _symptom(
-    kind: str, severity: Severity, at: int, quotes: Iterable[Evidence], cpu: int | None, **values: object
+def _symptom(  # noqa: PLR0917
+    kind: str, severity: Severity, at: int, span: Window, quotes: Iterable[Evidence], cpu: int | None, **values: object
 ) -> Symptom:
     text = messages.render(f"symptom.{kind}", {"cpu": cpu, **values})
-    return Symptom(kind, severity, at, text, tuple(quotes), cpu)
+    return Symptom(kind, severity, at, text, tuple(quotes), cpu, (span.since, span.until))
 
 
 def find_symptoms(case: Case) -> list[Symptom]:
@@ -73,7 +75,9 @@ def _log_lines(case: Case) -> list[Symptom]:
         severity = Severity.CRITICAL if event.severity == "critical" else Severity.WARNING
         quotes = [quote_event(event), *([queue] if queue else [])]
         queue_cpu = cpu if queue else None
-        symptom = _symptom("log", severity, event.wall, quotes, cpu, line=event.text, queue_cpu=queue_cpu)
+        span = Window(event.wall - round(_limit("logged_s") * NANOS), event.wall + NANOS).clamp(case.focus)
+        span = case.focus if span.empty else span
+        symptom = _symptom("log", severity, event.wall, span, quotes, cpu, line=event.text, queue_cpu=queue_cpu)
         found.setdefault((event.kind, event.queue), symptom)
     return list(found.values())
 
@@ -111,7 +115,7 @@ def _hot_cores(case: Case) -> list[Symptom]:
         # A program that reads files or serves a network starves no other by that alone.
         here = case.samples.within(span) & (case.samples.cpu == cpu)
         severity = Severity.INFO if is_ordinary(case, here) or is_by_design(case, here) else Severity.CRITICAL
-        found.append(_symptom("hot-core", severity, since, [quote], cpu, seconds=seconds, share=share))
+        found.append(_symptom("hot-core", severity, since, span, [quote], cpu, seconds=seconds, share=share))
     return found
 
 
@@ -137,7 +141,9 @@ def _starved_softirqs(case: Case) -> list[Symptom]:
     for wall, comm, cpu, waited in case.now("threads").listed("wall", "comm", "cpu", "wait_ns"):
         if comm.startswith("ksoftirqd/") and waited > _limit("ksoftirqd_wait_s") * NANOS:
             quote = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, cpu, (("comm", comm),), unit="ns")
-            found.append(_symptom("ksoftirqd", Severity.CRITICAL, wall, [quote], cpu, comm=comm, waited=waited / NANOS))
+            # A wait is counted in the second in which it ends.
+            span, seconds = Window(wall - waited, wall + NANOS), waited / NANOS
+            found.append(_symptom("ksoftirqd", Severity.CRITICAL, wall, span, [quote], cpu, comm=comm, waited=seconds))
     return found[:4]
 
 
@@ -145,7 +151,8 @@ def _stolen(case: Case) -> list[Symptom]:
     share, cpu, at = case.core_share(("steal",))
     if share < _limit("stolen") or cpu is None:
         return []
-    return [_symptom("steal", Severity.WARNING, at, [quote_core("steal", share, cpu, at)], cpu, share=share)]
+    span, quote = Window(at, at + NANOS), quote_core("steal", share, cpu, at)
+    return [_symptom("steal", Severity.WARNING, at, span, [quote], cpu, share=share)]
 
 
 def _waiting(case: Case) -> list[Symptom]:
@@ -161,7 +168,7 @@ def _waiting(case: Case) -> list[Symptom]:
         # Where threads wait for every core the node is overcommitted, and no single core is to blame.
         return []
     at, values = waits.evidence.since, {"waited": waits.now, "before": waits.before}
-    return [_symptom("waiting", Severity.WARNING, at, [waits.evidence], cpu, **values)]
+    return [_symptom("waiting", Severity.WARNING, at, case.focus, [waits.evidence], cpu, **values)]
 
 
 def is_by_design(case: Case, mask: Mask) -> bool:
@@ -192,21 +199,49 @@ def _outweighing() -> Names:
     return Names.of(name for cause in catalogue().values() if cause.outweighs_ordinary for name in cause.functions)
 
 
-def _pointing_to(case: Case, cpu: int | None) -> list[Symptom]:
-    """The symptoms that point to a core, or to none in particular; without a core all of them."""
-    return [each for each in find_symptoms(case) if cpu is None or each.cpu in (None, cpu)]
+def is_made_by(case: Case, symptom: Symptom, mask: Mask, states: Collection[str] = ()) -> bool:
+    """Whether a symptom of a core was made by what the masked samples stand for, or by these states of the core where
+    there are none: it ran on that core in the time in which the symptom arose. A symptom that points to no core may be
+    made by anything that ran."""
+    if symptom.cpu is None:
+        return bool(mask.any()) or bool(states)
+    if symptom.kind == "steal":
+        return "steal" in states
+    samples, span = case.samples, Window(*symptom.span)
+    if mask.any():
+        here = samples.within(span) & (samples.cpu == symptom.cpu)
+        walls, weights, total = samples.wall[here & mask], samples.weight[here & mask] / 1e6, samples.time(here) / 1e6
+    elif states:
+        rows = case.now("cpu").on(symptom.cpu).within(span)
+        spans = rows.numbers("span_ms") / 1000
+        walls, weights = rows.wall, rows.sums(tuple(states)) / 1000 * spans
+        total = float((spans * (1 - rows.sums(("idle", "iowait")) / 1000)).sum())
+    else:
+        return False
+    if not len(walls):
+        return False
+    fullest = float(np.bincount((walls - span.since) // NANOS, weights).max())
+    return fullest >= _limit("made_second") or float(weights.sum()) >= _limit("made_part") * total
 
 
-def has_symptom(case: Case, cpu: int | None) -> bool:
-    """Whether a critical symptom points to this core: a log line, a core lost to the kernel, a starved ksoftirqd."""
-    return any(each.severity is Severity.CRITICAL for each in _pointing_to(case, cpu))
+def _pointing_to(case: Case, cpu: int | None, mask: Mask | None) -> list[Symptom]:
+    """The symptoms that point to a core, or to none in particular; without a core all of them. With a mask, those that
+    it made."""
+    near = [each for each in find_symptoms(case) if cpu is None or each.cpu in (None, cpu)]
+    return near if mask is None else [each for each in near if is_made_by(case, each, mask)]
 
 
-def hurts_others(case: Case, cpu: int | None) -> bool:
+def has_symptom(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
+    """Whether a critical symptom points to this core (a log line, a core lost to the kernel, a starved ksoftirqd) and,
+    with a mask, was made by these samples."""
+    return any(each.severity is Severity.CRITICAL for each in _pointing_to(case, cpu, mask))
+
+
+def hurts_others(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
     """Whether other work is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or a
     critical line in the log points there. A busy core is not enough, nor is a line that only warns."""
     waits = ("ksoftirqd", "waiting")
-    near = _pointing_to(case, cpu)
+    near = _pointing_to(case, cpu, mask)
     return any(each.kind in waits or (each.kind, each.severity) == ("log", Severity.CRITICAL) for each in near)
 
 
@@ -216,7 +251,7 @@ def severity_of(case: Case, load: Load) -> Severity:
     spread, long = load.cores / case.cores, _limit("critical_s")
     owned = load.cores * load.owner.part if load.owner is not None else 0.0
     critical = load.core_s >= long or (load.taken_s >= long and spread >= _limit("much_of_the_node"))
-    if critical and has_symptom(case, load.cpu if load.core_s >= long else None):
+    if critical and has_symptom(case, load.cpu if load.core_s >= long else None, load.mask):
         return Severity.CRITICAL
     if load.core_s >= _limit("warning_s") or owned >= CORE_TAKEN or spread >= _limit("some_of_the_node"):
         return Severity.WARNING

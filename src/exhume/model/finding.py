@@ -245,7 +245,8 @@ class Forecast:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A cause, from its symptoms to what has to change. `confidence` is the share of findings with this confidence that
-    are right, as measured in the lab; `doubts` say what limits it. `forecast` is there for what grows."""
+    are right, as measured in the lab; `doubts` say what limits it. `forecast` is there for what grows. `lost_s` is the
+    time that was lost to it (see Accounting), in `focus`, the seconds that it is about (wall nanoseconds, half-open)."""
 
     cause: str
     title: str
@@ -259,6 +260,8 @@ class Finding:
     entities: tuple[Entity, ...] = ()
     scope: Scope = Scope.NODE
     forecast: Forecast | None = None
+    lost_s: float = 0.0
+    focus: tuple[int, int] = (0, 0)
 
     def names(self, name: str, *kinds: EntityKind) -> bool:
         """Whether the finding names an entity of one of these kinds by its name or id."""
@@ -292,11 +295,73 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
+ACCOUNTING_VERSION = 1
+
+
+class TimeKind(StrEnum):
+    """What a row of a breakdown stands for. `rest` is what no other row has: idle time, time that was not sampled, and
+    what nothing explains."""
+
+    STATE = "state"
+    CAUSE = "cause"
+    POD = "pod"
+    CONTAINER = "container"
+    UNIT = "unit"
+    CGROUP = "cgroup"
+    PROCESS = "process"
+    REST = "rest"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRow:
+    """One row of a breakdown: `seconds`, and their share (0 to 1) of the table's total. `id` is a state, the id of a
+    cause, a pod's uid, a container's id, a unit, a cgroup or a process name; for the rest one of `idle`, `stolen`,
+    `other`, `small`, `kernel`, `unknown`, `unsampled`, `unrecorded`, `usual`, `unexplained`."""
+
+    kind: TimeKind
+    id: str
+    name: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTable:
+    """A total in seconds, broken down in up to three ways. The rows of each breakdown add up to the total; one that is
+    empty does not apply."""
+
+    total_s: float = 0.0
+    by_state: tuple[TimeRow, ...] = ()
+    by_cause: tuple[TimeRow, ...] = ()
+    by_owner: tuple[TimeRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """Where the time of a window went.
+
+    `cpu`: the seconds of all cores. `waiting`: the seconds that threads were ready and did not run: queued for a core,
+    stopped by a quota, or on a core that the hypervisor had taken. `lost`: the waiting that is more than usual, and the
+    CPU time that causes took from useful work. `estimated`: how long threads queued is known from pressure and the
+    number of runnable threads only. `text` is `lost` in a sentence, empty where next to nothing was lost.
+    """
+
+    since: Wall
+    until: Wall
+    cores: int
+    cpu: TimeTable
+    waiting: TimeTable
+    lost: TimeTable
+    estimated: bool = False
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The answer. `verdict` is on the node: findings about a workload alone don't change it. `window` is the requested
     time, `focus` the part of it that the findings are about, `baseline` the calm time that it was compared with, empty
-    where there is none (wall nanoseconds, half-open). `symptoms` are listed whether a cause explains them or not."""
+    where there is none (wall nanoseconds, half-open). `symptoms` are listed whether a cause explains them or not.
+    `accounting` says where the time of the focus went; None where nothing was recorded."""
 
     node: str
     window: tuple[int, int]
@@ -307,6 +372,7 @@ class Diagnosis:
     blind_spots: list[BlindSpot] = field(default_factory=list)
     baseline: tuple[int, int] = (0, 0)
     symptoms: list[Link] = field(default_factory=list)
+    accounting: Accounting | None = None
 
     def seen_from(self, here: str) -> "Diagnosis":
         """The same with the node's name on each command that has to be run there, where `here` is another node."""

@@ -56,8 +56,13 @@ def without(scenario: str, tables: tuple[str, ...], directory: Path) -> Recordin
 
 
 def both(one: str, other: str, directory: Path) -> Recording:
-    """Two scenarios at once on one node: the cores of the second come after those of the first."""
-    first, second = Recording.open(HERE / one), Recording.open(HERE / other)
+    """Two scenarios at once on one node."""
+    return joined(Recording.open(HERE / one), Recording.open(HERE / other), directory)
+
+
+def joined(first: Recording, second: Recording, directory: Path) -> Recording:
+    """Two recordings as one of a larger node: the cores of the second come after those of the first, and both begin in
+    the same second."""
     cores = first.facts.cores
     facts = RecordingFacts(
         "node-2",
@@ -69,8 +74,10 @@ def both(one: str, other: str, directory: Path) -> Recording:
         first.facts.rate_hz,
     )
     writer = SegmentWriter(directory / "both", facts, max_bytes=None, max_age_s=None, segment_s=3600)
-    rows = {table: _rows(first, table, 0) + _rows(second, table, cores) for table in TABLES if table != "anchors"}
-    rows["node"] = _added(_rows(first, "node", 0), _rows(second, "node", 0))
+    later = _begin(first) - _begin(second)
+    tables = [table for table in TABLES if table != "anchors"]
+    rows = {table: _rows(first, table, 0) + _rows(second, table, cores, later) for table in tables}
+    rows["node"] = _added(_rows(first, "node", 0), _rows(second, "node", 0, later))
     for table in ("frames", "stacks"):
         writer.append(table, _columns(list({str(row): row for row in rows.pop(table)}.values())))
     span = first.span()
@@ -87,10 +94,18 @@ def both(one: str, other: str, directory: Path) -> Recording:
     return Recording.open(directory / "both")
 
 
-def _rows(recording: Recording, table: str, cores: int) -> list[dict[str, Any]]:
+def _begin(recording: Recording) -> int:
+    return min(recording.read("cpu").column("time").to_pylist())
+
+
+def _rows(recording: Recording, table: str, cores: int, later: int = 0) -> list[dict[str, Any]]:
     rows = recording.read(table).to_pylist()
     for row in rows:
         row.pop("wall", None)
+        if "time" in row:
+            row["time"] += later
+        if "time_ms" in row:
+            row["time_ms"] += later // 1_000_000
         if cores and row.get("cpu") is not None:
             row["cpu"] += cores
         # Processes of two nodes share no numbers.

@@ -50,7 +50,7 @@ def workqueue_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         builder.add(Role.SYMPTOM, "log", quote_event(line), strength="line", line=line.text)
     severity = Severity.INFO
     if load.is_new or own:
-        severity = Severity.CRITICAL if own or hurts_others(case, load.cpu) else Severity.WARNING
+        severity = Severity.CRITICAL if own or hurts_others(case, load.cpu, load.mask) else Severity.WARNING
     culprit = case.culprit(load, function)
     return builder.found(severity, "summary", culprit=culprit, load=load, target=function, function=function)
 
@@ -100,7 +100,7 @@ def spinlock_contention(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
     # Some spinning is part of a large busy node: it has to be much of one core, or of all that is done.
     much = spinning.core_s >= SPIN.limit("seconds") or spinning.part >= SPIN.limit("slowed_part")
     if spinning.is_new and much and spinning.cores >= SPIN.limit("slowed_mean"):
-        severity = Severity.CRITICAL if long and hurts_others(case, spinning.cpu) else Severity.WARNING
+        severity = Severity.CRITICAL if long and hurts_others(case, spinning.cpu, spinning.mask) else Severity.WARNING
     values, target = {"who": culprit.process, **named}, top or function
     return builder.found(severity, "summary", culprit=culprit, load=spinning, target=target, values=values)
 
@@ -131,7 +131,7 @@ def unknown_kernel_path(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
         or is_ordinary(case, load.mask, UNKNOWN.group("walking"), to_itself=True)
         or is_by_design(case, load.mask)
     )
-    severity, hurts = Severity.WARNING, hurts_others(case, load.cpu)
+    severity, hurts = Severity.WARNING, hurts_others(case, load.cpu, load.mask)
     if ordinary and not hurts:
         severity = Severity.INFO
         builder.doubt("harmless", "harmless_factor")

@@ -56,7 +56,7 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         stalled >= RECLAIM.limit("stalled_much"),
         available is not None and available < RECLAIM.limit("available"),
     )
-    if kind == BACKGROUND and not much and not scarce and not hurts_others(case, whole.cpu):
+    if kind == BACKGROUND and not much and not scarce and not hurts_others(case, whole.cpu, whole.mask):
         # kswapd keeps ahead of a busy page cache: that is its work, and no task waits for it.
         most = Severity.WARNING if whole.peak >= RECLAIM.limit("whole_core") else Severity.INFO
         severity = min(severity, most, key=lambda each: each.rank)

@@ -74,7 +74,7 @@ def writeback_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     hung = any(event.kind in CAUSE.log for event in case.recording.events(case.focus))
     # A flusher that keeps up with its disk makes no task wait, however busy it is.
     waited = stalls.share >= CAUSE.limit("waited")
-    symptom = hurts_others(case, load.cpu) or (waited and has_symptom(case, load.cpu))
+    symptom = hurts_others(case, load.cpu, load.mask) or (waited and has_symptom(case, load.cpu, load.mask))
     severity = Severity.WARNING if stalled or (pressed and load.is_new) or symptom else Severity.INFO
     if (pressed and symptom and load.is_new) or (stalled and hung):
         severity = Severity.CRITICAL

@@ -39,11 +39,12 @@ _NO_VALUES: messages.Values = MappingProxyType({})
 @dataclass(frozen=True)
 class Found:
     """A finding, the samples that it accounts for, and how much of the node's trouble that is: seconds of a core, or an
-    equivalent for what is not sampled."""
+    equivalent for what is not sampled. `risen`: cores' worth of CPU time more than in the baseline."""
 
     finding: Finding
     mask: Mask
     weight: float
+    risen: float = 0.0
 
 
 class EvidenceBuilder:
@@ -148,7 +149,7 @@ class EvidenceBuilder:
         mask = load.mask if load is not None else np.zeros(len(self.case.samples), np.bool_)
         if weight is None:
             weight = 0.0 if load is None else load.cores * self.case.focus.seconds
-        return Found(finding, mask, weight)
+        return Found(finding, mask, weight, 0.0 if load is None else load.risen)
 
 
 def rule_out(cause: str, key: str, **values: object) -> RuledOut:

@@ -26,6 +26,8 @@ _NAMED_PROCESSES_S = 600.0
 _HELD = 0.5
 # It does nothing else when it is so much: then its turn on a core without idle time counts for twice as much.
 _NOTHING_ELSE, _TURN, _IDLE, _SHORTEST_S = 0.7, 0.5, 0.1, 0.2
+# However many queue: less of a core slows no one by itself.
+_LEAST_TURN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,24 @@ class Case:
     def has_stacks(self) -> bool:
         """Whether stacks were sampled in the focus: without them no function can be named."""
         return bool(self.samples.within(self.focus).any())
+
+    @cached_property
+    def queue(self) -> float:
+        """Threads that wait for each core, on average over the focus. Where the kernel doesn't count that, by pressure
+        and the threads that are runnable at each tick, of which the recorder is one."""
+        rows, node = self.now("cpu"), self.now("node")
+        waited, spans = rows.total("wait_ns"), rows.total("span_ms")
+        if waited is not None and spans:
+            return waited / NANOS / (spans / 1000)
+        stalled, running = node.per_second("psi_cpu_some"), node.middle("running")
+        if stalled is None or running is None:
+            return 0.0
+        return min(1.0, stalled / 1e6) * max(0.0, running - 1 - self.cores) / self.cores
+
+    @property
+    def turn(self) -> float:
+        """What is left of a core for one load, where threads queue for every core: 1 where fewer than one does."""
+        return min(1.0, max(_LEAST_TURN, 2 / (1 + self.queue)))
 
     def load(self, functions: Iterable[str] | Names, *, cpus: Collection[int] | None = None) -> Load:
         """The CPU time in stacks that hold one of these functions of the kernel."""

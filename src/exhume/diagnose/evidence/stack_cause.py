@@ -79,7 +79,7 @@ class StackCause:
         return case.hold(load).seconds
 
     def severity(self, case: Case, load: Load, hold: CoreHold) -> Severity:
-        seconds, symptom = self.cause.limit("seconds"), has_symptom(case, load.cpu)
+        seconds, symptom = self.cause.limit("seconds"), has_symptom(case, load.cpu, load.mask)
         if hold.seconds < seconds or not (load.is_new or symptom):
             return Severity.INFO
         taken = load.is_new and symptom and self.taken_seconds(case, load) >= seconds

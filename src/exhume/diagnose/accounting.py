@@ -1,0 +1,406 @@
+"""Where the time of a focus went: CPU time and waiting, by state, by cause and by owner, and what of it was lost.
+
+Everything is computed on matrices of cores x seconds. What a thread waited for a core is attributed to what that core
+did meanwhile, in proportion: to a cause only as far as the cause ran there and then. So a cause never accounts for
+waiting that it has no mechanism for, and what is left is shown as unexplained.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from exhume.diagnose import messages
+from exhume.diagnose.catalogue import catalogue, thresholds
+from exhume.diagnose.evidence.builder import Found
+from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.rows import Floats, Ints, Rows
+from exhume.diagnose.facts.owners import CgroupOwner, owner_of
+from exhume.model.clock import NANOS, Window
+from exhume.model.finding import Accounting, Severity, TimeKind, TimeRow, TimeTable
+
+# The shares of a row of the cpu table; they add up to 1000.
+BUSY = ("user", "nice", "guest", "system", "irq", "softirq")
+_STATES = {
+    "user": ("user", "nice", "guest"),
+    "system": ("system",),
+    "irq": ("irq",),
+    "softirq": ("softirq",),
+    "steal": ("steal",),
+    "idle": ("idle",),
+    "iowait": ("iowait",),
+}
+QUOTA, STEAL = "cfs-throttling", "cpu-steal"
+# Work that competes with other work: it accounts for the waiting that no other cause does.
+OVERCOMMIT = "cpu-overcommit"
+_ROUNDED = 6
+
+
+def _limit(name: str) -> float:
+    return float(thresholds("accounting")[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Seconds of waiting by what threads waited for: `queued` for a core (cores x seconds), stopped by a quota, and
+    stolen by the hypervisor; `usual_*` is the part of each that is as in the baseline (0 to 1). `estimated`: the kernel
+    doesn't count what threads queue for a core, and it is known from pressure and runnable threads only."""
+
+    queued: Floats
+    usual_queued: Floats
+    throttled: float
+    usual_throttled: float
+    stolen: float
+    usual_stolen: float
+    estimated: bool
+
+    @property
+    def total(self) -> float:
+        return float(self.queued.sum()) + self.throttled + self.stolen
+
+
+class _Grid:
+    """The cores and seconds of a window: sums over them are matrices."""
+
+    def __init__(self, window: Window, cpus: Ints) -> None:
+        self.window, self.cpus = window, cpus
+        self.seconds = max(1, -(-window.nanos // NANOS))
+
+    def bins(self, walls: Ints) -> Ints:
+        return np.clip((walls - self.window.since) // NANOS, 0, self.seconds - 1)
+
+    def cells(self, cpus: Ints, walls: Ints, values: Floats) -> Floats:
+        places = np.searchsorted(self.cpus, cpus) * self.seconds + self.bins(walls)
+        sums = np.bincount(places, values, len(self.cpus) * self.seconds)
+        return sums.astype(np.float64).reshape(len(self.cpus), self.seconds)
+
+    def states(self, rows: Rows, columns: Sequence[str]) -> Floats:
+        """Core-seconds in these states."""
+        return self.cells(rows.cpu, rows.wall, rows.sums(columns) / 1000 * rows.numbers("span_ms") / 1000)
+
+
+def _queued(grid: _Grid, cpu: Rows, node: Rows) -> tuple[Floats, bool]:
+    """Seconds that threads queued for each core, and whether they are estimated: the kernel counts them only where it
+    has schedstats. Without them, pressure is the time in which at least one thread waited (kernel/sched/psi.c), and
+    runnable threads beyond the cores are how many; they wait for the cores that have no idle time."""
+    waits = cpu.numbers("wait_ns")
+    known = ~np.isnan(waits)
+    if known.any() or not len(cpu):
+        own = cpu.where(known)
+        return grid.cells(own.cpu, own.wall, waits[known] / NANOS), False
+    stalled = np.nan_to_num(node.numbers("psi_cpu_some")) / 1e6
+    # The recorder that counts them is one of them.
+    beyond = (node.middle("running") or 0.0) - 1 - len(grid.cpus)
+    seconds = np.bincount(grid.bins(node.wall), stalled * max(1.0, beyond), grid.seconds)
+    free = grid.states(cpu, ("idle", "iowait"))
+    full = free <= _limit("idle_of_full")
+    weights = np.where(full.any(axis=0), full, 1.0 / (1e-3 + free))
+    return np.asarray(seconds * weights / weights.sum(axis=0), np.float64), True
+
+
+def _throttled(rows: Rows) -> float:
+    return (rows.total("throttled_ns") or 0.0) / NANOS
+
+
+def _part(of: float, total: float) -> float:
+    return min(1.0, of / total) if total else 0.0
+
+
+class Ledger:
+    """The times of one case, attributed to its findings. The first of several that account for a sample has it: those
+    that examine what is left come last, and overcommit after all of them."""
+
+    def __init__(self, case: Case, found: Iterable[Found]) -> None:
+        self.case = case
+        found = sorted(found, key=lambda each: (each.finding.cause == OVERCOMMIT, catalogue()[each.finding.cause].last))
+        self._causes = [each.finding.cause for each in found]
+        self._grave = [each.finding.severity is not Severity.INFO for each in found]
+        self._useful = [catalogue()[cause].useful or cause == OVERCOMMIT for cause in self._causes]
+        rows = case.now("cpu")
+        cpus = np.unique(np.concatenate((rows.cpu, case.samples.cpu[case.samples.within(case.focus)])))
+        self._grid = _Grid(case.focus, cpus)
+        self._states = {state: self._grid.states(rows, columns) for state, columns in _STATES.items()}
+        self._busy = self._grid.states(rows, BUSY)
+        self.taken = self._taken(found)
+        self.waiting = self._waits()
+        self.waits = self._waits_by_cause()
+
+    def lost_to(self, cause: str) -> float:
+        """The seconds that were lost to a cause: CPU time that it took from useful work, and waiting beyond the usual
+        that it made."""
+        if cause not in self._causes:
+            return 0.0
+        at = self._causes.index(cause)
+        return (0.0 if self._useful[at] else float(self.taken[at].sum())) + self.waits.get(cause, 0.0)
+
+    @property
+    def lost_s(self) -> float:
+        """All that was lost."""
+        return self._lost().total_s
+
+    @property
+    def core_seconds(self) -> float:
+        """The time of all cores."""
+        return len(self._grid.cpus) * self.case.focus.seconds
+
+    # Matrices
+
+    def _taken(self, found: Sequence[Found]) -> Floats:
+        """The core-seconds that each finding accounts for: causes x cores x seconds."""
+        samples = self.case.samples
+        grid, taken = self._grid, np.zeros((len(found), *self._busy.shape))
+        left = samples.within(self.case.focus)
+        for at, each in enumerate(found):
+            mask = each.mask & left
+            left = left & ~mask
+            states = [state for state in catalogue()[each.finding.cause].states if state in BUSY]
+            if mask.any():
+                taken[at] = grid.cells(samples.cpu[mask], samples.wall[mask], samples.weight[mask] / 1e6)
+            elif states and each.finding.culprit.cpu is not None:
+                here = grid.cpus == each.finding.culprit.cpu
+                taken[at][here] = np.sum([self._states[state] for state in states], axis=0)[here]
+        # A second has no more samples than busy time; the sampler rounds.
+        sums = taken.sum(axis=0)
+        over = np.divide(self._busy, sums, out=np.ones_like(sums), where=sums > np.maximum(self._busy, 1e-9))
+        return np.asarray(taken * np.minimum(over, 1.0), np.float64)
+
+    def _waits(self) -> Waiting:
+        case, grid, seconds = self.case, self._grid, self.case.focus.seconds
+        queued, estimated = _queued(grid, case.now("cpu"), case.now("node"))
+        throttled, stolen = _throttled(case.now("throttling")), float(self._states["steal"].sum())
+        before, scale, usual_stolen = np.zeros(len(grid.cpus)), 0.0, 0.0
+        if not case.baseline.empty:
+            earlier, rows = _Grid(case.baseline, grid.cpus), case.before("cpu")
+            rows, scale = rows.where(np.isin(rows.cpu, grid.cpus)), seconds / case.baseline.seconds
+            before = _queued(earlier, rows, case.before("node"))[0].sum(axis=1)
+            usual_stolen = float(earlier.states(rows, ("steal",)).sum())
+        sums = queued.sum(axis=1)
+        usual = np.divide(before * scale, sums, out=np.zeros_like(sums), where=sums > 0)
+        # A thread that its quota stops stays ready, and counts as queued once it runs again (kernel/sched/stats.h,
+        # sched_info_depart): that part is the quota's.
+        stopped = np.minimum(sums, throttled * self._throttled_cores(sums))
+        queued = queued * (1.0 - np.divide(stopped, sums, out=np.zeros_like(sums), where=sums > 0))[:, np.newaxis]
+        return Waiting(
+            queued,
+            np.minimum(usual, 1.0),
+            throttled,
+            _part(_throttled(case.before("throttling")) * scale, throttled),
+            stolen,
+            _part(usual_stolen * scale, stolen),
+            estimated,
+        )
+
+    def _throttled_cores(self, queued: Floats) -> Floats:
+        """The part of each core in what throttled cgroups did; without known threads, in what was queued."""
+        case, samples = self.case, self.case.samples
+        cgroups = {f"{each.rstrip('/')}/" for each in case.now("throttling").texts("cgroup").tolist()}
+        inside = [pid for pid, each in case.processes.items() if f"{each.cgroup}/".startswith(tuple(cgroups))]
+        own = samples.within(case.focus) & np.isin(samples.pid, inside)
+        spent = np.bincount(np.searchsorted(self._grid.cpus, samples.cpu[own]), samples.weight[own], len(queued))
+        weights = spent if spent.any() else queued
+        return np.asarray(weights / max(float(weights.sum()), 1e-9), np.float64)
+
+    def _waits_by_cause(self) -> dict[str, float]:
+        """Waiting beyond the usual, by the grave cause that made it."""
+        waiting = self.waiting
+        unusual = waiting.queued * (1.0 - waiting.usual_queued)[:, np.newaxis]
+        found = {
+            QUOTA: waiting.throttled * (1.0 - waiting.usual_throttled),
+            STEAL: waiting.stolen * (1.0 - waiting.usual_stolen),
+        }
+        parts = self._parts_of_cores(unusual)
+        for at, cause in enumerate(self._causes):
+            found[cause] = found.get(cause, 0.0) + float((unusual * parts[at]).sum())
+        grave = {cause for cause, is_grave in zip(self._causes, self._grave, strict=True) if is_grave}
+        left = float(unusual.sum()) - sum(
+            float((unusual * parts[at]).sum()) for at, is_grave in enumerate(self._grave) if is_grave
+        )
+        if OVERCOMMIT in grave:
+            found[OVERCOMMIT] += max(0.0, left)
+        return {cause: seconds for cause, seconds in found.items() if cause in grave}
+
+    def _parts_of_cores(self, waits: Floats) -> Floats:
+        """The part (0 to 1) of what a core did that went to each cause, up to each second. A wait is counted when it is
+        over: it is held against as many seconds before as it may have lasted."""
+        longest = int(_limit("longest_wait_s"))
+        length = 1 + np.minimum(waits.astype(np.int64), longest)
+        ends = np.arange(1, self._grid.seconds + 1)[np.newaxis, :]
+        begins = np.maximum(0, ends - length)
+        cores = np.arange(len(self._grid.cpus))[:, np.newaxis]
+
+        def up_to(cells: Floats) -> Floats:
+            running = np.concatenate((np.zeros((len(cells), 1)), np.cumsum(cells, axis=1)), axis=1)
+            return np.asarray(running[cores, ends] - running[cores, begins], np.float64)
+
+        busy = up_to(self._busy)
+        if not self._causes:
+            return np.zeros((0, *busy.shape))
+        return np.stack(
+            [
+                np.minimum(1.0, np.divide(up_to(cells), busy, out=np.zeros_like(busy), where=busy > 1e-3))
+                for cells in self.taken
+            ]
+        )
+
+    # Tables
+
+    def accounting(self) -> Accounting:
+        """All tables."""
+        focus, lost = self.case.focus, self._lost()
+        text = self._sentence(lost) if lost.total_s >= _limit("reported_s") else ""
+        cpu, waiting = self._cpu(), self._waiting()
+        cores, estimated = len(self._grid.cpus), self.waiting.estimated
+        return Accounting(focus.since, focus.until, cores, cpu, waiting, lost, estimated, text)
+
+    def _cpu(self) -> TimeTable:
+        states = {state: float(cells.sum()) for state, cells in self._states.items()}
+        recorded = sum(states.values())
+        total = max(recorded, len(self._grid.cpus) * self.case.focus.seconds)
+        rest = {"idle": states["idle"] + states["iowait"], "stolen": states["steal"], "unrecorded": total - recorded}
+        busy = recorded - rest["idle"] - rest["stolen"]
+        causes = {cause: float(cells.sum()) for cause, cells in zip(self._causes, self.taken, strict=True)}
+        explained = sum(causes.values())
+        by_cause = [*_cause_rows(causes), *_rest_rows(other=max(0.0, busy - explained), **rest)]
+        owners, sampled = self._owners(busy)
+        by_owner = [*owners, *_rest_rows(unsampled=max(0.0, busy - sampled), **rest)]
+        by_state = [_Part(TimeKind.STATE, state, state, seconds) for state, seconds in states.items()]
+        by_state += _rest_rows(unrecorded=rest["unrecorded"])
+        return _table(total, by_state, by_cause, by_owner)
+
+    def _waiting(self) -> TimeTable:
+        waiting = self.waiting
+        queued = float(waiting.queued.sum())
+        by_state = [
+            _Part(TimeKind.STATE, "queued", _label("queued"), queued),
+            _Part(TimeKind.STATE, "throttled", _label("throttled"), waiting.throttled),
+            _Part(TimeKind.STATE, "stolen", _label("stolen"), waiting.stolen),
+        ]
+        usual = float((waiting.queued * waiting.usual_queued[:, np.newaxis]).sum())
+        usual += waiting.throttled * waiting.usual_throttled + waiting.stolen * waiting.usual_stolen
+        explained = sum(self.waits.values())
+        rest = _rest_rows(usual=usual, unexplained=max(0.0, waiting.total - usual - explained))
+        return _table(waiting.total, by_state, [*_cause_rows(self.waits), *rest], self._waiters())
+
+    def _lost(self) -> TimeTable:
+        grave = [cause for cause, is_grave in zip(self._causes, self._grave, strict=True) if is_grave]
+        causes = {cause: self.lost_to(cause) for cause in grave}
+        waiting = self._waiting()
+        left = sum(row.seconds for row in waiting.by_cause if row.id == "unexplained")
+        rows = [*_cause_rows(causes), *_rest_rows(unexplained=left)]
+        return _table(sum(row.seconds for row in rows), [], rows, [])
+
+    def _sentence(self, lost: TimeTable) -> str:
+        causes = [row for row in lost.by_cause if row.kind is TimeKind.CAUSE]
+        least = _limit("least_share") * lost.total_s
+        # The largest cause is named, however small it is.
+        named = [row for place, row in enumerate(causes) if row.seconds >= least or not place]
+        parts = [messages.render("time.lost-to", {"seconds": row.seconds, "name": row.id}) for row in named]
+        others = sum(row.seconds for row in causes) - sum(row.seconds for row in named)
+        unexplained = lost.total_s - sum(row.seconds for row in causes)
+        if others >= _limit("reported_s"):
+            parts.append(messages.render("time.others", {"seconds": others}))
+        if unexplained >= min(least, _limit("reported_s")) or not parts:
+            parts.append(messages.render("time.unexplained", {"seconds": unexplained}))
+        return messages.render("time.lost", {"total": lost.total_s, "parts": ", ".join(parts)})
+
+    def _owners(self, busy: float) -> "tuple[list[_Part], float]":
+        """Sampled CPU time by owner, the largest first, the small ones together; and all of it."""
+        case, samples = self.case, self.case.samples
+        now = samples.within(case.focus)
+        pids, members = np.unique(samples.pid[now], return_inverse=True)
+        spent = np.bincount(members, samples.weight[now] / 1e6, len(pids))
+        total = float(spent.sum())
+        scale = min(1.0, busy / total) if total else 1.0
+        comms = dict(zip(samples.pid[now].tolist(), samples.comm[now].tolist(), strict=True))
+        seconds: dict[tuple[TimeKind, str, str], float] = {}
+        for pid, own in zip(pids.tolist(), (spent * scale).tolist(), strict=True):
+            known = case.processes.get(pid)
+            owner = self._owner(known.cgroup) if known is not None else None
+            key = owner or _process(pid, samples.comms[comms[pid]])
+            seconds[key] = seconds.get(key, 0.0) + own
+        return _largest(seconds), total * scale
+
+    def _waiters(self) -> "list[_Part]":
+        """Waiting by who waited, as far as it is recorded: throttled cgroups, and the kernel's threads of each core."""
+        case, waiting = self.case, self.waiting
+        seconds: dict[tuple[TimeKind, str, str], float] = {}
+        throttling = case.now("throttling")
+        for cgroup, nanos in throttling.listed("cgroup", "throttled_ns"):
+            key = self._owner(cgroup) or (TimeKind.CGROUP, cgroup, cgroup)
+            seconds[key] = seconds.get(key, 0.0) + nanos / NANOS
+        queued = float(waiting.queued.sum())
+        threads: dict[tuple[TimeKind, str, str], float] = {}
+        for comm, nanos in case.now("threads").listed("comm", "wait_ns"):
+            key = (TimeKind.PROCESS, comm, comm)
+            threads[key] = threads.get(key, 0.0) + nanos / NANOS
+        known = sum(threads.values())
+        scale = _part(queued, known)
+        for key, own in threads.items():
+            seconds[key] = seconds.get(key, 0.0) + own * scale
+        rest = _rest_rows(stolen=waiting.stolen, unknown=max(0.0, queued - known * scale))
+        return [*_largest(seconds), *rest]
+
+    def _owner(self, cgroup: str | None) -> tuple[TimeKind, str, str] | None:
+        owner = owner_of(self.case, cgroup)
+        return _named(owner) if owner else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    kind: TimeKind
+    id: str
+    name: str
+    seconds: float
+
+
+def _named(owner: CgroupOwner) -> tuple[TimeKind, str, str]:
+    if owner.pod is not None:
+        return TimeKind.POD, owner.pod, owner.pod_name or owner.pod
+    if owner.container is not None:
+        return TimeKind.CONTAINER, owner.container, owner.target
+    return TimeKind.UNIT, owner.unit or "", owner.unit or ""
+
+
+def _process(pid: int, comm: str) -> tuple[TimeKind, str, str]:
+    """Processes outside of units and containers go by their name; what interrupts the idle task is the kernel's."""
+    return (TimeKind.PROCESS, comm, comm) if pid > 0 else (TimeKind.REST, "kernel", _label("rest-kernel"))
+
+
+def _label(key: str) -> str:
+    return messages.render(f"time.{key}", {})
+
+
+def _cause_rows(causes: dict[str, float]) -> list[_Part]:
+    ordered = sorted(causes.items(), key=lambda each: -each[1])
+    return [
+        _Part(TimeKind.CAUSE, cause, catalogue()[cause].title, seconds) for cause, seconds in ordered if seconds > 0
+    ]
+
+
+def _rest_rows(**seconds: float) -> list[_Part]:
+    return [
+        _Part(TimeKind.REST, key, _label(f"rest-{key}"), own) for key, own in seconds.items() if own > 10**-_ROUNDED
+    ]
+
+
+def _largest(seconds: dict[tuple[TimeKind, str, str], float]) -> list[_Part]:
+    ordered = sorted(seconds.items(), key=lambda each: (-each[1], each[0]))
+    most = int(_limit("most_owners"))
+    rows = [_Part(*key, own) for key, own in ordered[:most] if own > 0]
+    return [*rows, *_rest_rows(small=sum(own for _, own in ordered[most:]))]
+
+
+def _table(total: float, *breakdowns: Iterable[_Part]) -> TimeTable:
+    def rows(parts: Iterable[_Part]) -> tuple[TimeRow, ...]:
+        return tuple(
+            TimeRow(
+                each.kind,
+                each.id,
+                each.name,
+                round(each.seconds, _ROUNDED),
+                round(each.seconds / total, _ROUNDED) if total else 0.0,
+            )
+            for each in parts
+        )
+
+    return TimeTable(round(total, _ROUNDED), *map(rows, breakdowns))
