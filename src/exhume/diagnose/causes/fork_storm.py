@@ -42,7 +42,7 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     forker = _forker(case, brief)
     # One core, or one parent's doing, or a good part of the node: spread thin over many cores and programs it is what
     # a node does.
-    least = CAUSE.limit("core_share")
+    least = CAUSE.limit("core_share") * case.turn
     concentrated = load.peak >= least or load.together >= max(least, CAUSE.limit("node_part") * case.cores)
     of_one = (
         forker is not None
@@ -51,7 +51,7 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     )
     if not concentrated and not of_one:
         return builder.rule_out("spread", together=load.together)
-    if load.cores < CAUSE.limit("lasting_share") and load.taken_s < CAUSE.limit("seconds"):
+    if load.cores < CAUSE.limit("lasting_share") * case.turn and load.taken_s < CAUSE.limit("seconds"):
         return builder.rule_out("moment", together=load.together)
     # How much of the time of the short-lived processes and their parents was birth and death. A compiler's short lives
     # are mostly work; a storm's are not.

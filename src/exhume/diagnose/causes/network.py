@@ -112,13 +112,13 @@ def _add_fill(builder: EvidenceBuilder, case: Case) -> float:
 
 def _add_tracking(builder: EvidenceBuilder, case: Case) -> HotPath | None:
     """The time in tracking. A table under pressure shows in functions that a healthy one hardly needs."""
-    share = CONNTRACK.limit("pressure_share")
+    share = CONNTRACK.limit("pressure_share") * case.turn
     pressed = hot_path(case, CONNTRACK.groups["pressure"], share=share)
     path = hot_path(case, CONNTRACK.functions, share=share)
     if path is None or not path.load.is_new:
         return None
     under_pressure = pressed is not None and pressed.load.peak >= share
-    if not under_pressure and path.load.peak < CONNTRACK.limit("core_share"):
+    if not under_pressure and path.load.peak < CONNTRACK.limit("core_share") * case.turn:
         return None
     path.describe(builder, _strength(CONNTRACK, path.load.peak))
     if pressed is not None and under_pressure:
@@ -144,8 +144,9 @@ def _tracking_culprit(builder: EvidenceBuilder, case: Case, path: HotPath) -> Cu
 def iptables_churn(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return builder.rule_out("no-stacks-sampled")
-    path = hot_path(case, RULES.functions, share=RULES.limit("core_share"))
-    if path is None or path.load.peak < RULES.limit("core_share") or not path.load.is_new:
+    least = RULES.limit("core_share") * case.turn
+    path = hot_path(case, RULES.functions, share=least)
+    if path is None or path.load.peak < least or not path.load.is_new:
         return builder.rule_out("share", peak=0.0 if path is None else path.load.peak)
     load = path.load
     path.describe(builder, _strength(RULES, load.peak))
