@@ -2,6 +2,7 @@
 import type { CoresHeader, SubsecondHeader } from "./api-schema";
 
 export type {
+  Accounting,
   CellShape as CellInfo,
   ChainLink,
   Culprit,
@@ -28,6 +29,8 @@ export type {
   RecordingShape as RecordingInfo,
   Remedy,
   ReportEvent,
+  TimeRow,
+  TimeTable,
   VerifyMeasure,
   VerifyReport,
   VerifySeries,

@@ -31,6 +31,8 @@ function finding(chain: ChainLink[], culprit: Partial<Culprit>): Finding {
     chain,
     culprit: { ...UNKNOWN, ...culprit },
     remedies: [],
+    lost_s: 0,
+    focus: { since: "", until: "", since_ms: 0, until_ms: 0 },
   };
 }
 

@@ -246,7 +246,7 @@ class Forecast:
 class Finding:
     """A cause, from its symptoms to what has to change. `confidence` is the share of findings with this confidence that
     are right, as measured in the lab; `doubts` say what limits it. `forecast` is there for what grows. `lost_s` is the
-    time that was lost to it (see Accounting), in `focus`, the seconds that it is about (wall nanoseconds, half-open)."""
+    time that was lost to it (see Accounting), in `focus`, the seconds that it is about (wall ns, half-open)."""
 
     cause: str
     title: str

@@ -9,8 +9,10 @@ from typing import Any
 from exhume.model.clock import NANOS, Window
 from exhume.model.facts import MissingSource
 from exhume.model.finding import (
+    ACCOUNTING_VERSION,
     CHECKUP_VERSION,
     DIAGNOSIS_VERSION,
+    Accounting,
     Check,
     Diagnosis,
     Evidence,
@@ -22,6 +24,8 @@ from exhume.model.finding import (
     RuledOut,
     Scope,
     Severity,
+    TimeKind,
+    TimeRow,
     Verdict,
 )
 from exhume.model.text import count, duration, percent
@@ -43,6 +47,8 @@ _OF_VERDICT = {Verdict.STARVED: Level.BAD, Verdict.DEGRADED: Level.LOOK}
 FUNCTIONS_WIDTH = 40
 LONGEST_QUOTE = 160
 LONG_NS = 2 * NANOS
+# Less is not worth a table.
+LEAST_WAITING_S = 0.1
 
 
 def verdict_text(diagnosis: Diagnosis) -> str:
@@ -99,6 +105,30 @@ def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
     if baseline.empty:
         return f"{text}, no baseline: there is no calm time near it"
     return f"{text}, baseline: {lengths[2]} of calm from {format_clock(baseline.since, zone)} on"
+
+
+def time_lines(accounting: Accounting) -> list[tuple[str, str, Sequence[TimeRow]]]:
+    """The tables of where the time went, a line for each breakdown: what is broken down, how, and its rows."""
+    cpu, waiting = accounting.cpu, accounting.waiting
+    lines = [
+        (f"{cpu.total_s:,.1f} core-seconds", "", cpu.by_state),
+        ("", "by cause", cpu.by_cause if any(row.kind is TimeKind.CAUSE for row in cpu.by_cause) else ()),
+        ("", "by owner", cpu.by_owner),
+    ]
+    if waiting.total_s >= LEAST_WAITING_S:
+        about = "about " if accounting.estimated else ""
+        lines += [
+            (f"{about}{waiting.total_s:,.1f} s of waiting", "", waiting.by_state),
+            ("", "by cause", waiting.by_cause),
+            ("", "by owner", waiting.by_owner),
+        ]
+    return [line for line in lines if line[2]]
+
+
+def time_text(row: TimeRow) -> str:
+    """One row in a few characters: `user 65%`."""
+    name = row.id if row.kind is TimeKind.CAUSE else row.name
+    return f"{visible(name)} {percent(row.share, 0) if row.share >= 0.005 else '<1%'}"
 
 
 def value_text(evidence: Evidence) -> str:
@@ -191,7 +221,11 @@ _SHAPES: Shapes = {
         add=lambda finding, _: {
             "why_not_sure": [doubt.text for doubt in finding.doubts],
             "doubts": [doubt.code for doubt in finding.doubts],
+            "focus": Window(*finding.focus),
         }
+    ),
+    Accounting: Shape(
+        omit=("text",), add=lambda accounting, _: {"version": ACCOUNTING_VERSION, "sentence": accounting.text}
     ),
     Link: Shape(omit=("entities",)),
     Evidence: Shape(

@@ -4,12 +4,13 @@ import { isFiltered } from "../address";
 import { api } from "../api";
 import { FindingCard } from "../diagnosis/finding";
 import { placeOf } from "../diagnosis/chain";
+import { Times } from "../diagnosis/times";
 import { duration, range } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { Placeholder, useResource } from "../resource";
 import { change, extent, filters, state, type Analysed } from "../state";
 import { endOf } from "../timeline/navigation";
-import type { Diagnosis, Incident, Span } from "../types";
+import type { Accounting, Diagnosis, Incident, Span } from "../types";
 import type { Panel, PanelProps } from "./panel";
 import { unrecordedReason } from "./empty-states";
 
@@ -48,6 +49,7 @@ function DiagnosisBody({ of }: PanelProps): JSX.Element {
           {found.findings.map((finding) => (
             <FindingCard key={finding.cause} finding={finding} headline={found.sentence} goTo={goTo} />
           ))}
+          {found.accounting && <Where of={found.accounting} />}
           <RuledOut of={found} />
         </>
       )}
@@ -99,6 +101,15 @@ function Verdict({ of }: { of: Diagnosis }): JSX.Element {
       </p>
       {isFiltered(filters.value) && <p class="muted">The diagnosis looks at the whole node; filters do not apply.</p>}
     </>
+  );
+}
+
+function Where({ of }: { of: Accounting }): JSX.Element {
+  return (
+    <details open>
+      <summary>Where the time went</summary>
+      <Times of={of} />
+    </details>
   );
 }
 

@@ -1,6 +1,7 @@
 /** The report of a diagnosis: verdict, findings, cores over time, stacks, events, and what was ruled out. */
 import type { ComponentChildren, JSX } from "preact";
 import { FindingCard, Symptoms } from "../diagnosis/finding";
+import { Times } from "../diagnosis/times";
 import { count, fixOffset, moment } from "../format";
 import type { DiagnosisReport, Finding, ReportEvent } from "../types";
 import { CoresChart, unpackCores } from "./cores";
@@ -27,6 +28,11 @@ export function DiagnosisPage({ report }: { report: DiagnosisReport }): JSX.Elem
         {serious.length === 0 && diagnosis.symptoms.length > 0 && (
           <Section title="Symptoms">
             <Symptoms links={diagnosis.symptoms} />
+          </Section>
+        )}
+        {diagnosis.accounting && (
+          <Section title="Where the time went">
+            <Times of={diagnosis.accounting} />
           </Section>
         )}
         <Section title="Cores">

@@ -98,6 +98,37 @@ class Forecast(TypedDict):
     cost_bytes: Estimate | None
 
 
+class TimeRow(TypedDict):
+    kind: Literal["state", "cause", "pod", "container", "unit", "cgroup", "process", "rest"]
+    id: str
+    name: str
+    seconds: float
+    share: float
+
+
+class TimeTable(TypedDict):
+    total_s: float
+    by_state: list[TimeRow]
+    by_cause: list[TimeRow]
+    by_owner: list[TimeRow]
+
+
+class Accounting(TypedDict):
+    """Where the time of the focus went; the rows of each breakdown add up to the total of its table."""
+
+    version: int
+    since: str
+    until: str
+    since_ms: int
+    until_ms: int
+    cores: int
+    estimated: bool
+    cpu: TimeTable
+    waiting: TimeTable
+    lost: TimeTable
+    sentence: str
+
+
 class Finding(TypedDict):
     cause: str
     title: str
@@ -110,6 +141,8 @@ class Finding(TypedDict):
     culprit: Culprit
     remedies: list[Remedy]
     forecast: Forecast | None
+    lost_s: float
+    focus: TextSpan
 
 
 class RuledOut(TypedDict):
@@ -131,6 +164,7 @@ class Diagnosis(TypedDict):
     symptoms: list[ChainLink]
     ruled_out: list[RuledOut]
     blind_spots: list[str]
+    accounting: Accounting | None
 
 
 class PackedCores(CoresHeader):

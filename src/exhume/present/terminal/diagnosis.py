@@ -8,7 +8,19 @@ from datetime import tzinfo
 from rich.console import Console
 from rich.text import Text
 
-from exhume.model.finding import Check, Diagnosis, Evidence, Finding, Level, Link, Remedy, Role, Scope, Severity
+from exhume.model.finding import (
+    Accounting,
+    Check,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Level,
+    Link,
+    Remedy,
+    Role,
+    Scope,
+    Severity,
+)
 from exhume.model.text import percent
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
@@ -19,6 +31,8 @@ from exhume.present.diagnosis_view import (
     focus_text,
     remedy_cost_text,
     shortened,
+    time_lines,
+    time_text,
     verdict_text,
 )
 from exhume.present.events_view import visible
@@ -36,6 +50,8 @@ _LEAD = _CLOCK + 5  # what stands before a role: the time, and the mark that han
 _ROLE = 11
 _LEVEL = 8
 EVIDENCE_SHOWN, REMEDIES_SHOWN = 3, 4
+# Of a breakdown: the column of its total, the longest row, and the share from which on a row is shown.
+_TOTAL, _PART, SHARE_SHOWN = 24, 34, 0.01
 
 
 def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None) -> None:
@@ -50,9 +66,13 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> It
     sentence = verdict_text(diagnosis)
     yield from hung(badge(diagnosis.verdict, COLOURS[diagnosis.verdict]).append(" "), sentence, width, BOLD)
     yield from hung(" ", f"{diagnosis.node} · {focus_text(diagnosis, zone)}", width, DIM)
+    if diagnosis.accounting is not None and diagnosis.accounting.text:
+        yield from hung(" ", diagnosis.accounting.text, width, DIM)
     yield from _findings(diagnosis, zone, width, sentence)
     if not any(map(_has_symptoms, diagnosis.findings)) and diagnosis.symptoms:
         yield from section("symptoms", _chain(diagnosis.symptoms, (), zone, width, COLOURS[diagnosis.verdict]))
+    if diagnosis.accounting is not None:
+        yield from section("where the time went", _times(diagnosis.accounting, width))
     if diagnosis.ruled_out:
         longest = max(len(reason.cause) for reason in diagnosis.ruled_out)
         yield from section("ruled out")
@@ -61,6 +81,21 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> It
             yield Text(f"{_INDENT}{reason.cause:<{longest}}  ").append(why, DIM)
     if diagnosis.blind_spots:
         yield from section("blind spots", bullets((spot.text for spot in diagnosis.blind_spots), width))
+
+
+def _times(accounting: Accounting, width: int) -> Iterator[Text]:
+    """A line for each breakdown, with as many rows as fit; what is left out is in the JSON."""
+    for total, how, rows in time_lines(accounting):
+        line = Text(_INDENT).append(f"{total:<{_TOTAL}}" if total else f"{_INDENT}{how:<{_TOTAL - 2}}", DIM)
+        shown = [row for row in rows if row.share >= SHARE_SHOWN] or rows[:1]
+        room = width - line.cell_len
+        for place, row in enumerate(shown):
+            part = f"{'  ' if place else ''}{shortened(time_text(row), _PART)}"
+            if len(part) > room:
+                break
+            line.append(part)
+            room -= len(part)
+        yield line
 
 
 def checkup_lines(checkup: Checkup, zone: tzinfo | None, width: int) -> Iterator[Text]:
