@@ -1,6 +1,7 @@
 """Find what starved this node: the cause, the evidence for it, and what to do.
 
-Without a time it looks at the newest moment that the recorder marked, or else at the last ten minutes.
+Without a time it looks at the newest moment that the recorder marked; at the last ten minutes where several were marked
+in them, or none was at all.
 """
 
 import platform
@@ -18,6 +19,7 @@ from exhume.model.finding import Action, Diagnosis, Severity, Verdict
 from exhume.model.tables import INCIDENT
 from exhume.model.times import parse_moment
 from exhume.present.diagnosis_view import diagnosis_json
+from exhume.present.events_view import moments_of
 from exhume.present.terminal.diagnosis import print_diagnosis
 from exhume.store.read.cached import CachedRecording
 
@@ -73,14 +75,19 @@ def exit_code(found: Diagnosis) -> int:
 
 
 def find_target(view: RecordingView, options: Namespace) -> Target:
-    """The window that the options name; without any, the newest mark, else the last ten minutes."""
+    """The window that the options name; without any, the newest mark, or the last ten minutes where those have several
+    or there is none."""
     if options.at is not None:
         moment = parse_moment(options.at, view.reference)
         return around(view, moment) if view.span.contains(moment) else Target(EMPTY)
     if not (options.last is options.since is options.until is None):
         return Target(view.window(options))
-    newest = newest_mark(view)
-    return Target(view.last(LAST_NS)) if newest is None else around(view, newest)
+    newest, recent = newest_mark(view), view.last(LAST_NS)
+    if newest is None:
+        return Target(recent)
+    # Of several marks in the last ten minutes the newest may be the least.
+    several = recent.contains(newest) and len(moments_of(view.recording.events(recent, [INCIDENT]))) > 1
+    return Target(recent) if several else around(view, newest)
 
 
 def around(view: RecordingView, moment: int) -> Target:
