@@ -2,22 +2,27 @@
 
 import json
 import math
+import os
+import resource
 import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from tests.lab.lab_program import PROGRAM, exhume_lab, until
 from tests.lab.lab_traces import command_lines
 
+from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.scenarios.cpu import BACKGROUNDS
 from exhume.lab.score import document, judge
 from exhume.lab.score.document import fit
-from exhume.lab.score.plan import Outcome, Plan, ReportedFinding, draw, others_busy
+from exhume.lab.score.plan import PAIRS, Noise, Outcome, Plan, ReportedFinding, draw, others_busy
 from exhume.lab.score.tally import Tally
-from exhume.model.clock import NANOS
+from exhume.lab.stage import perform
+from exhume.model.clock import NANOS, Window
 from exhume.model.errors import LabError
 from exhume.model.finding import Severity
 from exhume.store.read.recording import Recording
@@ -52,6 +57,70 @@ def test_everything_is_drawn_within_bounds_and_the_same_for_a_seed():
     assert all(6 <= plan.calm_s <= 10 and 6 <= plan.seconds <= 12 and 2 <= plan.after_s <= 3 for plan in plans)
     # Not one scenario after the other.
     assert "quiet" in {plan.scenario for plan in plans[:20]} and "user-hog" in {plan.scenario for plan in plans[:20]}
+
+
+def test_pairs_are_drawn_on_two_cores_and_at_every_level_of_noise():
+    pairs = dict.fromkeys(PAIRS, 2)
+    plans = draw({"quiet": 1}, [0, 1], seed=4, pairs=pairs, noises=[Noise.IDLE, Noise.OVERSUBSCRIBED])
+    assert len(plans) == 2 * (1 + 2 * len(PAIRS))
+    assert Counter(plan.noise for plan in plans) == {Noise.IDLE: 29, Noise.OVERSUBSCRIBED: 29}
+    both = [plan for plan in plans if plan.also]
+    assert {(plan.scenario, plan.also) for plan in both} == set(PAIRS)
+    assert all(plan.core != plan.also_core for plan in both)
+    assert all(plan == Plan.of(json.loads(json.dumps(asdict(plan)))) for plan in plans)
+
+
+def test_a_run_kept_by_an_earlier_version_has_defaults():
+    old = {key: value for key, value in asdict(PLAN).items() if key not in ("also", "also_core", "noise")}
+    assert Plan.of(old) == PLAN
+
+
+def test_pairs_have_different_causes_and_are_enough():
+    causes = [{SCENARIOS[name].cause for name in pair} for pair in PAIRS]
+    assert len(PAIRS) >= 12 and all(len(each) == 2 and "" not in each for each in causes)
+
+
+def pair(*findings: ReportedFinding) -> Outcome:
+    plan = replace(PLAN, scenario="cfs-throttling", also="user-hog", also_core=0)
+    return Outcome(plan, "cfs-throttling", findings, 0.3, also_cause="user-hog", lost_s=10.0, explained_s=8.0)
+
+
+def test_of_a_pair_both_have_to_be_found():
+    both = finding("cfs-throttling"), finding("user-hog", "info")
+    assert pair(*both).right and pair(*reversed(both)).right
+    assert not pair(both[0]).right and not pair(finding("rt-hog")).right
+    tally = Tally([pair(*both), pair(both[0]), hog(finding("user-hog"))])
+    scores = {each.cause: (each.there, each.right) for each in tally.causes}
+    assert scores == {"cfs-throttling": (2, 2), "user-hog": (3, 2)}
+    assert [each.scenario for each in tally.scenarios] == ["user-hog", "cfs-throttling+user-hog"]
+    [noise] = tally.noises
+    assert (noise.single, noise.pairs, noise.explained) == ((1, 1), (2, 1), 0.8)
+    assert document.as_json(tally, 3, 1)["noise"]["idle"]["pairs"] == {"runs": 2, "both_found": 1}
+    assert "| idle | 1 of 1 (100%) | 1 of 2 (50%) |" in document.as_text(tally)
+
+
+def test_on_an_oversubscribed_machine_overcommit_is_right_with_its_owner():
+    plan = replace(PLAN, noise=Noise.OVERSUBSCRIBED)
+
+    def busy(*findings: ReportedFinding, cause: str = "user-hog") -> Outcome:
+        return Outcome(plan, cause, findings, 0.3, names=("some",))
+
+    overcommit = finding("cpu-overcommit", "warning")
+    assert busy(overcommit).right and busy(overcommit, finding("user-hog", "info")).right
+    assert not busy(replace(overcommit, comm="another")).right
+    assert busy(replace(overcommit, comm="another"), finding("user-hog", "info")).right
+    assert not busy(finding("rt-hog")).right
+    assert busy(overcommit, cause="").right and not busy(finding("rt-hog"), cause="").right
+
+
+def test_heavy_healthy_work_may_be_warned_of_but_is_never_critical():
+    def heavy(*findings: ReportedFinding, verdict: str = "healthy") -> Outcome:
+        return Outcome(QUIET, "", findings, 0.2, heavy=True, verdict=verdict)
+
+    assert heavy(finding("fork-storm", "warning")).right
+    assert not heavy(finding("fork-storm", "critical")).right
+    assert not heavy(verdict="starved").right
+    assert sum(each.heavy and each.healthy for each in SCENARIOS.values()) >= 10
 
 
 def test_only_the_first_finding_counts():
@@ -138,7 +207,7 @@ def test_the_page_shows_what_was_run_and_what_was_missed():
     for title in ("Scenarios", "What was taken for what", "Causes", "Confidence", "Time to answer", "What was wrong"):
         assert f"## {title}\n" in page
     in_json = json.loads(json.dumps(document.as_json(tally, 25, 77)))
-    assert in_json["version"] == 2 and len(in_json["runs"]) == 2
+    assert in_json["version"] == 3 and len(in_json["runs"]) == 2
     assert in_json["runs"][0]["findings"][0]["severity"] == "critical"
 
 
@@ -199,6 +268,43 @@ def test_a_run_from_calm_to_answer(tmp_path: Path):
     assert not any((tmp_path / "work").iterdir())
     [again] = judge.judge_again(keep)
     assert (again.plan, again.findings) == (outcome.plan, outcome.findings)
+
+
+@pytest.mark.root
+@pytest.mark.alone
+def test_two_scenarios_are_played_at_the_same_time(tmp_path: Path):
+    """Both are in the recording, in the same seconds, next to the noise."""
+    plan = Plan(1, "user-hog", 9, core=0, calm_s=1.0, seconds=3.0, after_s=0.5, background="nothing")
+    plan = replace(plan, also="fork-storm", also_core=1, noise=Noise.HALF)
+    [outcome] = judge.judge([plan], tmp_path / "work", tmp_path / "kept")
+    assert (outcome.failed, outcome.cause, outcome.also_cause) == ("", "user-hog", "fork-storm")
+    kept = tmp_path / "kept/001-user-hog+fork-storm-half"
+    truth, recording = json.loads((kept / "run.json").read_text()), Recording.open(kept)
+    assert sum(name.startswith("job") for name in truth["names"]) == len(os.sched_getaffinity(0))
+    forks = recording.read("node", Window(truth["began"], truth["ended"])).column("forks").to_pylist()
+    assert max(forks) > 100
+    assert not any((tmp_path / "work").iterdir())
+
+
+@pytest.mark.root
+def test_a_second_scenario_that_fails_is_the_outcome_of_its_run(tmp_path: Path):
+    """There is no such core."""
+    plan = replace(PLAN, calm_s=0.5, seconds=1.0, also="fork-storm", also_core=4095)
+    [outcome] = judge.judge([plan], tmp_path / "work")
+    assert "there is no core 4095" in outcome.failed
+    assert not any((tmp_path / "work").iterdir())
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, each in SCENARIOS.items() if each.heavy])
+def test_heavy_work_works(name: str, tmp_path: Path):
+    """Its processes take CPU time, and all that it made is removed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    perform(SCENARIOS[name], seconds=1.0, work=tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime > 0.1
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.root

@@ -49,7 +49,8 @@ class Scenario:
     """A pathology on demand, and the decorator of the function that plays it: the scenario has the function's name, and
     so has its cause unless said.
 
-    `cause` is what a diagnosis has to find (nothing on a `healthy` machine). `prepare` sets up what has to be there
+    `cause` is what a diagnosis has to find (nothing on a `healthy` machine; on one whose work is `heavy`, a warning is
+    no mistake). `prepare` sets up what has to be there
     before the trouble begins, `play` is the trouble itself. `on_core`: the trouble is on the stage's core and no other;
     `memory`: its peak in bytes; `prepared_early`: the preparation is over before a recording begins (else it is part of
     the recording's calm time).
@@ -60,6 +61,7 @@ class Scenario:
     _: KW_ONLY
     cause: str = ""
     healthy: bool = False
+    heavy: bool = False
     seconds: float = 10.0
     on_core: bool = False
     memory: int = 0

@@ -30,7 +30,8 @@ OF_A_MACHINE = re.compile(r"/(tmp|work|home|root|opt|mnt|var/lib|var/tmp)/|site-
 
 
 def test_every_scenario_is_kept():
-    assert set(SCENARIOS) == set(PLAYED)
+    """But heavy healthy work, which is played by the score: recordings of it are as large as the work."""
+    assert set(SCENARIOS) == {name for name, scenario in PLAYED.items() if not scenario.heavy}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

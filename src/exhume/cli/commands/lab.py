@@ -20,7 +20,7 @@ from exhume.lab.pins import PINS as PIN_KINDS
 from exhume.lab.scenarios import SCENARIOS, scenario_named
 from exhume.lab.score import document
 from exhume.lab.score.judge import judge, judge_again, kept_runs
-from exhume.lab.score.plan import QUIET, Outcome, draw
+from exhume.lab.score.plan import PAIRS, QUIET, Noise, Outcome, draw
 from exhume.lab.score.tally import Tally
 from exhume.lab.stage import perform
 from exhume.lab.synth import write_synthetic
@@ -53,6 +53,7 @@ ACTIONS = {
         "Run randomised scenarios, diagnose each without hints, and report the accuracy. Needs root.",
         "exhume lab score --runs 1 --quiet-runs 2",
         "exhume lab score --only fork-storm quiet --seed 7",
+        "exhume lab score --only cfs-throttling+mount-storm --noise half oversubscribed",
     ),
     "synth": (
         "Write a synthetic recording in the real format: the stacks of a busy node, and an incident to find.",
@@ -94,7 +95,10 @@ def _add_run(parser: ArgumentParser) -> None:
 def _add_score(parser: ArgumentParser) -> None:
     option(parser, "--runs N", "Runs of each scenario.", type=RUNS, default=5)
     option(parser, "--quiet-runs N", "Runs of a healthy machine.", type=RUNS, default=20)
-    option(parser, "--only NAME", "Only these scenarios (quiet is one of them).", nargs="+", default=[])
+    option(parser, "--pair-runs N", "Runs of each pair of scenarios that play at the same time.", type=RUNS, default=1)
+    option(parser, "--only NAME", "Only these scenarios and pairs (quiet, A+B).", nargs="+", default=[])
+    noise = f"How busy the machine is with other work: {listed(list(Noise), 9)} [default: idle]."
+    option(parser, "--noise LEVEL", noise, nargs="+", choices=tuple(map(str, Noise)), default=["idle"])
     option(parser, "--seed N", "Seed of all that is random [default: random].", type=SEED)
     add_json(parser)
     option(parser, "--output -o FILE", "Also write the tables to this Markdown file, run by run.", type=Path)
@@ -233,9 +237,14 @@ def _clean(options: Namespace) -> int:
 def _score(options: Namespace) -> int:
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
     if options.again is None:
-        chosen = [scenario_named(name).name for name in options.only] or list(SCENARIOS)
-        runs = {name: options.quiet_runs if name == QUIET else options.runs for name in chosen}
-        plans = draw(runs, sorted(os.sched_getaffinity(0)), seed)
+        single = [scenario_named(name).name for name in options.only if "+" not in name]
+        pairs = [_pair(name) for name in options.only if "+" in name]
+        if not options.only:
+            single, pairs = list(SCENARIOS), list(PAIRS)
+        runs = {name: options.quiet_runs if name == QUIET else options.runs for name in single}
+        noises = [Noise(each) for each in dict.fromkeys(options.noise)]
+        cores = sorted(os.sched_getaffinity(0))
+        plans = draw(runs, cores, seed, pairs=dict.fromkeys(pairs, options.pair_runs), noises=noises)
         if not plans:
             raise UsageError("nothing to run; request at least one run")
         planned = len(plans)
@@ -262,6 +271,14 @@ def _score(options: Namespace) -> int:
     for line in tally.missed():
         say(f"MISSED: {line}")
     return exit_codes.INTERRUPTED if interrupted else exit_codes.FINDINGS if tally.missed() else exit_codes.OK
+
+
+def _pair(name: str) -> tuple[str, str]:
+    """The two scenarios of `A+B`."""
+    one, other, *more = (scenario_named(each).name for each in name.split("+"))
+    if more:
+        raise UsageError(f"{name!r} are more than two scenarios; a pair is A+B")
+    return one, other
 
 
 def _write_document(path: Path | None, text: str) -> None:

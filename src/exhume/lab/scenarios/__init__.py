@@ -1,12 +1,12 @@
 """The scenarios, grouped by subsystem. A scenario makes one pathology for real on a stage, and ends with it."""
 
-from exhume.lab.scenarios import cpu, files, incident, memory, network
+from exhume.lab.scenarios import cpu, files, healthy, incident, memory, network
 from exhume.lab.stage import Scenario
 from exhume.model.errors import UsageError
 
 SCENARIOS: dict[str, Scenario] = {
     each.name: each
-    for module in (cpu, memory, files, network, incident)
+    for module in (cpu, memory, files, network, incident, healthy)
     for each in vars(module).values()
     if isinstance(each, Scenario)
 }

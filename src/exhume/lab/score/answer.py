@@ -13,6 +13,7 @@ from typing import Any
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.errors import ExhumeError, RecordingError
+from exhume.model.finding import TimeKind
 from exhume.store.read.recording import Recording
 
 
@@ -24,10 +25,13 @@ def answer(directory: Path) -> dict[str, Any]:
     if span is None:
         raise RecordingError("nothing was recorded")
     diagnosis = diagnose(recording, span)
+    lost = () if diagnosis.accounting is None else diagnosis.accounting.lost.by_cause
     return {
         "seconds": round(time.perf_counter() - began, 3),
         "verdict": str(diagnosis.verdict),
         "focus": diagnosis.focus,
+        "lost_s": sum(row.seconds for row in lost),
+        "explained_s": sum(row.seconds for row in lost if row.kind is TimeKind.CAUSE),
         "findings": [
             {
                 "cause": finding.cause,
@@ -36,6 +40,7 @@ def answer(directory: Path) -> dict[str, Any]:
                 "cpu": finding.culprit.cpu,
                 "comm": finding.culprit.comm,
                 "summary": finding.summary,
+                "lost_s": finding.lost_s,
             }
             for finding in diagnosis.findings
         ],

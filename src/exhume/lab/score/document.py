@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S, NOTHING, Outcome, machine_facts
+from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S, NOTHING, Noise, Outcome, machine_facts
 from exhume.lab.score.tally import MUST, Step, Tally
 
 # How far the line is expected to lie from "as reported", before anything is judged: standard deviations.
@@ -44,7 +44,7 @@ def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
     return Line(round(float(shift[best]), 2), round(float(stretch[best]), 2), len(judged), before, after)
 
 
-SCORE_VERSION = 2
+SCORE_VERSION = 3
 # With more other work than this during the runs, they say more about that work.
 QUIET_MACHINE = 0.1
 METHOD = (
@@ -53,7 +53,11 @@ METHOD = (
     "`exhume record`, a process of its own with its default settings, records all of it and "
     f"{AFTER_S[0]:.0f} to {AFTER_S[1]:.0f} s more. Then another process, which gets nothing but the recording's "
     "directory, diagnoses the whole of it. A run is right when the first finding is the scenario's cause; on a healthy "
-    "machine (quiet), when there is no finding above info. A run that could not be played or answered counts as wrong."
+    "machine (quiet), when there is no finding above info; of healthy work that fills it, when nothing is critical. "
+    "Of a pair, two scenarios that play at the same time, both causes have to be among the findings. A run "
+    "that could not be played or answered counts as wrong. Noise is work next to it, from before the calm to the end: "
+    "none (idle), half of each core (half), or three programs for each core (oversubscribed): there the scenario's "
+    "cause among the findings, or overcommit as the first with a program of the run, is right."
 )
 
 
@@ -98,6 +102,15 @@ def as_json(tally: Tally, planned: int, seed: int) -> dict[str, Any]:
             each.scenario: {"runs": each.runs, "right": each.right, "failed": each.failed, "share": each.share}
             for each in tally.scenarios
         },
+        "noise": {
+            str(each.noise): {
+                "single": {"runs": each.single[0], "right": each.single[1]},
+                "pairs": {"runs": each.pairs[0], "both_found": each.pairs[1]},
+                "healthy": {"runs": each.healthy[0], "right": each.healthy[1], "criticals": each.criticals},
+                "lost_time_explained": each.explained,
+            }
+            for each in tally.noises
+        },
         "causes": {each.cause: {"precision": each.precision, "recall": each.recall} for each in tally.causes},
         "share": tally.share,
         "false_criticals": tally.false_criticals,
@@ -115,13 +128,16 @@ def in_a_line(outcome: Outcome) -> str:
     plan = outcome.plan
     mark = "right" if outcome.right else "WRONG"
     where = f"core {plan.core}, {plan.seconds:.0f} s after {plan.calm_s:.0f} s, next to {plan.background}"
+    where += "" if plan.noise is Noise.IDLE else f", noise: {plan.noise}"
     if outcome.failed:
-        return f"{plan.scenario:<19} {mark}  ({where}): {outcome.failed}"
+        return f"{plan.name:<19} {mark}  ({where}): {outcome.failed}"
     best = outcome.best
     answer = NOTHING if best is None else f"{best.cause}, {best.severity}, {best.confidence:.2f}"
+    if outcome.also_cause:
+        answer = ", ".join(f"{each.cause} ({each.lost_s:.1f} s lost)" for each in outcome.findings) or NOTHING
     if outcome.core_right is False and best is not None:
         answer += f", but on core {best.cpu}"
-    return f"{plan.scenario:<19} {mark}  ({where}): {answer}; {outcome.seconds or 0:.1f} s"
+    return f"{plan.name:<19} {mark}  ({where}): {answer}; {outcome.seconds or 0:.1f} s"
 
 
 def _parts(tally: Tally) -> list[tuple[str, str]]:
@@ -147,6 +163,7 @@ def _parts(tally: Tally) -> list[tuple[str, str]]:
     answer = tally.answer_s
     parts = [
         ("Scenarios", f"{_table(head, scenarios)}\n\n{false}"),
+        ("Noise", _noise(tally)),
         ("What was taken for what", _table(["scenario \\ top finding", *tally.columns], matrix)),
         ("Causes", _table(["cause", "there", "reported", "right", "precision", "recall"], causes)),
         ("Confidence", _calibration(tally)),
@@ -154,6 +171,27 @@ def _parts(tally: Tally) -> list[tuple[str, str]]:
     ]
     wrong = [f"- {in_a_line(each)}" for each in tally.outcomes if not each.right or each.core_right is False]
     return [*parts, ("What was wrong", "\n".join(wrong))] if wrong else parts
+
+
+def _noise(tally: Tally) -> str:
+    head = [
+        "noise",
+        "single causes right",
+        "pairs: both found",
+        "healthy right",
+        "criticals there",
+        "lost time explained",
+    ]
+    rows = [
+        [each.noise, *map(_of, (each.single, each.pairs, each.healthy)), each.criticals, _share(each.explained)]
+        for each in tally.noises
+    ]
+    return _table(head, rows)
+
+
+def _of(counts: tuple[int, int]) -> str:
+    runs, right = counts
+    return f"{right} of {runs} ({right / runs:.0%})" if runs else ""
 
 
 def _calibration(tally: Tally) -> str:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None)
     own = Leftovers.begin(work / f"score-{os.getpid()}-{time.monotonic_ns():x}")
     try:
         for plan in plans:
-            directory = own.directory / f"{plan.number:03d}-{plan.scenario}"
+            directory = own.directory / f"{plan.number:03d}-{plan.name}{plan.suffix}"
             # Meanwhile the kernel lets go of what the last run made.
             busy = others_busy(_REST_S)
             outcome, truth = _judged(plan, busy, directory, work)
@@ -63,8 +63,8 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
     """The outcomes of recordings that were kept, by the diagnosis as it is now. Needs no root."""
     for path in kept_runs(kept):
         truth = json.loads(path.read_text())
-        plan = Plan(**{field.name: truth[field.name] for field in fields(Plan)})
-        yield _judged(plan, truth["others_busy"], path.parent)[0]
+        outcome = _judged(Plan.of(truth), truth["others_busy"], path.parent)[0]
+        yield replace(outcome, names=tuple(truth.get("names", ())))
 
 
 def kept_runs(kept: Path) -> list[Path]:
@@ -75,7 +75,10 @@ def kept_runs(kept: Path) -> list[Path]:
 def _judged(plan: Plan, busy: float, directory: Path, work: Path | None = None) -> tuple[Outcome, dict[str, Any]]:
     """The outcome of a recording, and what is true about it. Where a work directory is given, it is played first."""
     scenario = scenario_named(plan.scenario)
-    outcome = Outcome(plan, scenario.cause, on_core=scenario.on_core, others_busy=busy)
+    also = scenario_named(plan.also).cause if plan.also else ""
+    outcome = Outcome(
+        plan, scenario.cause, on_core=scenario.on_core, others_busy=busy, also_cause=also, heavy=scenario.heavy
+    )
     truth: dict[str, Any] = {}
     try:
         if work is not None:
@@ -88,7 +91,8 @@ def _judged(plan: Plan, busy: float, directory: Path, work: Path | None = None) 
             clean(work)
         return replace(outcome, failed=str(failure)), truth
     findings = tuple(map(ReportedFinding.of, answer["findings"]))
-    return replace(outcome, findings=findings, seconds=answer["seconds"], verdict=answer["verdict"]), truth
+    measured = {key: answer[key] for key in ("seconds", "verdict", "lost_s", "explained_s")}
+    return replace(outcome, findings=findings, names=tuple(truth.get("names", ())), **measured), truth
 
 
 def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:

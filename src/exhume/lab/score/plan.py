@@ -6,8 +6,11 @@ import platform
 import random
 import re
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from exhume.lab.scenarios.cpu import BACKGROUNDS
@@ -45,9 +48,37 @@ LENGTH_S = (6.0, 12.0)
 AFTER_S = (2.0, 3.0)
 
 
+# Scenarios that have nothing to do with each other, to be played at the same time on different cores.
+PAIRS = (
+    ("cfs-throttling", "zombie-memcgs"),
+    ("cfs-throttling", "mount-storm"),
+    ("cfs-throttling", "fork-storm"),
+    ("cfs-throttling", "negative-dentries"),
+    ("cfs-throttling", "softirq-storm"),
+    ("rt-hog", "mount-storm"),
+    ("rt-hog", "conntrack-pressure"),
+    ("crash-loop", "iptables-churn"),
+    ("crash-loop", "page-fault-storm"),
+    ("crash-loop", "cgroup-excess"),
+    ("oom-thrash", "mount-storm"),
+    ("user-hog", "negative-dentries"),
+    ("user-hog", "iptables-churn"),
+    ("fork-storm", "page-fault-storm"),
+)
+
+
+class Noise(StrEnum):
+    """How busy the machine is with other work, before the trouble and during it."""
+
+    IDLE = "idle"
+    HALF = "half"
+    OVERSUBSCRIBED = "oversubscribed"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run: so many seconds of calm, the scenario, and some seconds after it, next to background work."""
+    """One run: so many seconds of calm, the scenario, and some seconds after it, next to background work. `also` is a
+    second scenario that plays meanwhile, on `also_core`; both are empty where there is none."""
 
     number: int
     scenario: str
@@ -57,15 +88,44 @@ class Plan:
     seconds: float
     after_s: float
     background: str
+    also: str = ""
+    also_core: int | None = None
+    noise: Noise = Noise.IDLE
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> "Plan":
+        """The plan in a run's JSON; runs that were kept before a field was there have its default."""
+        known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
+        return cls(**(known | {"noise": Noise(known.get("noise", Noise.IDLE))}))
+
+    @property
+    def name(self) -> str:
+        """The scenario, or both of them."""
+        return f"{self.scenario}+{self.also}" if self.also else self.scenario
+
+    @property
+    def suffix(self) -> str:
+        """What the directory of a kept run has after its name."""
+        return "" if self.noise is Noise.IDLE else f"-{self.noise}"
 
 
-def draw(runs: dict[str, int], cores: list[int], seed: int | None = None) -> list[Plan]:
-    """So many runs of each scenario, in a random order: what a run leaves behind meets different ones after it."""
+def draw(
+    runs: dict[str, int],
+    cores: list[int],
+    seed: int | None = None,
+    *,
+    pairs: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    noises: Sequence[Noise] = (Noise.IDLE,),
+) -> list[Plan]:
+    """So many runs of each scenario and pair at each level of noise, in a random order: what a run leaves behind meets
+    different ones after it."""
     rng = random.Random(seed)
-    order = [name for name, count in runs.items() for _ in range(count)]
+    counts = [((name, ""), count) for name, count in runs.items()] + list(pairs.items())
+    order = [(pair, noise) for pair, count in counts for noise in noises for _ in range(count)]
     rng.shuffle(order)
-    return [
-        Plan(
+    plans = []
+    for number, ((name, also), noise) in enumerate(order, 1):
+        plan = Plan(
             number=number,
             scenario=name,
             seed=rng.getrandbits(31),
@@ -74,12 +134,17 @@ def draw(runs: dict[str, int], cores: list[int], seed: int | None = None) -> lis
             seconds=round(rng.uniform(*LENGTH_S), 1),
             after_s=round(rng.uniform(*AFTER_S), 1),
             background=rng.choice(list(BACKGROUNDS)),
+            noise=noise,
         )
-        for number, name in enumerate(order, 1)
-    ]
+        if also:
+            others = [core for core in cores if core != plan.core]
+            plan = replace(plan, also=also, also_core=rng.choice(others or cores))
+        plans.append(plan)
+    return plans
 
 
 NOTHING = "nothing"
+OVERCOMMIT = "cpu-overcommit"
 FAILED = "failed"
 
 
@@ -93,6 +158,7 @@ class ReportedFinding:
     cpu: int | None
     comm: str | None
     summary: str
+    lost_s: float = 0.0
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> "ReportedFinding":
@@ -103,9 +169,11 @@ class ReportedFinding:
 class Outcome:
     """The outcome of a run.
 
-    `cause` is what was to be found (empty: nothing); `seconds` how long the answer took; `failed` why there is no
-    answer; `others_busy` the share of the machine that other work took before the run. `core_right` is None where the
-    scenario isn't bound to a core, or its cause wasn't found.
+    `cause` is what was to be found (empty: nothing), `also_cause` the cause of the second scenario of a pair; `seconds`
+    how long the answer took; `failed` why there is no answer; `others_busy` the share of the machine that other work
+    took before the run. `core_right` is None where the scenario isn't bound to a core, or its cause wasn't found.
+    `heavy`: healthy work that fills the machine, which a warning does no wrong. `names` are those of the run's own
+    processes. `lost_s` and `explained_s`: the lost time, and that of it which findings account for.
     """
 
     plan: Plan
@@ -116,6 +184,11 @@ class Outcome:
     on_core: bool = False
     others_busy: float = 0.0
     verdict: str = ""
+    also_cause: str = ""
+    heavy: bool = False
+    names: tuple[str, ...] = ()
+    lost_s: float = 0.0
+    explained_s: float = 0.0
 
     @property
     def grave(self) -> tuple[ReportedFinding, ...]:
@@ -134,11 +207,34 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        return not self.failed and self.top == (self.cause or NOTHING)
+        """Whether the first finding is the scenario's cause; of a pair, whether both causes are among the findings. On
+        an oversubscribed machine, finding the cause, or naming what oversubscribes it, is right. On a healthy machine,
+        whether nothing is above info; of heavy work, whether nothing is critical."""
+        if self.failed:
+            return False
+        if self.also_cause:
+            return self.both_found
+        if self.plan.noise is Noise.OVERSUBSCRIBED:
+            return self._right_oversubscribed
+        if self.heavy:
+            return not self.false_critical
+        return self.top == (self.cause or NOTHING)
+
+    @property
+    def both_found(self) -> bool:
+        """Whether both causes of a pair are among the findings."""
+        return {self.cause, self.also_cause} <= {finding.cause for finding in self.findings}
+
+    @property
+    def _right_oversubscribed(self) -> bool:
+        if not self.cause:
+            return all(finding.cause == OVERCOMMIT for finding in self.grave)
+        named = self.best is not None and self.best.cause == OVERCOMMIT and self.best.comm in self.names
+        return named or any(finding.cause == self.cause for finding in self.findings)
 
     @property
     def core_right(self) -> bool | None:
-        if not (self.on_core and self.right and self.best):
+        if not (self.on_core and not self.also_cause and self.best and self.best.cause == self.cause):
             return None
         return self.best.cpu == self.plan.core
 
@@ -152,10 +248,13 @@ class Outcome:
         return asdict(self.plan) | {
             "cause": self.cause or NOTHING,
             "top": self.top,
+            "also_cause": self.also_cause or None,
             "right": self.right,
             "core_right": self.core_right,
             "answer_s": self.seconds,
             "others_busy": round(self.others_busy, 3),
             "failed": self.failed or None,
+            "lost_s": round(self.lost_s, 3),
+            "explained_s": round(self.explained_s, 3),
             "findings": [asdict(finding) for finding in self.findings],
         }

@@ -2,7 +2,10 @@
 
     python -m exhume.lab.score.play PLAN DIRECTORY WORK
 
-The plan is JSON; the recording goes to DIRECTORY. Prints as JSON when the trouble began and ended; what keeps it from
+    python -m exhume.lab.score.play PLAN WORK
+
+The plan is JSON; the recording goes to DIRECTORY. Without one, it is the second scenario of a pair, and goes on step by
+step with the process that started it. Prints as JSON when the trouble began and ended; what keeps it from
 being played is one sentence on stderr and exit code 2.
 """
 
@@ -14,14 +17,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.scenarios import scenario_named
 from exhume.lab.scenarios.cpu import BACKGROUNDS
-from exhume.lab.score.plan import Plan
-from exhume.lab.stage import refuse_unfit, stage, wait_until
+from exhume.lab.score.plan import Noise, Plan
+from exhume.lab.stage import Stage, refuse_unfit, stage, wait_until
 from exhume.model.errors import ExhumeError, LabError, RecordingError
 from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.store.read.recording import Recording
@@ -29,6 +33,7 @@ from exhume.store.read.recording import Recording
 _PR_SET_PDEATHSIG = 1
 # The background outlives the recording, whatever the preparing takes.
 _MORE_S = 300.0
+_CLEARING_S = 60.0
 
 
 def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
@@ -37,24 +42,119 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
     refuse_unfit(scenario)
     around = stage("background", seconds=plan.seconds, seed=plan.seed + 1, work=work)
     own = stage(plan.scenario, seconds=plan.seconds, core=plan.core, seed=plan.seed, work=work)
-    with around as background, own as playing:
+    with around as background, own as playing, _second(plan, work) as second:
         if scenario.prepare is not None and scenario.prepared_early:
             scenario.prepare(playing)
-        BACKGROUNDS[plan.background].start(background, plan.calm_s + plan.seconds + _MORE_S)
+        second.step()
+        seconds = plan.calm_s + plan.seconds + _MORE_S
+        BACKGROUNDS[plan.background].start(background, seconds)
+        start_noise(background, plan.noise, seconds)
         with recorder(directory):
             recording_since = time.monotonic()
+            second.begin()
             if scenario.prepare is not None and not scenario.prepared_early:
                 scenario.prepare(playing)
+            second.step()
             playing.wait(max(0.0, plan.calm_s - (time.monotonic() - recording_since)))
+            second.begin()
             began = time.time_ns()
             scenario.play(playing)
             ended = time.time_ns()
             # What the scenario left is undone when the recording is over: undoing isn't part of the story.
             playing.stop()
+            second.step()
             playing.wait(plan.after_s)
         names = [link.name for each in (background, playing) for link in (each.directory / "bin").glob("*")]
         cgroups = [each.path for each in playing.leftovers.changes if isinstance(each, OwnCgroup)]
     return {"began": began, "ended": ended, "names": names, "cgroups": cgroups}
+
+
+# Threads that want to run, for each core: at half noise each gives the other half of its core away.
+_OVERSUBSCRIBED = 3
+_HALF = "0.50"
+
+
+def start_noise(stage: Stage, noise: Noise, seconds: float) -> None:
+    """Work that keeps the machine as busy as a level of noise says: it computes or compresses, free to move."""
+    if noise is Noise.IDLE:
+        return
+    for number in range(len(stage.cores) * (1 if noise is Noise.HALF else _OVERSUBSCRIBED)):
+        name = f"job{number}-{stage.rng.getrandbits(12):03x}"
+        if noise is Noise.HALF:
+            stage.start("cpu.compress", seconds, _HALF, name=name)
+        elif stage.rng.random() < 0.5:
+            stage.start("cpu.compute", seconds, name=name)
+        else:
+            stage.start("cpu.compress", seconds, "1.00", name=name)
+
+
+class _Second:
+    """The second scenario of a pair, in a process of its own that goes on step by step; nothing where there is none."""
+
+    def __init__(self, process: subprocess.Popen[str] | None) -> None:
+        self._process = process
+
+    def begin(self) -> None:
+        """Let it take its next step, without waiting for that."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write("go\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                raise LabError(f"the second scenario failed: {_last_line(self._process)}") from None
+
+    def step(self) -> None:
+        """Wait for the end of the step that it is at."""
+        if self._process is None:
+            return
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            raise LabError(f"the second scenario failed: {_last_line(self._process)}")
+
+
+@contextlib.contextmanager
+def _second(plan: Plan, work: Path) -> Iterator[_Second]:
+    if not plan.also:
+        yield _Second(None)
+        return
+    own = replace(plan, scenario=plan.also, core=plan.also_core or 0, seed=plan.seed + 2, also="", also_core=None)
+    process = subprocess.Popen(
+        isolated_python("exhume.lab.score.play", json.dumps(asdict(own)), work),
+        env=isolated_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield _Second(process)
+    finally:
+        # Closing its input ends it: it clears its stage.
+        process.communicate(timeout=_CLEARING_S)
+
+
+def play_second(plan: Plan, work: Path) -> None:
+    """Play a scenario next to another one: preparing, preparing while it is recorded, playing. Each step ends with a
+    line on standard output, and the next begins with one on standard input; at its end the stage is cleared."""
+    scenario = scenario_named(plan.scenario)
+    refuse_unfit(scenario)
+    with stage(plan.scenario, seconds=plan.seconds, core=plan.core, seed=plan.seed, work=work) as playing:
+        for early in (True, False):
+            if scenario.prepare is not None and scenario.prepared_early is early:
+                scenario.prepare(playing)
+            _say("prepared")
+            if not sys.stdin.readline():
+                return
+        scenario.play(playing)
+        playing.stop()
+        _say("played")
+        sys.stdin.read()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 @contextlib.contextmanager
@@ -98,6 +198,12 @@ def _complaint(process: subprocess.Popen[bytes]) -> str:
     return said.splitlines()[-1] if said else f"code {process.returncode}"
 
 
+def _last_line(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    said = process.stderr.read().strip()
+    return said.splitlines()[-1] if said else f"code {process.poll()}"
+
+
 def _interrupt(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -107,10 +213,15 @@ if __name__ == "__main__":
     # The judge may be gone, or may end this process at its deadline: what was made is removed all the same.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGTERM, _interrupt)
+    played: dict[str, Any] | None = None
     try:
-        played = play(Plan(**json.loads(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
+        if len(sys.argv) == 3:
+            play_second(Plan.of(json.loads(sys.argv[1])), Path(sys.argv[2]))
+        else:
+            played = play(Plan.of(json.loads(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
     except (ExhumeError, OSError) as error:
         sys.exit(f"{error}")
     except KeyboardInterrupt:
         sys.exit("it was stopped before its end")
-    sys.stdout.write(json.dumps(played) + "\n")
+    if played is not None:
+        sys.stdout.write(json.dumps(played) + "\n")

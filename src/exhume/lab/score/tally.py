@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from exhume.lab.score.plan import FAILED, NOTHING, QUIET, Outcome
+from exhume.lab.score.plan import FAILED, NOTHING, OVERCOMMIT, QUIET, Noise, Outcome
 
 # Of the runs of each scenario, and of all of them, so many have to be right.
 MUST = 0.9
@@ -62,6 +62,37 @@ class Step:
     mean: float
 
 
+@dataclass(frozen=True, slots=True)
+class NoiseScore:
+    """The runs at one level of noise: those of a single cause, pairs, and healthy ones, and how many of each are right.
+    `explained` is the part of the lost time that findings account for, of runs with a cause; None without any."""
+
+    noise: Noise
+    single: tuple[int, int]
+    pairs: tuple[int, int]
+    healthy: tuple[int, int]
+    criticals: int
+    explained: float | None
+
+
+def causes_of(outcome: Outcome) -> set[str]:
+    """What there was to be found in a run."""
+    causes = {outcome.cause, outcome.also_cause} - {""}
+    return causes | {OVERCOMMIT} if outcome.plan.noise is Noise.OVERSUBSCRIBED else causes
+
+
+def reported_by(outcome: Outcome) -> set[str]:
+    """The cause of the top finding; of a pair also that of the second one, and of any other that was to be found."""
+    if outcome.also_cause:
+        own = {outcome.cause, outcome.also_cause} & {finding.cause for finding in outcome.findings}
+        return own | {finding.cause for finding in outcome.grave[:2]}
+    return {outcome.best.cause} if outcome.best is not None else set()
+
+
+def _counts(runs: Sequence[Outcome]) -> tuple[int, int]:
+    return len(runs), sum(each.right for each in runs)
+
+
 class Tally:
     """The outcomes so far. `answer_s` is the median and the longest time to an answer; `columns` are all that was ever
     the top finding, the causes first."""
@@ -76,20 +107,36 @@ class Tally:
         tops = {each.top for each in outcomes}
         found = tops - {NOTHING, FAILED}
         self.columns = [*sorted(found), *[name for name in (NOTHING, FAILED) if name in tops]]
-        names = sorted({each.plan.scenario for each in outcomes}, key=lambda name: (name == QUIET, name))
+        names = sorted({each.plan.name for each in outcomes}, key=lambda name: (name == QUIET, "+" in name, name))
+        self.noises = [self._noise(noise) for noise in Noise if any(each.plan.noise is noise for each in outcomes)]
         self.scenarios = [self._scenario(name) for name in names]
         self.causes = [
             CauseScore(
                 name,
-                sum(each.cause == name for each in outcomes),
-                sum(each.top == name for each in outcomes),
-                sum(each.right and each.top == name for each in outcomes),
+                sum(name in causes_of(each) for each in outcomes),
+                sum(name in reported_by(each) for each in outcomes),
+                sum(name in causes_of(each) and name in reported_by(each) for each in outcomes),
             )
-            for name in sorted(found | {each.cause for each in outcomes if each.cause})
+            for name in sorted({name for each in outcomes for name in causes_of(each) | reported_by(each)})
         ]
 
+    def _noise(self, noise: Noise) -> NoiseScore:
+        runs = [each for each in self.outcomes if each.plan.noise is noise]
+        troubles = [each for each in runs if each.cause and not each.also_cause]
+        pairs, healthy = [each for each in runs if each.also_cause], [each for each in runs if not each.cause]
+        lost = sum(each.lost_s for each in runs if each.cause)
+        explained = sum(each.explained_s for each in runs if each.cause)
+        return NoiseScore(
+            noise,
+            _counts(troubles),
+            _counts(pairs),
+            _counts(healthy),
+            sum(each.false_critical for each in runs),
+            explained / lost if lost else None,
+        )
+
     def _scenario(self, name: str) -> ScenarioScore:
-        runs = [each for each in self.outcomes if each.plan.scenario == name]
+        runs = [each for each in self.outcomes if each.plan.name == name]
         return ScenarioScore(
             name,
             len(runs),
@@ -103,14 +150,15 @@ class Tally:
         """Runs by scenario and by top finding."""
         rows = {score.scenario: dict.fromkeys(self.columns, 0) for score in self.scenarios}
         for each in self.outcomes:
-            rows[each.plan.scenario][each.top] += 1
+            rows[each.plan.name][each.top] += 1
         return rows
 
     def judged(self, every: bool = False) -> list[tuple[float, bool]]:
         """Top findings (with `every`, all above info): the confidence, and whether it was right. On a healthy machine
-        every finding above info is wrong; in a scenario, any but the scenario's own is counted as wrong too."""
+        every finding above info is wrong; in a scenario, any but the scenario's own is counted as wrong too. Where the
+        machine is oversubscribed, overcommit is right."""
         return [
-            (finding.confidence, bool(each.cause) and finding.cause == each.cause)
+            (finding.confidence, finding.cause in causes_of(each))
             for each in self.outcomes
             for finding in (each.grave if every else [each.best] if each.best else [])
         ]
