@@ -8,6 +8,7 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import CORE_TAKEN, Load, Owner
 from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_share
+from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.facts.lifetimes import ShortLived, find_short_lived
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.finding import Culprit, Role, RuledOut, Severity
@@ -55,8 +56,11 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("moment", together=load.together)
     # How much of the time of the short-lived processes and their parents was birth and death. A compiler's short lives
     # are mostly work; a storm's are not.
-    total = samples.time(brief.with_parents | load.mask)
-    part = samples.time(load.mask) / total if total else 0.0
+    lives = brief.with_parents | load.mask
+    part = _part(case, load, lives)
+    if forker is not None and of_one:
+        # Other programs' short lives next to it don't make its children's useful.
+        part = max(part, _part(case, load, lives & np.isin(samples.pid, brief.pids_of(forker.pid))))
     if part < CAUSE.limit("own_part"):
         return builder.rule_out("useful", part=part)
     strength = CAUSE.limit("strength") * min(1.0, min(1.0, load.together) / CAUSE.limit("whole_core"))
@@ -94,6 +98,12 @@ def _found(  # noqa: PLR0917
     key, target = "summary-costly" if costly else "summary", "PID" if culprit.pid is None else str(culprit.pid)
     values = {"who": main.entity if main is not None else None, "rate": rate, "together": load.together}
     return builder.found(severity, key, culprit=culprit, load=storm, target=target, values=values)
+
+
+def _part(case: Case, load: Load, lives: Mask) -> float:
+    """The part of a load in the masked time."""
+    total = case.samples.time(lives)
+    return case.samples.time(load.mask & lives) / total if total else 0.0
 
 
 def _own(case: Case, load: Load, brief: ShortLived, forker: Owner) -> Load:

@@ -49,10 +49,11 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     lookups = case.load_of(samples.holding(DENTRIES.group("looking")) & probers | making.mask)
     steep = DENTRIES.limit("rise_per_s")
     many, grows = state.level >= DENTRIES.limit("many"), state.rise >= steep
-    busy = making.together >= DENTRIES.limit("maker_share") and lookups.together >= DENTRIES.limit("lookups_share")
+    made_share, lookups_share, turn = DENTRIES.limit("maker_share"), DENTRIES.limit("lookups_share"), case.turn
+    busy = making.together >= turn * made_share and lookups.together >= turn * lookups_share
     made = grows and (busy or not case.has_stacks)
     shrinks = state.fall >= steep and state.exact
-    walked = walking.together >= DENTRIES.limit("core_share") and (many or shrinks)
+    walked = walking.together >= turn * DENTRIES.limit("core_share") and (many or shrinks)
     if not (made or walked or many):
         return builder.rule_out("few", level=state.level, rise=max(state.rise, 0))
     _add_dentries(builder, state, full=grows or many)
@@ -134,7 +135,7 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return _mounts_by_count(builder, counts, level, least)
     reading, making = case.load(MOUNTS.group("reading")), case.load(MOUNTS.group("making"))
     load = case.load_of(reading.mask | making.mask)
-    busy = load.together >= MOUNTS.limit("core_share")
+    busy = load.together >= case.turn * MOUNTS.limit("core_share")
     if not busy and (level is None or level < MOUNTS.limit("many")):
         return builder.rule_out("share", level=level, together=load.together)
     if level is not None and least is not None:

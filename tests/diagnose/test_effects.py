@@ -1,0 +1,116 @@
+"""Findings by their effect on others: independent ones side by side, what explains nothing below."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.diagnose.incidents.recordings import HERE, diagnosis_of, expected, joined
+from tests.diagnose.judged import judged
+from tests.diagnose.nodes import COMPUTING
+from tests.diagnose.scenes import Scene, at
+
+from exhume.diagnose.engine import judge, weigh
+from exhume.diagnose.evidence.case import Case
+from exhume.lab.score.plan import PAIRS
+from exhume.model.clock import Window
+from exhume.model.finding import Diagnosis, Severity, TimeKind
+from exhume.store.read.recording import Recording
+
+WALK = ["do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"]
+MOUNTS = ["do_syscall_64", "ksys_read", "vfs_read", "seq_read_iter", "m_next", "show_mountinfo"]
+GROUP = "/system.slice/shop.service"
+
+
+def lost_by(found: Diagnosis) -> dict[str, float]:
+    assert found.accounting is not None
+    return {row.id: row.seconds for row in found.accounting.lost.by_cause if row.kind is TimeKind.CAUSE}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_both_causes_of_a_pair_are_found_and_share_the_lost_time(pair: tuple[str, str], tmp_path: Path) -> None:
+    """Recordings of two real scenarios, as one of a larger node."""
+    found = diagnosis_of(joined(Recording.open(HERE / pair[0]), Recording.open(HERE / pair[1]), tmp_path))
+    causes = {expected(name)["expected"] for name in pair}
+    assert causes <= {each.cause for each in found.findings if each.severity != "info"}
+    assert causes <= {cause for each in found.findings for cause in [each.cause] if each.lost_s > 0}
+    if len({each.focus for each in found.findings if each.cause in causes}) == 1:
+        assert causes <= set(lost_by(found))
+
+
+def crowded(cores: int, queue: float, seconds: int = 60) -> Scene:
+    """Every core is full of batch work all the time, and so many threads wait for each."""
+    scene = Scene(cores=cores, seconds=seconds).node(0, seconds, psi_cpu_some=950_000, running=round(cores * queue) + 1)
+    for cpu in range(cores):
+        scene.core(cpu, 0, seconds, user=960, system=40, wait_ns=round(queue * 1e9))
+        scene.stack(cpu, 0, seconds, 0.66, f"build{cpu}", 800 + cpu, COMPUTING)
+    return scene
+
+
+def throttled(scene: Scene) -> Scene:
+    scene.row("processes", 0, pid=500, comm="shop", cgroup=GROUP)
+    scene.stack(0, 30, 42, 0.3, "shop", 500, COMPUTING)
+    for second in range(30, 42):
+        scene.row("throttling", second, cgroup=GROUP, periods=10, throttled=8, throttled_ns=500_000_000, quota=0.3)
+    return scene
+
+
+def walked(scene: Scene, cpu: int, share: float) -> Scene:
+    scene.core(cpu, 30, 42, user=round(1000 - 1000 * share), system=round(1000 * share))
+    for second in range(5, 60, 10):
+        scene.row("cgroups", second, hierarchy="memory", parent="", kernel=30_300, visible=300, dying=30_000)
+    return scene.stack(cpu, 30, 42, share, "kubelet", 77, WALK)
+
+
+@pytest.mark.parametrize("share", [0.97, 0.35])
+@pytest.mark.parametrize("queue", [0.0, 2.0])
+def test_a_throttled_group_and_a_walker_on_another_core(share: float, queue: float, tmp_path: Path) -> None:
+    """Also where every core has a queue, and the walker gets no more than its turn."""
+    scene = crowded(4, queue) if queue else Scene(cores=4, seconds=60)
+    found = judged(walked(throttled(scene), 2, share), tmp_path)
+    graves = {each.cause: each for each in found.findings if each.severity != "info"}
+    assert {"cfs-throttling", "zombie-memcgs"} <= set(graves)
+    lost = lost_by(found)
+    assert lost["cfs-throttling"] == pytest.approx(6.0, rel=0.2)
+    assert lost["zombie-memcgs"] >= 0.9 * 12 * share
+    assert all(graves[cause].lost_s == pytest.approx(lost[cause], abs=0.01) for cause in graves if cause in lost)
+
+
+def small_finding(scene: Scene) -> Scene:
+    """A program that reads a long table of mounts for a while, with a third of a core."""
+    scene.node(0, scene.seconds, mounts=6_000)
+    return scene.core(3, 30, 42, user=640, system=360).stack(3, 30, 42, 0.33, "agent", 900, MOUNTS)
+
+
+def test_where_threads_wait_for_every_core_a_part_of_a_core_matters(tmp_path: Path) -> None:
+    severities = {}
+    for queue in (0.2, 2.5):
+        scene = small_finding(crowded(4, queue))
+        found = judged(scene, tmp_path / str(queue))
+        severities[queue] = {each.cause: each.severity for each in found.findings}.get("mount-storm")
+    assert severities == {0.2: Severity.INFO, 2.5: Severity.WARNING}
+
+
+def test_what_explains_nothing_of_much_lost_time_is_only_worth_knowing(tmp_path: Path) -> None:
+    scene = small_finding(walked(Scene(cores=4, seconds=60), 2, 0.97)).core(2, 30, 42, wait_ns=6_000_000_000)
+    one = judge(Case(scene.write(tmp_path), Window(at(30), at(42)), Window(at(0), at(29))))
+    assert one.ledger.lost_s > 80
+    [small] = [each for each in one.found if each.finding.cause == "mount-storm"]
+    weighed = {
+        severity: weigh(replace(small, finding=replace(small.finding, severity=severity)), one.ledger, one.symptoms)
+        for severity in Severity
+    }
+    assert weighed[Severity.WARNING].finding.severity is Severity.INFO
+    # What is critical made a symptom, or is so by its own evidence.
+    assert weighed[Severity.CRITICAL].finding.severity is Severity.CRITICAL
+
+
+def test_of_one_severity_the_one_that_cost_others_more_comes_first(tmp_path: Path) -> None:
+    """Two walks of the same kind of severity: one for which threads queue, and one on a core that no other needs."""
+    scene = Scene(cores=4, seconds=60).node(0, 60, mounts=6_000)
+    scene.core(1, 30, 42, system=700).stack(1, 30, 42, 0.7, "agent", 900, MOUNTS)
+    scene.core(3, 30, 42, system=700, wait_ns=3_000_000_000)
+    scene.stack(3, 30, 42, 0.7, "scanner", 901, ["do_syscall_64", "__audit_syscall_exit", "audit_log_exit"])
+    found = judged(scene, tmp_path)
+    graves = [each for each in found.findings if each.severity == found.findings[0].severity]
+    assert [each.cause for each in graves][:2] == ["audit-storm", "mount-storm"]
+    assert graves[0].lost_s > 3 * graves[1].lost_s
