@@ -80,7 +80,7 @@ class Loop:
         unit = _UNIT.search(self.cgroups.lives[-1].path) if self.cgroups is not None else None
         if unit is not None:
             return Entity(EntityKind.UNIT, unit[1], unit[1])
-        if self.restarts is not None:
+        if self.restarts is not None and (self.restarts.is_container or self.owner.pod is None):
             return self.restarts.entity
         if self.owner.name_in_pod is not None:
             return Entity(EntityKind.CONTAINER, self.owner.name_in_pod, self.owner.name_in_pod)
