@@ -1,8 +1,9 @@
-"""This process: its scheduling priority, and the memory it gives back. Standard library only."""
+"""This process: its scheduling priority, the memory it may take and gives back. Standard library only."""
 
 import contextlib
 import ctypes
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def give_back() -> None:
     """Hand freed memory back to the kernel."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def memory_left() -> int | None:
+    """The bytes that this process may still allocate before its own limit (RLIMIT_DATA); None where it has none."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    return limit - int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 
 _AUTOGROUP = Path("/proc/self/autogroup")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import zlib
@@ -19,6 +20,7 @@ from exhume.model.facts import RecordingFacts
 from exhume.store.format.files import NOT_REGULAR, TOO_LARGE
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import FACTS_KEY, SEGMENT_KEY
+from exhume.store.read import reader
 from exhume.store.read.core_grid import OVERVIEW_FILE, read_overview
 from exhume.store.read.reader import MOST_LIVE_BYTES
 from exhume.store.read.recording import Recording
@@ -275,3 +277,22 @@ def test_a_crafted_overview_is_left_aside(recorded: Path, first: object, cores: 
     pq.write_table(rows.replace_schema_metadata(metadata), victim)
     assert read_overview(victim.parent, Recording.open(recorded).segments[0].name) is None
     look_at_everything(recorded)
+
+
+def test_a_file_is_not_blamed_for_the_memory_that_others_took(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(reader, "_sealed", exhausted)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (used + (64 << 20), before[1]))
+        with pytest.raises(MemoryError):
+            Recording.open(recorded).read("cpu")
+        resource.setrlimit(resource.RLIMIT_DATA, (used + (1 << 30), before[1]))
+        recording = Recording.open(recorded)
+        recording.read("cpu")
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    assert {skipped.path.name for skipped in recording.damaged} == {"cpu.parquet"}

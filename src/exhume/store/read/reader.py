@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS, Window
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
+from exhume.model.process import memory_left
 from exhume.model.tables import TABLES
 from exhume.store.format.files import FORBIDDEN, map_regular, open_regular, read_regular
 from exhume.store.format.names import OLD_OVERVIEW_FILE, OVERVIEW, PARQUET_SUFFIX, SegmentName
@@ -41,6 +42,8 @@ Noter = Callable[[Segment, str, UnreadableFile], None]
 
 # A minute of a thousand cores is a tenth of it.
 MOST_LIVE_BYTES = 1 << 30
+# A table of a segment takes less, once it is decoded.
+_LARGEST_DECODED = 128 << 20
 _MAGIC = b"PAR1"
 _TAIL = 4096
 # What every message begins with (Arrow's columnar format, encapsulated messages).
@@ -116,7 +119,8 @@ def read_available(segment: Segment, request: Request, note: Noter | None = None
 
 @contextmanager
 def _decoding() -> Iterator[None]:
-    """Whatever the bytes of a file make Arrow or numpy raise becomes UnreadableFile."""
+    """Whatever the bytes of a file make Arrow or numpy raise becomes UnreadableFile. Raises MemoryError where there
+    would be too little for any file."""
     try:
         yield
     except FileNotFoundError:
@@ -124,6 +128,10 @@ def _decoding() -> Iterator[None]:
     except PermissionError:
         raise UnreadableFile(FORBIDDEN) from None
     except MemoryError as error:
+        left = memory_left()
+        if left is not None and left < _LARGEST_DECODED:
+            # What was read before took it: the file is not to blame.
+            raise
         raise UnreadableFile("takes more memory than there is") from error
     except DECODING_ERRORS as error:
         raise UnreadableFile(DAMAGED) from error
