@@ -179,7 +179,7 @@ def slope_of(points: Sequence[tuple[float, float]]) -> Estimate | None:
     return Estimate(slope, slope - error, slope + error) if slope > error else None
 
 
-# Zombies more or fewer, from which on the kernel memory that each holds can be told from what else comes and goes.
+# Zombies more or fewer, from which on the kernel memory that each holds stands out from what else comes and goes.
 LEAST_FOR_COST = 200
 
 

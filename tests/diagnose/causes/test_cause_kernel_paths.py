@@ -8,6 +8,7 @@ from tests.diagnose.judged import judged_recording
 from tests.diagnose.nodes import READING, healthy
 from tests.diagnose.scenes import Scene, at
 
+from exhume.diagnose import messages
 from exhume.model.clock import NANOS
 from exhume.model.finding import Diagnosis, Finding
 
@@ -222,3 +223,85 @@ def test_without_stacks_the_hot_core_is_still_a_symptom(tmp_path: Path) -> None:
     found = judged_recording(scene.write(tmp_path), scene.window)
     assert found.verdict == "starved"
     assert "blind-spot.stacks" in [spot.code for spot in found.blind_spots]
+
+
+SYSCALL = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64"]
+OPENING = [*SYSCALL, "do_sys_openat2", "do_filp_open", "path_openat", "link_path_walk"]
+# As sampled on Linux 6.18.
+WALKS = {
+    "processes": [*SYSCALL, "vfs_read", "seq_read_iter", "proc_single_show", "do_task_stat"],
+    "memory-maps": [*SYSCALL, "vfs_read", "seq_read_iter", "show_smap", "walk_page_vma", "smaps_pte_range"],
+    "open-files": [
+        *SYSCALL,
+        "do_readlinkat",
+        "vfs_readlink",
+        "proc_pid_readlink",
+        "call_proc_get_link",
+        "proc_fd_link",
+    ],
+    "sockets": [*SYSCALL, "vfs_read", "proc_reg_read", "seq_read_iter", "tcp4_seq_show", "seq_printf", "vsnprintf"],
+    "cgroups": [*SYSCALL, "iterate_dir", "kernfs_fop_readdir"],
+    "files": [*SYSCALL, "iterate_dir", "ext4_readdir", "ext4_htree_fill_tree"],
+}
+DUMP = [*SYSCALL, "netlink_recvmsg", "netlink_dump", "__inet_diag_dump", "tcp_diag_dump", "sk_diag_fill"]
+
+
+def walker(scene: Scene, frames: list[str], share: float = 0.7, opening: float = 0.2) -> Scene:
+    """A process that wanders over the cores."""
+    for second in range(20, 40):
+        cpu = second % scene.cores
+        scene.core(cpu, second, second + 1, system=round(900 * (share + opening)))
+        scene.stack(cpu, second, second + 1, share, "monitor", 500, frames)
+        scene.stack(cpu, second, second + 1, opening, "monitor", 500, OPENING)
+    scene.row("processes", 20, pid=500, ppid=1, comm="monitor", cmdline="/opt/monitor --all")
+    return scene
+
+
+def walk_finding(found: Diagnosis) -> Finding | None:
+    return next((each for each in found.findings if each.cause == "kernel-walk"), None)
+
+
+@pytest.mark.parametrize("subject", WALKS)
+def test_a_walker_is_named_with_what_it_walks(tmp_path: Path, subject: str) -> None:
+    found = judged_recording(
+        (scene := walker(Scene(cores=4, seconds=60), WALKS[subject])).write(tmp_path), scene.window
+    )
+    finding = walk_finding(found)
+    assert finding is not None and "unknown-kernel-path" not in {each.cause for each in found.findings}
+    assert (finding.culprit.comm, finding.culprit.pid) == ("monitor", 500)
+    assert finding.culprit.function in WALKS[subject]
+    assert finding.severity == ("info" if subject == "files" else "warning")
+    what = messages.render(f"kernel-walk.{subject}", {})
+    assert what in finding.summary
+    assert finding.remedies[1].command.endswith("-p 500")
+
+
+def test_sockets_by_netlink(tmp_path: Path) -> None:
+    scene = walker(Scene(cores=4, seconds=60), DUMP, opening=0.0)
+    finding = walk_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and messages.render("kernel-walk.sockets", {}) in finding.summary
+
+
+def test_programs_of_one_name_that_come_and_go_are_named_together(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=60)
+    for second in range(20, 40):
+        scene.core(1, second, second + 1, system=800)
+        scene.stack(1, second, second + 1, 0.6, "ps", 9_000 + second, WALKS["processes"])
+    finding = walk_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and (finding.culprit.comm, finding.culprit.pid) == ("ps", None)
+    assert [remedy.id for remedy in finding.remedies] == ["walk-less"]
+
+
+def test_a_walk_that_takes_little_or_is_not_what_a_process_does_is_none(tmp_path: Path) -> None:
+    busy = walker(Scene(cores=4, seconds=60), WALKS["processes"], share=0.25, opening=0.0)
+    for second in range(20, 40):
+        busy.stack(second % 4, second, second + 1, 0.6, "monitor", 500, ["monitor:compute"])
+    for name, scene in {"light": walker(Scene(cores=4, seconds=60), WALKS["sockets"], 0.1, 0.02), "busy": busy}.items():
+        assert walk_finding(judged_recording(scene.write(tmp_path / name), scene.window)) is None, name
+
+
+def test_a_walk_that_was_always_there_is_worth_knowing(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=130).core(1, 0, 130, system=700)
+    scene.stack(1, 0, 130, 0.7, "monitor", 500, WALKS["sockets"])
+    finding = walk_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and finding.severity == "info"

@@ -1,29 +1,37 @@
-"""Cores that the kernel keeps: with a work item, with spinning for a lock, or in a path that no cause accounts for;
-that one is named by function, process and core.
+"""Cores that the kernel keeps: with a work item, with spinning for a lock, with a walk over live objects, or in a path
+that no cause accounts for; that one is named by function, process and core.
 
 A program that reads files or serves a network may well spend a core in the kernel without harm: such ordinary paths are
 worth knowing at most, unless another process is known to wait.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from exhume.diagnose import messages
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import KERNEL_STATES, Case
 from exhume.diagnose.evidence.load import Load
-from exhume.diagnose.evidence.quotes import log_lines, quote_event, quote_share
+from exhume.diagnose.evidence.quotes import log_lines, present_functions, quote_event, quote_share
+from exhume.diagnose.evidence.rows import Floats, Ints, Mask
 from exhume.diagnose.evidence.samples import Names
 from exhume.diagnose.facts.core_hogs import find_core_hogs
-from exhume.diagnose.symptoms import hurts_others, is_by_design, is_ordinary
-from exhume.model.finding import Culprit, Role, RuledOut, Severity
+from exhume.diagnose.facts.leaks import cgroup_counts
+from exhume.diagnose.symptoms import hurts_others, is_by_design, is_ordinary, severity_of
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.store.read.events import EventView
 
 WORK = catalogue()["workqueue-hog"]
 SPIN = catalogue()["spinlock-contention"]
 UNKNOWN = catalogue()["unknown-kernel-path"]
+WALK = catalogue()["kernel-walk"]
+_FILES = "files"
+_SUBJECTS = ("processes", "memory-maps", "open-files", "sockets", "cgroups", "devices", "routes", _FILES)
+# How much more all processes of a name have to spend than the busiest of them, to be named together.
+_BY_NAME = 1.5
 # Callers that are named with the function of an unknown path.
 _CALLERS = 4
 
@@ -103,6 +111,113 @@ def spinlock_contention(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
         severity = Severity.CRITICAL if long and hurts_others(case, spinning.cpu, spinning.mask) else Severity.WARNING
     values, target = {"who": culprit.process, **named}, top or function
     return builder.found(severity, "summary", culprit=culprit, load=spinning, target=target, values=values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """What one process, or all of one name (`comm`), walk: the subject, and the masks of the walk and of all of their
+    time."""
+
+    subject: str
+    comm: str | None
+    mask: Mask
+    own: Mask
+
+
+@examines(WALK)
+def kernel_walk(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
+    if not case.has_stacks:
+        return builder.rule_out("no-stacks-sampled")
+    walk, samples = _find_walk(case), case.samples
+    if walk is None:
+        return builder.rule_out("none")
+    load, names = case.load_of(walk.mask), WALK.group(walk.subject)
+    function = samples.nearest(load.mask, names)
+    culprit = case.culprit(load, function)
+    if walk.comm is not None:
+        culprit = replace(culprit, pid=None, comm=walk.comm)
+    if load.peak < WALK.limit("own_part"):
+        # It has no core of its own.
+        culprit = replace(culprit, cpu=None)
+    part = samples.time(load.mask) / max(samples.time(walk.own & samples.within(case.focus)), 1.0)
+    known = present_functions(case, names)
+    who = culprit.process if culprit.pid is not None else None
+    values: dict[str, object] = {"who": who, "comm": culprit.comm, "function": function}
+    values |= {"what": messages.render(f"{WALK.id}.{walk.subject}", {}), "part": part}
+    strength = "strong" if part >= WALK.limit("mostly") else "fair"
+    quote = quote_share(case, load, known, culprit.pid)
+    builder.add(Role.MECHANISM, "walk", quote, strength=strength, load=load, values=values)
+    command = None if culprit.pid is None else case.command(culprit.pid)
+    if command is not None:
+        builder.add(Role.CULPRIT, "command", command=command)
+    count = _number_of(case, walk.subject)
+    if count is not None:
+        builder.add(Role.ROOT_CAUSE, "count", count[1], strength="fair", count=count[0])
+    severity, hurts = Severity.INFO, hurts_others(case, load.cpu)
+    # Builds, searches and backups go through files all day.
+    usual = walk.subject == _FILES or not load.is_new
+    if hurts and load.cores >= WALK.limit("busy"):
+        severity = severity_of(case, load)
+    elif not usual and load.cores >= WALK.limit("busy"):
+        severity = Severity.WARNING
+    else:
+        builder.doubt("harmless", 1.0)
+    values["count"] = None if count is None else count[0]
+    # A process that comes and goes can't be traced by its number.
+    targets = {"walk-less": culprit.comm, "see-calls": None if culprit.pid is None else str(culprit.pid)}
+    remedies = tuple(aim((each,), target)[0] for each in WALK.remedies if (target := targets[each.id]) is not None)
+    return builder.found(severity, "summary", culprit=culprit, load=load, remedies=remedies, values=values)
+
+
+def _find_walk(case: Case) -> _Walk | None:
+    """The process, or the name that short-lived processes share, that spends most on walking one kind of object."""
+    samples = case.samples
+    now = samples.within(case.focus) & (samples.pid > 0)
+    left = now & ~case.explained
+    subjects = {name: samples.holding(WALK.group(name)) & left for name in _SUBJECTS}
+    # Files of sysfs and cgroups take the same path, and so do lists of a process's files and of processes.
+    subjects["cgroups"] &= ~subjects["devices"]
+    subjects["processes"] &= ~(subjects["open-files"] | subjects["memory-maps"])
+    anything = np.logical_or.reduce(list(subjects.values()))
+    if not anything.any():
+        return None
+    paths = samples.holding(WALK.group("paths")) & left & ~anything
+    best: tuple[float, _Walk] | None = None
+    for of in (samples.pid, samples.comm):
+        keys, members = np.unique(of[now], return_inverse=True)
+
+        def totals(mask: Mask, members: Ints = members, count: int = len(keys)) -> Floats:
+            return np.bincount(members, samples.weight[now] * mask[now], count).astype(np.float64)
+
+        own, generic = totals(now), totals(paths)
+        named = {name: totals(mask) for name, mask in subjects.items()}
+        whole = np.sum(list(named.values()), axis=0)
+        for name, specific in named.items():
+            about = specific + generic
+            fits = (
+                (about >= WALK.limit("cores") * case.focus.seconds * 1e6)
+                & (about >= WALK.limit("own_part") * own)
+                & (specific >= WALK.limit("named_part") * own)
+                & (specific >= WALK.limit("mostly") * whole)
+                & (np.bincount(members, subjects[name][now], len(keys)) >= WALK.limit("samples"))
+            )
+            place = int(np.argmax(np.where(fits, about, 0.0)))
+            # One process rather than its name, where it is about the same.
+            if fits[place] and (best is None or about[place] > _BY_NAME * best[0]):
+                mine = of == keys[place]
+                walked = (samples.holding(WALK.group(name)) | samples.holding(WALK.group("paths"))) & mine
+                comm = samples.comms[int(keys[place])] if of is samples.comm else None
+                best = (float(about[place]), _Walk(name, comm, walked, mine))
+    return best[1] if best is not None else None
+
+
+def _number_of(case: Case, subject: str) -> tuple[int, Evidence] | None:
+    """How many there are of what is walked, where that is recorded."""
+    if subject != "cgroups":
+        return None
+    found = [each for each in cgroup_counts(case) if each.visible is not None]
+    most = max(found, key=lambda each: each.visible or 0, default=None)
+    return None if most is None else (most.visible or 0, most.evidence("visible"))
 
 
 @examines(UNKNOWN)
