@@ -62,7 +62,8 @@ def decisions(diagnosis: Diagnosis) -> object:
             for finding in diagnosis.findings
         ],
         [(each.cause, each.code) for each in diagnosis.ruled_out],
-        [spot.code for spot in diagnosis.blind_spots],
+        # Spots that are the same in all but their text are one without it.
+        list(dict.fromkeys(spot.code for spot in diagnosis.blind_spots)),
         [(link.code, link.at, link.evidence) for link in diagnosis.symptoms],
         accounted(diagnosis),
     )
