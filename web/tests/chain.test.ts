@@ -33,6 +33,7 @@ function finding(chain: ChainLink[], culprit: Partial<Culprit>): Finding {
     remedies: [],
     lost_s: 0,
     focus: { since: "", until: "", since_ms: 0, until_ms: 0 },
+    forecast: null,
   };
 }
 
