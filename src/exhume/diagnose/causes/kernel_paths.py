@@ -5,6 +5,7 @@ A program that reads files or serves a network may well spend a core in the kern
 worth knowing at most, unless another process is known to wait.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import KERNEL_STATES, Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import log_lines, present_functions, quote_event, quote_share
-from exhume.diagnose.evidence.rows import Floats, Ints, Mask
+from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.evidence.samples import Names
 from exhume.diagnose.facts.core_hogs import find_core_hogs
 from exhume.diagnose.facts.leaks import cgroup_counts
@@ -181,34 +182,40 @@ def _find_walk(case: Case) -> _Walk | None:
     anything = np.logical_or.reduce(list(subjects.values()))
     if not anything.any():
         return None
-    paths = samples.holding(WALK.group("paths")) & left & ~anything
+    paths = samples.holding(WALK.group("paths")) & left
+    walking = anything | paths
     best: tuple[float, _Walk] | None = None
     for of in (samples.pid, samples.comm):
-        keys, members = np.unique(of[now], return_inverse=True)
-
-        def totals(mask: Mask, members: Ints = members, count: int = len(keys)) -> Floats:
-            return np.bincount(members, samples.weight[now] * mask[now], count).astype(np.float64)
-
-        own, generic = totals(now), totals(paths)
-        named = {name: totals(mask) for name, mask in subjects.items()}
-        whole = np.sum(list(named.values()), axis=0)
-        for name, specific in named.items():
-            about = specific + generic
-            fits = (
-                (about >= WALK.limit("cores") * case.focus.seconds * 1e6)
-                & (about >= WALK.limit("own_part") * own)
-                & (specific >= WALK.limit("named_part") * own)
-                & (specific >= WALK.limit("mostly") * whole)
-                & (np.bincount(members, subjects[name][now], len(keys)) >= WALK.limit("samples"))
-            )
-            place = int(np.argmax(np.where(fits, about, 0.0)))
+        keys, members = np.unique(of[walking], return_inverse=True)
+        busy = np.bincount(members, samples.weight[walking]) >= WALK.limit("cores") * case.focus.seconds * 1e6
+        for key in keys[busy].tolist():
+            mine = of == key
+            walk = _main_walk(case, mine & now, subjects, paths & ~anything & mine)
             # One process rather than its name, where it is about the same.
-            if fits[place] and (best is None or about[place] > _BY_NAME * best[0]):
-                mine = of == keys[place]
-                walked = (samples.holding(WALK.group(name)) | samples.holding(WALK.group("paths"))) & mine
-                comm = samples.comms[int(keys[place])] if of is samples.comm else None
-                best = (float(about[place]), _Walk(name, comm, walked, mine))
+            if walk is not None and (best is None or walk[0] > _BY_NAME * best[0]):
+                subject = walk[1]
+                walked = (samples.holding(WALK.group(subject)) | samples.holding(WALK.group("paths"))) & mine
+                comm = samples.comms[key] if of is samples.comm else None
+                best = (walk[0], _Walk(subject, comm, walked, mine))
     return best[1] if best is not None else None
+
+
+def _main_walk(case: Case, own: Mask, subjects: Mapping[str, Mask], paths: Mask) -> tuple[float, str] | None:
+    """The time (us) that these samples spend on walking what they walk most, and what that is; None where it is not
+    much of their time, or their stacks don't say what is walked."""
+    samples = case.samples
+    named = {name: samples.time(mask & own) for name, mask in subjects.items()}
+    subject = max(named, key=lambda name: named[name])
+    specific, whole = named[subject], samples.time(own)
+    about = specific + samples.time(paths)
+    fits = (
+        about >= WALK.limit("cores") * case.focus.seconds * 1e6
+        and about >= WALK.limit("own_part") * whole
+        and specific >= WALK.limit("named_part") * whole
+        and specific >= WALK.limit("mostly") * sum(named.values())
+        and int((subjects[subject] & own).sum()) >= WALK.limit("samples")
+    )
+    return (about, subject) if fits else None
 
 
 def _number_of(case: Case, subject: str) -> tuple[int, Evidence] | None:
