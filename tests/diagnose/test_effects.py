@@ -37,12 +37,15 @@ def test_both_causes_of_a_pair_are_found_and_share_the_lost_time(pair: tuple[str
         assert causes <= set(lost_by(found))
 
 
-def crowded(cores: int, queue: float, seconds: int = 60) -> Scene:
-    """Every core is full of batch work all the time, and so many threads wait for each."""
+def crowded(cores: int, queue: float, seconds: int = 60, shared: int | None = None, left: float = 0.0) -> Scene:
+    """Every core is full of batch work all the time, and so many threads wait for each. Of the core that is shared it
+    has only what is left from second 30 to 42."""
     scene = Scene(cores=cores, seconds=seconds).node(0, seconds, psi_cpu_some=950_000, running=round(cores * queue) + 1)
     for cpu in range(cores):
         scene.core(cpu, 0, seconds, user=960, system=40, wait_ns=round(queue * 1e9))
-        scene.stack(cpu, 0, seconds, 0.66, f"build{cpu}", 800 + cpu, COMPUTING)
+        spans = [(0, 30, 0.66), (30, 42, left), (42, seconds, 0.66)] if cpu == shared else [(0, seconds, 0.66)]
+        for since, until, share in spans:
+            scene.stack(cpu, since, until, share, f"build{cpu}", 800 + cpu, COMPUTING)
     return scene
 
 
@@ -65,7 +68,7 @@ def walked(scene: Scene, cpu: int, share: float) -> Scene:
 @pytest.mark.parametrize("queue", [0.0, 2.0])
 def test_a_throttled_group_and_a_walker_on_another_core(share: float, queue: float, tmp_path: Path) -> None:
     """Also where every core has a queue, and the walker gets no more than its turn."""
-    scene = crowded(4, queue) if queue else Scene(cores=4, seconds=60)
+    scene = crowded(4, queue, shared=2, left=min(0.66, 1 - share)) if queue else Scene(cores=4, seconds=60)
     found = judged(walked(throttled(scene), 2, share), tmp_path)
     graves = {each.cause: each for each in found.findings if each.severity != "info"}
     assert {"cfs-throttling", "zombie-memcgs"} <= set(graves)
