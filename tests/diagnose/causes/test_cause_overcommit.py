@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.diagnose.codes import codes
+from tests.diagnose.incidents.recordings import diagnosed
 from tests.diagnose.judged import judged
 from tests.diagnose.nodes import COMPUTING, READING
 from tests.diagnose.scenes import Scene
@@ -272,3 +273,18 @@ def test_reading_files_on_full_cores_without_waiting_is_no_overcommit(tmp_path: 
     for cpu in range(CORES):
         scene.stack(cpu, SINCE, UNTIL, 0.88, "backup", 900 + cpu, READING)
     assert "cpu-overcommit" not in [each.cause for each in judged(scene, tmp_path).findings]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "of_one", "jobs"),
+    [
+        ("overcommit-noisy", True, False),
+        ("overcommit-equal", False, False),
+        ("overcommit-builds", False, True),
+    ],
+)
+def test_recorded_forms_are_distinguished(scenario: str, of_one: bool, jobs: bool) -> None:
+    finding = diagnosed(scenario).findings[0]
+    assert (finding.culprit.pid is not None) is of_one
+    assert ("fewer-jobs" in remedies(finding)) is jobs
+    assert any(link.code == "cpu-overcommit.waiter" for link in finding.chain)

@@ -50,7 +50,10 @@ class Scrubber:
     def cgroup(self, path: str | None) -> str | None:
         if path is None or PLAIN_CGROUPS.fullmatch(path) or any(name in path for name in self._own):
             return path
-        return self._paths.setdefault(path, f"/system.slice/service-{len(self._paths) + 1}.service")
+        number = len(self._paths) + 1
+        # What is no unit has no owner, and must not get one.
+        unit = ".service" in path
+        return self._paths.setdefault(path, f"/system.slice/service-{number}.service" if unit else f"/group-{number}")
 
     def text(self, words: str) -> str:
         """A line of the log: addresses, paths and names of programs are replaced, the message stays."""

@@ -269,7 +269,7 @@ def _add_change(builder: EvidenceBuilder, demands: list[Demand], lasted: float) 
         values = {"who": changed.name, "cores": changed.run, "before": changed.before, "seconds": lasted}
         builder.add(Role.ROOT_CAUSE, "changed", strength="weak", values=values)
     else:
-        builder.add(Role.ROOT_CAUSE, "lasted", seconds=lasted)
+        builder.add(Role.ROOT_CAUSE, "lasted", seconds=lasted, compared=bool(rises))
 
 
 def _lasted(case: Case, least: float) -> float:
