@@ -12,15 +12,16 @@ from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
-# Marks that follow each other within this are of one moment, unless that becomes too long to be one.
-TOGETHER_NS = 30 * NANOS
-LONGEST_NS = 120 * NANOS
+# What to look at around a mark. Marks whose surroundings overlap are of one moment, unless that becomes too long to be
+# one.
 AROUND_NS = 20 * NANOS
+TOGETHER_NS = 2 * AROUND_NS
+LONGEST_NS = 120 * NANOS
 # A growth is marked when it has gone on for up to this long.
 GROWTH_NS = 60 * NANOS
 _SHAPES: Shapes = {
     EventView: Shape(rename={"wall": "time", "time": "monotonic_ns"}),
-    Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities", "forecast")),
+    Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities", "forecast", "lost_s", "focus")),
 }
 
 
