@@ -117,3 +117,19 @@ def test_of_one_severity_the_one_that_cost_others_more_comes_first(tmp_path: Pat
     graves = [each for each in found.findings if each.severity == found.findings[0].severity]
     assert [each.cause for each in graves][:2] == ["audit-storm", "mount-storm"]
     assert graves[0].lost_s > 3 * graves[1].lost_s
+
+
+@pytest.mark.parametrize("other", ["oom-thrash", "zombie-memcgs", "crash-loop", "memory-reclaim"])
+def test_a_group_at_its_own_limit_comes_after_what_harms_the_node(other: str, tmp_path: Path) -> None:
+    found = diagnosis_of(joined(Recording.open(HERE / "cfs-throttling"), Recording.open(HERE / other), tmp_path))
+    graves = [each.cause for each in found.findings if each.severity != "info"]
+    assert graves.index(expected(other)["expected"]) < graves.index("cfs-throttling")
+
+
+def test_a_leak_that_grows_comes_before_a_group_at_its_own_limit(tmp_path: Path) -> None:
+    scene = throttled(Scene(cores=4, seconds=60))
+    for second in range(0, 60, 10):
+        count = 2_000 + 100 * second
+        scene.row("cgroups", second, hierarchy="memory", parent="", kernel=300 + count, visible=300, dying=count)
+    found = judged(scene, tmp_path)
+    assert [each.cause for each in found.findings[:2]] == ["zombie-memcgs", "cfs-throttling"]

@@ -57,7 +57,7 @@ def diagnose(
             if other is None or _certainty(each.finding) > _certainty(other[1].finding):
                 best[each.finding.cause] = one, each
     most = max((_effect(one, each) for one, each in best.values()), default=0.0)
-    ranked = sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most))
+    ranked = _own_limits_last(sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most)))
     symptoms = [symptom for one in judged for symptom in one.symptoms]
     findings = [_complete(one, each) for one, each in ranked]
     # The time in the headline is that of the finding in the headline.
@@ -148,6 +148,26 @@ def _rank(one: Judged, each: Found, most: float) -> tuple[float, ...]:
     weight = least + (1 - least) * (_effect(one, each) / most if most else 1.0)
     by_workload = float(finding.scope is Scope.WORKLOAD)
     return -finding.severity.rank, by_workload, -finding.confidence * weight, -finding.confidence
+
+
+def _own_limits_last(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
+    """A group that runs into its own limit is that group's trouble: it comes after what harms the node, which is what
+    is critical, and what harms by more than the time it takes (kills, loops, leaks)."""
+    last = max((place for place, (_, each) in enumerate(ranked) if _harms_node(each)), default=-1)
+
+    def place_of(place: int) -> tuple[int, bool]:
+        own = catalogue()[ranked[place][1].finding.cause].own_limit
+        return (max(place, last), True) if own else (place, False)
+
+    return [ranked[place] for place in sorted(range(len(ranked)), key=place_of)]
+
+
+def _harms_node(each: Found) -> bool:
+    if catalogue()[each.finding.cause].own_limit or each.finding.severity is Severity.INFO:
+        return False
+    if each.finding.severity is Severity.CRITICAL:
+        return True
+    return each.finding.cause in thresholds("engine")["not_by_time"] or not each.mask.any()
 
 
 def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
