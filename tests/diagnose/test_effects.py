@@ -43,7 +43,7 @@ def crowded(cores: int, queue: float, seconds: int = 60, shared: int | None = No
     scene = Scene(cores=cores, seconds=seconds).node(0, seconds, psi_cpu_some=950_000, running=round(cores * queue) + 1)
     for cpu in range(cores):
         scene.core(cpu, 0, seconds, user=960, system=40, wait_ns=round(queue * 1e9))
-        spans = [(0, 30, 0.66), (30, 42, left), (42, seconds, 0.66)] if cpu == shared else [(0, seconds, 0.66)]
+        spans = [(0, 30, 0.3), (30, 42, left), (42, seconds, 0.3)] if cpu == shared else [(0, seconds, 0.3)]
         for since, until, share in spans:
             scene.stack(cpu, since, until, share, f"build{cpu}", 800 + cpu, COMPUTING)
     return scene
@@ -68,13 +68,13 @@ def walked(scene: Scene, cpu: int, share: float) -> Scene:
 @pytest.mark.parametrize("queue", [0.0, 2.0])
 def test_a_throttled_group_and_a_walker_on_another_core(share: float, queue: float, tmp_path: Path) -> None:
     """Also where every core has a queue, and the walker gets no more than its turn."""
-    scene = crowded(4, queue, shared=2, left=min(0.66, 1 - share)) if queue else Scene(cores=4, seconds=60)
+    scene = crowded(4, queue, shared=2, left=min(0.3, 1 - share)) if queue else Scene(cores=4, seconds=60)
     found = judged(walked(throttled(scene), 2, share), tmp_path)
     graves = {each.cause: each for each in found.findings if each.severity != "info"}
     assert {"cfs-throttling", "zombie-memcgs"} <= set(graves)
     lost = lost_by(found)
     assert lost["cfs-throttling"] == pytest.approx(6.0, rel=0.2)
-    assert lost["zombie-memcgs"] >= 0.9 * 12 * share
+    assert lost["zombie-memcgs"] >= 0.7 * 12 * share
     assert all(graves[cause].lost_s == pytest.approx(lost[cause], abs=0.01) for cause in graves if cause in lost)
 
 

@@ -104,7 +104,8 @@ def weigh(each: Found, ledger: Ledger, symptoms: list[Symptom]) -> Found:
     """A finding with the severity that its effect on others allows.
 
     Next to much lost time that it has no part in, one that made no symptom is only worth knowing. Where threads wait
-    for every core, one that is new and takes a part of a core slows all of them, though it never holds a core."""
+    for every core, a path of the kernel that is new and takes a part of a core slows all of them, though it never
+    holds a core."""
     finding, cause = each.finding, catalogue()[each.finding.cause]
     if not each.mask.any() or cause.id in thresholds("engine")["not_by_time"]:
         return each
@@ -113,7 +114,7 @@ def weigh(each: Found, ledger: Ledger, symptoms: list[Symptom]) -> Found:
         explains = ledger.lost_to(cause.id) >= _limit("explains_least") * ledger.lost_s
         if not explains and not _made(ledger.case, each, symptoms):
             severity = Severity.INFO
-    elif severity is Severity.INFO and not cause.useful and finding.confidence >= _limit("well_known"):
+    elif severity is Severity.INFO and cause.functions and finding.confidence >= _limit("well_known"):
         contended = ledger.case.queue >= _limit("contended_queue")
         severity = Severity.WARNING if contended and each.risen >= _limit("contended_cores") else severity
     return replace(each, finding=replace(finding, severity=severity))
