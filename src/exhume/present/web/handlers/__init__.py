@@ -4,6 +4,7 @@ They run in workers; the server process imports none of them.
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
@@ -12,7 +13,6 @@ from exhume.present.web.params import QueryParams, Refusal
 from exhume.present.web.schemas import CLIENT_CLOSED_REQUEST, Reply, json_reply
 from exhume.store.read.progress import Cancelled
 
-MODULES = ("diagnosis", "events", "lanes", "processes", "recording", "stacks", "timeline")
 TOO_LARGE = json_reply(
     {"detail": "this takes more memory than one answer may: choose a shorter time or fewer cores"}, 413
 )
@@ -20,8 +20,8 @@ TOO_LARGE = json_reply(
 
 def load() -> None:
     """Import every handler, so that workers share their pages."""
-    for module in MODULES:
-        import_module(f"{__name__}.{module}")
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
 
 
 def load_deferred() -> None:
