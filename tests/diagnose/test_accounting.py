@@ -8,7 +8,6 @@ from tests.diagnose.judged import judged
 from tests.diagnose.nodes import COMPUTING, healthy
 from tests.diagnose.scenes import Scene, at
 
-from exhume.diagnose.accounting import OVERCOMMIT
 from exhume.diagnose.engine import judge
 from exhume.diagnose.evidence.case import Case
 from exhume.model.clock import NANOS, Window

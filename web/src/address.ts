@@ -6,7 +6,7 @@ export const MEASURES = ["busy", "system", "softirq", "user", "steal", "iowait",
 export type Measure = (typeof MEASURES)[number];
 /** Measures that samples have too: nothing is sampled in stolen or idle time, or while a task waits for the core. */
 export const SAMPLED_MEASURES: readonly Measure[] = ["busy", "system", "softirq", "user"];
-export const TABS = ["flame", "difference", "subsecond", "processes", "events", "diagnosis"] as const;
+export const TABS = ["flame", "difference", "subsecond", "processes", "events", "diagnosis", "interrupts"] as const;
 export type Tab = (typeof TABS)[number];
 export const BASELINES = ["none", "before", "others", "window"] as const;
 export const COLOURS = ["state", "module", "difference"] as const;

@@ -233,6 +233,30 @@ export interface IncidentsShape {
   incidents: IncidentShape[];
 }
 
+/**
+ * An interrupt line. `worst` is the greatest count in one read (a second, on large nodes up to ten), at `worst_at`;
+ * `per_cpu` has (core, count), the most first. NIC queues have a device, a queue and the cores of their affinity.
+ */
+export interface InterruptLine {
+  irq: string;
+  name: string;
+  device: string | null;
+  queue: number | null;
+  affinity: string | null;
+  count: number;
+  per_second: number;
+  worst: number;
+  worst_at: number;
+  per_cpu: [number, number][];
+}
+
+/** Interrupt lines by their count, the most first. `total` is the count of all, also of the `left_out` lines. */
+export interface InterruptsShape {
+  lines: InterruptLine[];
+  total: number;
+  left_out: number;
+}
+
 /** The kernel's share of the worst core of each cell (permille, -1 where none was recorded), and that core. */
 export interface KernelCurve {
   permille: number[];

@@ -9,6 +9,7 @@ import type {
   Events,
   Flame,
   Incident,
+  Interrupts,
   Lanes,
   Mark,
   Processes,
@@ -175,6 +176,9 @@ export const api = {
 
   processes: (scope: Scope, limit: number, signal?: AbortSignal): Promise<Processes> =>
     json(`processes${queryString({ ...scoped(scope), limit })}`, signal),
+
+  interrupts: (window: Span, cpus: string, limit: number, signal?: AbortSignal): Promise<Interrupts> =>
+    json(`interrupts${queryString({ ...span(window), cpus, limit })}`, signal),
 
   diagnosis: (window: Span, signal?: AbortSignal): Promise<Diagnosis> =>
     json(`diagnosis${queryString(span(window))}`, signal),

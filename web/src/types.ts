@@ -15,6 +15,8 @@ export type {
   FlameReport,
   FlameShape as Flame,
   IncidentShape as Incident,
+  InterruptLine,
+  InterruptsShape as Interrupts,
   LaneShape as Lane,
   LanesShape as Lanes,
   Line as LaneSeries,

@@ -274,6 +274,59 @@ def test_who_ran_with_their_cores(client, around, incident):
     assert sum(each["share"] for each in body["processes"]) == pytest.approx(1, abs=0.01)
 
 
+def window_query(window: Window) -> str:
+    return f"since={ms(window.since)}&until={ms(window.until)}"
+
+
+@pytest.mark.parametrize("cpus", ["", "1,3-5"])
+@pytest.mark.parametrize("part", [(0, 1), (0.1, 0.9), (0.4, 0.45)])
+def test_interrupts_match_the_rows_of_the_store(client, recording, part, cpus):
+    span = recording.span()
+    since, until = (ms(span.since + int(share * span.nanos)) * MILLIS for share in part)
+    window = Window(since, until)
+    rows = recording.read("interrupts", window, cpus={1, 3, 4, 5} if cpus else None).to_pylist()
+    body = client.get(f"/api/interrupts?{window_query(window)}&limit=1000&cpus={cpus}").json()
+    by_core, reads = Counter(), Counter()
+    for row in rows:
+        by_core[row["irq"], row["name"], row["cpu"]] += row["count"]
+        reads[row["irq"], row["name"], ms(row["wall"])] += row["count"]
+    lines = body["lines"]
+    assert {(line["irq"], line["name"], cpu): n for line in lines for cpu, n in line["per_cpu"]} == by_core
+    assert body["total"] == by_core.total() == sum(line["count"] for line in lines) > 0
+    assert [line["count"] for line in lines] == sorted((line["count"] for line in lines), reverse=True)
+    for line in lines:
+        name = line["irq"], line["name"]
+        greatest = max(many for read, many in reads.items() if read[:2] == name)
+        assert line["worst"] == greatest == reads[(*name, line["worst_at"])]
+        assert line["per_second"] == pytest.approx(line["count"] / window.seconds, rel=0.01)
+
+
+def test_interrupts_that_the_limit_leaves_out_are_counted(client):
+    every = client.get("/api/interrupts?limit=1000").json()
+    first = client.get("/api/interrupts?limit=1").json()
+    assert first["lines"] == every["lines"][:1]
+    assert first["left_out"] == len(every["lines"]) - 1 > 0
+    assert first["total"] == every["total"]
+    assert client.get("/api/interrupts?since=5&until=5").json() == {"lines": [], "total": 0, "left_out": 0}
+    assert client.get("/api/interrupts?cpus=9-3").status_code == 422
+
+
+def test_an_interrupt_line_that_moved_to_another_core(tmp_path):
+    scene = Scene(cores=4, seconds=20)
+    nic = {"irq": "24", "name": "eth0-TxRx-0", "device": "eth0", "queue": 0}
+    scene.row("interrupts", 3, **nic, cpu=1, count=100, affinity="1")
+    scene.row("interrupts", 9, **nic, cpu=2, count=30, affinity="2")
+    scene.row("interrupts", 9, **nic, cpu=1, count=80, affinity="2")
+    scene.row("interrupts", 5, irq="LOC", name="Local timer interrupts", cpu=0, count=9000)
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        timer, moved = client.get("/api/interrupts").json()["lines"]
+    assert (timer["irq"], timer["device"], timer["queue"], timer["affinity"]) == ("LOC", None, None, None)
+    # The greatest read is the sum over the cores, and the affinity is the last one.
+    assert (moved["count"], moved["worst"], moved["affinity"]) == (210, 110, "2")
+    assert moved["per_cpu"] == [[1, 180], [2, 30]]
+
+
 def test_a_diagnosis_with_times_to_jump_to(client, incident):
     body = client.get(f"/api/diagnosis?at={ms(incident.since)}").json()
     finding = body["findings"][0]

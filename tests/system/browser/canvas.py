@@ -1,4 +1,4 @@
-"""Reads the page: positions on the heatmap, colours of cells, the state in the address bar."""
+"""Reads and uses the page: positions on the heatmap, colours of cells, the state in the address bar, the filter."""
 
 import time
 from collections.abc import Callable
@@ -40,6 +40,14 @@ def wait_for_state(page: Page, *texts: str) -> dict[str, str]:
         timeout=PATIENCE_S * 1000,
     )
     return state(page)
+
+
+def filter_by(page: Page, text: str) -> None:
+    # What the filter before left to do would take the line for its own.
+    at_rest(page)
+    field = page.get_by_role("combobox", name="filter")
+    field.fill(text)
+    field.press("Enter")
 
 
 def until(page: Page, happened: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ LOOKS = {
     "dark": {"color_scheme": "dark"},
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}, "has_touch": True},
 }
-TABS = ("Flame", "Difference", "Sub-second", "Processes", "Events", "Diagnosis")
+TABS = ("Flame", "Difference", "Sub-second", "Processes", "Events", "Diagnosis", "Interrupts")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.system.browser.canvas import wait_for_state
+from tests.system.browser.canvas import filter_by, wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import at_rest
 
@@ -18,14 +18,6 @@ def ask(page: Page, question: str) -> dict:
     answer = page.request.get(page.url.partition("#")[0] + f"api/{question}")
     assert answer.ok, answer.text()
     return answer.json()
-
-
-def filter_by(page: Page, text: str) -> None:
-    # What the filter before left to do would take the line for its own.
-    at_rest(page)
-    field = page.get_by_role("combobox", name="filter")
-    field.fill(text)
-    field.press("Enter")
 
 
 def test_every_word_of_the_filter_acts(new_page, address, incident):

@@ -73,7 +73,7 @@ def test_a_clock_step_and_gaps_are_shown(in_berlin: Page):
     gap = place(in_berlin, 320, 64)
     in_berlin.keyboard.press("0")
     in_berlin.mouse.click(gap.x, gap.y)
-    for tab in ("Flame", "Sub-second", "Processes", "Events", "Diagnosis"):
+    for tab in ("Flame", "Sub-second", "Processes", "Events", "Diagnosis", "Interrupts"):
         in_berlin.get_by_role("tab", name=tab).click()
         expect(in_berlin.get_by_role("tabpanel")).to_contain_text("Nothing was recorded in this time.")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.diagnose.scenes import Scene
-from tests.system.browser.canvas import Spot, box, colour, drag, orange, state, until, wait_for_state
+from tests.diagnose.scenes import at as scene_time
+from tests.system.browser.canvas import Spot, box, colour, drag, filter_by, orange, state, until, wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import PATIENCE_S, at_rest
 from tests.system.browser.odd_recordings import few_seconds_of_long
@@ -209,6 +210,33 @@ def test_who_ran_with_their_cores(at_incident: Page, incident):
     expect(first).to_contain_text(f"{incident.cpu}: 100 %")
     first.get_by_role("button").click()
     wait_for_state(at_incident, f"comm={incident.comm}")
+
+
+def test_interrupts_of_the_view_and_of_one_core(new_page, served, tmp_path):
+    scene = Scene(cores=4, seconds=40)
+    for second in range(40):
+        nic = {"name": "eth0-TxRx-0", "device": "eth0", "queue": 0, "affinity": "2"}
+        scene.row("interrupts", second, irq="24", **nic, cpu=2, count=5000 if second == 30 else 900)
+        scene.row("interrupts", second, irq="25", name="nvme0q1", cpu=1, count=100)
+    scene.write(tmp_path / "r")
+    page = new_page(served(tmp_path / "r"))
+    drawn(page)
+    page.keyboard.press("7")
+    panel = page.get_by_test_id("interrupts")
+    # 39 x 900 + 5000 on core 2 and 40 x 100 on core 1.
+    expect(page.get_by_test_id("interrupts-summary")).to_contain_text("44,100 interrupts")
+    expect(page.get_by_test_id("interrupts-summary")).to_contain_text("2: 91 %")
+    rows = panel.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("eth0-TxRx-0")
+    expect(rows.first).to_contain_text("affinity 2")
+    rows.first.get_by_role("button").click()
+    view = wait_for_state(page, "since=")
+    assert (int(view["since"]) + int(view["until"])) // 2 == scene_time(30) // MILLIS
+    filter_by(page, "cpu:1 comm:app")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("nvme0q1")
+    expect(panel).to_contain_text("of the filter only the cores apply")
 
 
 def test_events_of_the_selection(at_incident: Page, incident):

@@ -2,6 +2,7 @@
 import { diagnosisPanel } from "./diagnosis";
 import { eventsPanel } from "./events";
 import { differencePanel, flamePanel } from "./flame/panel";
+import { interruptsPanel } from "./interrupts";
 import type { Panel } from "./panel";
 import { processesPanel } from "./processes";
 import { subsecondPanel } from "./subsecond";
@@ -13,4 +14,5 @@ export const PANELS: readonly Panel[] = [
   processesPanel,
   eventsPanel,
   diagnosisPanel,
+  interruptsPanel,
 ];

@@ -40,6 +40,11 @@ export function unrecordedReason(of: Span): string | null {
 
 /** Why there are no stacks: nothing was recorded, or they are not sampled. Null where there may be some. */
 export function noStacksReason(of: Span): string | null {
-  const missing = recording.value?.missing.find((each) => each.source === STACKS);
-  return unrecordedReason(of) ?? (missing ? `No stacks: ${missingText(missing)}` : null);
+  return unrecordedReason(of) ?? noSourceReason(STACKS, "No stacks");
+}
+
+/** Why a source has no rows: it was unavailable. Null where it was not. */
+export function noSourceReason(source: string, what: string): string | null {
+  const missing = recording.value?.missing.find((each) => each.source === source);
+  return missing ? `${what}: ${missingText(missing)}` : null;
 }

@@ -8,9 +8,9 @@ import { change } from "../state";
 import type { ProcessUse } from "../types";
 import type { Panel, PanelProps } from "./panel";
 import { noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
+import { CoreShares, ShareBar } from "./shares";
 
 const LIMIT = 100;
-const SHOWN_CORES = 6;
 const LONGEST_TITLE = 2000;
 const NO_SAMPLES = "No samples here: the cores were idle or offline, or the filter matches nothing.";
 
@@ -63,41 +63,17 @@ function Ranked(props: { rows: ProcessUse[]; caption: string; containers?: boole
           ),
         },
         { title: "share", numeric: true, cell: (row) => percent(row.share) },
-        { title: "", cell: (row) => <Bar share={row.share} /> },
+        { title: "", cell: (row) => <ShareBar share={row.share} /> },
         { title: "CPU seconds", numeric: true, cell: (row) => number(row.seconds, 2) },
-        { title: "cores", cell: (row) => <Cores of={row} /> },
+        { title: "cores", cell: (row) => <CoreShares perCpu={row.per_cpu} total={row.seconds} /> },
         { title: props.containers ? "pod or cgroup" : "command line, container", cell: (row) => <Where of={row} /> },
       ]}
     />
   );
 }
 
-/** The share as a bar. */
-function Bar({ share }: { share: number }): JSX.Element {
-  return (
-    <i class="bar" aria-hidden="true">
-      <i style={{ width: `${Math.max(1, 100 * share)}%` }} />
-    </i>
-  );
-}
-
 function narrowed(row: ProcessUse): { comm: string; pid: string } {
   return { comm: row.comm, pid: row.pid === null ? "" : String(row.pid) };
-}
-
-function Cores({ of }: { of: ProcessUse }): JSX.Element {
-  const shown = of.per_cpu.slice(0, SHOWN_CORES);
-  const left = of.per_cpu.length - shown.length;
-  return (
-    <span class="core-shares">
-      {shown.map(([cpu, seconds]) => (
-        <span key={cpu}>
-          {cpu}: {percent(of.seconds > 0 ? seconds / of.seconds : 0)}
-        </span>
-      ))}
-      {left > 0 && <span class="muted">and {left} more</span>}
-    </span>
-  );
 }
 
 function Where({ of }: { of: ProcessUse }): JSX.Element {

@@ -50,7 +50,7 @@ ENDPOINTS = (
         p.LanesParams,
         schemas.LanesShape,
         "Lines over time, each point the greatest value in its cell; and the nearest points before and after.",
-        "lanes.lanes",
+        "counters.lanes",
     ),
     Endpoint(
         "events",
@@ -97,6 +97,14 @@ ENDPOINTS = (
         schemas.ProcessesShape,
         "Processes by CPU time, the most first, with the cores that they ran on; and the same for containers.",
         "processes.processes",
+    ),
+    Endpoint(
+        "interrupts",
+        p.InterruptsParams,
+        schemas.InterruptsShape,
+        "Interrupt lines by their count, the most first, with the cores that took them. The kernel's own (timer,"
+        " rescheduling) are recorded only where a core took 5,000 of them in a second.",
+        "counters.interrupts",
     ),
     Endpoint(
         "frame-times",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import RecordingError
 from exhume.model.tables import INCIDENT
-from exhume.present.web.params import FilterParams, Refusal
+from exhume.present.web.params import CpusParams, FilterParams, Refusal
 from exhume.procfs.cpulist import parse_cpulist
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import UnreadableFile
@@ -174,14 +174,10 @@ class BoundQuery:
         """Raises RecordingError where there is no recording, UsageError for a bad regular expression."""
         if params.stack:
             check_stack_regex(params.stack)
-        try:
-            cpus = frozenset(parse_cpulist(params.cpus)) if params.cpus else None
-        except ValueError as error:
-            raise Refusal(422, f"cpus: {error}") from None
         container = params.container or None
         named = handle.container_names().items() if container else ()
         wanted = ProfileFilter(
-            cpus=cpus,
+            cpus=cpus_of(params),
             comm=params.comm or None,
             pid=params.pid,
             stack_regex=params.stack or None,
@@ -207,6 +203,14 @@ class BoundQuery:
                 samples += count_rows(segment, "samples")
             if samples > max_samples:
                 raise Refusal(413, f"{why}, and this time holds over {max_samples:,}: choose a shorter one")
+
+
+def cpus_of(params: CpusParams) -> frozenset[int] | None:
+    """The requested cores; None for all. Raises Refusal for what is not a list of cores."""
+    try:
+        return frozenset(parse_cpulist(params.cpus)) if params.cpus else None
+    except ValueError as error:
+        raise Refusal(422, f"cpus: {error}") from None
 
 
 def ms(wall: int) -> int:

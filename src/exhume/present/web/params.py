@@ -144,12 +144,19 @@ class TimeParams(QueryParams):
     since: int | None = _time()
     until: int | None = _time()
 
+    def is_over(self, most_ms: int) -> bool:
+        """Whether the time is longer than this; one without an end may be."""
+        return self.since is None or self.until is None or self.until - self.since > most_ms
 
-class FilterParams(TimeParams):
+
+class CpusParams(TimeParams):
     cpus: str | None = _param(
         about="cores, such as 0,3-7; all by default",
         extra={"pattern": "^(|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)$"},
     )
+
+
+class FilterParams(CpusParams):
     comm: str | None = _param(about="only threads of this name")
     pid: int | None = _param(kind=int, high=2**31 - 1)
     container: str | None = _param(about="only containers whose id or name starts with this")
@@ -165,7 +172,7 @@ class SamplesParams(FilterParams):
 
     @property
     def long(self) -> bool:
-        return self.since is None or self.until is None or self.until - self.since > LONG_MS
+        return self.is_over(LONG_MS)
 
 
 class CoresParams(SamplesParams):
@@ -227,6 +234,14 @@ class SubsecondParams(SamplesParams):
 
 class ProcessesParams(SamplesParams):
     limit: int = _param(100, kind=int, low=1, high=1000)
+
+
+class InterruptsParams(CpusParams):
+    limit: int = _param(100, kind=int, low=1, high=1000)
+
+    @property
+    def long(self) -> bool:
+        return self.is_over(LONG_MS)
 
 
 class FrameTimesParams(SamplesParams):

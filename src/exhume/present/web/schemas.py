@@ -264,6 +264,30 @@ class ProcessesShape(TypedDict):
     left_out: int
 
 
+class InterruptLine(TypedDict):
+    """An interrupt line. `worst` is the greatest count in one read (a second, on large nodes up to ten), at `worst_at`;
+    `per_cpu` has (core, count), the most first. NIC queues have a device, a queue and the cores of their affinity."""
+
+    irq: str
+    name: str
+    device: str | None
+    queue: int | None
+    affinity: str | None
+    count: int
+    per_second: float
+    worst: int
+    worst_at: int
+    per_cpu: list[tuple[int, int]]
+
+
+class InterruptsShape(TypedDict):
+    """Interrupt lines by their count, the most first. `total` is the count of all, also of the `left_out` lines."""
+
+    lines: list[InterruptLine]
+    total: int
+    left_out: int
+
+
 class LiveShape(Span):
     """What `/api/live` sends."""
 

@@ -1,4 +1,5 @@
-"""The lanes of the timeline: counts and pressures of the node by the second, pooled into maxima."""
+"""Counters of the node: the lanes of the timeline (counts and pressures by the second, pooled into maxima), and
+interrupts by line and core."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.present.web.handle import RecordingHandle, ms
-from exhume.present.web.params import LanesParams
-from exhume.present.web.schemas import LaneShape, LanesShape, Line, Reply, json_reply
+from exhume.present.web.handle import RecordingHandle, cpus_of, ms
+from exhume.present.web.params import InterruptsParams, LanesParams
+from exhume.present.web.schemas import InterruptLine, InterruptsShape, LaneShape, LanesShape, Line, Reply, json_reply
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.index import Segment
-from exhume.store.read.reader import Request, read_segment
+from exhume.store.read.reader import Request, read_available, read_segment, with_wall
+from exhume.store.read.recording import Recording
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -218,3 +220,107 @@ LANES: dict[str, Lane] = {
         ),
     )
 }
+
+
+_LINE = ["irq", "name"]
+_LINE_FACTS = ["device", "queue", "affinity"]
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptCounts:
+    """Interrupts of some time: the count by line and core, the greatest count of each line in one read, and the device
+    that was last recorded for it."""
+
+    by_core: pa.Table
+    worst: pa.Table
+    facts: pa.Table
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> "InterruptCounts":
+        reads = rows.group_by([*_LINE, "wall"]).aggregate([("count", "sum")]).rename_columns({"count_sum": "count"})
+        return cls._fold(rows.select([*_LINE, "cpu", "count"]), reads, rows.select([*_LINE, "wall", *_LINE_FACTS]))
+
+    @classmethod
+    def merge(cls, parts: list["InterruptCounts"]) -> "InterruptCounts":
+        """All parts as one; there is at least one."""
+        return cls._fold(*(pa.concat_tables(getattr(part, name) for part in parts) for name in cls.__slots__))
+
+    @classmethod
+    def _fold(cls, by_core: pa.Table, worst: pa.Table, facts: pa.Table) -> "InterruptCounts":
+        # Aggregations that depend on the order of rows are for one thread.
+        worst = worst.sort_by([("count", "descending"), ("wall", "ascending")]).group_by(_LINE, use_threads=False)
+        latest = facts.sort_by("wall").group_by(_LINE, use_threads=False)
+        return cls(
+            _named(by_core.group_by([*_LINE, "cpu"]).aggregate([("count", "sum")])),
+            _named(worst.aggregate([("count", "first"), ("wall", "first")])),
+            _named(latest.aggregate([(name, "last") for name in ("wall", *_LINE_FACTS)])),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.by_core.nbytes + self.worst.nbytes + self.facts.nbytes)
+
+
+def _named(aggregated: pa.Table) -> pa.Table:
+    """Columns by the names that they had before: without `_sum`, `_first`, `_last`."""
+    plain = {name: name.rpartition("_")[0] for name in aggregated.column_names if "_" in name}
+    return aggregated.rename_columns(plain)
+
+
+def interrupts(handle: RecordingHandle, params: InterruptsParams) -> Reply:
+    """Interrupt lines by their count, the most first, with the cores that took them."""
+    recording, cpus = handle.recording(), cpus_of(params)
+    window = handle.window(params.since, params.until)
+    # Segments inside of the window are the same for every window around them. A row may begin before its segment does.
+    inner = Window(window.since + _RARE, window.until)
+    segments = recording.holding(window)
+    inside = [each for each in segments if each.sealed and each.name.span.clamp(inner) == each.name.span]
+    edges = [segment for segment in segments if segment not in inside]
+    counted = [
+        *handle.cache.get(inside, ("interrupts", cpus), partial(_count, recording, None, cpus)),
+        *handle.cache.get(edges, ("interrupts", cpus, window), partial(_count, recording, window, cpus)),
+    ]
+    known = [each for each in counted if each is not None]
+    shape: InterruptsShape = {"lines": [], "total": 0, "left_out": 0}
+    if known:
+        recorded_s = window.seconds - sum(gap.seconds for gap in recording.gaps(window))
+        lines = _ranked(InterruptCounts.merge(known), recorded_s)
+        shape["lines"] = lines[: params.limit]
+        shape["total"] = sum(line["count"] for line in lines)
+        shape["left_out"] = max(0, len(lines) - params.limit)
+    return json_reply(shape)
+
+
+def _count(
+    recording: Recording, window: Window | None, cpus: frozenset[int] | None, segment: Segment
+) -> InterruptCounts | None:
+    """The interrupts of a segment in the window; None where there were none."""
+    request = Request("interrupts", window, ["time", "cpu", "count", *_LINE, *_LINE_FACTS], cpus)
+    rows = read_available(segment, request, recording.note_unreadable)
+    return InterruptCounts.of(with_wall(rows, request.table, segment.name)) if rows is not None and len(rows) else None
+
+
+def _ranked(counts: InterruptCounts, recorded_s: float) -> list[InterruptLine]:
+    by_core: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for row in counts.by_core.sort_by([("count", "descending"), ("cpu", "ascending")]).to_pylist():
+        by_core.setdefault((row["irq"], row["name"]), []).append((row["cpu"], row["count"]))
+    worst = {(row["irq"], row["name"]): row for row in counts.worst.to_pylist()}
+    lines: list[InterruptLine] = []
+    for facts in counts.facts.to_pylist():
+        line = facts["irq"], facts["name"]
+        count = sum(of_core for _, of_core in by_core[line])
+        lines.append(
+            {
+                "irq": facts["irq"],
+                "name": facts["name"],
+                "device": facts["device"],
+                "queue": facts["queue"],
+                "affinity": facts["affinity"],
+                "count": count,
+                "per_second": round(count / max(recorded_s, 0.001), 2),
+                "worst": worst[line]["count"],
+                "worst_at": ms(worst[line]["wall"]),
+                "per_cpu": by_core[line],
+            }
+        )
+    return sorted(lines, key=lambda line: (-line["count"], line["irq"], line["name"]))
