@@ -42,6 +42,25 @@ class PretendSystemd:
         self._save(units)
         return "done"
 
+    def set(self, name: str, **known: str) -> None:
+        units = self.units()
+        units[name] |= known
+        self._save(units)
+
+    def cpu_weight(self, name: str) -> int | None:
+        weight = self.units()[name].get("cpu_weight", "")
+        return int(weight) if weight else None
+
+    def set_cpu_weight(self, name: str, weight: int | None) -> None:
+        units = self.units()
+        units[name].pop("cpu_weight", None)
+        if weight is not None:
+            units[name]["cpu_weight"] = str(weight)
+        self._save(units)
+
+    def has_cpu_cgroup(self, name: str) -> bool:
+        return self.units()[name].get("cpu_cgroup", "yes") == "yes"
+
     def reset_failed(self, name: str) -> None:
         units = self.units()
         if units[name]["active"] == "failed":

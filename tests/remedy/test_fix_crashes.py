@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
@@ -25,10 +26,12 @@ AGENT, TIMER, READER = "agent.service", "agent.timer", "reader.service"
 # One for all: each holds two files open.
 NEVER = Stop()
 LONG = f"{'l' * 246}.service"
+HOG, WEIGHT = "hog.service", 20
 
 
 class Node:
-    """A node made of files: an agent with a timer, something that requires it, and one with a name of full length."""
+    """A node made of files: an agent with a timer, something that requires it, one with a name of full length, and
+    one that is to give way."""
 
     def __init__(self, place: Path) -> None:
         self.root = place / "root"
@@ -39,6 +42,7 @@ class Node:
             TIMER: {"active": "active"},
             READER: {"active": "active"},
             LONG: {"active": "active"},
+            HOG: {"active": "active"},
         }
         self.systemd = PretendSystemd(self.root, units)
         self.systemd.daemon_reload()
@@ -49,14 +53,16 @@ class Node:
         return Fixer(self.ledger, service_actions(self.controls, self.files), NEVER, hear)
 
     def begun(self) -> Fix:
-        """A fix of two services, written down, nothing done."""
+        """A fix of three services, written down, nothing done."""
         chosen = [Selection(Service(Manager.SYSTEMD, name, name)) for name in (AGENT, LONG)]
         now = 1_790_000_000_000_000_000
         planner = Planner(self.controls, self.files, Surroundings(), new_id(now), "now", force_required=True)
         steps, refused = planner.steps(chosen)
         assert not refused
+        hog = Selection(Service(Manager.SYSTEMD, HOG, HOG))
+        steps += replace(planner, cpu_weight=WEIGHT).steps([hog])[0]
         assert [step.id for step in steps] == [
-            f"stop:{AGENT}", f"hold-back:{AGENT}", f"stop:{LONG}", f"mask:{LONG}",
+            f"stop:{AGENT}", f"hold-back:{AGENT}", f"stop:{LONG}", f"mask:{LONG}", f"cpu-weight:{HOG}",
         ]  # fmt: skip
         saved = SavedPlan(planner.fix, Plan("both", None, "both", tuple(steps)), "n", "m", "/", "b", now)
         return self.ledger.save(saved.begun())
@@ -77,7 +83,8 @@ class Node:
         return tree(self.root), runs, read
 
     def check_applied(self) -> None:
-        assert self.systemd.active() == dict.fromkeys((AGENT, TIMER, READER, LONG), "inactive")
+        assert self.systemd.active() == {**dict.fromkeys((AGENT, TIMER, READER, LONG), "inactive"), HOG: "active"}
+        assert self.systemd.cpu_weight(HOG) == WEIGHT
         for unit in (AGENT, TIMER):
             text = (self.root / UNITS / f"{unit}.d/90-exhume.conf").read_text()
             assert f"ConditionPathExists=!/etc/systemd/system/{unit}.d/90-exhume.conf\n" in text
@@ -161,12 +168,12 @@ def test_without_a_crash_it_is_applied_and_rolled_back(fresh):
 @pytest.mark.slow
 @pytest.mark.parametrize("then", [roll_back_is_well, apply_again_is_well])
 def test_apply_that_is_killed_at_each_point_of_each_step(fresh, then):
-    every_point(fresh, apply_and_die, then, least=4 * len(Point))
+    every_point(fresh, apply_and_die, then, least=5 * len(Point))
 
 
 @pytest.mark.slow
 def test_a_rollback_that_is_killed_at_each_point_of_each_step(fresh):
-    every_point(fresh, roll_back_and_die, roll_back_is_well, least=4 * len(Point))
+    every_point(fresh, roll_back_and_die, roll_back_is_well, least=5 * len(Point))
 
 
 @pytest.mark.slow
@@ -205,7 +212,26 @@ def test_what_is_held_by_a_file_that_was_changed_is_started_once_that_is_gone(fr
     ours.write_text(ours.read_text() + "# a note\n")
     left = node.fixer().roll_back(fix)
     assert left.state is FixState.PARTLY_ROLLED_BACK
-    assert [entry.mark.value for entry in left.entries] == ["kept", "kept", "undone", "undone"]
+    assert [entry.mark.value for entry in left.entries] == ["kept", "kept", "undone", "undone", "undone"]
     assert (node.systemd.active()[AGENT], node.systemd.active()[LONG]) == ("inactive", "active")
     ours.unlink()
     roll_back_is_well(node)
+
+
+def test_a_cpu_weight_that_was_changed_since_is_left(fresh):
+    node = fresh()
+    fix = node.fixer().apply(node.begun())
+    node.systemd.set_cpu_weight(HOG, 50)
+    left = node.fixer().roll_back(fix)
+    assert left.state is FixState.PARTLY_ROLLED_BACK
+    assert left.entries[-1].mark is Mark.KEPT
+    assert node.systemd.cpu_weight(HOG) == 50
+
+
+def test_a_cpu_weight_without_a_cpu_cgroup_is_reported(fresh):
+    node = fresh()
+    action = service_actions(node.controls, node.files)["cpu-weight"]
+    step = node.begun().entries[-1].step
+    assert action.do(step, action.look(step)).why == ""
+    node.systemd.set(HOG, cpu_cgroup="no")
+    assert HOG in action.do(step, action.look(step)).why

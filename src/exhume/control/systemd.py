@@ -1,5 +1,5 @@
-"""Stops and starts units, reads their state, and fingerprints them so that a plan is only applied to what it was made
-from.
+"""Stops and starts units, sets their CPU weight, reads their state, and fingerprints them so that a plan is only
+applied to what it was made from.
 
 Over D-Bus, waiting for every job.
 """
@@ -18,8 +18,15 @@ _STOP_S = _START_S = 90.0
 # As systemd's own limit for a whole job with its dependencies on a slow node.
 _RELOAD_S = 90.0
 _ASK_EVERY_S = 1.0
+_REALIZED_S = 2.0
 _TAKEN_S = 10.0
 _NEVER_US = 2**64 - 1
+#: The weight of a unit that has none of its own (src/shared/cgroup-setup.h of systemd, CGROUP_WEIGHT_DEFAULT).
+DEFAULT_CPU_WEIGHT = 100
+#: The greatest that systemd takes (CGROUP_WEIGHT_MAX).
+MAX_CPU_WEIGHT = 10_000
+# A weight that is not set (CGROUP_WEIGHT_INVALID). On a node with cgroup v1 systemd converts weights to cpu.shares.
+_NO_WEIGHT = 2**64 - 1
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _JOB_REMOVED = (
     "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',"
@@ -110,6 +117,28 @@ class SystemdControl:
     def reset_failed(self, name: str) -> None:
         self._orders.reset_failed(name)
 
+    def cpu_weight(self, name: str) -> int | None:
+        """The weight of its own, from its files or set at run time; None where it has none."""
+        weight = self._orders.look(name).get("CPUWeight")
+        return weight if isinstance(weight, int) and weight != _NO_WEIGHT else None
+
+    def set_cpu_weight(self, name: str, weight: int | None) -> None:
+        """Takes effect at once, and until the next boot: systemd writes a drop-in below /run. None: no weight of its
+        own."""
+        self._orders.set_property(name, "CPUWeight", ("t", _NO_WEIGHT if weight is None else weight))
+
+    def has_cpu_cgroup(self, name: str) -> bool:
+        """Whether the kernel shares the CPU out by the unit's weight: it needs a cgroup of the cpu controller. systemd
+        makes it soon after it has answered (src/core/cgroup.c, manager_dispatch_cgroup_realize_queue)."""
+        cgroup = self.unit_state(name)["cgroup"].lstrip("/")
+        mounts = self._root.host.sys / "fs/cgroup"
+        # Where systemd mounts them (src/shared/mount-setup.c, mount_table): v2 alone, or v1 and hybrid.
+        files = (mounts / cgroup / "cpu.weight", mounts / "cpu" / cgroup / "cpu.shares")
+        deadline = time.monotonic() + _REALIZED_S
+        while not (found := bool(cgroup) and any(file.exists() for file in files)) and time.monotonic() < deadline:
+            time.sleep(_REALIZED_S / 20)
+        return found
+
     def unit_state(self, name: str) -> dict[str, str]:
         """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
         static …), result, pid, cgroup, needs_reload, refuses_stop; names: all that it goes by; listens: where a
@@ -181,6 +210,11 @@ class BusOrders:
         except BusError as error:
             if error.name != _NO_SUCH_UNIT:
                 raise
+
+    def set_property(self, name: str, key: str, value: tuple[str, object]) -> None:
+        """Until the next boot. `value` is a D-Bus type and a value of it."""
+        body = (name, True, [(key, value)])
+        self._bus.call(Call(MANAGER_PATH, MANAGER, "SetUnitProperties", "sba(sv)", body), _RELOAD_S)
 
     def look(self, name: str) -> dict[str, object]:
         (path,) = self._bus.call(Call(MANAGER_PATH, MANAGER, "LoadUnit", "s", (name,)))

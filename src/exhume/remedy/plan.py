@@ -17,6 +17,7 @@ from exhume.model.text import count, listed
 from exhume.model.times import format_moment
 from exhume.remedy.audit import take_audit
 from exhume.remedy.ledger import SavedPlan, new_id
+from exhume.remedy.services.actions import CPU_WEIGHT
 from exhume.remedy.services.node import Node
 from exhume.remedy.services.planner import Planner, check_target, choose, fingerprints, manager_of, unneeded
 from exhume.remedy.services.refusals import look_around
@@ -41,6 +42,7 @@ class PlanRequest:
     find: Callable[[str], Finding]
     force_required: bool = False
     free_zombies: bool = True
+    cpu_weight: int | None = None
     scope: Scope = field(default_factory=Scope)
     recording: Callable[[], tuple[Recording | None, str]] = lambda: (None, "")
     progress: Progress = lambda stage, share: None
@@ -77,9 +79,12 @@ def plan_fix(node: Node, request: PlanRequest) -> SavedPlan:
             format_moment(now, UTC, digits=0),
             force_required=request.force_required,
             containers=resolved.containers,
+            cpu_weight=request.cpu_weight,
         )
         steps, refused = planner.steps(resolved.selected)
-        zombies = _zombie_step(node, request) if resolved.zombies and request.free_zombies else None
+        # What goes on running may go on leaking.
+        free = resolved.zombies and request.free_zombies and request.cpu_weight is None
+        zombies = _zombie_step(node, request) if free else None
         ordered = (*steps, *([zombies] if zombies else []), *resolved.by_hand)
         plan = Plan(
             target=resolved.target,
@@ -209,5 +214,7 @@ def summary_of(resolved: Resolved, steps: tuple[Step, ...]) -> str:
         return f"There is nothing to do about {resolved.target}."
     if not automatic:
         return f"{resolved.target}: {count(len(steps), 'step')}, for a person to take."
+    if all(step.action == CPU_WEIGHT for step in automatic):
+        return f"{resolved.target}: lower the CPU weight of {names}, in {count(len(automatic), 'step')}."
     what = f"stop {names}, and keep it from being started again" if names else "free the zombies"
     return f"{resolved.target}: {what}, in {count(len(automatic), 'step')}."

@@ -12,6 +12,7 @@ from tests.remedy.pretend_systemd import PretendSystemd
 from exhume.control.managers import Controls
 from exhume.control.unit_files import OwnFiles
 from exhume.model.audit import Agent, Manager, Service
+from exhume.model.remedy import Risk
 from exhume.procfs.host import Host
 from exhume.remedy.services.planner import Planner
 from exhume.remedy.services.refusals import Surroundings, is_within, look_around, refusal, unit_refusal
@@ -264,11 +265,54 @@ def test_what_runs_is_told_by_file_and_name_but_not_in_containers(tmp_path):
     assert refusal(unit("cage.service", cgroup="/system.slice/cage.service"), around) == ""
 
 
-def plan(tmp_path: Path, units: dict[str, dict[str, str]], name: str, *, force: bool = False):
+def plan(
+    tmp_path: Path, units: dict[str, dict[str, str]], name: str, *, force: bool = False, weight: int | None = None
+):
     systemd = PretendSystemd(tmp_path / "root", units)
     files = OwnFiles(lambda path: tmp_path / "root" / path.lstrip("/"))
-    planner = Planner(Controls(systemd), files, Surroundings(), "20260101-000000-abcd", "now", force_required=force)
+    planner = Planner(Controls(systemd), files, Surroundings(), "20260101-000000-abcd", "now", force, (), weight)
     return planner.steps([Selection(unit(name))])
+
+
+def test_lowering_the_cpu_weight_stops_nothing(tmp_path):
+    units = {"a.service": {"active": "active", "required_by": "b.service"}, "b.service": {"active": "active"}}
+    (step,), refused = plan(tmp_path, units, "a.service", weight=25)
+    assert refused == []
+    assert (step.action, step.targets, step.params) == ("cpu-weight", ("a.service",), (("weight", "25"),))
+    assert step.commands == ("systemctl set-property --runtime -- a.service CPUWeight=25",)
+    assert step.undo_commands == ("systemctl set-property --runtime -- a.service CPUWeight=",)
+    # One fifth of a core against one neighbour of weight 100.
+    assert (step.risk, step.dependents, "20%" in step.harm) == (Risk.LOW, (), True)
+    assert {effect.expected for effect in step.effects} == {"stay"}
+
+
+@pytest.mark.parametrize(("own", "weight", "planned"), [("", 100, 0), ("", 99, 1), ("50", 50, 0), ("500", 200, 1)])
+def test_a_cpu_weight_is_only_lowered(tmp_path, own, weight, planned):
+    steps, refused = plan(tmp_path, {"a.service": {"active": "active", "cpu_weight": own}}, "a.service", weight=weight)
+    assert (len(steps), len(refused)) == (planned, 1 - planned)
+    assert [step.undo_commands[0].partition("CPUWeight=")[2] for step in steps] == [own] * planned
+
+
+@pytest.mark.parametrize("name", ["sshd.service", "containerd.service", "a.timer", "missing.service"])
+def test_the_cpu_weight_of_what_is_protected_or_runs_nothing_is_left(tmp_path, name):
+    units = {each: {"active": "active"} for each in ("sshd.service", "containerd.service", "a.timer")}
+    steps, refused = plan(tmp_path, units, name, weight=10)
+    assert steps == [] and len(refused) == 1
+
+
+def test_the_cpu_shares_of_a_container_are_left_to_a_person(tmp_path):
+    files = OwnFiles(lambda path: tmp_path / path.lstrip("/"))
+    planner = Planner(Controls(), files, Surroundings(), "20260101-000000-abcd", "now", cpu_weight=25)
+    number = "ab12" * 16
+    (step, of_pod), refused = planner.steps(
+        [
+            Selection(Service(Manager.DOCKER, number, "busy")),
+            Selection(Service(Manager.CRI, number, "busy", pod="shop/cart")),
+        ]
+    )
+    assert refused == [] and not step.automatic and not of_pod.automatic
+    assert step.commands == (f"docker update --cpu-shares 256 {number}",)
+    assert of_pod.commands == ()
 
 
 def test_what_others_that_run_require_needs_force(tmp_path):

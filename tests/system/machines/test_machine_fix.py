@@ -190,6 +190,34 @@ def test_a_unit_has_as_long_to_stop_as_it_says_and_no_longer(machine: Machine, e
     machine.run("systemctl", "kill", "--signal=KILL", endless)
 
 
+def test_a_lower_cpu_weight_is_set_and_put_back(machine: Machine, exhume: Exhume):
+    before = machine.digest()
+
+    def weight() -> str:
+        return machine.show(BASE, "CPUWeight")["CPUWeight"]
+
+    own = weight()
+    fix = applied(exhume, BASE, "--cpu-weight", "20", "--baseline", "0s")
+    assert [step["id"] for step in fix["steps"]] == [f"cpu-weight:{BASE}"]
+    assert (weight(), machine.state(BASE), machine.state(UPON)) == ("20", "active", "active")
+    # The containers of cgroup v1 hosts have no cpu controller of their own.
+    cgroups = machine.root / "sys/fs/cgroup"
+    weighed = [file for name in ("cpu.weight", "cpu.shares") for file in cgroups.glob(f"**/{BASE}/{name}")]
+    assert bool(fix["steps"][0]["why"]) == (not weighed)
+    again = exhume.fix("plan", BASE, "--cpu-weight", "20", "--json")
+    assert (again.code, again.json()["steps"]) == (3, [])
+    rolled_back(exhume)
+    assert (weight(), machine.state(BASE)) == (own, "active")
+    assert machine.digest() == before
+    # What a person sets meanwhile is theirs.
+    applied(exhume, BASE, "--cpu-weight", "20", "--baseline", "0s")
+    machine.run("systemctl", "set-property", "--runtime", BASE, "CPUWeight=33")
+    said = exhume.fix("rollback", "--json")
+    assert said.json()["steps"][0]["mark"] == "kept"
+    assert weight() == "33"
+    machine.run("systemctl", "set-property", "--runtime", BASE, "CPUWeight=")
+
+
 def test_what_others_require_is_refused_unless_told(machine: Machine, exhume: Exhume):
     before = machine.digest()
     said = exhume.fix("apply", BASE, "--yes", "--no-zombies", "--baseline", "0s")

@@ -12,7 +12,7 @@ from exhume.collect.containers.docker import EngineError
 from exhume.collect.systemd.bus import BusSilent
 from exhume.control.containers import DockerControl, check_container_id
 from exhume.control.managers import ActionFailed, Controls, Kept, Left
-from exhume.control.systemd import RUNS, STAYS_UP, SystemdControl, check_unit_name
+from exhume.control.systemd import MAX_CPU_WEIGHT, RUNS, STAYS_UP, SystemdControl, check_unit_name
 from exhume.control.unit_files import OwnFiles, drop_in_of
 from exhume.model.audit import Manager
 from exhume.model.errors import ExhumeError
@@ -21,7 +21,11 @@ from exhume.model.stop import Stop
 
 STOP_UNITS, HOLD_UNITS, MASK_UNITS = "stop-units", "hold-units", "mask-units"
 STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
-UNIT_ACTIONS, CONTAINER_ACTIONS = (STOP_UNITS, HOLD_UNITS, MASK_UNITS), (STOP_CONTAINER, RESTART_POLICY)
+CPU_WEIGHT = "cpu-weight"
+STOPPING_UNIT_ACTIONS = (STOP_UNITS, HOLD_UNITS, MASK_UNITS)
+UNIT_ACTIONS, CONTAINER_ACTIONS = (*STOPPING_UNIT_ACTIONS, CPU_WEIGHT), (STOP_CONTAINER, RESTART_POLICY)
+#: The parameter of a step that sets a weight.
+WEIGHT = "weight"
 # Results of a job of systemd that mean success.
 _DONE = ("done", "skipped")
 _CONTAINER_GRACE_S = 30
@@ -100,6 +104,7 @@ def service_actions(controls: Controls, files: OwnFiles, patience: Patience | No
         MASK_UNITS: MaskUnits(controls, files, patience),
         STOP_CONTAINER: StopContainer(controls),
         RESTART_POLICY: ChangePolicy(controls),
+        CPU_WEIGHT: LowerCpuWeight(controls),
     }
 
 
@@ -225,6 +230,49 @@ class MaskUnits(_UnitAction):
 
     def undo(self, step: Step, before: Before) -> str:
         return self._take_back(partial(self.files.unmask, name) for name in reversed(before["free"]))
+
+
+@dataclass(frozen=True, slots=True)
+class LowerCpuWeight:
+    """Let units give way to others on busy cores, until the next boot."""
+
+    controls: Controls
+
+    def look(self, step: Step) -> dict[str, Any]:
+        control = self.controls.systemd()
+        return {"weights": {name: control.cpu_weight(check_unit_name(name)) for name in step.targets}}
+
+    def do(self, step: Step, before: Before) -> StepResult:
+        control, weight = self.controls.systemd(), _weight(step)
+        for name in step.targets:
+            control.set_cpu_weight(check_unit_name(name), weight)
+            if (now := control.cpu_weight(name)) != weight:
+                raise ActionFailed(f"the CPU weight of {name} is {now}, not {weight}: systemd did not take it")
+        running = [name for name in step.targets if control.unit_state(name)["active"] in RUNS]
+        without = [name for name in running if not control.has_cpu_cgroup(name)]
+        why = "has no cgroup of the cpu controller here, so that its weight makes no difference"
+        return StepResult(f"{', '.join(without)} {why}" if without else "")
+
+    def undo(self, step: Step, before: Before) -> str:
+        control, ours = self.controls.systemd(), _weight(step)
+        changed = []
+        for name in reversed(step.targets):
+            now, was = control.cpu_weight(check_unit_name(name)), before["weights"][name]
+            if now == ours != was:
+                control.set_cpu_weight(name, was)
+            elif now != was:
+                changed.append(f"the CPU weight of {name} was changed to {now} since, so it is left")
+        if changed:
+            raise Kept("; ".join(changed))
+        return ""
+
+
+def _weight(step: Step) -> int:
+    """Raises ActionFailed where a step names no weight that systemd takes."""
+    text = dict(step.params).get(WEIGHT, "")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_CPU_WEIGHT:
+        raise ActionFailed(f"{text!r} is not a CPU weight; make a new plan")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)

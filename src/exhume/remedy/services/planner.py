@@ -14,7 +14,16 @@ from exhume.model.remedy import NotIncluded, Step
 from exhume.model.text import listed
 from exhume.remedy.services.actions import CONTAINER_ACTIONS, UNIT_ACTIONS, stopped_along
 from exhume.remedy.services.refusals import Surroundings, refusal, required_refusal, unit_as_it_stands, unit_refusal_now
-from exhume.remedy.services.steps import Selection, UnitCase, container_steps, hold_step, stop_step, unit_that_keeps
+from exhume.remedy.services.steps import (
+    Selection,
+    UnitCase,
+    container_steps,
+    container_weight_step,
+    hold_step,
+    stop_step,
+    unit_that_keeps,
+    weight_step,
+)
 
 # What a shortened id has to have at least.
 _SHORT_ID = 12
@@ -102,7 +111,8 @@ _TRANSIENT = "/run/systemd/transient/"
 @dataclass(frozen=True, slots=True)
 class Planner:
     """Makes steps for services of a node. `fix` and `when` mark the files that would be written; `containers` are those
-    of the node, some of which go down with the unit that keeps them."""
+    of the node, some of which go down with the unit that keeps them. With a `cpu_weight` services are not stopped, but
+    give way to others."""
 
     controls: Controls
     files: OwnFiles
@@ -111,6 +121,7 @@ class Planner:
     when: str
     force_required: bool = False
     containers: Sequence[Service] = ()
+    cpu_weight: int | None = None
 
     def steps(self, chosen: Sequence[Selection]) -> tuple[list[Step], list[str]]:
         """The steps for all of them, and why some are refused."""
@@ -130,6 +141,8 @@ class Planner:
         if why := refusal(chosen.service, self.around, agent):
             return [], why
         if chosen.service.manager is not Manager.SYSTEMD:
+            if self.cpu_weight is not None:
+                return [container_weight_step(chosen, self.cpu_weight)], ""
             return container_steps(chosen, self.controls)
         control, name = self.controls.systemd(), chosen.service.id
         state = control.unit_state(name)
@@ -139,6 +152,10 @@ class Planner:
             return [], f"{name} is masked already: nothing can start it"
         if why := self._protected(control, name, chosen.service.command):
             return [], why
+        if self.cpu_weight is not None:
+            if kind_of(name) != "service":
+                return [], f"{name} runs nothing itself; name the service that it starts"
+            return weight_step(chosen, control.cpu_weight(name), self.cpu_weight)
         for kept in self.containers:
             if unit_that_keeps(kept) == name and (why := refusal(kept, self.around)):
                 return [], f"{name} keeps {kept.key}, and {why}"

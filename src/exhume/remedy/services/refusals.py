@@ -20,7 +20,7 @@ from exhume.model.remedy import Step
 from exhume.procfs.cgroup import parse_pid_cgroup
 from exhume.procfs.host import Host, subdirectories
 from exhume.procfs.pid_status import status_values
-from exhume.remedy.services.actions import CONTAINER_ACTIONS, UNIT_ACTIONS, stopped_along
+from exhume.remedy.services.actions import CONTAINER_ACTIONS, STOPPING_UNIT_ACTIONS, UNIT_ACTIONS, stopped_along
 from exhume.remedy.services.node import Node
 
 _SHIM = "containerd-shim"
@@ -344,7 +344,7 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
         elif step.action in UNIT_ACTIONS:
             control = node.controls.systemd()
             said += [unit_refusal_now(name, control.unit_state(name), around) for name in step.targets]
-            along = stopped_along(control, step.targets)
+            along = stopped_along(control, step.targets) if step.action in STOPPING_UNIT_ACTIONS else {}
             unplanned = {name: how for name, how in along.items() if name not in step.dependents}
             said.append(required_refusal(step.targets[-1], unplanned, forced=forced))
     return list(dict.fromkeys(filter(None, said)))

@@ -1,4 +1,5 @@
-"""The steps that stop a unit or a container and keep it from being started again, and what they should change."""
+"""The steps that stop a unit or a container and keep it from being started again, or lower its CPU weight, and what
+they should change."""
 
 import re
 import shlex
@@ -15,6 +16,7 @@ from exhume.collect.containers.owner import (
 )
 from exhume.control.containers import check_container_id
 from exhume.control.managers import Controls
+from exhume.control.systemd import DEFAULT_CPU_WEIGHT
 from exhume.control.unit_files import (
     NOWHERE,
     OwnFiles,
@@ -27,11 +29,21 @@ from exhume.control.unit_files import (
 from exhume.model.audit import Judged, Manager, Needed, Service, Trait
 from exhume.model.remedy import Effect, Measure, Risk, Step
 from exhume.model.text import listed
-from exhume.remedy.services.actions import HOLD_UNITS, MASK_UNITS, RESTART_POLICY, STOP_CONTAINER, STOP_UNITS
+from exhume.remedy.services.actions import (
+    CPU_WEIGHT,
+    HOLD_UNITS,
+    MASK_UNITS,
+    RESTART_POLICY,
+    STOP_CONTAINER,
+    STOP_UNITS,
+    WEIGHT,
+)
 
 # Fewer starts show no rhythm.
 _FEW_STARTS = 2
-# Nothing that is stopped may make these worse.
+# cpu.shares of a cgroup that was given none (kernel/sched/sched.h, ROOT_TASK_GROUP_LOAD): a weight of 100.
+_DEFAULT_SHARES = 1024
+# Nothing that is stopped or gives way may make these worse.
 _WATCHED = (Measure.BUSIEST_CORE, Measure.KERNEL_CORE, Measure.THROTTLING, Measure.RECLAIM, Measure.NIC_TIMEOUTS)
 # What a finding is about has to become better when its cause goes.
 _BY_CAUSE = {
@@ -210,6 +222,52 @@ def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | Non
         files=tuple((link, f"a link to {NOWHERE}") for link in links),
     )
     return step, ""
+
+
+def weight_step(chosen: Selection, now: int | None, weight: int) -> tuple[list[Step], str]:
+    """Lower the CPU weight of a unit from what it is now (None: not set); or why that can't be."""
+    name, shares = chosen.service.id, DEFAULT_CPU_WEIGHT if now is None else now
+    if weight >= shares:
+        return [], f"{name} has a CPU weight of {shares}; only a weight below that makes it give way"
+    typed = f"systemctl set-property --runtime -- {shlex.quote(name)} CPUWeight="
+    part = weight / (weight + DEFAULT_CPU_WEIGHT)
+    step = chosen.step(
+        "cpu-weight",
+        title=f"lower the CPU weight of {name} from {shares} to {weight}, until the next boot",
+        action=CPU_WEIGHT,
+        targets=(name,),
+        params=((WEIGHT, str(weight)),),
+        commands=(f"{typed}{weight}",),
+        risk=Risk.MEDIUM if chosen.needed is Needed.YES else Risk.LOW,
+        harm=f"where it competes for a core with one unit of weight {DEFAULT_CPU_WEIGHT}, it gets {part:.0%} of it; "
+        "idle cores it uses as before",
+        undo="the weight is put back",
+        undo_commands=(f"{typed}{'' if now is None else now}",),
+        # A weight shares a full core out in another way, and leaves it full: no measure of the node has to fall.
+        effects=tuple(Effect(measure, "stay") for measure in _WATCHED),
+    )
+    return [step], ""
+
+
+def container_weight_step(chosen: Selection, weight: int) -> Step:
+    """For a person: Docker takes shares of 0, which a container has that was never given any, for "unchanged"
+    (container/container_unix.go of moby, UpdateContainer), so that exhume could not undo it."""
+    service = chosen.service
+    shares = max(2, weight * _DEFAULT_SHARES // DEFAULT_CPU_WEIGHT)
+    orchestrated = service.manager is Manager.CRI or service.pod is not None
+    commands = (
+        () if orchestrated else (f"{service.manager.value} update --cpu-shares {shares} {shlex.quote(service.id)}",)
+    )
+    return chosen.step(
+        "cpu-weight",
+        title=f"lower the CPU request of {service.pod or service.name} where it is ordered"
+        if orchestrated
+        else f"lower the CPU shares of container {service.name} to {shares}",
+        targets=(service.key,),
+        commands=commands,
+        undo="create the container again, or set the shares that it had",
+        effects=(),
+    )
 
 
 # Prefix of an owner that is a unit of systemd.

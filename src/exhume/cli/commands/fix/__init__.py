@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.cli.args import Parser, add_json, add_setting
+from exhume.cli.args import Parser, add_json, add_setting, whole_number
 from exhume.model.clock import NANOS
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.settings import DIR, UTC
@@ -83,6 +83,13 @@ def _add_plan(parser: ArgumentParser) -> None:
     parser.add_argument("--at", metavar="TIME", help="For the cause of a finding: the incident nearest to this moment.")
     parser.add_argument(
         "--force-required", action="store_true", help="Also stop what others require, and them with it."
+    )
+    parser.add_argument(
+        "--cpu-weight",
+        # Below the greatest that systemd takes.
+        type=whole_number(1, 9_999),
+        metavar="N",
+        help="Don't stop it: lower its CPU weight to this (a unit has 100), until the next boot.",
     )
     parser.add_argument("--no-zombies", action="store_true", help="Don't free zombies once services are stopped.")
     zombies = parser.add_argument_group("for the target zombies")

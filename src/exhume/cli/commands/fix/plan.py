@@ -41,6 +41,8 @@ def check_options(options: Namespace) -> None:
     for flag, given in (("--only", options.only), ("--below", options.below), ("--search", options.search)):
         if given and options.target != ZOMBIES:
             raise UsageError(f"{flag} is for the target zombies")
+    if options.cpu_weight is not None and options.target in (None, ZOMBIES):
+        raise UsageError("--cpu-weight is for a unit or a container; name it as the target")
 
 
 def make_plan(options: Namespace, node: Node) -> SavedPlan:
@@ -55,6 +57,7 @@ def make_plan(options: Namespace, node: Node) -> SavedPlan:
                 work_dir=options.work_dir,
                 force_required=options.force_required,
                 free_zombies=not options.no_zombies,
+                cpu_weight=options.cpu_weight,
                 scope=Scope(below, tuple(path.absolute() for path in options.search), tuple(options.only)),
                 find=lambda cause: _finding(cause, directory, options.at, progress),
                 recording=lambda: open_recording(node.root, directory, given=False),
