@@ -44,10 +44,18 @@ def recorded() -> Iterator[None]:
     derandomize=True,
 )
 def test_what_the_document_says(case):
-    if is_refused_by_summary(case):
+    if has_reversed_range(case) or is_refused_by_summary(case):
         assert case.call().status_code == 422
     else:
         case.call_and_validate()
+
+
+def has_reversed_range(case) -> bool:
+    """Cores such as 7-3 are refused, which the pattern of a schema can't express."""
+    parts = [part.split("-") for part in str((case.query or {}).get("cpus") or "").split(",")]
+    return any(
+        len(part) == 2 and all(each.isdigit() for each in part) and int(part[0]) > int(part[1]) for part in parts
+    )
 
 
 def is_refused_by_summary(case) -> bool:
